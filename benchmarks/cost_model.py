@@ -24,7 +24,7 @@ OUTPUTS = 1
 OF_ENTRY = 2 * DIM + 20
 # Of an entry that is not kept in registers: written once, read by each of two products.
 TRAFFIC_OF_ENTRY = 3 * FLOAT
-MATRICES = 8.3  # m x m numbers that `falkon` holds (kernax.core.memory)
+MATRICES = 8.3  # m x m numbers that `falkon` holds (kernax.core.operators.memory)
 OF_FACTORS = 6  # m^3 operations: three factorisations, and solves with m columns
 HELD_OF_FEATURES = 5.8  # n x D numbers of a QR in float32 (kernax.scale.routes)
 # The part of one pass over the Gram matrix of a circle whose tiles serve rows and columns.
@@ -66,7 +66,7 @@ def all_reduced(size: float, p: int) -> float:
 
 
 def product_with_gram(n: float, p: int) -> Step:
-    """`K v` by blocks that are passed along a circle (`kernax.core.mesh_gram`)."""
+    """`K v` by blocks that are passed along a circle (`kernax.core.operators.mesh_gram`)."""
     entries = OF_CIRCLE * n**2 / p
     block = n / p * FLOAT * (DIM + 2 * OUTPUTS)
     hops = p // 2

@@ -28,7 +28,7 @@ from kernax.cli.plan import Plan
 from kernax.cli.table import Table
 from kernax.cli.target import labels
 from kernax.preparation import LOGISTIC, Column, Tokens
-from kernax.selection.latent import Likelihood
+from kernax.selection.recipes.latent import Likelihood
 
 SETS = (
     "banana",

@@ -26,7 +26,7 @@ from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Split, split_rows
 from kernax.cli.table import Table
 from kernax.cli.target import numbers
-from kernax.core.threads import linear_algebra_threads
+from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import GP, RIDGE, RVM, Column, Tokens
 
 MIXED = "mixed table"

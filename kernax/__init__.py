@@ -23,17 +23,17 @@ from kernax import (
     testing,
     trees,
 )
-from kernax.core.description import describe
-from kernax.core.expansion import KernelExpansion, kernel_distance
-from kernax.core.gram import gram, gram_diagonal, gram_operator
-from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.labels import one_hot, signs
-from kernax.core.linalg import solve
-from kernax.core.model import Model
-from kernax.core.parameters import unconstrain
-from kernax.core.pivots import inducing_points
-from kernax.core.solution import RESULTS, Solution
-from kernax.core.spectral_densities import AbstractSpectral
+from kernax.core.base.parameters import unconstrain
+from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.kernel.description import describe
+from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance
+from kernax.core.kernel.model import Model
+from kernax.core.kernel.spectral_densities import AbstractSpectral
+from kernax.core.learner.expansion import KernelExpansion, kernel_distance
+from kernax.core.linalg.linalg import solve
+from kernax.core.linalg.pivots import inducing_points
+from kernax.core.losses.labels import one_hot, signs
+from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
@@ -51,50 +51,50 @@ from kernax.gp.sparse_variational import svgp, svgp_bound
 from kernax.gp.variational import variational
 from kernax.kernels import *
 from kernax.online.perceptron import kernel_perceptron
-from kernax.scale.choice import choose_centres
-from kernax.scale.falkon import falkon
-from kernax.scale.nystrom import nystrom
-from kernax.scale.random_features import random_fourier_features
+from kernax.scale.centres.choice import choose_centres
+from kernax.scale.centres.falkon import falkon
+from kernax.scale.features.nystrom import nystrom
+from kernax.scale.features.random_features import random_fourier_features
 from kernax.scale.recommend import recommend
-from kernax.selection.alignment import aligned_sum, alignment
-from kernax.selection.batches import batched
-from kernax.selection.bootstrap import Bootstrap, bootstrap
-from kernax.selection.callbacks import Callback
-from kernax.selection.checkpoints import Checkpoint
-from kernax.selection.comparison import Selection, select
-from kernax.selection.composition import Composition, compositional_search
-from kernax.selection.cross_validation import (
+from kernax.selection.choose.alignment import aligned_sum, alignment
+from kernax.selection.choose.bootstrap import Bootstrap, bootstrap
+from kernax.selection.choose.comparison import Selection, select
+from kernax.selection.choose.cross_validation import (
     CrossValidatedLoss,
     CrossValidation,
     cross_validate,
 )
-from kernax.selection.datasets import Datasets, stack_datasets
-from kernax.selection.folds import Folds, k_folds, time_folds
-from kernax.selection.heuristics import median_lengthscale
-from kernax.selection.minimise import minimise
-from kernax.selection.multi_start import multi_start, random_starts, unconstrained_density
-from kernax.selection.regularisation_path import regularisation_path
-from kernax.selection.search import grid, random_search
-from kernax.selection.table import Table
-from kernax.selection.validation import Validation
+from kernax.selection.choose.datasets import Datasets, stack_datasets
+from kernax.selection.choose.folds import Folds, k_folds, time_folds
+from kernax.selection.choose.heuristics import median_lengthscale
+from kernax.selection.choose.regularisation_path import regularisation_path
+from kernax.selection.choose.search import grid, random_search
+from kernax.selection.choose.table import Table
+from kernax.selection.compose.composition import Composition, compositional_search
+from kernax.selection.optimise.batches import batched
+from kernax.selection.optimise.callbacks import Callback
+from kernax.selection.optimise.checkpoints import Checkpoint
+from kernax.selection.optimise.minimise import minimise
+from kernax.selection.optimise.multi_start import multi_start, random_starts, unconstrained_density
+from kernax.selection.optimise.validation import Validation
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
-from kernax.supervised.calibration import svm_leave_one_out
-from kernax.supervised.discriminant import Discriminant, kernel_discriminant
-from kernax.supervised.lasso import lasso
-from kernax.supervised.logistic import kernel_logistic
-from kernax.supervised.ridge import generalised_cross_validation, kernel_ridge, leave_one_out
-from kernax.supervised.ridge_path import leave_one_out_path, ridge_path
-from kernax.supervised.risk import regularised_risk
-from kernax.supervised.softmax import kernel_softmax
-from kernax.supervised.svm import (
+from kernax.supervised.machines.calibration import svm_leave_one_out
+from kernax.supervised.machines.lasso import lasso
+from kernax.supervised.machines.risk import regularised_risk
+from kernax.supervised.machines.svm import (
     nu_support_vector_regression,
     nu_svm,
     one_class_svm,
     support_vector_regression,
     svm,
 )
+from kernax.supervised.ridge.discriminant import Discriminant, kernel_discriminant
+from kernax.supervised.ridge.ridge import generalised_cross_validation, kernel_ridge, leave_one_out
+from kernax.supervised.ridge.ridge_path import leave_one_out_path, ridge_path
+from kernax.supervised.smooth.logistic import kernel_logistic
+from kernax.supervised.smooth.softmax import kernel_softmax
 from kernax.unsupervised.canonical_correlations import CanonicalPairs, kernel_cca
 from kernax.unsupervised.kernel_kmeans import KernelClusters, kernel_kmeans
 from kernax.unsupervised.mercer import eigenpairs, empirical_features

@@ -5,6 +5,6 @@ where they may lie; `integer` a whole number, which is not learned and fixed whi
 arrays and numbers that are not learned.
 """
 
-from kernax.core.parameters import above, data, integer, interval, nonnegative, positive, real
+from kernax.core.base.parameters import above, data, integer, interval, nonnegative, positive, real
 
 __all__ = ["positive", "nonnegative", "above", "interval", "real", "integer", "data"]

@@ -5,7 +5,7 @@ Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as 
 of your own is `CustomLikelihood(log_density)`, or a class derived from `AbstractLikelihood`.
 """
 
-from kernax.core.likelihoods import (
+from kernax.core.losses.likelihoods import (
     Categorical,
     CustomLikelihood,
     Gaussian,
@@ -13,8 +13,13 @@ from kernax.core.likelihoods import (
     Probit,
     StudentT,
 )
-from kernax.core.losses import AbstractLikelihood, Bernoulli, Poisson
-from kernax.core.quadrature import expectation, expected_loss, log_normaliser, predicted_moments
+from kernax.core.losses.losses import AbstractLikelihood, Bernoulli, Poisson
+from kernax.core.losses.quadrature import (
+    expectation,
+    expected_loss,
+    log_normaliser,
+    predicted_moments,
+)
 
 __all__ = [
     "Bernoulli",

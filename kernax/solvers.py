@@ -10,25 +10,25 @@ such solver is a class derived from `AbstractDualSolver`.
 `SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
 """
 
-from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.grid_factor import Grid
-from kernax.core.kalman import StateSpace
-from kernax.core.lanczos import StochasticLanczos
-from kernax.core.preconditioners import (
+from kernax.core.grid.grid_factor import Grid
+from kernax.core.linalg.conjugate_gradient import ConjugateGradient
+from kernax.core.linalg.lanczos import StochasticLanczos
+from kernax.core.linalg.preconditioners import (
     AbstractPreconditioner,
     NystromPreconditioner,
     PivotedCholesky,
 )
-from kernax.core.sketch_and_project import SketchAndProject
-from kernax.core.solvers import JitteredCholesky
+from kernax.core.linalg.sketch_and_project import SketchAndProject
+from kernax.core.linalg.solvers import JitteredCholesky
+from kernax.core.line.kalman import StateSpace
 from kernax.gp.regression import warm_started
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
-from kernax.supervised.dual import BoxProblem
-from kernax.supervised.dual_solver import AbstractDualSolver
-from kernax.supervised.projected_gradient import ProjectedGradient
-from kernax.supervised.smo import SMO
+from kernax.supervised.machines.dual import BoxProblem
+from kernax.supervised.machines.dual_solver import AbstractDualSolver
+from kernax.supervised.machines.projected_gradient import ProjectedGradient
+from kernax.supervised.machines.smo import SMO
 
 __all__ = [
     "JitteredCholesky",

@@ -38,27 +38,27 @@ BATCHES = {
             "test_encoders.py::test_quarters_begin_in_january_april_july_and_october",
         ),
         Mutant(  # the number of points for the sum of their weights
-            "supervised/ridge.py",
+            "supervised/ridge/ridge.py",
             "return jnp.sum(self.weights) * jnp.sum(self.weights[:, None]",
             "return len(self.weights) * jnp.sum(self.weights[:, None]",
             "test_ridge.py"
             "::test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum",
         ),
         Mutant(  # L-BFGS sees the loss in the user's unit, whatever that is
-            "selection/steps.py",
+            "selection/optimise/steps.py",
             "unit = jnp.where(state.step == 0, first, state.unit)",
             "unit = state.unit",
             "test_minimise.py"
             "::test_lbfgs_takes_the_same_steps_whatever_the_scale_of_the_loss[1e-30]",
         ),
         Mutant(  # a squared distance of zero has no second derivative
-            "core/numerics.py",
+            "core/base/numerics.py",
             "return jnp.where(s < 0, s - lax.stop_gradient(s), s)",
             "return jnp.maximum(s, 0)",
             "test_kernels.py::test_mixed_second_derivatives_at_coincident_points_are_exact[RBF-12]",
         ),
         Mutant(  # derivatives of rough kernels multiplied out about the mean of the points
-            "core/numerics.py",
+            "core/base/numerics.py",
             "if rough or len(x) == 1:",
             "if rough and len(x) > _UNROLLED:",
             "test_rough_gradients.py::test_the_slope_of_the_evidence_is_right_where_times_differ_by_rounding",
@@ -76,13 +76,13 @@ BATCHES = {
             "test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
         ),
         Mutant(  # half a density
-            "core/priors.py",
+            "core/kernel/priors.py",
             "log_density + math.log(2), -jnp.inf",
             "log_density, -jnp.inf",
             "test_priors.py::test_densities_are_those_of_scipy_also_outside_the_support",
         ),
         Mutant(  # a fold that leaks
-            "selection/folds.py",
+            "selection/choose/folds.py",
             "pairs += [(np.flatnonzero(parts != i), ",
             "pairs += [(np.flatnonzero(parts >= 0), ",
             "test_cross_validation.py::test_every_row_is_scored_once_and_parts_differ_by_one_row",
@@ -96,26 +96,26 @@ BATCHES = {
     ),
     "steps": (
         Mutant(  # distances from zero instead of the mean of the points
-            "core/numerics.py",
+            "core/base/numerics.py",
             "(jnp.mean(z, 0), False)",
             "(jnp.zeros_like(z[0]), False)",
             "test_kernels.py"
             "::test_float32_in_many_dimensions_keeps_the_promise_for_scattered_points",
         ),
         Mutant(  # Newton's method without damping
-            "core/newton.py",
+            "core/losses/newton.py",
             "length = _length(slope, at_zero, skip=in_full)",
             "length = jnp.ones_like(at_zero)",
             "test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
         ),
         Mutant(  # conjugate gradients that believe the residual of their recurrence
-            "core/krylov_factor.py",
+            "core/linalg/krylov_factor.py",
             "true = self.b - self.multiply(now.x)",
             "true = now.residual",
             "test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
         ),
         Mutant(  # a gap that is learned from
-            "selection/folds.py",
+            "selection/choose/folds.py",
             "[(np.arange(s - gap), ",
             "[(np.arange(s), ",
             "test_cross_validation.py::test_time_folds_are_those_of_scikit_learn",
@@ -133,7 +133,7 @@ BATCHES = {
             "test_testing.py::test_every_public_kernel_conforms[RationalQuadratic]",
         ),
         Mutant(  # a fold that leaks, of stages of learning
-            "selection/folds.py",
+            "selection/choose/folds.py",
             "in_others = (folds >= 0) & (folds != fold)",
             "in_others = folds >= 0",
             "test_stages.py"
@@ -142,20 +142,20 @@ BATCHES = {
     ),
     "systems": (
         Mutant(  # the first member of a batch for the one at fault
-            "core/guards.py",
+            "core/base/guards.py",
             "but {came} {outside[0]:g} in",
             "but {came} {array.ravel()[0]:g} in",
             "test_guards.py::test_of_a_batch_the_member_at_fault_is_named",
         ),
         Mutant(  # a process that is conditioned counted as one matrix
-            "core/memory.py",
+            "core/operators/memory.py",
             '"condition": 4.5,',
             '"condition": 1.0,',
             "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
             "[condition-1-]",
         ),
         Mutant(  # jitter of a hundredth
-            "core/factors.py",
+            "core/linalg/factors.py",
             "return first * scale, 1e-4 * scale",
             "return first * scale, 1e-2 * scale",
             "test_linalg.py::test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal",
@@ -167,7 +167,7 @@ BATCHES = {
             "test_approximate.py::test_expectation_propagation_of_one_point_is_exact[1.0]",
         ),
         Mutant(  # a tile on the diagonal that counts twice
-            "core/tiles.py",
+            "core/operators/tiles.py",
             "jnp.where(again[None, :], 0, _times(of_rows, tile, 0))",
             "_times(of_rows, tile, 0)",
             "test_gram.py::test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product",
@@ -179,13 +179,13 @@ BATCHES = {
             "test_components.py::test_functions_have_norm_one_are_orthogonal_and_of_mean_zero",
         ),
         Mutant(  # targets that are not softened
-            "supervised/calibration.py",
+            "supervised/machines/calibration.py",
             "wrong = 1 / (total + 2)",
             "wrong = 1e-9 / (total + 2)",
             "test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
         ),
         Mutant(  # any file is taken for what was written
-            "core/archive.py",
+            "core/base/archive.py",
             'if kind.checksum(*texts.values(), arrays) != header["sha256"]:',
             "if False:",
             "test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
@@ -193,7 +193,7 @@ BATCHES = {
     ),
     "small numbers": (
         Mutant(  # values that are equal but for their rounding
-            "supervised/calibration.py",
+            "supervised/machines/calibration.py",
             "return centre, jnp.where(size > rounding, size, 0)",
             "return centre, size",
             "test_calibration.py::test_values_that_differ_by_their_rounding_alone_have_no_slope",
@@ -205,7 +205,7 @@ BATCHES = {
             "test_plot.py::test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places",
         ),
         Mutant(  # nodes of a rule in single precision
-            "core/quadrature.py",
+            "core/losses/quadrature.py",
             "np.linspace(-reach, reach, nodes or default)",
             "np.linspace(-reach, reach, nodes or default, dtype=np.float32)",
             "test_likelihoods.py"
@@ -213,7 +213,7 @@ BATCHES = {
             "[float64]",
         ),
         Mutant(  # points that are off the other way
-            "core/toeplitz.py",
+            "core/grid/toeplitz.py",
             "return values * self._times_slopes(V) - self._times_slopes(values * V)",
             "return self._times_slopes(values * V) - values * self._times_slopes(V)",
             "test_grid.py::test_offsets_of_points_are_taken_to_first_order",
@@ -221,7 +221,7 @@ BATCHES = {
     ),
     "files": (
         Mutant(  # lags that are subtracted the wrong way round
-            "core/gridding.py",
+            "core/grid/gridding.py",
             "offsets[numbers] = distances - lags[numbers]",
             "offsets[numbers] = lags[numbers] - distances",
             "test_grid.py::test_offsets_of_a_grid_are_those_of_its_points",
@@ -249,7 +249,7 @@ BATCHES = {
             "[classes-one output]",
         ),
         Mutant(  # folders of the user that are removed
-            "scale/checkpoints.py",
+            "scale/cluster/checkpoints.py",
             "if not _is_own(path):",
             "if False:",
             "test_state_checkpoints.py"
@@ -259,57 +259,57 @@ BATCHES = {
     ),
     "weights": (
         Mutant(  # a derivative in a large shape
-            "core/special_functions.py",
+            "core/base/special_functions.py",
             "(1 / (1 + v) + v * _arctanh_remainder(u, v))",
             "(1 / (1 + v) - v * _arctanh_remainder(u, v))",
             "test_special_functions.py"
             "::test_a_rational_quadratic_of_large_alpha_keeps_the_digits_of_its_derivatives",
         ),
         Mutant(  # a weight that counts twice
-            "core/weights.py",
+            "core/base/weights.py",
             "self.roots[:, None] * K * self.roots[None, :]",
             "self.weights[:, None] * K * self.weights[None, :]",
             "test_ridge.py::test_weights_have_the_value_of_the_reference",
         ),
         Mutant(  # pi instead of 2 pi
-            "core/density.py",
+            "core/linalg/density.py",
             "log_tau = math.log(2 * math.pi)",
             "log_tau = math.log(math.pi)",
             "test_gp.py::test_one_observation_in_closed_form",
         ),
         Mutant(  # noise of the matrix that passes for a pivot
-            "core/factors.py",
+            "core/linalg/factors.py",
             "jnp.all(packed[:: n + 1] ** 2 > least)",
             "jnp.all(packed[:: n + 1] ** 2 > 0)",
             "test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
         ),
         Mutant(  # a rotation the other way round
-            "core/factors.py",
+            "core/linalg/factors.py",
             "jnp.where(places > k, cosine * v - sine * new, v)",
             "jnp.where(places > k, cosine * v + sine * new, v)",
             "test_seam.py::test_a_factor_is_updated_and_downdated_by_one_vector[cholesky]",
         ),
         Mutant(  # what later points say, with the wrong sign
-            "core/kalman.py",
+            "core/line/kalman.py",
             "return (innovations - later) / self.variances[:, None]",
             "return (innovations + later) / self.variances[:, None]",
             "test_state_space.py"
             "::test_the_line_gives_the_answers_of_the_whole_matrix_without_weights",
         ),
         Mutant(  # a residual that moves away
-            "supervised/smo.py",
+            "supervised/machines/smo.py",
             "residual = now.residual - problem.part_product(places, change)",
             "residual = now.residual + problem.part_product(places, change)",
             "test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
         ),
         Mutant(  # steps beyond the last one
-            "supervised/working_set.py",
+            "supervised/machines/working_set.py",
             "steps = jnp.minimum(_CHECK_EVERY, most - run.steps)",
             "steps = jnp.asarray(_CHECK_EVERY, jnp.int32)",
             "test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
         ),
         Mutant(  # a gap that rounding hides
-            "supervised/certificate.py",
+            "supervised/machines/certificate.py",
             "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
             "return 0 * bound",
             "test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
@@ -317,26 +317,26 @@ BATCHES = {
     ),
     "failures": (
         Mutant(  # an iteration that calls anything solved
-            "core/iteration.py",
+            "core/linalg/iteration.py",
             "close = residual <= jnp.where(stuck, 2, 1) * goal",
             "close = residual <= jnp.inf",
             "test_linalg.py::test_a_cap_on_the_steps_is_reported",
         ),
         Mutant(  # a success with a bias that is never looked at
-            "supervised/ridge.py",
+            "supervised/ridge/ridge.py",
             "(~(residual <= most), RESULTS.inaccurate),",
             "(~(residual <= jnp.inf), RESULTS.inaccurate),",
             "test_ridge.py::test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns"
             "_solved_for",
         ),
         Mutant(  # a check of finite numbers that is left out
-            "core/eigenproblem.py",
+            "core/linalg/eigenproblem.py",
             "(~(finite & report.is_finite()), RESULTS.nonfinite),",
             "(jnp.array(False), RESULTS.nonfinite),",
             "test_components.py::test_a_matrix_that_is_not_finite_is_no_success",
         ),
         Mutant(  # another
-            "core/operators.py",
+            "core/operators/operators.py",
             "return jnp.all(jnp.isfinite(means))",
             "return jnp.array(True)",
             "test_import_vectors.py::test_what_is_not_finite_is_said_and_nan_throughout",
@@ -355,13 +355,13 @@ BATCHES = {
             "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
         ),
         Mutant(  # one failure of a batch that silences the warning about others
-            "core/solution.py",
+            "core/base/solution.py",
             "    if not quiet:\n",
             "    if np.all(successful) and not quiet:\n",
             "test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
         ),
         Mutant(  # the complement of a target that is rounded to one
-            "supervised/calibration.py",
+            "supervised/machines/calibration.py",
             "pull = self.weights * self.unlikely",
             "pull = self.weights * (1 - self.likely)",
             "test_calibration.py"
@@ -370,27 +370,27 @@ BATCHES = {
     ),
     "centres": (
         Mutant(  # a check that calls positive what the compiled program takes for zero
-            "core/intervals.py",
+            "core/base/intervals.py",
             "return np.where(is_subnormal, np.zeros_like(values), values)",
             "return values",
             "test_boundary.py::test_checks_see_the_zeros_that_compiled_programs_compute_with",
         ),
         Mutant(  # a quadrature that ends before its derivative does
-            "core/special_functions.py",
+            "core/base/special_functions.py",
             "jnp.maximum(excess, _least_square(nu.dtype))",
             "jnp.maximum(excess, 1e-5)",
             "test_special_functions.py"
             "::test_slopes_of_a_matern_are_right_however_small_the_distance",
         ),
         Mutant(  # too few terms of a large order
-            "core/special_functions.py",
+            "core/base/special_functions.py",
             "_DEBYE_TERMS = 8",
             "_DEBYE_TERMS = 3",
             "test_special_functions.py"
             "::test_a_matern_of_large_order_is_that_of_mpmath_on_both_sides_of_the_seam",
         ),
         Mutant(  # tiles that are all kept for the backward pass
-            "scale/rows.py",
+            "scale/centres/rows.py",
             "scan(jax.checkpoint(with_tile), start, parts)",
             "scan(with_tile, start, parts)",
             "test_falkon.py::test_memory_does_not_grow_with_the_product_of_points_and_centres",
@@ -402,20 +402,20 @@ BATCHES = {
             "test_approximate.py::test_damping_ends_steps_that_no_longer_help",
         ),
         Mutant(  # weights squared over centres
-            "scale/rows.py",
+            "scale/centres/rows.py",
             "weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
         Mutant(  # half of the memory that a verb takes
-            "core/memory.py",
+            "core/operators/memory.py",
             '"eigenpairs": 2.1,',
             '"eigenpairs": 1.05,',
             "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
             "[eigenpairs-1-]",
         ),
         Mutant(  # a solver whose tolerance is a constant of the program
-            "supervised/dual_solver.py",
+            "supervised/machines/dual_solver.py",
             "return with_arrays(default if solver is None else solver)",
             "return default if solver is None else solver",
             "test_traces.py::test_another_python_float_does_not_trace_again[one_class_svm]",
@@ -423,7 +423,7 @@ BATCHES = {
     ),
     "estimators": (
         Mutant(  # a mean diagonal that counts points without a weight
-            "core/weights.py",
+            "core/base/weights.py",
             "counted = present | ~jnp.any(present)",
             "counted = present | (self.weights >= 0)",
             "test_linalg.py::test_jitter_is_that_of_the_points_with_a_weight[_jitter_of_path]",
@@ -443,7 +443,7 @@ BATCHES = {
     ),
     "precision of products": (
         Mutant(  # products in whatever precision the device likes
-            "core/numerics.py",
+            "core/base/numerics.py",
             "jnp.matmul(A, B, precision=lax.Precision.HIGHEST)",
             "jnp.matmul(A, B)",
             "test_precision.py::test_no_product_leaves_the_precision_to_the_device[condition]",

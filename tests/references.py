@@ -4,9 +4,9 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from kernax.core.factors import factorise
-from kernax.core.inverse import inverse_of
-from kernax.core.linalg import WeightedSystem
+from kernax.core.linalg.factors import factorise
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.linalg import WeightedSystem
 
 
 def process_by_numpy(K, y, noise, weights, mean=0.0):

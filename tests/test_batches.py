@@ -10,8 +10,8 @@ import pytest
 from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.memory import available_memory
-from kernax.selection.batches import _Fit, _members_within
+from kernax.core.operators.memory import available_memory
+from kernax.selection.optimise.batches import _Fit, _members_within
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.batching import in_smallest_size, one_by_one
+from kernax.core.base.batching import in_smallest_size, one_by_one
 
 DTYPE = jnp.result_type(float)
 

@@ -11,7 +11,7 @@ from conftest import DTYPE, TOLERANCE, assert_close, needs_x64, untyped
 from scipy import stats
 
 import kernax
-from kernax.selection import bootstrap as room
+from kernax.selection.choose import bootstrap as room
 
 N = 17
 RNG = np.random.default_rng(0)

@@ -15,12 +15,12 @@ import scipy.sparse
 from conftest import needs_x32, needs_x64, untyped
 
 import kernax
-from kernax.core import boundary
-from kernax.core.boundary import as_stack
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.kernel import as_kernel
-from kernax.core.labels import as_signs
-from kernax.core.weights import UnitWeights
+from kernax.core.base import boundary
+from kernax.core.base.boundary import as_stack
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import as_kernel
+from kernax.core.losses.labels import as_signs
 
 DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(2.0)

@@ -10,7 +10,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.numerics import squared_distance
+from kernax.core.base.numerics import squared_distance
 from kernax.errors import NonFiniteError
 
 ONE = np.float32(1)

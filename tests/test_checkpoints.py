@@ -17,7 +17,7 @@ import safetensors.numpy
 from conftest import needs_x64, untyped
 
 import kernax
-from kernax.core.archive import check_place, write_whole
+from kernax.core.base.archive import check_place, write_whole
 from kernax.files import KernaxFileError
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
@@ -313,7 +313,7 @@ def test_files_of_another_kind_and_texts_that_are_forged_are_refused(finished, t
 
 
 def forged(path, texts):
-    from kernax.selection.checkpoints import _CHECKPOINTS
+    from kernax.selection.optimise.checkpoints import _CHECKPOINTS
 
     checksum = _CHECKPOINTS.checksum(*texts.values(), {})
     header = {"format": _CHECKPOINTS.mark, **texts, "sha256": checksum}

@@ -17,9 +17,9 @@ from kernax.cli.app import app
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.naming import parameter_names
 from kernax.cli.table import read_table
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Tokens
-from kernax.selection import regression
+from kernax.selection.recipes import regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

@@ -22,10 +22,10 @@ from kernax.cli.fit import remark_on_no_gain
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import Table
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Column, Tokens
-from kernax.selection import regression
-from kernax.selection.latent import Likelihood
+from kernax.selection.recipes import regression
+from kernax.selection.recipes.latent import Likelihood
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

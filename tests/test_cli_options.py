@@ -22,11 +22,11 @@ from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
-from kernax.core.archive import write_whole
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.base.archive import write_whole
+from kernax.core.base.solution import RESULTS, Solution
 from kernax.errors import MemoryBudgetError, RunawayWarning
 from kernax.preparation import Tokens
-from kernax.selection import regression
+from kernax.selection.recipes import regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

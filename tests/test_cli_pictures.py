@@ -8,7 +8,7 @@ from conftest import needs_x64
 import kernax
 from kernax.cli.job import Report, Split
 from kernax.cli.picture import draw
-from kernax.core.expansion import KernelExpansion
+from kernax.core.learner.expansion import KernelExpansion
 from kernax.preparation import (
     GP,
     LOGISTIC,

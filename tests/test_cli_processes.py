@@ -21,7 +21,7 @@ from kernax.cli import app as cli
 from kernax.cli import latent
 from kernax.cli.app import app
 from kernax.files import load_predictor
-from kernax.selection.stages import Choice, Stage
+from kernax.selection.recipes.stages import Choice, Stage
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

@@ -19,7 +19,7 @@ from kernax.cli import app as cli
 from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.resources import compiled_programs
-from kernax.core.threads import linear_algebra_threads
+from kernax.core.base.threads import linear_algebra_threads
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

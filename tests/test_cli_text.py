@@ -16,10 +16,10 @@ import kernax as kx
 from kernax.cli.app import app
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import read_table
-from kernax.core.solution import RESULTS, Solution
+from kernax.core.base.solution import RESULTS, Solution
 from kernax.files import load_predictor
 from kernax.preparation import Column, Inputs, Number, Standards, Text, Tokens
-from kernax.selection import regression
+from kernax.selection.recipes import regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

@@ -17,7 +17,7 @@ from sklearn.manifold import spectral_embedding
 from sklearn.metrics import adjusted_rand_score
 
 import kernax
-from kernax.core.operators import DenseGram
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.means_of_clusters import Cloud, best_partition, lloyd
 

@@ -12,15 +12,15 @@ from conftest import DTYPE, TOLERANCE, X64, assert_close, matrix, needs_x64
 import kernax
 from kernax.cli.expression import parse_kernel
 from kernax.cli.notation import expression_of
-from kernax.selection import composition
-from kernax.selection.base_kernels import BASES, Column
-from kernax.selection.composition import kernel_of, spread_rows
-from kernax.selection.composition_rounds import Search
-from kernax.selection.composition_starts import Draws, columns_of
-from kernax.selection.grammar import CONSTANT, Factor, Grammar, written
-from kernax.selection.periods import leading_periods
-from kernax.selection.sentences import Units, components_of, number
-from kernax.selection.sum_of_products import (
+from kernax.selection.compose import composition
+from kernax.selection.compose.base_kernels import BASES, Column
+from kernax.selection.compose.composition import kernel_of, spread_rows
+from kernax.selection.compose.composition_rounds import Search
+from kernax.selection.compose.composition_starts import Draws, columns_of
+from kernax.selection.compose.grammar import CONSTANT, Factor, Grammar, written
+from kernax.selection.compose.periods import leading_periods
+from kernax.selection.compose.sentences import Units, components_of, number
+from kernax.selection.compose.sum_of_products import (
     Values,
     count_of_parameters,
     evidence_loss,

@@ -13,7 +13,7 @@ from kernax.cli.expression import parse_kernel
 from kernax.cli.inputs import kernel_of_inputs
 from kernax.cli.naming import parameter_names
 from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
-from kernax.core.parameters import parameters
+from kernax.core.base.parameters import parameters
 from kernax.preparation import Inputs, Number, Standards, Text, Tokens
 
 pytestmark = needs_x64  # once: no precision touches it

@@ -7,7 +7,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.kernel import as_kernel
+from kernax.core.kernel.kernel import as_kernel
 
 DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(DTYPE)

@@ -12,15 +12,15 @@ import pytest
 from conftest import DTYPE, OPTIMISED, X64, assert_close, matrix, needs_x32, needs_x64, untyped
 
 import kernax
-import kernax.scale.fit_of_chunks as of_chunks
-import kernax.scale.preconditioner as preconditioner
-import kernax.scale.problem as problem_module
-import kernax.scale.rows as rows_module
-import kernax.scale.streamed as streamed
+import kernax.scale.centres.fit_of_chunks as of_chunks
+import kernax.scale.centres.preconditioner as preconditioner
+import kernax.scale.centres.problem as problem_module
+import kernax.scale.centres.rows as rows_module
+import kernax.scale.centres.streamed as streamed
 from kernax.errors import ConditionWarning, MaxStepsError
 from kernax.losses import Absolute, Huber, Logistic, Poisson, Squared, SquaredHinge
-from kernax.scale.bands import upper_bands, whole_of_bands
-from kernax.scale.span import OfCentres
+from kernax.scale.centres.bands import upper_bands, whole_of_bands
+from kernax.scale.centres.span import OfCentres
 
 RNG = np.random.default_rng(0)
 N, M = 300, 12
@@ -33,7 +33,7 @@ NEW = RNG.normal(size=(5, 2)).astype(DTYPE)
 RIDGE = 0.1
 # Of values, whose square is what the residual bounds: measured 4e-10 and 7e-5.
 VALUES = 1e-7 if X64 else 1e-3
-module = sys.modules["kernax.scale.falkon"]  # behind the function of that name
+module = sys.modules["kernax.scale.centres.falkon"]  # behind the function of that name
 
 
 def targets_of(loss):

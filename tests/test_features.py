@@ -11,7 +11,7 @@ import scipy.special
 from conftest import FUSED, TOLERANCE, needs_x64
 
 import kernax
-from kernax.core.operators import LowRankGram
+from kernax.core.operators.operators import LowRankGram
 
 DTYPE = jnp.result_type(float)
 rng = np.random.default_rng(0)

@@ -13,11 +13,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 import kernax
-from kernax.core import factors
-from kernax.core.boundary import as_noise, as_scalar, as_targets, as_weights
-from kernax.core.factors import factorise
-from kernax.core.intervals import NONNEGATIVE
-from kernax.core.operators import DenseGram
+from kernax.core.base.boundary import as_noise, as_scalar, as_targets, as_weights
+from kernax.core.base.intervals import NONNEGATIVE
+from kernax.core.linalg import factors
+from kernax.core.linalg.factors import factorise
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 from kernax.gp.means import as_mean
 

@@ -10,7 +10,7 @@ from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untype
 from scipy.special import log_softmax, softmax
 
 import kernax
-from kernax.core.quasi_random import expectation_over_vectors
+from kernax.core.losses.quasi_random import expectation_over_vectors
 from kernax.likelihoods import Bernoulli, Categorical, expectation
 
 RNG = np.random.default_rng(0)

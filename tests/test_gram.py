@@ -11,7 +11,7 @@ import pytest
 from conftest import TOLERANCE, X64, assert_close, needs_x64
 
 import kernax
-from kernax.core.pairs import pairs_at_once
+from kernax.core.operators.pairs import pairs_at_once
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()

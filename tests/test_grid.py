@@ -15,15 +15,15 @@ from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x32, needs_x6
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
-from kernax.core.columns import factors_over_columns, groups_of_columns
-from kernax.core.factors import factorise
-from kernax.core.grid import GridGram
-from kernax.core.grid_factor import GridFactor
-from kernax.core.gridding import grid_for
-from kernax.core.kronecker import KroneckerMatrix
-from kernax.core.sharding import compiled
-from kernax.core.toeplitz import PlaceOffsets, ToeplitzMatrix
-from kernax.core.weights import PointWeights
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import PointWeights
+from kernax.core.grid.grid import GridGram
+from kernax.core.grid.grid_factor import GridFactor
+from kernax.core.grid.gridding import grid_for
+from kernax.core.grid.kronecker import KroneckerMatrix
+from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
+from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
+from kernax.core.linalg.factors import factorise
 from kernax.errors import ConditionWarning
 from kernax.solvers import Grid, JitteredCholesky, StateSpace
 

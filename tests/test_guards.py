@@ -11,8 +11,8 @@ import pytest
 from conftest import needs_x64
 
 import kernax
-from kernax.core.guards import guarded_parameter
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.guards import guarded_parameter
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.likelihoods import Bernoulli, Gaussian, NegativeBinomial
 from kernax.losses import Huber
 

@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import kernax
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.operators import DenseGram
-from kernax.core.task import check_task
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.learner.task import check_task
+from kernax.core.operators.operators import DenseGram
 from kernax.sparse import import_search
 from kernax.sparse.import_search import ImportSearch, _widths
 from kernax.sparse.import_vectors import _import_vector_machine

@@ -11,7 +11,7 @@ import pytest
 from conftest import assert_close, needs_x64, untyped
 
 import kernax
-import kernax.scale.kept_minimum as kept_minimum
+import kernax.scale.centres.kept_minimum as kept_minimum
 from kernax.errors import KernaxFileError, MaxStepsError
 from kernax.losses import Huber, Squared
 from kernax.scale import Checkpoints
@@ -27,7 +27,7 @@ Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=N)
 WEIGHTS = RNG.integers(0, 3, N).astype(float)
 NEW = RNG.normal(size=(5, 2))
 KERNEL = 1.3 * kernax.RBF(1.2)
-module = sys.modules["kernax.scale.falkon"]  # behind the function of that name
+module = sys.modules["kernax.scale.centres.falkon"]  # behind the function of that name
 SQUARES = Squared()
 
 

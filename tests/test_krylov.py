@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from conftest import X64
 
-from kernax.core.eigenproblem import accuracy
-from kernax.core.krylov import leading_by_products, width_of_block
+from kernax.core.linalg.eigenproblem import accuracy
+from kernax.core.linalg.krylov import leading_by_products, width_of_block
 
 N = 200
 COUNT = 4

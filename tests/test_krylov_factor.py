@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernax
-from kernax.core.gram import BlockedGram, gram_operator
-from kernax.core.lanczos import AbstractLanczos, log_determinant_by_probes
-from kernax.core.operators import WeightedForm
-from kernax.core.sharding import compiled
-from kernax.core.weights import PointWeights, UnitWeights
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.linalg.lanczos import AbstractLanczos, log_determinant_by_probes
+from kernax.core.operators.gram import BlockedGram, gram_operator
+from kernax.core.operators.operators import WeightedForm
 from kernax.errors import MaxStepsError
 from kernax.solvers import (
     ConjugateGradient,

@@ -21,7 +21,7 @@ from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64, untyped
 
 import kernax
 from kernax.scale import launch as kernax_launch
-from kernax.scale import processes
+from kernax.scale.cluster import processes
 
 pytestmark = needs_x64  # once: what starts and ends processes knows no precision
 

@@ -1,4 +1,8 @@
-"""The rules that a program can check: who may import whom, and what importing costs."""
+"""The rules that a program can check: who may import whom, and what importing costs.
+
+The `__init__` of a package says what its modules may import ("# May import: ..."); a folder inside
+a package that says nothing itself follows the package.
+"""
 
 import ast
 import re
@@ -14,9 +18,6 @@ from conftest import needs_x64
 pytestmark = needs_x64  # once: no precision touches it
 
 PACKAGE = Path(__file__).parent.parent / "kernax"
-ROOMS = ("kernels", "supervised", "gp", "unsupervised", "online", "sparse", "scale")
-SHARED = ("selection", "metrics", "preparation")
-FACES = ("sklearn", "plot", "files", "testing")
 NAMES = (  # modules that only say where a user finds what the package has
     "bases",
     "calibration",
@@ -31,137 +32,91 @@ NAMES = (  # modules that only say where a user finds what the package has
     "strings",
     "trees",
 )
-CORE = (
-    ("numerics", "powers", "intervals", "functions", "sharding"),
-    (
-        "archive",
-        "axes",
-        "identity",
-        "bar",
-        "guards",
-        "parameters",
-        "solution",
-        "batching",
-        "cancellation",
-        "weights",
-        "ranks",
-        "implicit",
-        "krylov",
-        "stacks",
-        "threads",
-        "special_functions",
-    ),
-    ("operators", "solves", "lanczos", "standard_normals", "gamma_quantiles"),
-    ("unheld",),
-    ("boundary", "kernel", "losses", "description", "foreign", "undeclared"),
-    ("eigenproblem", "mesh"),
-    (
-        "labels",
-        "likelihoods",
-        "memory",
-        "model",
-        "spectral_densities",
-        "features",
-        "state_space",
-        "preparation",
-        "pairs",
-        "priors",
-        "columns",
-        "structure",
-        "whole",
-    ),
-    ("recursions",),
-    ("computed", "parallel_recursions"),
-    ("line", "tiles", "kronecker", "levinson", "spectra"),
-    ("toeplitz", "mesh_gram", "tall"),
-    ("grid",),
-    ("gridding",),
-    ("gram", "factors", "quadrature", "quasi_random", "functionals", "draws"),
-    ("task", "solvers", "low_rank", "stein", "pivots", "iteration"),
-    ("preconditioners",),
-    ("linalg", "krylov_factor", "sketch_and_project", "kalman", "grid_factor"),
-    ("conjugate_gradient",),
-    ("inverse", "refinement"),
-    ("line_inverse", "grid_inverse", "krylov_inverse"),
-    ("density", "newton", "softmax_hessian"),
-    ("misfit", "centres"),
-    ("modes", "softmax", "expansion", "linear"),
-)
+PATHS = {
+    ".".join(("kernax", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+PACKAGES = sorted(name for name, path in PATHS.items() if path.name == "__init__.py")
+INSIDE = sorted(name for name in PATHS if any(name.startswith(f"{p}.") for p in PACKAGES[1:]))
 
 
-def allowed(module: str) -> set[str]:
-    """The modules that a module may import: errors, and those that stand left of it in the design's
-    list of layers.
-    """
-    return {"kernax.errors"} | left_of(module)
-
-
-def left_of(module: str) -> set[str]:
-    room = module.split(".")[1] if "." in module else ""
-    if room == "core":
-        level = next(i for i, names in enumerate(CORE) if module.split(".")[2] in names)
-        same = [name for name in ("numerics",) if level == 1]
-        return {f"kernax.core.{name}" for names in CORE[:level] for name in names} | {
-            f"kernax.core.{name}" for name in same
-        }
-    left = {"kernax.core"}
-    if room in ROOMS:
-        return left | {f"kernax.{room}"}
-    left |= {f"kernax.{name}" for name in ROOMS}
-    if room in SHARED:
-        return left | {f"kernax.{room}"}
-    left |= {f"kernax.{name}" for name in SHARED}
-    if room in NAMES:
-        return left
-    if room in FACES:
-        return left | {f"kernax.{room}"}
-    left |= {f"kernax.{name}" for name in FACES}
-    return left | {"kernax.cli"}
-
-
-def kernax_imports(path: Path) -> set[str]:
+def imports_of(path: Path) -> set[str]:
+    """The modules of kernax that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= (
-                {f"{node.module}.{alias.name}" for alias in node.names}
-                if node.module in ("kernax", "kernax.core")
-                else {node.module}
-            )
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in PATHS else node.module for name in members}
     return {name for name in found if name.split(".")[0] == "kernax"}
 
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+def package_of(module: str) -> str:
+    """The innermost package that holds a module, or the package itself."""
+    return module if module in PACKAGES else module.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_from_the_layers_below_it(path):
-    parts = ("kernax", *path.relative_to(PACKAGE).with_suffix("").parts)
-    module = ".".join(part for part in parts if part != "__init__")
-    if module == "kernax.core":
-        assert not kernax_imports(path)
-        return
-    for imported in kernax_imports(path):
-        assert any(f"{imported}.".startswith(f"{name}.") for name in allowed(module)), (
-            f"{module} imports {imported}"
+def may_import(package: str) -> set[str]:
+    """What the `__init__` of a package, or of the one around it, lists; itself; errors."""
+    rule = re.search(r"^# May import: ((?:.|\n# )*)\.$", PATHS[package].read_text(), re.MULTILINE)
+    if rule is None:
+        return may_import(package.rpartition(".")[0])
+    return {package, "kernax.errors", *re.findall(r"[\w.]+", rule[1].replace("\n#", ""))}
+
+
+def is_inside(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_module_imports_only_what_its_package_may(module):
+    allowed = may_import(package_of(module))
+    for imported in imports_of(PATHS[module]):
+        assert any(is_inside(imported, package) for package in allowed), f"imports {imported}"
+
+
+def circle_in(edges: dict[str, set[str]]) -> list[str]:
+    """Nodes of a directed graph that come back to where they began; none if there is no circle."""
+    done: set[str] = set()
+
+    def walk(node: str, way: list[str]) -> list[str]:
+        if node in way:
+            return [*way[way.index(node) :], node]
+        if node not in done:
+            for other in sorted(edges.get(node, ())):
+                if circle := walk(other, [*way, node]):
+                    return circle
+            done.add(node)
+        return []
+
+    return next((circle for node in sorted(edges) if (circle := walk(node, []))), [])
+
+
+def test_no_module_imports_itself_by_a_detour():
+    # The __init__ of a package is what users import: nothing but its own modules stands below it.
+    modules = {module: imports_of(path) - set(PACKAGES) for module, path in PATHS.items()}
+    assert not circle_in(modules)
+
+
+def test_no_package_imports_itself_by_a_detour():
+    edges: dict[str, set[str]] = {}
+    for module in INSIDE:
+        package = package_of(module)
+        found = {package_of(imported) for imported in imports_of(PATHS[module])}
+        # What a package's __init__ shows of its own folders is not an arrow.
+        edges.setdefault(package, set()).update(
+            other for other in found if not is_inside(other, package)
         )
+    assert not circle_in(edges)
 
 
-def test_the_map_lists_core_line_by_line_as_it_is_enforced():
-    text = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text()
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
-    lines = [tuple(re.findall(r"`(\w+)`", row)) for row in rows]
-    start = lines.index(CORE[0])
-    assert tuple(lines[start : start + len(CORE)]) == CORE
-
-
-def test_the_layer_rule_would_catch_a_learner_that_knows_a_kernel(tmp_path):
-    path = tmp_path / "ridge.py"
-    path.write_text("from kernax.kernels.stationary import RBF\n")
-    (imported,) = kernax_imports(path)
-    assert not any(imported.startswith(name) for name in allowed("kernax.supervised.ridge"))
+def test_the_rules_would_catch_a_learner_that_knows_a_kernel_and_a_circle():
+    allowed = may_import("kernax.supervised.ridge")
+    assert not any(is_inside("kernax.kernels.stationary", package) for package in allowed)
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -184,7 +139,8 @@ before = dict(jax.config.values)
 import kernax
 kernax.plot, kernax.testing, kernax.files, kernax.losses  # there without an import of their own
 # What faces share, and `import kernax` leaves out, knows nothing of them either.
-import kernax.preparation, kernax.selection.classification, kernax.selection.regression
+import kernax.preparation
+from kernax.selection.recipes import classification, regression
 after = dict(jax.config.values)
 assert {name: after[name] for name in before} == before
 heavy = {"sklearn", "matplotlib", "typer", "rich", "pandas", "safetensors"} & set(sys.modules)

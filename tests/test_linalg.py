@@ -10,10 +10,10 @@ import pytest
 from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
 
 import kernax
-from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.operators import DenseGram
-from kernax.core.solves import solve_by_products
-from kernax.core.weights import PointWeights, UnitWeights
+from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.solves import solve_by_products
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import (
     BreakdownError,
     ConditionWarning,

@@ -12,10 +12,10 @@ import scipy.special
 from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
 
 import kernax
-from kernax.core.labels import signs
-from kernax.core.losses import Logistic
+from kernax.core.losses.labels import signs
+from kernax.core.losses.losses import Logistic
 from kernax.errors import MaxStepsError
-from kernax.supervised import logistic as room
+from kernax.supervised.smooth import logistic as room
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)

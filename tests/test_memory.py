@@ -9,8 +9,8 @@ import pytest
 from conftest import DTYPE, FUSED, needs_x32
 
 import kernax
-from kernax.core import memory
-from kernax.core.memory import (
+from kernax.core.operators import memory
+from kernax.core.operators.memory import (
     _HELD_FOR_EACH,
     _MATRICES,
     _OF_EACH_COLUMN,

@@ -16,10 +16,10 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
-from kernax.core.gram import BlockedGram
-from kernax.core.mesh import rows_over_mesh
-from kernax.core.mesh_gram import MeshGram
-from kernax.core.tall import tall_qr
+from kernax.core.linalg.tall import tall_qr
+from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.mesh import rows_over_mesh
+from kernax.core.operators.mesh_gram import MeshGram
 from kernax.solvers import (
     ConjugateGradient,
     NystromPreconditioner,

@@ -11,9 +11,9 @@ from conftest import DTYPE, TOLERANCE, X64, needs_x64
 from jax.test_util import check_grads
 from jaxtyping import Array, Float
 
-from kernax.core.implicit import at_stationary_point, implicit
-from kernax.core.newton import AbstractConvexProblem, Misfit, newton
-from kernax.core.solution import RESULTS
+from kernax.core.base.implicit import at_stationary_point, implicit
+from kernax.core.base.solution import RESULTS
+from kernax.core.losses.newton import AbstractConvexProblem, Misfit, newton
 
 
 def cube_root_step(root, a):

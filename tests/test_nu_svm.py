@@ -9,8 +9,8 @@ from sklearn.svm import NuSVC, NuSVR
 
 import kernax
 import kernax.sklearn as ours
-from kernax.core.operators import DenseGram, LowRankGram
-from kernax.supervised.doubled import DoubledGram
+from kernax.core.operators.operators import DenseGram, LowRankGram
+from kernax.supervised.machines.doubled import DoubledGram
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)

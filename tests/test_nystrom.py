@@ -17,8 +17,8 @@ from conftest import (
 
 import kernax
 from kernax.errors import ConditionWarning, NotPSDError
-from kernax.scale import choice
-from kernax.scale.choice import GreedyPivots, LeverageScores, Uniform
+from kernax.scale.centres import choice
+from kernax.scale.centres.choice import GreedyPivots, LeverageScores, Uniform
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)).astype(DTYPE)

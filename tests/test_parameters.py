@@ -10,7 +10,7 @@ import pytest
 from conftest import TOLERANCE, needs_x64
 
 import kernax
-from kernax.core.parameters import check_stopping, parameters
+from kernax.core.base.parameters import check_stopping, parameters
 
 
 class Model(eqx.Module):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from conftest import X64
 
-from kernax.core.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, times_power_of_two
 
 DTYPE = np.float64 if X64 else np.float32
 LIMITS = np.finfo(DTYPE)

@@ -12,10 +12,10 @@ from jax import lax
 from jax.extend import core as jex
 
 import kernax
-from kernax.core.cancellation import careful_product
-from kernax.core.misfit import values_of
-from kernax.core.numerics import matmul
-from kernax.core.operators import DenseGram
+from kernax.core.base.numerics import matmul
+from kernax.core.losses.misfit import values_of
+from kernax.core.operators.cancellation import careful_product
+from kernax.core.operators.operators import DenseGram
 
 X = np.random.default_rng(0).normal(size=(12, 10))
 Y = np.sin(X[:, 0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import DTYPE, X64
 
-from kernax.core.refinement import refined
+from kernax.core.linalg.refinement import refined
 
 A = np.array([[3.0, 1.0, 0.0], [1.0, 2.0, 0.5], [0.0, 0.5, 1.0]], DTYPE)
 B = np.array([1.0, -2.0, 0.5], DTYPE)

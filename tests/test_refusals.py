@@ -11,7 +11,7 @@ import pytest
 from conftest import needs_x32, needs_x64, untyped
 
 import kernax
-from kernax.core import memory
+from kernax.core.operators import memory
 from kernax.errors import MemoryBudgetError
 from kernax.likelihoods import Bernoulli
 from kernax.losses import Absolute, Huber, Logistic
@@ -386,7 +386,7 @@ def test_the_way_out_works_in_the_memory_that_there_is(verb, data, little_memory
 @pytest.mark.slow
 def test_conjugate_gradients_take_the_place_of_the_whole_matrix(data, monkeypatch):
     """Their limit of points to hold K for lies above the number here, and is lowered."""
-    from kernax.core import gram
+    from kernax.core.operators import gram
 
     X, y, _ = data
     exact = kernax.condition(PRIOR, X, y, 0.1)

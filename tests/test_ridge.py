@@ -23,7 +23,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 import kernax
 from kernax.errors import ConditionWarning, MaxStepsError
-from kernax.supervised import ridge as room
+from kernax.supervised.ridge import ridge as room
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(1.3)

@@ -10,7 +10,7 @@ from conftest import X64, needs_x64
 from test_gram import temporary_bytes
 
 import kernax
-from kernax.core.numerics import stretched_exponential
+from kernax.core.base.numerics import stretched_exponential
 
 EPS = float(np.finfo(np.float64 if X64 else np.float32).eps)
 

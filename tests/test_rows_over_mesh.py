@@ -15,18 +15,18 @@ from conftest import assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import kernax
-from kernax.core.mesh import rows_over_mesh
+from kernax.core.operators.mesh import rows_over_mesh
 from kernax.losses import Logistic
-from kernax.scale import preconditioner
-from kernax.scale.rows import ArrayRows
-from kernax.scale.span import OfCentres
+from kernax.scale.centres import preconditioner
+from kernax.scale.centres.rows import ArrayRows
+from kernax.scale.centres.span import OfCentres
 
 pytestmark = needs_x64  # how rows are spread has nothing to do with precision
 
 ON_EIGHT = pytest.mark.skipif(
     jax.device_count() < 8, reason="runs on eight devices, by way of the last test"
 )
-module = sys.modules["kernax.scale.falkon"]  # behind the function of that name
+module = sys.modules["kernax.scale.centres.falkon"]  # behind the function of that name
 RNG = np.random.default_rng(0)
 N, M = 320, 12
 X = RNG.normal(size=(N, 2))

@@ -14,27 +14,27 @@ import pytest
 from conftest import DTYPE, TOLERANCE, needs_x32, needs_x64
 
 import kernax
-from kernax.core.density import factor_of, log_density
-from kernax.core.factors import CholeskyFactor, factorise
-from kernax.core.features import explicit_features, has_few_features, low_rank_gram
-from kernax.core.foreign import as_gram
-from kernax.core.gram import (
+from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.grid.grid import GridGram
+from kernax.core.grid.gridding import grid_for
+from kernax.core.linalg.density import factor_of, log_density
+from kernax.core.linalg.factors import CholeskyFactor, factorise
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.linalg import WeightedSystem, weighted_solve, without_border
+from kernax.core.linalg.low_rank import LowRankFactor
+from kernax.core.linalg.solvers import JitteredCholesky, factor_by
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax.core.operators.features import explicit_features, has_few_features, low_rank_gram
+from kernax.core.operators.foreign import as_gram
+from kernax.core.operators.gram import (
     AbstractCrossGram,
     BlockedGram,
     Layout,
     gram_operator,
     operator_of_prepared,
 )
-from kernax.core.grid import GridGram
-from kernax.core.gridding import grid_for
-from kernax.core.inverse import inverse_of
-from kernax.core.linalg import WeightedSystem, weighted_solve, without_border
-from kernax.core.line import LineGram, OrderAlongLine
-from kernax.core.low_rank import LowRankFactor
-from kernax.core.operators import DenseGram, LowRankGram, ScaledGram
-from kernax.core.solvers import JitteredCholesky, factor_by
-from kernax.core.solves import solve_lower
-from kernax.core.weights import PointWeights, UnitWeights
+from kernax.core.operators.operators import DenseGram, LowRankGram, ScaledGram
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 N = 12

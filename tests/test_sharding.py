@@ -18,8 +18,8 @@ from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
-from kernax.core.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
-from kernax.selection import batches
+from kernax.core.losses.losses import Huber, Logistic, Pinball, Poisson, Squared, SquaredHinge
+from kernax.selection.optimise import batches
 
 pytestmark = needs_x64  # what varies over devices has nothing to do with precision
 

@@ -10,8 +10,8 @@ import pytest
 from conftest import X64, needs_x64, untyped
 
 import kernax
-from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.sketch_and_project import SketchAndProject
+from kernax.core.linalg.conjugate_gradient import ConjugateGradient
+from kernax.core.linalg.sketch_and_project import SketchAndProject
 from kernax.errors import BreakdownError, MaxStepsError, NonFiniteError
 
 PSD = lx.positive_semidefinite_tag

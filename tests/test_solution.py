@@ -9,7 +9,7 @@ import pytest
 from conftest import needs_x64, untyped
 
 import kernax
-from kernax.core.solution import RESULTS, Solution, finish, first_that_holds, warn
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, warn
 from kernax.errors import ConditionWarning
 
 pytestmark = needs_x64  # once: no precision touches it

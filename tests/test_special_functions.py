@@ -11,10 +11,10 @@ import scipy.special
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.gamma_quantiles import gamma_quantiles
-from kernax.core.likelihoods import NegativeBinomial, StudentT
-from kernax.core.losses import Poisson
-from kernax.core.special_functions import matern_of_any_order
+from kernax.core.base.special_functions import matern_of_any_order
+from kernax.core.kernel.gamma_quantiles import gamma_quantiles
+from kernax.core.losses.likelihoods import NegativeBinomial, StudentT
+from kernax.core.losses.losses import Poisson
 
 DTYPE = jnp.result_type(float)
 TOLERANCE = 1e-12 if X64 else 1e-5

@@ -13,8 +13,8 @@ from conftest import X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
-from kernax.core.gamma_quantiles import gamma_quantiles
-from kernax.core.standard_normals import NORMAL_DRAWS
+from kernax.core.kernel.gamma_quantiles import gamma_quantiles
+from kernax.core.kernel.standard_normals import NORMAL_DRAWS
 
 DTYPE = jnp.result_type(float)
 ARD = np.array([0.5, 1.7])

@@ -9,13 +9,13 @@ import pytest
 from conftest import DTYPE
 
 import kernax as kx
-from kernax.core.stacks import points_at
-from kernax.selection import regression
-from kernax.selection.classification import calibrated_losses, log_losses, signs_of_columns
-from kernax.selection.folds import count_off, leaving_out
-from kernax.selection.rows import first_of_each, held_out_of_each
-from kernax.selection.stages import Learning, Stage, Together, choose, last_that_pays
-from kernax.selection.weak_priors import weak_priors_around
+from kernax.core.base.stacks import points_at
+from kernax.selection.choose.folds import count_off, leaving_out
+from kernax.selection.optimise.weak_priors import weak_priors_around
+from kernax.selection.recipes import regression
+from kernax.selection.recipes.classification import calibrated_losses, log_losses, signs_of_columns
+from kernax.selection.recipes.rows import first_of_each, held_out_of_each
+from kernax.selection.recipes.stages import Learning, Stage, Together, choose, last_that_pays
 
 
 def test_priors_are_normal_in_logarithms_around_the_start_and_an_inverse_gamma_wall_for_noise():

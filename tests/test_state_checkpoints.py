@@ -17,7 +17,8 @@ from conftest import needs_x64, untyped
 
 import kernax
 from kernax.errors import DamagedCheckpointWarning, KernaxFileError
-from kernax.scale import Checkpoints, sealed
+from kernax.scale import Checkpoints
+from kernax.scale.cluster import sealed
 
 pytest.importorskip("orbax.checkpoint")
 pytestmark = needs_x64  # once: bits are kept, of either precision

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
-from kernax.core.factors import factorise
-from kernax.core.kalman import KalmanFactor
-from kernax.core.line import LineGram, OrderAlongLine
-from kernax.core.parallel_recursions import ParallelRecursions
-from kernax.core.recursions import SequentialRecursions
-from kernax.core.sharding import compiled
-from kernax.core.state_space import Chain, columns_of, state_space_of
-from kernax.core.structure import structure_for
-from kernax.core.weights import PointWeights, UnitWeights
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.kernel.state_space import Chain, columns_of, state_space_of
+from kernax.core.linalg.factors import factorise
+from kernax.core.line.kalman import KalmanFactor
+from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax.core.line.parallel_recursions import ParallelRecursions
+from kernax.core.line.recursions import SequentialRecursions
+from kernax.core.operators.structure import structure_for
 from kernax.errors import ConditionWarning
 from kernax.solvers import JitteredCholesky, StateSpace
 
@@ -396,7 +396,7 @@ def test_recursions_by_blocks_are_those_point_after_point_on_both_sides_of_a_blo
 def test_values_take_the_line_where_a_matrix_takes_longer(m, is_taken, monkeypatch):
     """From `m n = 200 (m + n)` on, here of 1000 points; in a batch of gradients as well."""
     taken = []
-    module = sys.modules["kernax.core.expansion"]
+    module = sys.modules["kernax.core.learner.expansion"]
     real = module._sums_by
 
     def noted(*arguments):

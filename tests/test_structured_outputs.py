@@ -8,8 +8,8 @@ import pytest
 from conftest import DTYPE, X64, check_derivatives, needs_x64, untyped
 
 import kernax
-from kernax.core.features import explicit_features
-from kernax.core.pairs import _sizes
+from kernax.core.operators.features import explicit_features
+from kernax.core.operators.pairs import _sizes
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}
 draw = np.random.default_rng(0)

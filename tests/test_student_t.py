@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import kernax
-from kernax.core.quadrature import bounded_loss, bounded_slopes
+from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
 from kernax.likelihoods import StudentT, expected_loss, log_normaliser, predicted_moments
 
 N = 14

@@ -14,13 +14,13 @@ from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
-from kernax.core.operators import DenseGram
-from kernax.core.parameters import check_share
+from kernax.core.base.parameters import check_share
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
-from kernax.supervised import svm as room
-from kernax.supervised.certificate import certificate
-from kernax.supervised.dual import BoxProblem, Point
-from kernax.supervised.working_set import State, WorkingSet
+from kernax.supervised.machines import svm as room
+from kernax.supervised.machines.certificate import certificate
+from kernax.supervised.machines.dual import BoxProblem, Point
+from kernax.supervised.machines.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1

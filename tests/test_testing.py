@@ -14,7 +14,7 @@ import pytest
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.kernel import parts_of
+from kernax.core.kernel.kernel import parts_of
 from kernax.kernels import KERNELS
 from kernax.kernels.entry import Points
 from kernax.testing import PROPERTIES, KernelReport, check_conformance, check_kernel

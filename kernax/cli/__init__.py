@@ -2,3 +2,7 @@
 
 `import kernax` imports nothing of it.
 """
+
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
+# kernax.preparation, kernax.files, kernax.plot.

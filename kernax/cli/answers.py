@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.likelihoods import Categorical, NegativeBinomial, Probit
-from kernax.core.losses import Bernoulli, Poisson
+from kernax.core.losses.likelihoods import Categorical, NegativeBinomial, Probit
+from kernax.core.losses.losses import Bernoulli, Poisson
 from kernax.gp.classes import CategoricalPosterior
 from kernax.preparation import (
     GP,
@@ -23,7 +23,7 @@ from kernax.preparation import (
     Predictor,
     Regressor,
 )
-from kernax.selection.latent import Inference, Likelihood
+from kernax.selection.recipes.latent import Inference, Likelihood
 
 INTERVAL = 0.95
 _WORDS = {

@@ -11,8 +11,8 @@ from kernax.cli.job import Split
 from kernax.cli.notation import expression_of
 from kernax.cli.plan import Plan
 from kernax.preparation import GP, Inputs, standards_of_target
-from kernax.selection.composition import Composition, compositional_search, table_of
-from kernax.selection.sentences import Units, components_of
+from kernax.selection.compose.composition import Composition, compositional_search, table_of
+from kernax.selection.compose.sentences import Units, components_of
 
 AUTO = "auto"
 

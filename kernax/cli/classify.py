@@ -13,24 +13,30 @@ from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.naming import parameter_rows
 from kernax.cli.plan import Plan
-from kernax.core.expansion import KernelExpansion
-from kernax.core.likelihoods import Categorical
-from kernax.core.losses import Bernoulli
-from kernax.core.model import Model
-from kernax.core.stacks import points_at
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.model import Model
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.losses import Bernoulli
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
 from kernax.preparation import GP, IVM, RVM, SVM, ClassPredictor, columns_of_classes
 from kernax.preparation.cells import quoted
-from kernax.selection.classification import (
+from kernax.selection.recipes.classification import (
     MachineModel,
     fitted,
     learn_classifier,
     signs_of_columns,
 )
-from kernax.selection.latent import LatentModel, Posterior, most_rows, posterior_of, start_of
-from kernax.selection.rows import first_of_each
-from kernax.selection.stages import LEAST_OF_A_CLASS, MOST_ROWS
+from kernax.selection.recipes.latent import (
+    LatentModel,
+    Posterior,
+    most_rows,
+    posterior_of,
+    start_of,
+)
+from kernax.selection.recipes.rows import first_of_each
+from kernax.selection.recipes.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 

@@ -10,14 +10,14 @@ from jaxtyping import Float, Int, PyTree
 
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
-from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel
-from kernax.core.stacks import points_at
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.operators.gram import gram
 from kernax.kernels import RBF
 from kernax.preparation import Inputs, Tokens
 from kernax.preparation.cells import quoted
-from kernax.selection.heuristics import median_lengthscale
+from kernax.selection.choose.heuristics import median_lengthscale
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
 

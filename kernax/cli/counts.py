@@ -12,7 +12,7 @@ from kernax.errors import NonFiniteError
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.metrics import root_mean_square_error
 from kernax.preparation import GP, CountRegressor
-from kernax.selection.latent import (
+from kernax.selection.recipes.latent import (
     LatentModel,
     constant_log_densities,
     posterior_of,

@@ -27,8 +27,8 @@ from kernax.cli.vocabulary import (
     kernel_class,
     text_names,
 )
-from kernax.core.kernel import NO_POWER, AbstractKernel, Constant, parts_of
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.kernel import NO_POWER, AbstractKernel, Constant, parts_of
 from kernax.kernels import Normalised, On
 from kernax.preparation.cells import short
 

@@ -6,9 +6,15 @@ import numpy as np
 
 from kernax.cli.console import with_a_bar
 from kernax.cli.job import Split
-from kernax.core.stacks import points_at
-from kernax.selection.latent import Inference, LatentModel, Posterior, learn_latent, most_rows
-from kernax.selection.rows import first_of_each
+from kernax.core.base.stacks import points_at
+from kernax.selection.recipes.latent import (
+    Inference,
+    LatentModel,
+    Posterior,
+    learn_latent,
+    most_rows,
+)
+from kernax.selection.recipes.rows import first_of_each
 
 _WORDS = {
     Inference.LAPLACE: "log evidence, by Laplace's approximation,",

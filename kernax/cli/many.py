@@ -10,7 +10,7 @@ from kernax.cli.classify import scores_of_classifier
 from kernax.cli.fit import scores_of_regressor
 from kernax.cli.job import Report, Split, in_digits
 from kernax.cli.route import RouteName, Way
-from kernax.core.threads import linear_algebra_threads
+from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import (
     GP,
     ClassPredictor,
@@ -18,8 +18,8 @@ from kernax.preparation import (
     Regressor,
     columns_of_classes,
 )
-from kernax.selection.classification import signs_of_columns
-from kernax.selection.over_centres import (
+from kernax.selection.recipes.classification import signs_of_columns
+from kernax.selection.recipes.over_centres import (
     logistic_over_centres,
     process_over_centres,
     ridge_over_centres,

@@ -9,9 +9,9 @@ import jax
 from jaxtyping import PyTree
 
 from kernax.cli.vocabulary import KERNELS, NORMALISED, STRING_KERNELS
-from kernax.core.description import describe
-from kernax.core.kernel import AbstractKernel, Power, Product, Scaled, Sum
-from kernax.core.parameters import interior
+from kernax.core.base.parameters import interior
+from kernax.core.kernel.description import describe
+from kernax.core.kernel.kernel import AbstractKernel, Power, Product, Scaled, Sum
 from kernax.kernels import Normalised, On
 from kernax.preparation.cells import short
 

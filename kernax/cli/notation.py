@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from kernax.cli.vocabulary import KERNELS, NORMALISED, OF_COLUMN, ON, STRING_KERNELS
-from kernax.core.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
+from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
 from kernax.kernels import Normalised, On
 from kernax.preparation import Inputs
 

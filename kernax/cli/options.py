@@ -12,7 +12,7 @@ import typer
 from kernax.cli.cluster import KMEANS, SPECTRAL
 from kernax.cli.route import RouteName
 from kernax.preparation import GP, IVM, LOGISTIC, RIDGE, RVM, SVM, Tokens
-from kernax.selection.latent import Inference, Likelihood
+from kernax.selection.recipes.latent import Inference, Likelihood
 
 
 class Method(enum.StrEnum):

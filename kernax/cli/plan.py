@@ -7,7 +7,7 @@ from kernax.cli.table import Table
 from kernax.cli.target import why_classes
 from kernax.preparation import GP, IVM, LOGISTIC, RVM, SVM, Tokens
 from kernax.preparation.cells import Column, as_number
-from kernax.selection.latent import Inference, Likelihood
+from kernax.selection.recipes.latent import Inference, Likelihood
 
 _CLASSIFIERS = (LOGISTIC, SVM, IVM)
 

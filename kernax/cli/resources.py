@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kernax.core.threads import linear_algebra_threads
+from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.size import MATRICES

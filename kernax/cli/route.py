@@ -10,8 +10,8 @@ from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
 from kernax.cli.resources import expected_cost, seconds_of_learning
-from kernax.core.losses import Logistic, Squared
-from kernax.core.stacks import points_at
+from kernax.core.base.stacks import points_at
+from kernax.core.losses.losses import Logistic, Squared
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import in_bytes, in_time
 from kernax.scale.routes import CENTRES, INDUCING
@@ -23,8 +23,8 @@ from kernax.scale.size import (
     problem_of,
     seconds_over,
 )
-from kernax.selection.rows import first_of_each
-from kernax.selection.stages import MOST_ROWS
+from kernax.selection.recipes.rows import first_of_each
+from kernax.selection.recipes.stages import MOST_ROWS
 
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
 

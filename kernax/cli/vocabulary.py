@@ -2,7 +2,7 @@
 
 import difflib
 
-from kernax.core.kernel import AbstractKernel, Constant, parts_of
+from kernax.core.kernel.kernel import AbstractKernel, Constant, parts_of
 from kernax.kernels import KERNELS as REGISTERED
 from kernax.kernels import On
 from kernax.kernels.entry import Points

@@ -7,6 +7,10 @@ by name, with their fields. Nothing in it is ever executed. The list holds kerna
 those that you `register`. A checksum over everything detects damaged files.
 """
 
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
+# kernax.preparation.
+
 from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
 from kernax.files.predictors import load_predictor, save_predictor

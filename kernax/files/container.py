@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.archive import Format, read_archive, write_archive
+from kernax.core.base.archive import Format, read_archive, write_archive
 from kernax.errors import KernaxFileError
 from kernax.files.structure import described, restored
 

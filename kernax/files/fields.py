@@ -12,8 +12,8 @@ import jaxtyping
 import numpy as np
 from jaxtyping import Shaped
 
-from kernax.core.intervals import Interval
-from kernax.core.parameters import DATA, check_intervals
+from kernax.core.base.intervals import Interval
+from kernax.core.base.parameters import DATA, check_intervals
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _MOST_STACKED = 2  # axes that `vmap` may have put in front of every array of a module

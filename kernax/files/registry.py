@@ -6,22 +6,25 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core import draws, expansion, functionals, likelihoods, linear, losses, model, priors
-from kernax.core.gram import BlockedGram
-from kernax.core.grid import GridGram, ProductGrid
-from kernax.core.grid_factor import Eliminated, GridFactor
-from kernax.core.grid_inverse import GridExplanation
-from kernax.core.iteration import Iteration
-from kernax.core.kalman import KalmanFilter
-from kernax.core.kronecker import KroneckerFactor
-from kernax.core.krylov_inverse import KrylovExplanation
-from kernax.core.line import LineGram, OrderAlongLine
-from kernax.core.line_inverse import LineExplanation
-from kernax.core.operators import DenseGram
-from kernax.core.parallel_recursions import ParallelRecursions
-from kernax.core.preconditioners import Preconditioner
-from kernax.core.recursions import SequentialRecursions
-from kernax.core.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
+from kernax.core.functionals import draws, functionals
+from kernax.core.grid.grid import GridGram, ProductGrid
+from kernax.core.grid.grid_factor import Eliminated, GridFactor
+from kernax.core.grid.grid_inverse import GridExplanation
+from kernax.core.grid.kronecker import KroneckerFactor
+from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
+from kernax.core.kernel import model, priors
+from kernax.core.learner import expansion, linear
+from kernax.core.linalg.iteration import Iteration
+from kernax.core.linalg.krylov_inverse import KrylovExplanation
+from kernax.core.linalg.preconditioners import Preconditioner
+from kernax.core.line.kalman import KalmanFilter
+from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax.core.line.line_inverse import LineExplanation
+from kernax.core.line.parallel_recursions import ParallelRecursions
+from kernax.core.line.recursions import SequentialRecursions
+from kernax.core.losses import likelihoods, losses
+from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import KernaxFileError
 from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
 from kernax.gp.approximation import ApproximatePosterior
@@ -45,12 +48,12 @@ from kernax.online import (
 from kernax.preparation.classifier import Classifier
 from kernax.preparation.standardised import Standardised
 from kernax.preparation.standards import Standards
-from kernax.scale import random_features
-from kernax.scale.nystrom import NystromFeatures
+from kernax.scale.features import random_features
+from kernax.scale.features.nystrom import NystromFeatures
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
-from kernax.supervised.calibration import Isotonic, Platt
-from kernax.supervised.discriminant import Discriminant
+from kernax.supervised.machines.calibration import Isotonic, Platt
+from kernax.supervised.ridge.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
 from kernax.unsupervised.principal_components import PrincipalComponents

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.core.archive import holds
-from kernax.core.functions import Static
-from kernax.core.gram import BlockedGram
-from kernax.core.mesh_gram import MeshGram
-from kernax.core.numerics import values_of
-from kernax.core.solution import Solution
+from kernax.core.base.archive import holds
+from kernax.core.base.functions import Static
+from kernax.core.base.numerics import values_of
+from kernax.core.base.solution import Solution
+from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
 from kernax.files.fields import check_fields, is_for_numpy
 from kernax.files.registry import name_of, named

@@ -11,20 +11,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, as_scalar, cast
-from kernax.core.factors import AbstractFactor
-from kernax.core.intervals import REAL
-from kernax.core.labels import as_targets_of
-from kernax.core.likelihoods import Categorical, Shifted
-from kernax.core.linalg import WeightedSystem
-from kernax.core.losses import AbstractLikelihood, check_convex
-from kernax.core.operators import AbstractGram
-from kernax.core.parameters import data
-from kernax.core.quadrature import log_normaliser, predicted_moments
-from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
-from kernax.core.task import Task, check_task
-from kernax.core.weights import PointWeights, UnitWeights
+from kernax.core.base.boundary import as_point, as_scalar, cast
+from kernax.core.base.intervals import REAL
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.factors import AbstractFactor
+from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.likelihoods import Categorical, Shifted
+from kernax.core.losses.losses import AbstractLikelihood, check_convex
+from kernax.core.losses.quadrature import log_normaliser, predicted_moments
+from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, posterior_kernel

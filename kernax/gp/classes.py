@@ -10,24 +10,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_point, cast, check_one_point
-from kernax.core.density import factor_of, log_determinant, root_of_covariance
-from kernax.core.factors import rounding_of_entries
-from kernax.core.inverse import inverse_of
-from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_one_hot_of_any_class
-from kernax.core.likelihoods import Categorical
-from kernax.core.misfit import values_of
-from kernax.core.numerics import matmul, stopped
-from kernax.core.operators import AbstractGram
-from kernax.core.parameters import data
-from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
-from kernax.core.sharding import compiled
-from kernax.core.softmax import softmax_fit
-from kernax.core.solution import Solution, void_unless_known
-from kernax.core.solves import log_determinant_by_lu, solve_by_lu
-from kernax.core.task import Task, check_task
-from kernax.core.weights import UnitWeights
+from kernax.core.base.boundary import as_point, cast, check_one_point
+from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, void_unless_known
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
+from kernax.core.linalg.factors import rounding_of_entries
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
+from kernax.core.losses.labels import as_one_hot_of_any_class
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.misfit import values_of
+from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
+from kernax.core.losses.softmax import softmax_fit
+from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, without_observations

@@ -9,12 +9,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.density import cholesky
-from kernax.core.factors import CholeskyFactor, cholesky_factor
-from kernax.core.low_rank import factor_beside_identity
-from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped, sum_of_rows
-from kernax.core.operators import DenseGram
-from kernax.core.solves import solve_lower, solve_lower_transposed
+from kernax.core.base.numerics import (
+    eps_of,
+    matmul,
+    positive_or_one,
+    safe_sqrt,
+    stopped,
+    sum_of_rows,
+)
+from kernax.core.linalg.density import cholesky
+from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
+from kernax.core.linalg.low_rank import factor_beside_identity
+from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
+from kernax.core.operators.operators import DenseGram
 from kernax.gp.inducing import Projection, times_inverse_transposed
 
 

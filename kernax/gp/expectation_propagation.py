@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PyTree
 
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.numerics import eps_of
-from kernax.core.parameters import as_stopping
-from kernax.core.quadrature import log_normaliser
-from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.base.numerics import eps_of
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.quadrature import log_normaliser
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Marginals, Sites, posterior_by_sites

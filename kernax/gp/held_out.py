@@ -5,14 +5,14 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_noise, cast
-from kernax.core.density import factor_of, rounding_of_inverse
-from kernax.core.inverse import inverse_of
-from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import eps_of
-from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, warn_of_rounding
-from kernax.core.task import check_task, may_be_positive
+from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.numerics import eps_of
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish, warn_of_rounding
+from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.linalg.density import factor_of, rounding_of_inverse
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.linalg import WeightedSystem
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
 

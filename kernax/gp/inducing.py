@@ -7,15 +7,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import as_stack, cast
-from kernax.core.centres import FactorAtPoints, factor_at
-from kernax.core.gram import gram_of_prepared
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import matmul, sum_of_rows
-from kernax.core.preparation import check_points, diagonal_of
-from kernax.core.solution import void_unless_known
-from kernax.core.solves import inverse_of_lower, solve_lower, solve_lower_transposed
-from kernax.core.task import Task
+from kernax.core.base.boundary import as_stack, cast
+from kernax.core.base.numerics import matmul, sum_of_rows
+from kernax.core.base.solution import void_unless_known
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import check_points, diagonal_of
+from kernax.core.learner.task import Task
+from kernax.core.linalg.centres import FactorAtPoints, factor_at
+from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
+from kernax.core.operators.gram import gram_of_prepared
 from kernax.gp.means import updated_mean
 from kernax.gp.posterior import InducedPosteriorKernel
 from kernax.gp.process import GaussianProcess

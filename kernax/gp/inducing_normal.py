@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.batching import one_by_one
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.numerics import matmul
-from kernax.core.parameters import real
-from kernax.core.quadrature import bounded_loss, bounded_slopes
-from kernax.core.solution import RESULTS
-from kernax.core.solves import inverse_of_lower
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import real
+from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.solves import inverse_of_lower
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
 from kernax.gp.inducing import projected
 from kernax.gp.process import GaussianProcess
 

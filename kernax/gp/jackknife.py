@@ -7,19 +7,19 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_noise, cast
-from kernax.core.density import factor_of, rounding_of_inverse
-from kernax.core.gram import gram_of_prepared
-from kernax.core.inverse import inverse_of
-from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import WeightedSystem
-from kernax.core.numerics import eps_of, is_concrete, matmul
-from kernax.core.preparation import prepare_stacks
-from kernax.core.ranks import rank_for, smallest
-from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, void_unless_known, warn_of_rounding
-from kernax.core.solves import solve_by_lu
-from kernax.core.task import Task, check_task
+from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.numerics import eps_of, is_concrete, matmul
+from kernax.core.base.ranks import rank_for, smallest
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare_stacks
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.density import factor_of, rounding_of_inverse
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.solves import solve_by_lu
+from kernax.core.operators.gram import gram_of_prepared
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
 

@@ -5,15 +5,15 @@ from typing import overload
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.core.density import factor_of, log_determinant
-from kernax.core.likelihoods import Categorical
-from kernax.core.losses import AbstractLikelihood, AbstractSmoothLoss, Values
-from kernax.core.misfit import values_of
-from kernax.core.modes import newton_fit
-from kernax.core.numerics import matmul
-from kernax.core.parameters import as_stopping
-from kernax.core.sharding import compiled
-from kernax.core.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.linalg.density import factor_of, log_determinant
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.losses import AbstractLikelihood, AbstractSmoothLoss, Values
+from kernax.core.losses.misfit import values_of
+from kernax.core.losses.modes import newton_fit
 from kernax.gp.approximation import (
     ADVICE,
     ApproximatePosterior,

@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from kernax.core.factors import factorise
-from kernax.core.inverse import AbstractExplanation
-from kernax.core.kalman import KalmanFactor
-from kernax.core.kernel import AbstractKernel
-from kernax.core.line import LineForm, LineGram, OrderAlongLine
-from kernax.core.line_inverse import Along, LineExplanation, filter_of
-from kernax.core.memory import check_memory
-from kernax.core.parallel_recursions import ParallelRecursions
-from kernax.core.stacks import joined
-from kernax.core.structure import structure_for
-from kernax.core.weights import PointWeights
+from kernax.core.base.stacks import joined
+from kernax.core.base.weights import PointWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.linalg.factors import factorise
+from kernax.core.linalg.inverse import AbstractExplanation
+from kernax.core.line.kalman import KalmanFactor
+from kernax.core.line.line import LineForm, LineGram, OrderAlongLine
+from kernax.core.line.line_inverse import Along, LineExplanation, filter_of
+from kernax.core.line.parallel_recursions import ParallelRecursions
+from kernax.core.operators.memory import check_memory
+from kernax.core.operators.structure import structure_for
 from kernax.gp.posterior import AbstractPosterior, ExplainedPosteriorKernel
 
 

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import as_scalar
-from kernax.core.expansion import KernelExpansion
-from kernax.core.functionals import OfFunctionals, applied
-from kernax.core.functions import as_module
-from kernax.core.intervals import REAL
-from kernax.core.kernel import AbstractKernel, parts_of
-from kernax.core.numerics import dot, is_concrete
-from kernax.core.parameters import data, real, with_values
-from kernax.core.task import Task
+from kernax.core.base.boundary import as_scalar
+from kernax.core.base.functions import as_module
+from kernax.core.base.intervals import REAL
+from kernax.core.base.numerics import dot, is_concrete
+from kernax.core.base.parameters import data, real, with_values
+from kernax.core.functionals.functionals import OfFunctionals, applied
+from kernax.core.kernel.kernel import AbstractKernel, parts_of
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task
 
 
 class FixedMean(eqx.Module):

@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import cast, check_one_point, dtype_of
-from kernax.core.expansion import KernelExpansion
-from kernax.core.features import FeatureMap, Features, explicit_features
-from kernax.core.kernel import AbstractKernel, Sum, terms_of
-from kernax.core.parameters import data
-from kernax.core.preparation import check_points
-from kernax.core.sharding import compiled
-from kernax.core.stacks import points_at
+from kernax.core.base.boundary import cast, check_one_point, dtype_of
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel, Sum, terms_of
+from kernax.core.kernel.preparation import check_points
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.operators.features import FeatureMap, Features, explicit_features
 from kernax.gp.means import ShiftedMean
 from kernax.gp.posterior import AbstractPosterior, point_for, without_observations
 from kernax.gp.process import GaussianProcess, check_process

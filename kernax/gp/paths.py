@@ -10,19 +10,25 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from kernax.core.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
-from kernax.core.draws import AbstractDraw, DrawRequest, FeatureDraw, features_draw, prior_draw
-from kernax.core.features import explicit_features
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.memory import check_numbers
-from kernax.core.mesh import on_parts, rows_over_mesh
-from kernax.core.numerics import beside, is_concrete, matmul, safe_sqrt
-from kernax.core.parameters import check_count, data
-from kernax.core.preparation import prepare_stacks
-from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish
-from kernax.core.solves import solve_lower, solve_lower_transposed
-from kernax.core.stacks import points_at
+from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
+from kernax.core.base.numerics import beside, is_concrete, matmul, safe_sqrt
+from kernax.core.base.parameters import check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, finish
+from kernax.core.base.stacks import points_at
+from kernax.core.functionals.draws import (
+    AbstractDraw,
+    DrawRequest,
+    FeatureDraw,
+    features_draw,
+    prior_draw,
+)
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel.preparation import prepare_stacks
+from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
+from kernax.core.operators.features import explicit_features
+from kernax.core.operators.memory import check_numbers
+from kernax.core.operators.mesh import on_parts, rows_over_mesh
 from kernax.gp.posterior import (
     AbstractPosterior,
     ExplainedPosteriorKernel,

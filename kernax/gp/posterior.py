@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import cast, check_one_point
-from kernax.core.density import cholesky
-from kernax.core.factors import AbstractFactor, CholeskyFactor
-from kernax.core.features import Features, explicit_features
-from kernax.core.inverse import AbstractExplanation, explanation_of, low_rank
-from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import WeightedSystem
-from kernax.core.low_rank import LowRankFactor, factor_beside_identity
-from kernax.core.numerics import dot, matmul, safe_sqrt, stopped
-from kernax.core.parameters import data
-from kernax.core.preparation import check_points
-from kernax.core.solution import void_unless_known
-from kernax.core.solves import solve_lower
+from kernax.core.base.boundary import cast, check_one_point
+from kernax.core.base.numerics import dot, matmul, safe_sqrt, stopped
+from kernax.core.base.parameters import data
+from kernax.core.base.solution import void_unless_known
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import check_points
+from kernax.core.linalg.density import cholesky
+from kernax.core.linalg.factors import AbstractFactor, CholeskyFactor
+from kernax.core.linalg.inverse import AbstractExplanation, explanation_of, low_rank
+from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.operators.features import Features, explicit_features
 
 
 class AbstractPosterior(AbstractKernel):

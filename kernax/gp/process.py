@@ -10,17 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
-from kernax.core.boundary import as_point, cast, check_key, count, dtype_of
-from kernax.core.density import cholesky
-from kernax.core.factors import cholesky_factor
-from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.memory import check_memory
-from kernax.core.operators import DenseGram
-from kernax.core.parameters import with_values
-from kernax.core.preparation import check_point, prepare
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
+from kernax.core.base.parameters import with_values
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     Suspect,
@@ -28,7 +21,14 @@ from kernax.core.solution import (
     first_that_holds,
     void_unless_known,
 )
-from kernax.core.stacks import points_at
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel.preparation import check_point, prepare
+from kernax.core.linalg.density import cholesky
+from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.operators.gram import gram
+from kernax.core.operators.memory import check_memory
+from kernax.core.operators.operators import DenseGram
 from kernax.gp.line_draws import line_sampler
 from kernax.gp.means import mean_beside
 from kernax.gp.posterior import point_for, without_observations

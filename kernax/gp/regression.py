@@ -7,16 +7,11 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import cast
-from kernax.core.conjugate_gradient import ConjugateGradient
-from kernax.core.density import factor_of, log_density
-from kernax.core.kernel import AbstractKernel
-from kernax.core.krylov_factor import KrylovFactor
-from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.numerics import stopped
-from kernax.core.parameters import with_arrays
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.boundary import cast
+from kernax.core.base.numerics import stopped
+from kernax.core.base.parameters import with_arrays
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     MOST_NATS,
     RESULTS,
     ROUNDING,
@@ -24,7 +19,13 @@ from kernax.core.solution import (
     finish,
     warn_of_rounding,
 )
-from kernax.core.solvers import (
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.linalg.conjugate_gradient import ConjugateGradient
+from kernax.core.linalg.density import factor_of, log_density
+from kernax.core.linalg.krylov_factor import KrylovFactor
+from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.solvers import (
     JitteredCholesky,
     advice_on,
     block_size_for,
@@ -32,7 +33,6 @@ from kernax.core.solvers import (
     check_knows_determinant,
     check_makes_factor,
 )
-from kernax.core.task import check_task, may_be_positive
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process

@@ -16,21 +16,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.density import factor_of, log_determinant
-from kernax.core.factors import AbstractFactor
-from kernax.core.implicit import at_stationary_point, implicit
-from kernax.core.inverse import AbstractInverse, inverse_of
-from kernax.core.likelihoods import Powered
-from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.modes import newton_fit
-from kernax.core.numerics import eps_of, matmul
-from kernax.core.operators import AbstractGram
-from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, first_that_holds
-from kernax.core.solvers import JitteredCholesky
-from kernax.core.solves import solve_by_lu
-from kernax.core.weights import UnitWeights
+from kernax.core.base.implicit import at_stationary_point, implicit
+from kernax.core.base.numerics import eps_of, matmul
+from kernax.core.base.sharding import compiled, while_loop
+from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.core.base.weights import UnitWeights
+from kernax.core.linalg.density import factor_of, log_determinant
+from kernax.core.linalg.factors import AbstractFactor
+from kernax.core.linalg.inverse import AbstractInverse, inverse_of
+from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.solvers import JitteredCholesky
+from kernax.core.linalg.solves import solve_by_lu
+from kernax.core.losses.likelihoods import Powered
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.modes import newton_fit
+from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import (
     NormalAtPoints,
     shifted,

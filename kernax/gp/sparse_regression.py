@@ -8,13 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_noise, cast
-from kernax.core.factors import direct_accuracy
-from kernax.core.kernel import AbstractKernel
-from kernax.core.memory import check_memory
-from kernax.core.numerics import is_concrete
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     MOST_NATS,
     RESULTS,
     Solution,
@@ -23,8 +20,11 @@ from kernax.core.solution import (
     void_unless_known,
     warn_of_rounding,
 )
-from kernax.core.solves import inverse_of_lower
-from kernax.core.task import Task, check_task
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.linalg.solves import inverse_of_lower
+from kernax.core.operators.memory import check_memory
 from kernax.gp.collapsed import (
     BestValues,
     NormalObservations,

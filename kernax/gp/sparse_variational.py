@@ -11,18 +11,18 @@ import optax
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
 
-from kernax.core.boundary import cast, check_key, count
-from kernax.core.centres import factor_at
-from kernax.core.intervals import Interval
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.memory import check_memory
-from kernax.core.numerics import chosen, eps_of, stopped
-from kernax.core.parameters import Rebuild, Trainable, check_count, unconstrain
-from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
-from kernax.core.stacks import points_at
-from kernax.core.task import Task
-from kernax.core.undeclared import warn_of_undeclared_fields
+from kernax.core.base.boundary import cast, check_key, count
+from kernax.core.base.intervals import Interval
+from kernax.core.base.numerics import chosen, eps_of, stopped
+from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.sharding import compiled, while_loop
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.base.stacks import points_at
+from kernax.core.base.undeclared import warn_of_undeclared_fields
+from kernax.core.learner.task import Task
+from kernax.core.linalg.centres import factor_at
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.operators.memory import check_memory
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of
 from kernax.gp.inducing_normal import (

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.parameters import as_stopping
-from kernax.core.quadrature import bounded_loss, bounded_slopes
-from kernax.core.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites

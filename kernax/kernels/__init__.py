@@ -4,15 +4,18 @@
 understands, the page of the interface and the tests of conformance are read off it.
 """
 
+# May import: kernax.core.
+
+
 # pyright: reportArgumentType=false
 # Parameters may be numbers and lists: fields convert them to arrays, which pyright cannot know.
 
 import jax.numpy as jnp
 
-from kernax.core.features import FeatureMap
-from kernax.core.functionals import OfFunctionals
-from kernax.core.kernel import Constant, Power, Product, Scaled, Sum
-from kernax.core.stein import SteinKernel
+from kernax.core.functionals.functionals import OfFunctionals
+from kernax.core.functionals.stein import SteinKernel
+from kernax.core.kernel.kernel import Constant, Power, Product, Scaled, Sum
+from kernax.core.operators.features import FeatureMap
 from kernax.kernels import draws as draws  # which registers them with core
 from kernax.kernels import spectra as spectra  # likewise
 from kernax.kernels import state_spaces as state_spaces  # likewise

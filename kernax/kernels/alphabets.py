@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kernax.core.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete
 
 Encoded = TypeVar("Encoded", bound="AbstractEncoded")
 

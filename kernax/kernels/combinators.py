@@ -17,11 +17,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import as_stack
-from kernax.core.columns import ColumnFactor, factors_over_columns
-from kernax.core.features import Features, LowRank, explicit_features, low_rank_gram
-from kernax.core.functions import as_module
-from kernax.core.kernel import (
+from kernax.core.base.boundary import as_stack
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import safe_sqrt
+from kernax.core.base.parameters import as_floats, data, nonnegative, positive
+from kernax.core.kernel.columns import ColumnFactor, factors_over_columns
+from kernax.core.kernel.kernel import (
     AbstractCombinator,
     AbstractKernel,
     AbstractWideRange,
@@ -29,10 +30,9 @@ from kernax.core.kernel import (
     as_kernel,
     terms_of,
 )
-from kernax.core.numerics import safe_sqrt
-from kernax.core.parameters import as_floats, data, nonnegative, positive
-from kernax.core.preparation import check_points
-from kernax.core.state_space import AbstractStateSpace, columns_of, state_space_of
+from kernax.core.kernel.preparation import check_points
+from kernax.core.kernel.state_space import AbstractStateSpace, columns_of, state_space_of
+from kernax.core.operators.features import Features, LowRank, explicit_features, low_rank_gram
 
 
 def _strong(parameters: PyTree) -> PyTree:

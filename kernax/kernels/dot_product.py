@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.kernel import NO_POWER, AbstractKernel
-from kernax.core.numerics import dot, matmul, vectors
-from kernax.core.parameters import integer, nonnegative, positive, real
+from kernax.core.base.numerics import dot, matmul, vectors
+from kernax.core.base.parameters import integer, nonnegative, positive, real
+from kernax.core.kernel.kernel import NO_POWER, AbstractKernel
 from kernax.kernels.matrices import check_symmetric
 
 

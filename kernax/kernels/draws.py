@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 from jaxtyping import Array, Float, Key
 
-from kernax.core.draws import AbstractDraw, DrawRequest, prior_draw
-from kernax.core.numerics import matmul, vectors
-from kernax.core.parameters import data
+from kernax.core.base.numerics import matmul, vectors
+from kernax.core.base.parameters import data
+from kernax.core.functionals.draws import AbstractDraw, DrawRequest, prior_draw
 from kernax.kernels.combinators import Modulated, On, Warped
 from kernax.kernels.dot_product import Linear
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kernax.core.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel
 
 
 class Points(enum.Enum):

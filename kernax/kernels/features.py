@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kernax.core.numerics import squared_distance, vectors
-from kernax.core.parameters import check_intervals, integer, positive, real
+from kernax.core.base.numerics import squared_distance, vectors
+from kernax.core.base.parameters import check_intervals, integer, positive, real
 
 
 class AbstractBasis(eqx.Module):

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.boundary import as_stack, cast, dtype_of
-from kernax.core.features import Features, explicit_features
-from kernax.core.functions import as_module
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import dot, is_concrete, matmul
-from kernax.core.parameters import data, parameters
-from kernax.core.solves import solve_lower
+from kernax.core.base.boundary import as_stack, cast, dtype_of
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import dot, is_concrete, matmul
+from kernax.core.base.parameters import data, parameters
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.operators.features import Features, explicit_features
 from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 

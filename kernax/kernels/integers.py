@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import check_finite
-from kernax.core.kernel import AbstractKernel, Invariance
-from kernax.core.numerics import dot, is_concrete, matmul
-from kernax.core.parameters import as_floats, data, nonnegative, real
-from kernax.core.preparation import check_points
+from kernax.core.base.boundary import check_finite
+from kernax.core.base.numerics import dot, is_concrete, matmul
+from kernax.core.base.parameters import as_floats, data, nonnegative, real
+from kernax.core.kernel.kernel import AbstractKernel, Invariance
+from kernax.core.kernel.preparation import check_points
 from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from kernax.core.memory import check_numbers
-from kernax.core.parameters import as_floats
+from kernax.core.base.parameters import as_floats
+from kernax.core.operators.memory import check_numbers
 
 
 def matrix_or_none(value: Any) -> Any:

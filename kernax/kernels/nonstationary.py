@@ -13,10 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.functionals import has_derivatives
-from kernax.core.functions import as_module
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import (
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import (
     dot,
     floored,
     positive_or_one,
@@ -25,8 +23,10 @@ from kernax.core.numerics import (
     sum_over_coordinates,
     vectors,
 )
-from kernax.core.parameters import check_count, data, integer, positive, real
-from kernax.core.spectral_densities import Eigenpairs
+from kernax.core.base.parameters import check_count, data, integer, positive, real
+from kernax.core.functionals.functionals import has_derivatives
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel.spectral_densities import Eigenpairs
 
 
 def _numbers(x: Any, z: Any) -> tuple[Array, Array]:

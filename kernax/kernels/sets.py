@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.kernel import AbstractKernel, AbstractWideRange
-from kernax.core.numerics import dot, vectors
-from kernax.core.parameters import nonnegative
+from kernax.core.base.numerics import dot, vectors
+from kernax.core.base.parameters import nonnegative
+from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
 
 
 class AllSubsets(AbstractWideRange):

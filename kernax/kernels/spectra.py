@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kernax.core.spectra import Parts, fixed_part, spectrum
+from kernax.core.kernel.spectra import Parts, fixed_part, spectrum
 from kernax.kernels.combinators import On
 from kernax.kernels.state_spaces import fourier_series, if_complete
 from kernax.kernels.stationary import Cosine, Periodic, ZeroMeanPeriodic

@@ -16,9 +16,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import dot
-from kernax.core.parameters import integer, positive
+from kernax.core.base.numerics import dot
+from kernax.core.base.parameters import integer, positive
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels.texts import Strings, check_strings
 
 _MOST_FEATURES = 2**14

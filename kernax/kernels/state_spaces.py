@@ -13,8 +13,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.numerics import eps_of, matmul
-from kernax.core.state_space import (
+from kernax.core.base.numerics import eps_of, matmul
+from kernax.core.kernel.state_space import (
     AbstractStateSpace,
     ConstantState,
     SumOfStates,

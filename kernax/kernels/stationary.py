@@ -15,11 +15,7 @@ from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.columns import factors_over_columns, one_for_each_column
-from kernax.core.functionals import has_derivatives
-from kernax.core.gamma_quantiles import gamma_quantiles
-from kernax.core.kernel import AbstractKernel, AbstractStationary, Invariance
-from kernax.core.numerics import (
+from kernax.core.base.numerics import (
     dot,
     floored,
     matern,
@@ -28,15 +24,19 @@ from kernax.core.numerics import (
     turns,
     vectors,
 )
-from kernax.core.parameters import interval, positive, real
-from kernax.core.special_functions import (
+from kernax.core.base.parameters import interval, positive, real
+from kernax.core.base.special_functions import (
     gamma_mean,
     log_rising,
     matern_of_any_order,
     polynomial,
     scaled_log1p,
 )
-from kernax.core.spectral_densities import (
+from kernax.core.functionals.functionals import has_derivatives
+from kernax.core.kernel.columns import factors_over_columns, one_for_each_column
+from kernax.core.kernel.gamma_quantiles import gamma_quantiles
+from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance
+from kernax.core.kernel.spectral_densities import (
     AbstractScaleMixture,
     AbstractSpectral,
     SpectralPart,

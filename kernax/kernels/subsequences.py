@@ -17,9 +17,9 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
-from kernax.core.kernel import AbstractKernel, AbstractWideRange
-from kernax.core.parameters import integer, positive
-from kernax.core.powers import times_power_of_two
+from kernax.core.base.parameters import integer, positive
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
 from kernax.kernels.texts import Strings, check_strings
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import dot, matmul
-from kernax.core.parameters import positive
+from kernax.core.base.numerics import dot, matmul
+from kernax.core.base.parameters import positive
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels.trees import GAP, NONE, Trees, check_trees
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
 from kernax.kernels.alphabets import (
     AbstractEncoded,
     check_alphabet,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kernax.core.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete
 from kernax.kernels.alphabets import (
     AbstractEncoded,
     check_alphabet,

@@ -10,6 +10,8 @@ positive for +1. Several classes are one-hot columns (n, c), as `kernax.one_hot`
 value for each class.
 """
 
+# May import: kernax.core.
+
 from kernax.metrics.calibration import CalibrationCurve, calibration_curve, calibration_error
 from kernax.metrics.classes import accuracy, area_under_curve, log_loss
 from kernax.metrics.numbers import (

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.boundary import as_scalar, as_targets, as_weights
-from kernax.core.intervals import REAL, Interval
-from kernax.core.numerics import is_concrete
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.boundary import as_scalar, as_targets, as_weights
+from kernax.core.base.intervals import REAL, Interval
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.weights import AbstractWeights
 
 Score = Float[Array, ""]
 

@@ -8,10 +8,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.boundary import as_targets, as_weights
-from kernax.core.numerics import is_concrete
-from kernax.core.sharding import compiled
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.boundary import as_targets, as_weights
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,
     common_dtype,

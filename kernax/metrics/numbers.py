@@ -9,13 +9,13 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.boundary import as_targets
-from kernax.core.intervals import POSITIVE
-from kernax.core.numerics import safe_sqrt
-from kernax.core.parameters import check_count
-from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import compiled
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.boundary import as_targets
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import safe_sqrt
+from kernax.core.base.parameters import check_count
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,
     as_inside,

@@ -12,7 +12,9 @@ learned. A rule of one's own is a class derived from `AbstractRule`, a budget on
 `AbstractBudget`, and any other learner one derived from `AbstractOnlineLearner`.
 """
 
-from kernax.core.linear import LinearFunction
+# May import: kernax.core.
+
+from kernax.core.learner.linear import LinearFunction
 from kernax.online.adagrad import Adagrad, AdagradState
 from kernax.online.bounds import (
     Costs,

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kernax.core.intervals import NONNEGATIVE
-from kernax.core.numerics import is_concrete
-from kernax.core.parameters import as_floats
+from kernax.core.base.intervals import NONNEGATIVE
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import as_floats
 
 
 def as_averaging(averaging: Any) -> Any:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, matmul, positive_or_one
-from kernax.core.parameters import data
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.parameters import data
 from kernax.online.support import Support
 
 

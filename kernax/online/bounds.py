@@ -10,18 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import as_numbers, as_point, as_scalar, as_stack, cast, count, dtype_of
-from kernax.core.expansion import KernelExpansion
-from kernax.core.features import FeatureMap, explicit_features
-from kernax.core.gram import gram_diagonal
-from kernax.core.intervals import NONNEGATIVE, POSITIVE, REAL
-from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_targets_of
-from kernax.core.linear import LinearFunction
-from kernax.core.losses import Hinge
-from kernax.core.numerics import dot, is_concrete, matmul, positive_or_one
-from kernax.core.parameters import check_count
-from kernax.core.weights import UnitWeights
+from kernax.core.base.boundary import (
+    as_numbers,
+    as_point,
+    as_scalar,
+    as_stack,
+    cast,
+    count,
+    dtype_of,
+)
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL
+from kernax.core.base.numerics import dot, is_concrete, matmul, positive_or_one
+from kernax.core.base.parameters import check_count
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.linear import LinearFunction
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.losses import Hinge
+from kernax.core.operators.features import FeatureMap, explicit_features
+from kernax.core.operators.gram import gram_diagonal
 from kernax.online.parts import described
 
 Function = KernelExpansion | LinearFunction

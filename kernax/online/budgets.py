@@ -7,12 +7,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import positive_or_one, stopped
-from kernax.core.parameters import check_intervals, data, integer, nonnegative
-from kernax.core.solution import RESULTS
-from kernax.core.stacks import points_at
+from kernax.core.base.numerics import positive_or_one, stopped
+from kernax.core.base.parameters import check_intervals, data, integer, nonnegative
+from kernax.core.base.solution import RESULTS
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
 from kernax.online.basis import OrthonormalBasis, empty_basis
 from kernax.online.parts import as_part
 from kernax.online.support import Newcomer, Support, empty_support

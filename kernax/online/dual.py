@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.numerics import matmul
-from kernax.core.parameters import data
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import data
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.budgets import AbstractBudget, Kept, as_budget, hint_of_budget
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.parameters import check_intervals
+from kernax.core.base.parameters import check_intervals
 
 
 class AbstractOnlineState(eqx.Module):

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.boundary import dtype_of
-from kernax.core.linear import LinearFunction
-from kernax.core.numerics import dot, stopped
-from kernax.core.parameters import data
-from kernax.core.solution import RESULTS
+from kernax.core.base.boundary import dtype_of
+from kernax.core.base.numerics import dot, stopped
+from kernax.core.base.parameters import data
+from kernax.core.base.solution import RESULTS
+from kernax.core.learner.linear import LinearFunction
 from kernax.online.learner import AbstractOnlineState
 
 Number = Float[Array, ""]

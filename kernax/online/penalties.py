@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.numerics import positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import positive_or_one, safe_sqrt, stopped
 
 Number = Float[Array, ""]
 Weights = Float[Array, "*D"]

@@ -7,21 +7,21 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import POSITIVE, REAL
-from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_signs
-from kernax.core.numerics import matmul, stopped
-from kernax.core.parameters import as_steps
-from kernax.core.sharding import compiled, while_loop
-from kernax.core.solution import (
+from kernax.core.base.intervals import POSITIVE, REAL
+from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.parameters import as_steps
+from kernax.core.base.sharding import compiled, while_loop
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
     first_that_holds,
     void_unless_known,
 )
-from kernax.core.task import check_task
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import check_task
+from kernax.core.losses.labels import as_signs
 from kernax.online.rules import Perceptron
 
 

@@ -7,12 +7,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import cast, dtype_of
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.linear import FeaturesOf, LinearFunction
-from kernax.core.numerics import matmul
-from kernax.core.parameters import data
-from kernax.core.solution import RESULTS
+from kernax.core.base.boundary import cast, dtype_of
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import data
+from kernax.core.base.solution import RESULTS
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.learner.linear import FeaturesOf, LinearFunction
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.rules import AbstractRule, as_rule

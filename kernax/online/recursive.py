@@ -4,13 +4,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.factors import direct_accuracy
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.losses import Squared
-from kernax.core.numerics import matmul, positive_or_one
-from kernax.core.parameters import data, integer, nonnegative, positive
-from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.base.numerics import matmul, positive_or_one
+from kernax.core.base.parameters import data, integer, nonnegative, positive
+from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.losses.losses import Squared
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
 from kernax.online.support import Support, empty_support, kernel_for

@@ -13,16 +13,16 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.functions import as_module
-from kernax.core.losses import (
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one
+from kernax.core.base.parameters import check_intervals, nonnegative, positive
+from kernax.core.losses.losses import (
     AbstractLoss,
     EpsilonInsensitive,
     Hinge,
     Squared,
     check_loss_of_number,
 )
-from kernax.core.numerics import eps_of, is_concrete, positive_or_one
-from kernax.core.parameters import check_intervals, nonnegative, positive
 from kernax.online.parts import as_part
 
 Number = Float[Array, ""]

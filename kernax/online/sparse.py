@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.kernel import AbstractKernel, as_kernel
-from kernax.core.linear import FeaturesOf
-from kernax.core.parameters import nonnegative
+from kernax.core.base.parameters import nonnegative
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.learner.linear import FeaturesOf
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
 from kernax.online.parts import as_part

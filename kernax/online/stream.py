@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_stack, cast, count, dtype_of
-from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_targets_of
-from kernax.core.memory import check_numbers
-from kernax.core.numerics import chosen, is_concrete, positive_or_one
-from kernax.core.parameters import parameters
-from kernax.core.preparation import guarded, prepare_stacks
-from kernax.core.sharding import compiled, scan
-from kernax.core.solution import RESULTS, Solution, finish, first_that_holds
-from kernax.core.stacks import points_at
-from kernax.core.weights import UnitWeights
+from kernax.core.base.boundary import as_stack, cast, count, dtype_of
+from kernax.core.base.numerics import chosen, is_concrete, positive_or_one
+from kernax.core.base.parameters import parameters
+from kernax.core.base.sharding import compiled, scan
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import guarded, prepare_stacks
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.operators.memory import check_numbers
 from kernax.online.learner import (
     AbstractOnlineLearner,
     AbstractOnlineState,

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.core.boundary import cast, dtype_of
-from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import data
+from kernax.core.base.boundary import cast, dtype_of
+from kernax.core.base.parameters import data
+from kernax.core.kernel.kernel import AbstractKernel
 
 
 class Newcomer(eqx.Module):

@@ -5,6 +5,9 @@ given, or on a new figure that is not registered with pyplot, and returns the ax
 `predicted_against_true(y, f).figure.savefig("fit.png")`.
 """
 
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.metrics.
+
 from kernax.plot.beliefs import gram_picture, kernel_profile
 from kernax.plot.classes import decision_regions, losses_over_margin, values_of_classes
 from kernax.plot.components import component_fields, embedding

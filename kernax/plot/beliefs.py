@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Key, PyTree
 
-from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.gram import gram
 from kernax.gp.process import GaussianProcess
 from kernax.plot.style import (
     DOT,

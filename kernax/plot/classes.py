@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from kernax.core.losses import Hinge, Logistic, Squared, SquaredHinge
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
+from kernax.core.losses.losses import Hinge, Logistic, Squared, SquaredHinge
 from kernax.plot.components import two_columns
 from kernax.plot.style import (
     INK,

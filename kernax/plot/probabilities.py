@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
 from kernax.metrics import CalibrationCurve, calibration_curve
 from kernax.plot.style import (
     DOT,

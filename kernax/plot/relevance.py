@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
 from kernax.plot.style import (
     INK,

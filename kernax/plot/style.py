@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import ArrayLike
 
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,6 +7,9 @@ deviations, medians, categories and alphabets come from the rows to learn from a
 with the model (`Regressor`, `ClassPredictor`), so that new rows are prepared in the same way.
 """
 
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics.
+
 from kernax.preparation.cells import Column
 from kernax.preparation.classes import columns_of_classes
 from kernax.preparation.classifier import Classifier, fit_classes

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.labels import one_hot
-from kernax.core.numerics import is_concrete
-from kernax.core.solution import Solution
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.solution import Solution
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.losses.labels import one_hot
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.preparation.standardised import Standardised
-from kernax.supervised.calibration import Isotonic, Platt
+from kernax.supervised.machines.calibration import Isotonic, Platt
 
 Label = str | int | float | bool
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.solution import Solution
+from kernax.core.base.solution import Solution
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.process import GaussianProcess
 from kernax.preparation.standards import Standards, standards_of

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kernax.core.boundary import as_weights
-from kernax.core.numerics import is_concrete
-from kernax.core.parameters import data
+from kernax.core.base.boundary import as_weights
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import data
 
 
 def _as_array(value: Any) -> Any:

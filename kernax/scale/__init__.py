@@ -2,21 +2,23 @@
 which way to take.
 """
 
-from kernax.scale.checkpoints import Checkpoints
-from kernax.scale.choice import (
+# May import: kernax.core.
+
+from kernax.scale.centres.choice import (
     AbstractChoice,
     GreedyPivots,
     LeverageScores,
     Uniform,
     choose_centres,
 )
-from kernax.scale.chunks import Chunks
-from kernax.scale.falkon import falkon
-from kernax.scale.mesh import rows_over
-from kernax.scale.nystrom import nystrom
-from kernax.scale.parquet import ParquetRows
-from kernax.scale.processes import connect
-from kernax.scale.random_features import random_fourier_features
+from kernax.scale.centres.falkon import falkon
+from kernax.scale.cluster.checkpoints import Checkpoints
+from kernax.scale.cluster.mesh import rows_over
+from kernax.scale.cluster.processes import connect
+from kernax.scale.data.chunks import Chunks
+from kernax.scale.data.parquet import ParquetRows
+from kernax.scale.features.nystrom import nystrom
+from kernax.scale.features.random_features import random_fourier_features
 from kernax.scale.rates import Rates
 from kernax.scale.recommend import Recommendation, recommend
 from kernax.scale.routes import Route

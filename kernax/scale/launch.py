@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from kernax.scale.processes import COORDINATOR, PROCESS, PROCESSES
+from kernax.scale.cluster.processes import COORDINATOR, PROCESS, PROCESSES
 
 _LAST = 20  # lines that are shown of a process that failed
 _OFTEN = 0.02  # seconds between two looks at the processes

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import matmul
-from kernax.core.preparation import prepare
-from kernax.core.sharding import scan
-from kernax.core.tiles import product_by_tiles
+from kernax.core.base.numerics import matmul
+from kernax.core.base.sharding import scan
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare
+from kernax.core.operators.tiles import product_by_tiles
 
 _SIDE = 1024  # of the matrices that are multiplied and factorised
 _POINTS = 2048

@@ -7,10 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from kernax.core.kernel import AbstractKernel
-from kernax.core.memory import available_memory
-from kernax.core.parameters import check_count
-from kernax.core.preparation import prepare
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare
+from kernax.core.operators.memory import available_memory
 from kernax.scale.rates import Rates, measured_rates
 from kernax.scale.routes import Problem, Route, routes_of, states_of
 

@@ -13,22 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.core.centres import wide
-from kernax.core.columns import factors_over_columns, groups_of_columns
-from kernax.core.features import low_rank_gram
-from kernax.core.grid_factor import Grid
-from kernax.core.kernel import AbstractKernel
-from kernax.core.losses import AbstractSmoothLoss, Squared
-from kernax.core.memory import matrices_of
-from kernax.core.numerics import eps_of
-from kernax.core.preconditioners import default_rank
-from kernax.core.sketch_and_project import default_block
-from kernax.core.spectra import spectrum
-from kernax.core.spectral_densities import SpectralPart
-from kernax.core.state_space import columns_of, state_space_of
-from kernax.scale.preconditioner import size_of_sample
+from kernax.core.base.numerics import eps_of
+from kernax.core.grid.grid_factor import Grid
+from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.spectra import spectrum
+from kernax.core.kernel.spectral_densities import SpectralPart
+from kernax.core.kernel.state_space import columns_of, state_space_of
+from kernax.core.linalg.centres import wide
+from kernax.core.linalg.preconditioners import default_rank
+from kernax.core.linalg.sketch_and_project import default_block
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.operators.features import low_rank_gram
+from kernax.core.operators.memory import matrices_of
+from kernax.scale.centres.preconditioner import size_of_sample
+from kernax.scale.centres.rows import rows_of_tile
 from kernax.scale.rates import Rates
-from kernax.scale.rows import rows_of_tile
 
 WHOLE = "whole matrix"
 FEATURES = "explicit features"

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from kernax.core.boundary import count
-from kernax.core.kernel import AbstractKernel
-from kernax.core.losses import AbstractSmoothLoss
-from kernax.core.memory import available_memory
-from kernax.core.structure import structure_for
+from kernax.core.base.boundary import count
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.losses.losses import AbstractSmoothLoss
+from kernax.core.operators.memory import available_memory
+from kernax.core.operators.structure import structure_for
 from kernax.scale.rates import measured_rates
 from kernax.scale.routes import (
     INDUCING,

@@ -10,6 +10,10 @@ inside; several classes of a process share one kernel. The page "Coming from ano
 documentation has the whole list.
 """
 
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
+# kernax.preparation.
+
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
 from kernax.sklearn.components import KernelPCA
 from kernax.sklearn.features import Nystroem, RandomFourierFeatures

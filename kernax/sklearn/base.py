@@ -24,11 +24,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from kernax.core.boundary import check_some_weight
-from kernax.core.intervals import flushed
-from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import Trainable, interior
-from kernax.core.threads import linear_algebra_threads
+from kernax.core.base.boundary import check_some_weight
+from kernax.core.base.intervals import flushed
+from kernax.core.base.parameters import Trainable, interior
+from kernax.core.base.threads import linear_algebra_threads
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.errors import MemoryBudgetError
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode

@@ -6,12 +6,12 @@ import numpy as np
 from jaxtyping import Int
 from sklearn.utils import check_random_state
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.losses import AbstractSmoothLoss
-from kernax.core.parameters import check_count
-from kernax.core.solution import Solution
-from kernax.core.stacks import points_at
-from kernax.scale.falkon import falkon
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import Solution
+from kernax.core.base.stacks import points_at
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.losses.losses import AbstractSmoothLoss
+from kernax.scale.centres.falkon import falkon
 from kernax.sklearn.rows import Rows
 
 

@@ -11,9 +11,9 @@ from sklearn.base import ClusterMixin
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.utils import check_random_state
 
-from kernax.core.gram import gram
-from kernax.core.parameters import check_count
-from kernax.core.stacks import points_at
+from kernax.core.base.parameters import check_count
+from kernax.core.base.stacks import points_at
+from kernax.core.operators.gram import gram
 from kernax.kernels.integers import Precomputed
 from kernax.sklearn.base import NO_TARGETS
 from kernax.sklearn.kernels import PRECOMPUTED

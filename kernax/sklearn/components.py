@@ -9,8 +9,8 @@ from scipy.sparse import issparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.parameters import check_count
+from kernax.core.base.parameters import check_count
+from kernax.core.learner.expansion import KernelExpansion
 from kernax.errors import NotPSDError
 from kernax.sklearn.base import NO_TARGETS, are_texts
 from kernax.sklearn.features import KernelFeatures

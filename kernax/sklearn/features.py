@@ -10,9 +10,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from kernax.core.parameters import check_count
-from kernax.core.stacks import points_at
-from kernax.scale.random_features import random_fourier_features
+from kernax.core.base.parameters import check_count
+from kernax.core.base.stacks import points_at
+from kernax.scale.features.random_features import random_fourier_features
 from kernax.sklearn.base import KernelEstimator, RowsEstimator, are_texts
 from kernax.unsupervised.mercer import empirical_features
 

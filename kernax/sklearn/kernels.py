@@ -11,7 +11,7 @@ from jaxtyping import Array
 from scipy.sparse import issparse
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
-from kernax.core.kernel import AbstractKernel, as_kernel, name_of, parts_of
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel, name_of, parts_of
 from kernax.kernels import (
     KERNELS,
     RBF,

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from kernax.core.losses import Logistic
-from kernax.core.model import Model
-from kernax.core.parameters import check_count
-from kernax.selection.classification import learn_classifier
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.model import Model
+from kernax.core.losses.losses import Logistic
+from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.sparse.import_vectors import import_vector_machine
-from kernax.supervised.logistic import kernel_logistic
-from kernax.supervised.softmax import kernel_softmax
+from kernax.supervised.smooth.logistic import kernel_logistic
+from kernax.supervised.smooth.softmax import kernel_softmax
 
 
 class LogOddsClassifier(KernelClassifier):

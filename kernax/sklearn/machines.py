@@ -10,12 +10,12 @@ from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.parameters import check_count
-from kernax.core.solution import RESULTS, finish
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import RESULTS, finish
 from kernax.kernels import Linear
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
-from kernax.supervised.smo import SMO
-from kernax.supervised.svm import (
+from kernax.supervised.machines.smo import SMO
+from kernax.supervised.machines.svm import (
     nu_support_vector_regression,
     one_class_svm,
     support_vector_regression,

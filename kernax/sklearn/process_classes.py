@@ -10,12 +10,12 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.likelihoods import Categorical
-from kernax.core.losses import Bernoulli
-from kernax.core.parameters import check_count, parameters
+from kernax.core.base.parameters import check_count, parameters
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.losses import Bernoulli
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
-from kernax.selection.latent import LatentModel, learn_evidence, minus_evidences
+from kernax.selection.recipes.latent import LatentModel, learn_evidence, minus_evidences
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
 from kernax.sklearn.theta import ThetaLoss

@@ -15,17 +15,17 @@ from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.factors import cholesky_factor
-from kernax.core.gram import gram
-from kernax.core.operators import DenseGram
-from kernax.core.parameters import check_count
-from kernax.core.solution import RESULTS, finish, warn
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import RESULTS, finish, warn
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.operators.gram import gram
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.preparation.standards import Standards, standards_of
-from kernax.selection.regression import ProcessModel, learn_process
+from kernax.selection.recipes.regression import ProcessModel, learn_process
 from kernax.sklearn.base import (
     NO_TARGETS,
     RowsEstimator,

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.base import MultiOutputMixin
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.losses import Squared
-from kernax.core.model import Model
+from kernax.core.kernel.model import Model
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.losses.losses import Squared
 from kernax.preparation.standards import standards_of
-from kernax.selection.regression import learn_ridge
+from kernax.selection.recipes.regression import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres, rows_at
 from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
-from kernax.supervised.ridge import kernel_ridge
+from kernax.supervised.ridge.ridge import kernel_ridge
 
 
 @dataclass(eq=False, repr=False)

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram
-from kernax.core.kernel import AbstractKernel, name_of
-from kernax.core.parameters import data
-from kernax.core.stacks import points_at
+from kernax.core.base.parameters import data
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel, name_of
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.operators.gram import gram
 
 _LEAST = 64
 _DOUBLED = 256  # up to here sizes are powers of two, then multiples of half of it

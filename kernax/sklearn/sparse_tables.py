@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from scipy.sparse import issparse
 
-from kernax.core.memory import available_memory, in_gib
+from kernax.core.operators.memory import available_memory, in_gib
 from kernax.errors import MemoryBudgetError
 from kernax.sklearn.rows import padded_size
 

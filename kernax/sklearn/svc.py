@@ -13,15 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.expansion import KernelExpansion
-from kernax.selection.classification import MachineModel, learn_classifier
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.selection.recipes.classification import MachineModel, learn_classifier
 from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
-from kernax.supervised.calibration import platt, svm_leave_one_out
-from kernax.supervised.coupling import pairwise_coupling
-from kernax.supervised.svm import nu_svm, svm
+from kernax.supervised.machines.calibration import platt, svm_leave_one_out
+from kernax.supervised.machines.coupling import pairwise_coupling
+from kernax.supervised.machines.svm import nu_svm, svm
 
 _SHAPES = ("ovr", "ovo")
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
-from kernax.core.parameters import parameters
-from kernax.selection.data_starts import distance_ranges
+from kernax.core.base.parameters import parameters
+from kernax.selection.recipes.data_starts import distance_ranges
 from kernax.sklearn.kernels import of_dtype
 from kernax.sklearn.translation import Parts, translated
 

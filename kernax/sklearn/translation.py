@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as theirs
 
-from kernax.core.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
-from kernax.core.parameters import parameters
+from kernax.core.base.parameters import parameters
+from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
 from kernax.kernels import (
     RBF,
     Linear,

@@ -1,1 +1,3 @@
 """Machines that keep few of the points."""
+
+# May import: kernax.core.

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import matmul, positive_or_one, stopped
+from kernax.core.base.numerics import matmul, positive_or_one, stopped
 
 
 class Basis(eqx.Module):

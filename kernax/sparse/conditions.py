@@ -15,10 +15,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.implicit import at_stationary_point, implicit
-from kernax.core.numerics import chosen, eps_of, matmul, stopped
-from kernax.core.sharding import varying_alike, while_loop
-from kernax.core.solves import log_determinant_by_lu, solve_by_lu
+from kernax.core.base.implicit import at_stationary_point, implicit
+from kernax.core.base.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.base.sharding import varying_alike, while_loop
+from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values
 from kernax.sparse.observations import AbstractObservations, Numbers
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.batching import in_smallest_size
-from kernax.core.newton import newton
-from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
-from kernax.core.operators import AbstractGram
-from kernax.core.sharding import for_loop, while_loop
-from kernax.core.solution import RESULTS
+from kernax.core.base.batching import in_smallest_size
+from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.sharding import for_loop, while_loop
+from kernax.core.base.solution import RESULTS
+from kernax.core.losses.newton import newton
+from kernax.core.operators.operators import AbstractGram
 from kernax.sparse.subset_risk import AbstractClassLoss, Centre, SubsetRisk
 
 

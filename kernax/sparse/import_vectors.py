@@ -9,26 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.core.batching import one_by_one
-from kernax.core.boundary import as_targets
-from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.labels import as_one_hot, as_signs
-from kernax.core.numerics import eps_of, is_concrete, stopped
-from kernax.core.operators import AbstractGram, is_finite
-from kernax.core.parameters import check_count, data
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_targets
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.parameters import check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
     first_that_holds,
     void_unless_known,
 )
-from kernax.core.stacks import points_at
-from kernax.core.task import Task, check_task
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.losses.labels import as_one_hot, as_signs
+from kernax.core.operators.operators import AbstractGram, is_finite
 from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_fit import SubsetFit
 from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss

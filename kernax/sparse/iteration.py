@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.numerics import eps_of
-from kernax.core.parameters import check_count, check_share, nonnegative
-from kernax.core.sharding import while_loop
+from kernax.core.base.numerics import eps_of
+from kernax.core.base.parameters import check_count, check_share, nonnegative
+from kernax.core.base.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
 from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem

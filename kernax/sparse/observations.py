@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.batching import one_by_one
-from kernax.core.likelihoods import Categorical
-from kernax.core.losses import AbstractSmoothLoss
-from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit, newton
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, matmul
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.losses import AbstractSmoothLoss
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, newton
 from kernax.sparse.basis import second_derivative, slopes, values
 
 

@@ -10,17 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.batching import each
-from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import POSITIVE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.likelihoods import Categorical, Gaussian
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.numerics import eps_of, is_concrete, stopped
-from kernax.core.parameters import check_count
-from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.batching import each
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
@@ -29,8 +25,12 @@ from kernax.core.solution import (
     void_unless_known,
     warn,
 )
-from kernax.core.stacks import points_at
-from kernax.core.task import Task, check_task
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.losses.likelihoods import Categorical, Gaussian
+from kernax.core.losses.losses import AbstractLikelihood
 from kernax.errors import RelevanceWarning, RunawayWarning
 from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
 from kernax.sparse.basis import Basis, Slots

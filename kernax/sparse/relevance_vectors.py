@@ -6,18 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.boundary import as_point, cast, check_one_point
-from kernax.core.density import root_of_covariance
-from kernax.core.expansion import KernelExpansion
-from kernax.core.likelihoods import Categorical
-from kernax.core.losses import AbstractLikelihood
-from kernax.core.numerics import is_concrete, matmul
-from kernax.core.parameters import data
-from kernax.core.preparation import check_point
-from kernax.core.quadrature import log_normaliser, predicted_moments
-from kernax.core.quasi_random import NODES, checked_nodes, expectation_over_vectors
-from kernax.core.sharding import compiled
-from kernax.core.stacks import points_at
+from kernax.core.base.boundary import as_point, cast, check_one_point
+from kernax.core.base.numerics import is_concrete, matmul
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.preparation import check_point
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.linalg.density import root_of_covariance
+from kernax.core.losses.likelihoods import Categorical
+from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.quadrature import log_normaliser, predicted_moments
+from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 
 
 class RelevanceVectors(eqx.Module):

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.batching import largest_of_batch
-from kernax.core.numerics import chosen, eps_of, matmul, positive_or_one
-from kernax.core.parameters import check_count
-from kernax.core.sharding import varying_alike, while_loop
+from kernax.core.base.batching import largest_of_batch
+from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import varying_alike, while_loop
 from kernax.sparse.basis import Slots, curved, values
 from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, matmul
+from kernax.core.base.numerics import eps_of, matmul
 from kernax.sparse.basis import Basis, Slots
 from kernax.sparse.observations import AbstractObservations, Posterior, posterior
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.numerics import eps_of, positive_or_one
+from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.sparse.basis import Slots
 from kernax.sparse.solver import Problem
 

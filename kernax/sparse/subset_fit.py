@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.gram import BlockedGram
-from kernax.core.implicit import implicit
-from kernax.core.numerics import matmul, positive_or_one, stopped
-from kernax.core.refinement import refined
-from kernax.core.solves import solve_lower, solve_lower_transposed
-from kernax.core.task import Task
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import matmul, positive_or_one, stopped
+from kernax.core.learner.task import Task
+from kernax.core.linalg.refinement import refined
+from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
+from kernax.core.operators.gram import BlockedGram
 from kernax.sparse.import_search import Subset
 from kernax.sparse.subset_risk import (
     AbstractClassLoss,

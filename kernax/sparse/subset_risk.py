@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.factors import CholeskyFactor, cholesky_factor
-from kernax.core.losses import Logistic
-from kernax.core.newton import AbstractConvexProblem, Iterate, Misfit
-from kernax.core.numerics import eps_of, matmul, positive_or_one
-from kernax.core.operators import DenseGram
-from kernax.core.softmax_hessian import sum_of_others
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
+from kernax.core.losses.losses import Logistic
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit
+from kernax.core.losses.softmax_hessian import sum_of_others
+from kernax.core.operators.operators import DenseGram
 
 
 class AbstractClassLoss(eqx.Module):

@@ -1,0 +1,3 @@
+"""Learners of targets, by the shape of their loss."""
+
+# May import: kernax.core.

@@ -1,5 +1,7 @@
 """Checks for the kernels that users write: positivity, and what every verb relies on."""
 
+# May import: kernax.core, kernax.kernels.
+
 from kernax.testing.conformance import PROPERTIES, check_conformance
 from kernax.testing.positivity import KernelReport, check_kernel
 

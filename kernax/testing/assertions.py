@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.stacks import points_at
+from kernax.core.base.stacks import points_at
 
 
 def require(condition: Any, message: str) -> None:

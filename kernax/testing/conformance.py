@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from kernax.core.boundary import count, dtype_of
-from kernax.core.description import describe
-from kernax.core.gram import gram, gram_diagonal
-from kernax.core.kernel import AbstractKernel
-from kernax.core.parameters import check_intervals, interior, parameters, unconstrain
-from kernax.core.preparation import prepare_stacks
+from kernax.core.base.boundary import count, dtype_of
+from kernax.core.base.parameters import check_intervals, interior, parameters, unconstrain
+from kernax.core.kernel.description import describe
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare_stacks
+from kernax.core.operators.gram import gram, gram_diagonal
 from kernax.testing.assertions import largest, point, require, require_close, require_equal
 from kernax.testing.gradients import (
     gradient_in_the_parameters,

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from kernax.core.boundary import cast, count, dtype_of
-from kernax.core.intervals import Interval
-from kernax.core.pairs import all_pairs
-from kernax.core.parameters import parameters
+from kernax.core.base.boundary import cast, count, dtype_of
+from kernax.core.base.intervals import Interval
+from kernax.core.base.parameters import parameters
+from kernax.core.operators.pairs import all_pairs
 from kernax.testing.assertions import closeness, largest, point, require
 
 # Steps of differences, relative to the size of an argument. The better one counts: the error of the

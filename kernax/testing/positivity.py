@@ -6,10 +6,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.boundary import count
-from kernax.core.kernel import AbstractKernel
-from kernax.core.pairs import all_pairs, check_scalar
-from kernax.core.preparation import prepare
+from kernax.core.base.boundary import count
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare
+from kernax.core.operators.pairs import all_pairs, check_scalar
 from kernax.testing.assertions import largest
 
 

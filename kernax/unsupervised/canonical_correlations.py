@@ -6,23 +6,23 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.batching import one_by_one
-from kernax.core.boundary import as_stack, cast, count
-from kernax.core.density import factor_of
-from kernax.core.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
-from kernax.core.expansion import KernelExpansion
-from kernax.core.factors import AbstractFactor
-from kernax.core.intervals import POSITIVE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.linalg import WeightedSystem, weighted_solve
-from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
-from kernax.core.operators import DenseGram, is_finite
-from kernax.core.parameters import check_count, data
-from kernax.core.sharding import compiled
-from kernax.core.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
-from kernax.core.solvers import JitteredCholesky
-from kernax.core.task import Task, check_task
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_stack, cast, count
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.parameters import check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.density import factor_of
+from kernax.core.linalg.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
+from kernax.core.linalg.factors import AbstractFactor
+from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.solvers import JitteredCholesky
+from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.centring import CentredGram
 
 _MOST_ROUNDING = 0.01  # of the squares of correlations

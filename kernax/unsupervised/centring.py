@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from kernax.core.expansion import KernelExpansion
-from kernax.core.numerics import beside, eps_of, matmul
-from kernax.core.operators import AbstractGram, DenseGram
-from kernax.core.task import Task
-from kernax.core.weights import AbstractWeights
+from kernax.core.base.numerics import beside, eps_of, matmul
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task
+from kernax.core.operators.operators import AbstractGram, DenseGram
 
 
 def shares(weights: AbstractWeights) -> Float[Array, " n"]:

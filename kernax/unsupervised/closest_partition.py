@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from kernax.core.batching import one_by_one
-from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.sharding import for_loop, varying_alike, while_loop
-from kernax.core.solution import RESULTS, first_that_holds
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.sharding import for_loop, varying_alike, while_loop
+from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.unsupervised.kernel_kmeans import Memberships
 from kernax.unsupervised.means_of_clusters import in_order, member, one_hot
 

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import as_stack, as_weights, check_key, count, dtype_of
-from kernax.core.expansion import KernelExpansion
-from kernax.core.gram import gram, gram_of_prepared
-from kernax.core.kernel import AbstractKernel
-from kernax.core.memory import check_numbers
-from kernax.core.numerics import matmul
-from kernax.core.parameters import check_count, data
-from kernax.core.preparation import prepare, prepare_stacks
-from kernax.core.sharding import compiled
+from kernax.core.base.boundary import as_stack, as_weights, check_key, count, dtype_of
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare, prepare_stacks
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.operators.gram import gram, gram_of_prepared
+from kernax.core.operators.memory import check_numbers
 
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 

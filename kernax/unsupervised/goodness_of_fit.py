@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import as_scalar, as_weights, check_key, count, dtype_of
-from kernax.core.gram import gram_of_prepared
-from kernax.core.intervals import INSIDE_ONE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, matmul
-from kernax.core.parameters import check_count
-from kernax.core.preparation import prepare
-from kernax.core.sharding import compiled
-from kernax.core.stein import SteinKernel, with_scores
+from kernax.core.base.boundary import as_scalar, as_weights, check_key, count, dtype_of
+from kernax.core.base.intervals import INSIDE_ONE
+from kernax.core.base.numerics import is_concrete, matmul
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import compiled
+from kernax.core.functionals.stein import SteinKernel, with_scores
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare
+from kernax.core.operators.gram import gram_of_prepared
 from kernax.unsupervised.embedding import PermutationTest, check_memory_of_test, outcome
 
 

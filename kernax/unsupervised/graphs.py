@@ -6,20 +6,20 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.eigenproblem import (
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import varying_alike, while_loop
+from kernax.core.base.solution import RESULTS, void_unless_known
+from kernax.core.base.weights import PointWeights
+from kernax.core.linalg.eigenproblem import (
     MOST_DENSE,
     Report,
     WeightedGram,
     ending_of,
     leading_pairs,
 )
-from kernax.core.krylov import can_be_truncated
-from kernax.core.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
-from kernax.core.operators import AbstractGram, is_finite
-from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import varying_alike, while_loop
-from kernax.core.solution import RESULTS, void_unless_known
-from kernax.core.weights import PointWeights
+from kernax.core.linalg.krylov import can_be_truncated
+from kernax.core.operators.operators import AbstractGram, is_finite
 from kernax.unsupervised.means_of_clusters import one_hot
 
 

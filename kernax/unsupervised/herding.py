@@ -9,14 +9,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.gram import operator_of_prepared
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import stopped
-from kernax.core.parameters import check_count
-from kernax.core.sharding import compiled, for_loop
-from kernax.core.solution import Solution, finish
-from kernax.core.stein import SteinKernel, with_scores
-from kernax.core.task import Task, check_task
+from kernax.core.base.numerics import stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import compiled, for_loop
+from kernax.core.base.solution import Solution, finish
+from kernax.core.functionals.stein import SteinKernel, with_scores
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.gram import operator_of_prepared
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
 

@@ -8,15 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import check_key
-from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import POSITIVE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, stopped
-from kernax.core.operators import is_finite
-from kernax.core.parameters import as_steps, check_count, data
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.boundary import check_key
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
@@ -24,7 +21,10 @@ from kernax.core.solution import (
     void_unless_known,
     warn,
 )
-from kernax.core.task import Task, check_task
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.operators import is_finite
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.centring import loses_digits, shares
 from kernax.unsupervised.means_of_clusters import (

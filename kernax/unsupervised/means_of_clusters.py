@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.implicit import implicit
-from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.operators import AbstractGram
-from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import for_loop, varying_alike, while_loop
-from kernax.core.solves import solve_by_products
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import for_loop, varying_alike, while_loop
+from kernax.core.linalg.solves import solve_by_products
+from kernax.core.operators.operators import AbstractGram
 
 
 class Cloud(eqx.Module):

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from kernax.core.batching import one_by_one
-from kernax.core.eigenproblem import WeightedGram, leading_pairs, zero_below
-from kernax.core.expansion import KernelExpansion
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, matmul, stopped
-from kernax.core.parameters import check_count
-from kernax.core.sharding import compiled
-from kernax.core.spectral_densities import Eigenpairs
-from kernax.core.task import Task, check_task
-from kernax.core.weights import UnitWeights
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import is_concrete, matmul, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import compiled
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.spectral_densities import Eigenpairs
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.eigenproblem import WeightedGram, leading_pairs, zero_below
 from kernax.errors import NotPSDError
 
 

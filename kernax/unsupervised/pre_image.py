@@ -9,22 +9,22 @@ from jax import lax
 from jax.scipy.optimize import minimize
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.batching import one_by_one
-from kernax.core.boundary import as_point, cast
-from kernax.core.expansion import KernelExpansion
-from kernax.core.implicit import implicit
-from kernax.core.kernel import AbstractStationary
-from kernax.core.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.parameters import as_steps
-from kernax.core.sharding import compiled, for_loop, while_loop
-from kernax.core.solution import (
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_point, cast
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.parameters import as_steps
+from kernax.core.base.sharding import compiled, for_loop, while_loop
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
     first_that_holds,
     void_unless_known,
 )
-from kernax.core.solves import solve_by_lu
+from kernax.core.kernel.kernel import AbstractStationary
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.linalg.solves import solve_by_lu
 
 METHODS = ("fixed_point", "gradients")
 

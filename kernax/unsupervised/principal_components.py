@@ -6,16 +6,16 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.boundary import count
-from kernax.core.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
-from kernax.core.expansion import KernelExpansion
-from kernax.core.kernel import AbstractKernel
-from kernax.core.krylov import can_be_truncated
-from kernax.core.numerics import matmul, positive_or_one, stopped
-from kernax.core.parameters import as_steps, check_count, data
-from kernax.core.sharding import compiled
-from kernax.core.solution import Solution, finish, void_unless_known
-from kernax.core.task import check_task
+from kernax.core.base.boundary import count
+from kernax.core.base.numerics import matmul, positive_or_one, stopped
+from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish, void_unless_known
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import check_task
+from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
+from kernax.core.linalg.krylov import can_be_truncated
 from kernax.unsupervised.centring import CentredGram, shares
 
 

@@ -7,16 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import check_key
-from kernax.core.expansion import KernelExpansion
-from kernax.core.intervals import POSITIVE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import is_concrete, matmul, positive_or_one, stopped
-from kernax.core.operators import LowRankGram
-from kernax.core.parameters import as_steps, check_count, data
-from kernax.core.powers import exponent_of, times_power_of_two
-from kernax.core.sharding import compiled
-from kernax.core.solution import (
+from kernax.core.base.boundary import check_key
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import is_concrete, matmul, positive_or_one, stopped
+from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
     RESULTS,
     Solution,
     finish,
@@ -24,7 +21,10 @@ from kernax.core.solution import (
     void_unless_known,
     warn,
 )
-from kernax.core.task import Task, check_task
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.operators import LowRankGram
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.closest_partition import closest_partition, pivoted_partition
 from kernax.unsupervised.graphs import Eigenvectors, Graph

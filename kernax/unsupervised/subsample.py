@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.core.boundary import as_stack, count
-from kernax.core.numerics import is_concrete, stopped, values_of
-from kernax.core.operators import AbstractGram
-from kernax.core.parameters import data
-from kernax.core.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.core.base.boundary import as_stack, count
+from kernax.core.base.numerics import is_concrete, stopped, values_of
+from kernax.core.base.parameters import data
+from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.core.operators.operators import AbstractGram
 from kernax.unsupervised.centring import loses_digits
 
 

@@ -5,17 +5,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.boundary import check_key
-from kernax.core.gram import gram_of_prepared
-from kernax.core.intervals import INSIDE_ONE
-from kernax.core.kernel import AbstractKernel
-from kernax.core.numerics import positive_or_one, stopped
-from kernax.core.operators import DenseGram, is_finite
-from kernax.core.parameters import check_count
-from kernax.core.preparation import prepare
-from kernax.core.sharding import compiled, for_loop
-from kernax.core.solution import Solution, finish
-from kernax.core.task import check_task
+from kernax.core.base.boundary import check_key
+from kernax.core.base.intervals import INSIDE_ONE
+from kernax.core.base.numerics import positive_or_one, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import compiled, for_loop
+from kernax.core.base.solution import Solution, finish
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare
+from kernax.core.learner.task import check_task
+from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from problems import LARGEST, TINY
 
 import kernax
-from kernax.core.solution import RESULTS
+from kernax.core.base.solution import RESULTS
 
 SMO = kernax.solvers.SMO(max_steps=5000)
 GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)

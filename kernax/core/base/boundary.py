@@ -1,0 +1,463 @@
+"""Checks and conversions of what users pass: lists become arrays, integers floats.
+
+Every verb calls these on its arguments before anything is compiled. What no solver could use is
+refused by name. Shapes are checked always, values where they are known (not while tracing).
+"""
+
+import sys
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.axes import check_axes
+from kernax.core.base.guards import guarded_parameter
+from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
+from kernax.core.base.numerics import is_concrete, values_of
+from kernax.core.base.parameters import as_floats
+from kernax.core.base.solution import warn
+from kernax.core.base.weights import AbstractWeights, PointWeights, UnitWeights
+from kernax.errors import PrecisionWarning
+
+_HALF = (jnp.float16, jnp.bfloat16)
+_LEAST_TEXT = 3  # letters: shorter words are taken for names of groups
+
+
+@cache
+def _warn_about_precision() -> None:
+    """Warns, once in a process, of float64 data that is computed in float32."""
+    warn(
+        "float64 data is computed in float32, because JAX's 64-bit mode is off: "
+        "call jax.config.update('jax_enable_x64', True) at the start of the program, or pass "
+        "float32 data",
+        PrecisionWarning,
+    )
+
+
+def _as_array(value: Any, name: str) -> Array:
+    """An argument as an array of floats. Raises ValueError unless it holds real numbers."""
+    return _as_floats(_real_array(value, name))
+
+
+def _as_leaf(value: Any, point_ndim: int) -> Array:
+    """A leaf of points as an array of floats; one of integers, a point each, stays as it is.
+
+    Arguments:
+        value: what came.
+        point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
+    """
+    value = _real_array(value, "points")
+    is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    are_indices = is_integer and np.ndim(value) == point_ndim
+    return jnp.asarray(value) if are_indices else _as_floats(value)
+
+
+def as_arrays(tree: PyTree) -> PyTree:
+    """Any pytree with arrays of JAX in place of NumPy's and of Python's floats; the rest as it is.
+
+    For arguments of functions that users write, whose points and targets are checked by the verbs
+    that they call. No array has a weak type, which would make `jit` compile again.
+    """
+    return jax.tree.map(_as_jax_array, tree)
+
+
+def _as_jax_array(leaf: Any) -> Any:
+    """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
+    check_precision(leaf)
+    if isinstance(leaf, float):
+        return as_floats(leaf)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        leaf = jnp.asarray(leaf)
+    if getattr(leaf, "weak_type", False):
+        return lax.convert_element_type(leaf, leaf.dtype)
+    return leaf
+
+
+def check_precision(value: Any) -> None:
+    """Warns of float64 where JAX would compute in float32."""
+    in_double = isinstance(value, np.ndarray) and value.dtype == np.float64
+    if in_double and not jax.config.jax_enable_x64:  # pyright: ignore
+        _warn_about_precision()
+
+
+def _real_array(value: Any, name: str) -> Any:
+    """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
+    check_precision(value)
+    if isinstance(value, list):
+        value = _array_of_list(value, name)
+    source = value
+    if hasattr(value, "__array__") and not eqx.is_array_like(value):
+        value = np.asarray(value)  # a column or table of pandas
+    if not eqx.is_array_like(value) or not _is_real(value):
+        several = "arrays of real numbers, but one is"
+        what = several if name == "points" else "an array of real numbers, but is"
+        if hasattr(value, "toarray"):
+            raise ValueError(
+                f"{name} must be {what} a sparse {type(value).__name__}: .toarray() makes an array"
+            )
+        came = getattr(value, "dtype", type(value).__name__)
+        advice = _advice_for_columns(source) or _advice(value, name)
+        raise ValueError(f"{name} must be {what} of type {came}{advice}")
+    check_axes(value, name)
+    return value
+
+
+def _as_floats(value: Any) -> Array:
+    """Real numbers in their own precision: float32 for halves, JAX's default for integers."""
+    if not jnp.issubdtype(jnp.result_type(value), jnp.inexact):
+        # Those of NumPy by NumPy, before JAX truncates 64-bit integers.
+        value = value if isinstance(value, jax.Array) else np.asarray(value, float)
+        return jnp.asarray(value).astype(jnp.result_type(float))
+    value = jnp.asarray(value)
+    return value.astype(jnp.float32) if value.dtype in _HALF else value
+
+
+def _array_of_list(value: list, name: str) -> Any:
+    """Numbers of JAX's default precision, or the words that came."""
+    if is_concrete(value):
+        array = _joined(value, name)
+    else:
+        array = jnp.stack([jnp.asarray(part) for part in value])
+    return array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
+
+
+_MOST_COLUMNS = 5  # named in a message
+
+
+def _advice_for_columns(table: Any) -> str:
+    """Which columns of a table, such as one of pandas, hold no numbers, and what to do with them;
+    nothing for what is no table.
+    """
+    if not hasattr(table, "columns"):
+        return ""
+    kinds = {name: np.asarray(table[name]).dtype for name in table.columns}
+    wrong = [f"{name!r} ({kind})" for name, kind in kinds.items() if kind.kind not in "biuf"]
+    if not wrong:
+        return ": .astype(float) makes numbers of its columns, which are of several types"
+    more = ", ..." if len(wrong) > _MOST_COLUMNS else ""
+    columns = "column" if len(wrong) == 1 else "columns"
+    return (
+        f": {columns} {', '.join(wrong[:_MOST_COLUMNS])}{more} must become numbers: "
+        "kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as text "
+        "want .astype(float)"
+    )
+
+
+def _advice(value: Any, name: str) -> str:
+    """What to do with an argument that holds no numbers, for the end of a message."""
+    words = []
+    if hasattr(value, "dtype"):
+        words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
+    if name == "points" and words:
+        return _advice_for_words(words, np.ndim(value))
+    if name == "points":
+        return ": make numbers of it, or drop that part with On"
+    if not words or name not in ("y", "Y"):
+        return ""
+    return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
+
+
+def _advice_for_words(words: list[str], ndim: int) -> str:
+    """How to make points of words: of trees, of a column of groups, or of texts."""
+    if any(word.lstrip().startswith("(") for word in words):
+        return ": kernax.trees.encode makes points of trees in brackets"
+    if ndim > 1:
+        return (
+            ": kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as "
+            "text want .astype(float)"
+        )
+    if max(map(len, words)) < _LEAST_TEXT:
+        return ": words for groups become columns of 0 and 1 by kernax.one_hot"
+    return (
+        ": kernax.strings.encode makes points of texts, for string kernels; kernax.one_hot makes "
+        "columns of words for groups"
+    )
+
+
+def _joined(parts: list, name: str) -> np.ndarray:
+    """A list as an array. Raises ValueError where its parts have different shapes."""
+    try:
+        return np.asarray(parts)
+    except ValueError as problem:
+        raise ValueError(
+            f"{name} came as a list that makes no array ({problem}): the points of a stack have "
+            "one shape, and mixed points are a tuple of stacks, such as (vectors, strings)"
+        ) from None
+
+
+def _is_real(value: Any) -> bool:
+    """Whether an array or number is of floats, integers or booleans."""
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    return dtype.kind in "biuf" or dtype in _HALF
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, list) or is_encoded(value)
+
+
+def is_encoded(points: Any) -> bool:
+    """Whether points, or a part of them, are a module: strings, trees."""
+    return isinstance(points, eqx.Module)
+
+
+def as_point(x: PyTree) -> PyTree:
+    """A point for kernels: arrays instead of lists, floats instead of integers.
+
+    Modules (an encoded string) stay as they are, and so does a single integer.
+    """
+    return jax.tree.map(
+        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 0), x, is_leaf=_is_atom
+    )
+
+
+def as_stack(X: PyTree, name: str, *, finite: bool = True) -> PyTree:
+    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite
+    values, if that is asked for.
+    """
+    X = jax.tree.map(
+        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1), X, is_leaf=_is_atom
+    )
+    _check_shapes([leaf.shape for leaf in jax.tree.leaves(X)], name)
+    if finite:
+        check_finite(X, name)
+    return X
+
+
+def _check_shapes(shapes: list[tuple[int, ...]], name: str) -> None:
+    """Raises ValueError unless all arrays of a stack have one leading axis, and none is empty."""
+    held = ", ".join(map(str, shapes)) or "nothing"
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        raise ValueError(
+            f"{name} must be a stack of n >= 1 points, with the same leading axis n on every "
+            f"array, but holds {held}"
+        )
+    if any(0 in shape for shape in shapes):
+        raise ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
+
+
+def check_one_point(x: PyTree, points: PyTree) -> None:
+    """Raises ValueError if x has as many axes as the stack of points: if it is a stack."""
+    for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
+        if jnp.ndim(leaf) >= jnp.ndim(stack):
+            came = (
+                f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
+            )
+            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
+
+
+def check_finite(
+    tree: PyTree, name: str, hint: str = "drop such rows or impute (a zero weight is not enough)"
+) -> None:
+    """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
+    if not is_concrete(tree) or all(map(all_finite, _inexact(tree))):
+        return
+    rows = [
+        np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1))
+        for leaf in map(values_of, _inexact(tree))
+    ]
+    first = min(row[0] for row in rows if row.size)
+    raise ValueError(f"{name} holds NaN or inf, first in row {first}: {hint}")
+
+
+def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
+def all_finite(known: Array | np.ndarray) -> bool:
+    """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
+    if isinstance(known, np.ndarray) or _is_of_one_cpu(known):
+        # There without a copy, and without a program to compile.
+        return bool(np.isfinite(np.asarray(known)).all())
+    with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
+        return bool(jnp.isfinite(known).all())
+
+
+def _is_of_one_cpu(array: Array) -> bool:
+    return [device.platform for device in array.devices()] == ["cpu"]
+
+
+def count(X: PyTree) -> int:
+    """The number of points n in a stack."""
+    return jax.tree.leaves(X)[0].shape[0]
+
+
+def dtype_of(*stacks: PyTree) -> Any:
+    """The dtype to compute in: that of the arrays, else of the modules, else JAX's default float.
+
+    Modules are encoded strings and trees.
+    """
+    leaves = jax.tree.leaves(stacks, is_leaf=is_encoded)
+    arrays = [leaf for leaf in leaves if eqx.is_inexact_array(leaf)] or _inexact(stacks)
+    return np.result_type(*(leaf.dtype for leaf in arrays)) if arrays else jnp.result_type(float)
+
+
+def cast(tree: PyTree, dtype: Any) -> PyTree:
+    """The same tree with every inexact array of the given dtype."""
+    return jax.tree.map(
+        lambda leaf: (
+            leaf.astype(dtype) if eqx.is_inexact_array(leaf) and leaf.dtype != dtype else leaf
+        ),
+        tree,
+    )
+
+
+def check_key(key: Any) -> None:
+    """Raises ValueError for anything but one random key."""
+    came = repr(key)
+    if eqx.is_array(key):
+        is_typed = key.ndim == 0 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        is_old = key.ndim == 1 and key.dtype == jnp.uint32
+        if is_typed or is_old:
+            return
+        came = f"an array of {key.dtype} of shape {key.shape}"
+    raise ValueError(f"key must be one random key, such as jax.random.key(0), but is {came}")
+
+
+def as_scalar(
+    value: ArrayLike, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
+) -> Array:
+    """A scalar argument as an array of the data's dtype, inside its interval.
+
+    Of this and of the others: `thrown_by` is the verb that raises an error at run time where what
+    is traced is outside; None where it is NaN alone.
+    """
+    # NumPy has no type for integers of more than 64 bits.
+    is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
+    if not is_whole and not (eqx.is_array_like(value) and _is_real(value)):
+        raise ValueError(f"{name} must be a real number, but is {value!r}")
+    if jnp.ndim(value) != 0:
+        raise ValueError(
+            f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with "
+            "jax.vmap"
+        )
+    if is_concrete(value):
+        rounded = _check_inside(np.asarray(value), dtype, name, interval)
+        value = 0.0 if rounded == 0 else value
+    array = lax.convert_element_type(value, dtype)  # strongly typed
+    return array if is_concrete(value) else guarded_parameter(array, name, interval, thrown_by)
+
+
+def _without_subnormal(array: Array) -> Array:
+    """A known array with zero in place of subnormal numbers, so that what NumPy checks is what the
+    compiled program computes with, on every device.
+    """
+    values = values_of(array)
+    if np.array_equal(flushed(values), values, equal_nan=True):
+        return array
+    with jax.ensure_compile_time_eval():
+        return jnp.where(jnp.abs(array) < jnp.finfo(array.dtype).tiny, 0, array)
+
+
+def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> np.ndarray:
+    """The number in the data's dtype, zero where it is subnormal there. Raises ValueError for one
+    outside its interval, as it came or in the data's dtype.
+    """
+    with np.errstate(over="ignore"):
+        rounded = flushed(number.astype(dtype))
+    is_lost = rounded == 0 and number != 0
+    if not is_lost and not interval.contains(number):
+        raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
+    if not interval.contains(rounded):
+        raise ValueError(
+            f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
+            f"{rounded.dtype}, the precision of the data"
+        )
+    return rounded
+
+
+def as_numbers(
+    value: Any, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
+) -> Float[Array, " r"]:
+    """Several numbers (r,) as an array of the data's dtype, all inside their interval."""
+    array = _as_array(value, name).astype(dtype)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} must be a vector of numbers (r,), at least one, but has shape {array.shape}"
+        )
+    if not is_concrete(array):
+        return guarded_parameter(array, name, interval, thrown_by)
+    for i, number in enumerate(np.asarray(array)):
+        if not interval.contains(np.asarray(number)):
+            raise ValueError(f"{name} must be {interval.demand}, but {name}[{i}] is {number:g}")
+    return _without_subnormal(array)
+
+
+def as_noise(noise: ArrayLike, n: int, dtype: Any, thrown_by: str | None = None) -> Array:
+    """A noise variance >= 0: a number, or one for each point (n,)."""
+    if not isinstance(noise, list) and np.ndim(noise) == 0:
+        return as_scalar(noise, dtype, "noise", NONNEGATIVE, thrown_by)
+    array = _as_array(noise, "noise").astype(dtype)
+    if array.shape != (n,):
+        raise ValueError(
+            f"noise must be a number or have shape ({n},), one per point, but has shape "
+            f"{array.shape}"
+        )
+    if not is_concrete(array):
+        return guarded_parameter(array, "noise", NONNEGATIVE, thrown_by)
+    check_finite(array, "noise")
+    array = _without_subnormal(array)
+    values = values_of(array)
+    if values.min() < 0:
+        raise ValueError(
+            f"noise is a variance and must not be negative, but noise[{values.argmin()}] is "
+            f"{values.min():g}"
+        )
+    return array
+
+
+def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
+    """Targets `(n,)` or `(n, outputs)` in the data's dtype, and finite, if that is asked for."""
+    targets = _as_array(y, name).astype(dtype)
+    if targets.ndim not in (1, 2) or len(targets) != n or targets.shape[1:] == (0,):
+        raise ValueError(
+            f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape "
+            f"{targets.shape}"
+        )
+    if finite:
+        check_finite(targets, name, "drop such rows or impute")
+    return targets
+
+
+def as_weights(
+    weights: ArrayLike | None,
+    n: int,
+    dtype: Any,
+    name: str = "weights",
+    thrown_by: str | None = None,
+) -> AbstractWeights:
+    """Non-negative weights `(n,)`, not all zero, in the data's dtype; ones for None."""
+    if weights is None:
+        return UnitWeights(n, np.dtype(dtype))
+    array = _as_array(weights, name).astype(dtype)
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name} must have shape ({n},), one per point, but have shape {array.shape}"
+        )
+    if not is_concrete(array):
+        some = jnp.any(array != 0)
+        array = guarded_parameter(array, name, NONNEGATIVE, thrown_by)
+        return PointWeights(jnp.where(some, array, jnp.nan))
+    check_finite(array, name)
+    values = values_of(array)
+    if values.min() < 0:
+        raise ValueError(
+            f"{name} must not be negative, but {name}[{values.argmin()}] is {values.min():g}"
+        )
+    check_some_weight(values, name)
+    return PointWeights(_without_subnormal(array))
+
+
+def check_some_weight(values: np.ndarray, name: str) -> None:
+    """Raises ValueError if all weights are zero, as subnormal ones are too."""
+    if not flushed(values).any():
+        largest = values.max()
+        least = np.finfo(values.dtype).tiny
+        but = f", but {largest:g}, the largest, counts as zero: it is below {least:.2g}"
+        came = f"{but}, the least positive number of {values.dtype}" if largest > 0 else ""
+        raise ValueError(f"{name} must not all be zero{came}: no point is left to fit")

@@ -1,0 +1,445 @@
+"""The parameters of a model, the values they may take, and their unconstrained form.
+
+A field of a module declares its role once, where it is defined:
+
+    class RBF(AbstractStationary):
+        lengthscale: Float[Array, "*d"] = positive(default=1.0)
+
+`unconstrain` turns a whole model, nested as it may be, into a flat dictionary of unconstrained
+arrays and back.
+"""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Int, PyTree
+
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
+from kernax.core.base.numerics import is_concrete
+
+DATA = "data"  # the role of arrays that are not parameters
+
+
+def positive(**kwargs) -> Any:
+    """A field for parameters in (0, inf)."""
+    return _parameter(POSITIVE, **kwargs)
+
+
+def nonnegative(**kwargs) -> Any:
+    """A field for parameters in [0, inf). One that is exactly zero cannot be learned: freeze it."""
+    return _parameter(NONNEGATIVE, **kwargs)
+
+
+def interval(
+    low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs
+) -> Any:
+    """A field for parameters between two finite ends; `closed` says which end is itself allowed."""
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            f"interval({low}, {high}) needs two finite ends, the lower one first: see positive(), "
+            "nonnegative() and real()"
+        )
+    return _parameter(Interval(low, high, closed), **kwargs)
+
+
+def above(low: float, **kwargs) -> Any:
+    """A field for parameters in (low, inf)."""
+    if not math.isfinite(low):
+        raise ValueError(f"above({low}) needs a finite end: see real()")
+    return _parameter(Interval(low=float(low)), **kwargs)
+
+
+def real(**kwargs) -> Any:
+    """A field for parameters anywhere on the line."""
+    return _parameter(REAL, **kwargs)
+
+
+def data(**kwargs) -> Any:
+    """A field for arrays that are never learned: points, coefficients, factors, statistics."""
+    return eqx.field(metadata={"role": DATA}, **kwargs)
+
+
+def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
+    """A static field for an integer, `least` or larger.
+
+    The message of its ValueError names it by `name`, and ends with the hint.
+    """
+    return eqx.field(
+        static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs
+    )
+
+
+def _parameter(interval: Interval, **kwargs):
+    return eqx.field(converter=as_floats, metadata={"role": interval}, **kwargs)
+
+
+def as_floats(value: Any) -> Any:
+    """A strongly typed array of the value's own float dtype, or of JAX's default float."""
+    if isinstance(value, (bool, int, float, list, tuple)):
+        return jnp.asarray(value, dtype=float)
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return _strongly_typed(jnp.asarray(value))
+    if value is None or isinstance(value, (str, complex)):
+        raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
+    return value  # a placeholder of a tree transformation
+
+
+def _strongly_typed(value: Array) -> Array:
+    """An array as floats without a weak type, which would make jit compile again."""
+    dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise ValueError(f"a parameter must be real, but is of type {dtype}")
+    return lax.convert_element_type(value, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One parameter of a model."""
+
+    path: str  # such as `terms[0].kernel.lengthscale`
+    interval: Interval
+    place: int  # among the leaves
+    value: Any
+
+
+def parameters(model: PyTree) -> list[Entry]:
+    """Every parameter of a model. Arrays of floats that no field declares count as real.
+
+    Such arrays are the weights of a network. Raises ValueError for a bare Python float in a tuple,
+    list or dict, which would silently not be learned.
+    """
+    entries = []
+    for keys, entry in _leaves(model):
+        in_field = bool(keys) and isinstance(keys[-1], jax.tree_util.GetAttrKey)
+        if _is_python_float(entry.value) and not in_field:
+            raise ValueError(
+                f"{entry.path} is a Python float: pass an array, or declare a field "
+                "kernax.fields.positive() in a module, to learn it"
+            )
+        if eqx.is_inexact_array(entry.value):
+            entries.append(entry)
+    return entries
+
+
+def _is_python_float(leaf: Any) -> bool:
+    """Whether a leaf is a float of Python itself; one of NumPy is an array."""
+    return isinstance(leaf, float) and not eqx.is_inexact_array(leaf)
+
+
+def ends_like(path: str, end: str) -> bool:
+    """Whether a path is `end`, or ends with a point and `end`."""
+    return path == end or path.endswith(f".{end}")
+
+
+def listed(entries: list[Entry]) -> str:
+    """A clause with the paths of the parameters, for the end of a message."""
+    return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
+
+
+def entry_ending(model: PyTree, end: str) -> Entry:
+    """The one parameter whose path is `end`, or else ends with it as `ends_like` says.
+
+    Raises ValueError where none does, or several.
+    """
+    entries = parameters(model)
+    found = [entry for entry in entries if ends_like(entry.path, end)]
+    found = [entry for entry in found if entry.path == end] or found
+    if not found:
+        raise ValueError(f"{end!r} is the end of no parameter: {listed(entries)}")
+    if len(found) > 1:
+        paths = ", ".join(entry.path for entry in found)
+        raise ValueError(f"{end!r} is the end of several parameters: write more of one of {paths}")
+    return found[0]
+
+
+def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
+    """Every leaf that is not declared as data, and the keys that lead there."""
+    entries = []
+    for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
+        role = _role(model, keys)
+        if isinstance(role, Interval):
+            path = jax.tree_util.keystr(keys).lstrip(".") or "value"
+            entries.append((keys, Entry(path, role, place, leaf)))
+    return entries
+
+
+def _role(model: PyTree, keys: tuple) -> Any:
+    """The role that the innermost field around a leaf declares, real if none does; data wins."""
+    role = REAL
+    node = model
+    for key in keys:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            role = role if role == DATA else _declared_role(node, key.name) or role
+        node = _child(node, key)
+    return role
+
+
+def undeclared_fields(model: PyTree) -> dict[str, tuple[type, str]]:
+    """The paths of parameters that no field around them declares, with the innermost field that
+    holds each: its class and its name.
+
+    Those in no module, such as a dictionary of arrays, are left out.
+    """
+    found = {}
+    for keys, entry in _leaves(model):
+        declared = False
+        holder = None
+        node = model
+        for key in keys:
+            if isinstance(key, jax.tree_util.GetAttrKey):
+                declared = declared or _declared_role(node, key.name) is not None
+                holder = (type(node), key.name) if dataclasses.is_dataclass(node) else holder
+            node = _child(node, key)
+        if holder is not None and not declared and eqx.is_inexact_array(entry.value):
+            found[entry.path] = holder
+    return found
+
+
+def _child(node: Any, key: Any) -> Any:
+    """The part of a node of a pytree that stands under a key."""
+    if isinstance(key, jax.tree_util.GetAttrKey):
+        return getattr(node, key.name)
+    if isinstance(key, jax.tree_util.FlattenedIndexKey):
+        # Of a class that JAX knows without keys, such as `jax.tree_util.Partial`, by number.
+        return jax.tree.leaves(node, is_leaf=lambda part: part is not node)[key.key]
+    return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
+
+
+def _declared_role(node: Any, name: str) -> Any:
+    """The role of a field in its module, None without one."""
+    fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
+    return next((field.metadata.get("role") for field in fields if field.name == name), None)
+
+
+def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
+    """The value as a Python integer. Raises ValueError unless it is one, `least` or larger."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer >= {least}"
+        raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
+    return int(value)
+
+
+def check_share(value: Any, name: str) -> None:
+    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, or
+    traced.
+    """
+    if not is_concrete(value):
+        return
+    is_number = eqx.is_array_like(value) and np.ndim(value) == 0
+    if not is_number or not 0 < float(value) < 1:
+        raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
+
+
+def check_stopping(rtol: Any, max_steps: Any) -> None:
+    """Raises ValueError for a tolerance that is not positive, or for less than one step.
+
+    None stands for the default of either.
+    """
+    if rtol is not None and is_concrete(rtol):
+        is_number = eqx.is_array_like(rtol) and np.ndim(rtol) == 0
+        if not is_number or not rtol > 0:
+            raise ValueError(f"rtol must be positive, but is {rtol!r}")
+    if max_steps is not None:
+        check_count(max_steps, "max_steps")
+
+
+def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
+    """A tolerance and a number of steps as arrays, so that no other value compiles again; None
+    stays None. Raises ValueError as `check_stopping` does.
+    """
+    check_stopping(rtol, max_steps)
+    return _as_number(rtol), None if max_steps is None else _as_steps(max_steps)
+
+
+def as_steps(value: Any, name: str = "max_steps") -> Array:
+    """A number of steps as an array, so that no other one compiles again. Raises ValueError unless
+    it is a positive integer.
+    """
+    return _as_steps(check_count(value, name))
+
+
+def with_arrays(solver: Any) -> Any:
+    """A solver whose floats, and whose `max_steps`, are arrays, so that a compiled function does
+    not compile again for other values.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(solver)
+    return jax.tree.unflatten(structure, [_as_array_leaf(keys, leaf) for keys, leaf in leaves])
+
+
+def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
+    """A float or `max_steps` as an array, any other leaf as it is."""
+    is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),) and type(leaf) is int
+    if is_steps:
+        return _as_steps(leaf)
+    return _as_number(leaf) if isinstance(leaf, float) else leaf
+
+
+def _as_number(value: Any) -> Any:
+    """A number of Python or NumPy as an array of weak type, which takes the precision of whatever
+    it is compared with; None, and what is traced, as it is.
+    """
+    if value is None or not is_concrete(value):
+        return value
+    return jnp.asarray(float(value))
+
+
+def _as_steps(value: int) -> Array:
+    """A number of steps, no more than a counter holds."""
+    return jnp.asarray(min(int(value), np.iinfo(np.int32).max), jnp.int32)
+
+
+def check_intervals(model: PyTree) -> None:
+    """Raises ValueError for the first parameter whose known value is not finite or not allowed."""
+    for entry in parameters(model):
+        if is_concrete(entry.value):
+            value = np.asarray(entry.value)
+            if not entry.interval.contains(value):
+                where = f"{type(model).__name__}.{entry.path}"
+                kind = "real" if entry.interval == REAL else f"in {entry.interval}"
+                raise ValueError(f"{where} must be {kind} and finite, but is {shown(value)}")
+
+
+def shown(value: np.ndarray) -> str:
+    """A value on one line."""
+    if value.size == 1:
+        return f"{value.item():g}"
+    return np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
+
+
+_MOST_PRINTED = 8  # numbers of an array
+
+
+def with_values(module: eqx.Module) -> str:
+    """The text of a module with its numbers, and the shapes of arrays of more than eight."""
+    return eqx.tree_pformat(jax.tree.map(_as_printed, module))
+
+
+def _as_printed(leaf: Any) -> Any:
+    """A known number, or a few of them, with six digits; anything else as it is."""
+    is_known = eqx.is_inexact_array(leaf) and is_concrete(leaf)
+    if not is_known or leaf.size > _MOST_PRINTED:
+        return leaf
+    digits = [float(f"{value:.6g}") for value in np.ravel(leaf)]
+    return np.reshape(digits, leaf.shape).tolist()
+
+
+class Rebuild(eqx.Module):
+    """`rebuild(theta)` is the model with its free parameters from `theta`, otherwise unchanged."""
+
+    model: PyTree
+    free: dict[str, Array | None]  # flat indices of the free elements, None where all are
+    entries: tuple[tuple[str, Interval, int], ...] = eqx.field(static=True)
+
+    def __call__(self, theta: dict[str, Array]) -> Any:
+        leaves, structure = jax.tree.flatten(self.model)
+        for path, interval, place in self.entries:
+            value = interval.constrain(theta[path])
+            indices = self.free[path]
+            if indices is not None:
+                value = leaves[place].ravel().at[indices].set(value).reshape(leaves[place].shape)
+            leaves[place] = value
+        return jax.tree.unflatten(structure, leaves)
+
+    def log_jacobian(self, theta: dict[str, Array]) -> Array:
+        """`log |d parameters / d theta|`.
+
+        Added to a log density of the parameters, it gives that of theta.
+        """
+        return sum(
+            (jnp.sum(interval.log_slope(theta[path])) for path, interval, _ in self.entries),
+            jnp.zeros(()),
+        )
+
+
+Trainable = Callable[[str, Array], bool | np.ndarray]
+
+
+def unconstrain(
+    model: PyTree, trainable: Trainable | None = None
+) -> tuple[dict[str, Array], Rebuild]:
+    """The free parameters of a model as unconstrained arrays, and the way back.
+
+    Arguments:
+        model: any pytree of modules and arrays.
+        trainable: `trainable(path, value)` says whether a parameter is free: True, False, or a
+            boolean mask of the value's shape that frees single elements (one dimension of a
+            lengthscale). None frees everything.
+
+    Returns:
+        `theta`, from paths to arrays (positive parameters as their logarithms, bounded ones as
+        logits; a partly frozen parameter as the vector of its free elements), and `rebuild`, a
+        module with `rebuild(theta) -> model`.
+
+    Raises:
+        ValueError: a value outside its interval, a mask of the wrong shape, a free parameter at the
+            very end of its interval (a scale of exactly zero), whose unconstrained value would be
+            infinite, or a Python float in a field that is neither static nor `data()` nor frozen:
+            it would silently not be learned.
+    """
+    check_intervals(model)
+    _check_python_floats(model, trainable)
+    theta = {}
+    free = {}
+    entries = []
+    for entry in parameters(model):
+        mask = _mask(entry, trainable)
+        if mask.any():
+            indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
+            theta[entry.path] = _unconstrained(entry, indices)
+            free[entry.path] = indices
+            entries.append((entry.path, entry.interval, entry.place))
+    return theta, Rebuild(model, free, tuple(entries))
+
+
+def _mask(entry: Entry, trainable: Trainable | None) -> np.ndarray:
+    """Which elements of a parameter are free, or whether all are."""
+    mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+    if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
+        raise ValueError(
+            f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape "
+            f"{entry.value.shape}, but returned {mask.dtype} of shape {mask.shape}"
+        )
+    return mask
+
+
+def _unconstrained(entry: Entry, indices: Int[Array, " free"] | None) -> Array:
+    """A parameter on the whole line, or the vector of some elements of it.
+
+    Raises ValueError where one is known to stand at the end of its interval.
+    """
+    chosen = entry.value if indices is None else entry.value.ravel()[indices]
+    value = entry.interval.unconstrain(chosen)
+    if is_concrete(value) and not np.all(np.isfinite(value)):
+        raise ValueError(
+            f"{entry.path} is at the end of its interval {entry.interval}, where nothing can be "
+            "learned: start inside, or freeze it with trainable=..."
+        )
+    return value
+
+
+def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
+    """Raises ValueError for a Python float that looks like a parameter and is not frozen."""
+    for _, entry in _leaves(model):
+        if not _is_python_float(entry.value):
+            continue
+        if trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value))):
+            raise ValueError(
+                f"{entry.path} is a Python float, which is not learned: declare its field "
+                "kernax.fields.positive() or real() to learn it, "
+                "kernax.fields.data() to keep it, or freeze it with trainable=..."
+            )
+
+
+def interior(model: PyTree) -> Trainable:
+    """A `trainable` that frees everything except what is at the very end of its interval."""
+    theta = {entry.path: entry.interval.unconstrain(entry.value) for entry in parameters(model)}
+    # A Python float is not among these, and frozen.
+    return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))

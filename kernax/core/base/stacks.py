@@ -1,0 +1,40 @@
+"""Stacks of points: some of one, and several put together."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from kernax.core.base.numerics import is_concrete
+
+
+def points_at(stack: PyTree, places: Any) -> PyTree:
+    """The points at `places`: a stack for an array of indices, a slice or a mask, one point for a
+    single index.
+    """
+    return jax.tree.map(lambda leaf: leaf[places], stack)
+
+
+def joined(stacks: Sequence[PyTree]) -> PyTree:
+    """Several stacks of points of one kind as one, in their order.
+
+    Encoded strings and trees, and functionals, have a method `joined`, which pads them alike.
+    """
+    return jax.tree.map(_joined_parts, *stacks, is_leaf=_is_encoded)
+
+
+def _is_encoded(node: Any) -> bool:
+    return hasattr(node, "joined")
+
+
+def _joined_parts(*parts: Any) -> Any:
+    """The same part of several stacks as one."""
+    if _is_encoded(parts[0]):
+        return reduce(lambda one, other: one.joined(other), parts)
+    if is_concrete(parts):  # a program of thousands of arguments would take long to compile
+        return jnp.asarray(np.concatenate([np.asarray(part) for part in parts]))
+    return jnp.concatenate(parts)

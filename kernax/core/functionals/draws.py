@@ -1,0 +1,186 @@
+"""Draws from `GP(0, k)` as functions of a point."""
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree
+
+from kernax.core.base.numerics import matmul, safe_sqrt, vectors
+from kernax.core.base.parameters import data
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
+from kernax.core.kernel.spectral_densities import AbstractSpectral
+from kernax.core.operators.features import explicit_features
+
+
+class AbstractDraw(eqx.Module):
+    """Several random functions: their values at a point, (*draws)."""
+
+    @abc.abstractmethod
+    def __call__(self, x: PyTree) -> Float[Array, "*draws"]:
+        """The values at one point, which is not checked."""
+
+    @abc.abstractmethod
+    def chosen(self, place: Any) -> "AbstractDraw":
+        """The draws at a place of the first of their axes: an integer, a slice or an array."""
+
+
+class FourierDraw(AbstractDraw):
+    """`sum_j c_j cos(2 pi w_j.x) + s_j sin(2 pi w_j.x)`; each draw has m frequencies of its own.
+
+    Attributes:
+        frequencies: w, (*draws, m, d), in cycles per unit of x.
+        cosines, sines: c and s, (*draws, m).
+    """
+
+    frequencies: Float[Array, "*draws m d"] = data()
+    cosines: Float[Array, "*draws m"] = data()
+    sines: Float[Array, "*draws m"] = data()
+
+    def __call__(self, x):
+        x, _ = vectors(x, x, self.frequencies.reshape(-1, self.frequencies.shape[-1])[0])
+        angles = 2 * jnp.pi * matmul(self.frequencies, x)
+        return jnp.sum(self.cosines * jnp.cos(angles) + self.sines * jnp.sin(angles), -1)
+
+    def chosen(self, place):
+        return FourierDraw(self.frequencies[place], self.cosines[place], self.sines[place])
+
+
+class FeatureDraw(AbstractDraw):
+    """`phi(x).c`, for a kernel of explicit features phi.
+
+    Attributes:
+        kernel: `phi(x).phi(z)`.
+        coefficients: c, (*draws, D).
+    """
+
+    kernel: AbstractKernel = data()
+    coefficients: Float[Array, "*draws D"] = data()
+
+    def __call__(self, x):
+        phi = explicit_features(self.kernel)
+        assert phi is not None
+        return matmul(self.coefficients, phi(x))
+
+    def chosen(self, place):
+        return FeatureDraw(self.kernel, self.coefficients[place])
+
+
+class SumDraw(AbstractDraw):
+    """The sum of independent draws."""
+
+    terms: tuple[AbstractDraw, ...]
+
+    def __call__(self, x):
+        values = [term(x) for term in self.terms]
+        return sum(values[1:], values[0])
+
+    def chosen(self, place):
+        return SumDraw(tuple(term.chosen(place) for term in self.terms))
+
+
+class ScaledDraw(AbstractDraw):
+    """`root f(x)`."""
+
+    root: Float[Array, ""] = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.root * self.draw(x)
+
+    def chosen(self, place):
+        return ScaledDraw(self.root, self.draw.chosen(place))
+
+
+class DrawRequest(eqx.Module):
+    """How many functions are to be drawn, and of what kind of points.
+
+    Attributes:
+        points: a stack; the shapes and dtypes of its first point are those of all.
+        shape: the axes of the draws.
+        frequencies: how many a draw takes where the kernel has a spectral density.
+    """
+
+    points: PyTree
+    shape: tuple[int, ...] = eqx.field(static=True)
+    frequencies: int = eqx.field(static=True)
+
+    @property
+    def point(self) -> PyTree:
+        """The first point."""
+        return points_at(self.points, 0)
+
+    def mapped(self, function: Callable) -> "DrawRequest":
+        """The request for draws as functions of `function(x)`."""
+        points = jax.tree.map(lambda leaf: leaf[None], function(self.point))
+        return DrawRequest(points, self.shape, self.frequencies)
+
+
+@functools.singledispatch
+def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    """Draws from `GP(0, kernel)`, differentiable in the kernel for a fixed key.
+
+    Exact where the kernel has explicit features. Where it has a spectral density, each draw has
+    random frequencies of its own (Rahimi & Recht 2007): then its mean and covariance are exact, and
+    its joint distribution at several points is nearer to a normal one with more frequencies. Terms
+    of a sum are drawn independently.
+
+    For kernels of one's own: `prior_draw.register(MyKernel)(function)`. Raises ValueError where
+    neither features nor a spectral density are known.
+    """
+    if explicit_features(kernel) is not None:
+        return features_draw(kernel, request, key)
+    if isinstance(kernel, AbstractSpectral):
+        return _fourier_draw(kernel, request, key)
+    raise ValueError(
+        f"{type(kernel).__name__} has neither a spectral density nor explicit features that are "
+        "known, so its draws cannot be functions of any point: pass features=, a kernel of "
+        "explicit features that approximates it, such as FeatureMap(empirical_features(kernel, "
+        "Z)), or draw at given points with process.sample(X, key=key)"
+    )
+
+
+def features_draw(
+    kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
+) -> AbstractDraw:
+    """Draws from `GP(0, kernel)` for a kernel of explicit features."""
+    phi = explicit_features(kernel)
+    assert phi is not None
+    form = eqx.filter_eval_shape(phi, request.point)
+    shape = (*request.shape, *form.shape)
+    normal = jax.random.normal(key, shape, form.dtype)
+    return FeatureDraw(kernel, normal)
+
+
+def _fourier_draw(
+    kernel: AbstractSpectral, request: DrawRequest, key: Key[Array, ""]
+) -> AbstractDraw:
+    point, _ = vectors(request.point, request.point)
+    of_frequencies, of_amplitudes = jax.random.split(key)
+    draws = math.prod(request.shape)
+
+    def one(key: Array) -> tuple[Array, Array]:
+        return kernel.sample_frequencies(request.frequencies, len(point), key=key)
+
+    frequencies, weights = jax.vmap(one)(jax.random.split(of_frequencies, draws))
+    normal = jax.random.normal(of_amplitudes, (2, *weights.shape), weights.dtype)
+    amplitudes = safe_sqrt(weights)[None] * normal
+    in_shape = lambda array: array.reshape(*request.shape, *array.shape[1:])
+    return FourierDraw(in_shape(frequencies), in_shape(amplitudes[0]), in_shape(amplitudes[1]))
+
+
+@prior_draw.register
+def _(kernel: Scaled, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return ScaledDraw(safe_sqrt(kernel.scale), prior_draw(kernel.kernel, request, key))
+
+
+@prior_draw.register
+def _(kernel: Sum, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    keys = jax.random.split(key, len(kernel.terms))
+    return SumDraw(tuple(prior_draw(term, request, k) for term, k in zip(kernel.terms, keys)))

@@ -1,0 +1,375 @@
+"""Linear functionals of a function as points: values, derivatives, integrals, and sums of them.
+
+If f is a process with covariance k, the covariance of two functionals of f is k with one functional
+applied to each of its arguments (Solak et al. 2003; O'Hagan 1991 for integrals).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.boundary import as_stack, check_finite, count, dtype_of
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import as_floats, check_count
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel, parts_of, terms_of
+from kernax.core.kernel.preparation import check_points
+from kernax.core.operators.features import Features, explicit_features
+
+
+class Functionals(eqx.Module):
+    """n functionals `sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j)`, j = 1, ..., q.
+
+    A single functional has no axis n. All functionals of a stack have the same number q of nodes;
+    `joined` pads with nodes of weight zero. `F[i]` picks functionals, `len(F)` counts them, and
+    `F + G`, `F - G`, `2.0 * F` are sums, differences and multiples of functionals, one by one.
+
+    Attributes:
+        nodes: points, stacked along the axes (n, q).
+        weights: (n, q).
+        directions: a tree of the structure of `nodes`, with None for a part without derivatives,
+            such as an integer; None where there are no derivatives at all.
+
+    Raises ValueError for weights, nodes and directions of different leading axes.
+    """
+
+    __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves `array * F` to `__rmul__`
+
+    nodes: PyTree
+    weights: Float[Array, "*n q"] = eqx.field(converter=as_floats)
+    directions: PyTree = None
+
+    def __check_init__(self):
+        leading = self.weights.shape
+        leaves = jax.tree.leaves((self.nodes, self.directions))
+        if any(leaf.shape[: len(leading)] != leading for leaf in leaves):
+            raise ValueError(
+                f"weights have shape {leading}, and every array of nodes and directions must have "
+                f"these leading axes, but they have shapes {[leaf.shape for leaf in leaves]}"
+            )
+
+    @property
+    def has_derivatives(self) -> bool:
+        """Whether there are directions."""
+        return bool(jax.tree.leaves(self.directions))
+
+    def applied(self, function: Callable) -> Float[Array, "*outputs"]:
+        """One functional of a function of a point: its value, (*outputs) as the function's."""
+        if self.weights.ndim != 1:
+            raise ValueError(
+                f"one functional is needed, but here is a stack of {len(self)}: use jax.vmap"
+            )
+        terms = jax.vmap(functools.partial(_term, function))
+        return jnp.sum(terms(self.nodes, self.weights, self.directions), 0)
+
+    def joined(self, other: "Functionals") -> "Functionals":
+        """The functionals of both stacks, one after the other."""
+        mine, others = _alike(self, other)
+        q = max(mine.weights.shape[1], others.weights.shape[1])
+        return jax.tree.map(
+            lambda a, b: jnp.concatenate([a, b]), _with_nodes(mine, q), _with_nodes(others, q)
+        )
+
+    def __getitem__(self, index: Any) -> "Functionals":
+        # Out of range, JAX would return the last functional; NumPy raises.
+        places = np.arange(len(self))[index] if is_concrete(index) else index
+        return jax.tree.map(lambda leaf: leaf[places], self)
+
+    def __len__(self) -> int:
+        if self.weights.ndim < 2:
+            raise ValueError(
+                "this is one functional, not a stack: F[i : i + 1] is a stack of one functional"
+            )
+        return len(self.weights)
+
+    def __iter__(self) -> Iterator["Functionals"]:
+        return (self[i] for i in range(len(self)))
+
+    def __add__(self, other: "Functionals") -> "Functionals":
+        if not isinstance(other, Functionals):
+            return NotImplemented
+        if len(self) != len(other):
+            raise ValueError(
+                f"{len(self)} and {len(other)} functionals have no sum: functionals are added one "
+                "by one"
+            )
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
+
+    def __mul__(self, scale: ArrayLike) -> "Functionals":
+        _check_scale(scale, self.weights.shape[:-1])
+        factors = jnp.asarray(scale, self.weights.dtype)
+        ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
+        scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
+        return Functionals(self.nodes, scaled(self.weights), jax.tree.map(scaled, self.directions))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> "Functionals":
+        return self * -1
+
+    def __sub__(self, other: "Functionals") -> "Functionals":
+        return self + -other
+
+
+def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) -> Array:
+    """`weight f(node) + direction . grad f(node)`."""
+    if not jax.tree.leaves(direction):
+        return weight * function(node)
+    value, slope = eqx.filter_jvp(function, (node,), (direction,))
+    # A function that is constant has no slope at all.
+    of_value = weight * value
+    return of_value if slope is None else of_value + slope
+
+
+def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
+    """Both with directions for every part, if one of the two has directions."""
+    if not (F.has_derivatives or G.has_derivatives):
+        return F, G
+    return _with_directions(F), _with_directions(G)
+
+
+def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless it is a number, or one for each functional."""
+    if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
+        raise ValueError(
+            f"functionals are scaled by a number, or by an array of shape {shape}, but scale is of "
+            f"type {type(scale).__name__} and shape {np.shape(scale)}"
+        )
+
+
+def _with_directions(F: Functionals) -> Functionals:
+    """The same functionals, with zero as the direction of parts that have none; None is left only
+    for parts without derivatives.
+    """
+    if not F.has_derivatives:
+        return Functionals(F.nodes, F.weights, jax.tree.map(_no_direction, F.nodes))
+    is_none = lambda leaf: leaf is None
+    given = jax.tree.leaves(F.directions, is_leaf=is_none)
+    nodes, structure = jax.tree.flatten(F.nodes)
+    filled = [
+        _no_direction(node) if direction is None else direction
+        for node, direction in zip(nodes, given)
+    ]
+    return Functionals(F.nodes, F.weights, jax.tree.unflatten(structure, filled))
+
+
+def _no_direction(leaf: Array) -> Array | None:
+    """Zero, or None where there are no derivatives."""
+    return jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else None
+
+
+def _with_nodes(F: Functionals, q: int) -> Functionals:
+    """The same functionals with q nodes: the last one again, of weight zero."""
+
+    def padded(leaf: Array, mode: str) -> Array:
+        widths = [(0, 0)] * leaf.ndim
+        widths[1] = (0, q - leaf.shape[1])
+        return jnp.pad(leaf, widths, mode=mode)
+
+    by_zero = lambda tree: jax.tree.map(lambda leaf: padded(leaf, "constant"), tree)
+    nodes = jax.tree.map(lambda leaf: padded(leaf, "edge"), F.nodes)
+    return Functionals(nodes, by_zero(F.weights), by_zero(F.directions))
+
+
+class OfFunctionals(AbstractKernel):
+    """`L_x L_z k`, the covariance of two linear functionals of f ~ GP(0, k).
+
+    A point is one of `Functionals`, or a point of k, which stands for the value of f there.
+    Derivatives are exact, by `jax.jvp` of k; integrals are as accurate as their quadrature. A value
+    takes q^2 evaluations of k, for q nodes each.
+
+    Raises ValueError for directions where functions of k have no derivative (`rough` kernels:
+    Matern 1/2, Brownian motion, ...), and where the kernel is none; NaN where a traced parameter is
+    one for which there is no derivative.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    def __call__(self, x, z):
+        value = applied(x, lambda u: applied(z, lambda v: self.kernel(u, v)))
+        if not (_has_directions(x) or _has_directions(z)):
+            return value
+        return jnp.where(check_smooth(self.kernel), value, jnp.nan)
+
+
+def _has_directions(x: PyTree) -> bool:
+    return isinstance(x, Functionals) and x.has_derivatives
+
+
+def check_smooth(kernel: AbstractKernel) -> ArrayLike:
+    """Whether functions of a kernel have derivatives. Raises ValueError where it is known that they
+    do not.
+    """
+    smooth = has_derivatives(kernel)
+    if is_concrete(smooth) and not smooth:
+        raise ValueError(
+            f"functions of this {type(kernel).__name__} have no derivatives that could be "
+            "observed: take a smoother kernel, such as Matern32, Matern52 or RBF"
+        )
+    return smooth
+
+
+def applied(x: PyTree, function: Callable) -> Array:
+    """x applied to a function of a point: a functional of it, or its value where x is a point."""
+    return x.applied(function) if isinstance(x, Functionals) else function(x)
+
+
+@functools.singledispatch
+def has_derivatives(kernel: AbstractKernel) -> ArrayLike:
+    """Whether functions of a kernel have derivatives in mean square: whether `d^2 k / dx dz` exists
+    at x = z. An array where that depends on a parameter.
+    """
+    smooth: Any = not kernel.rough
+    for part in parts_of(kernel):
+        smooth = smooth & has_derivatives(part)
+    return smooth
+
+
+@explicit_features.register
+def _(kernel: OfFunctionals) -> Features | None:
+    phi = explicit_features(kernel.kernel)
+    return None if phi is None else lambda x: applied(x, phi)
+
+
+@terms_of.register
+def _(kernel: OfFunctionals) -> tuple[AbstractKernel, ...] | None:
+    terms = terms_of(kernel.kernel)
+    return None if terms is None else tuple(map(OfFunctionals, terms))
+
+
+@check_points.register
+def _(kernel: OfFunctionals, X: PyTree) -> None:
+    if isinstance(X, Functionals):
+        if X.has_derivatives:
+            check_smooth(kernel.kernel)
+        all_nodes = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+        X = jax.tree.map(all_nodes, X.nodes)
+    check_points(kernel.kernel, X)
+
+
+def values_at(X: PyTree) -> Functionals:
+    """`f(x_i)` at a stack of n points."""
+    X = as_stack(X, "X")
+    return Functionals(_one_node(X), jnp.ones((count(X), 1), dtype_of(X)))
+
+
+def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
+    """`directions_i . grad f(x_i)` at a stack of n points, in units of f.
+
+    Arguments:
+        X: (n, d), or any stack with arrays of floats in it.
+        directions: (n, d), or (d,) for the same at every point; for a stack of several parts a tree
+            of the same structure, with None for a part that stays fixed. They need not be of length
+            one.
+
+    Raises ValueError for directions of another structure or shape, for one of integers, and where
+    all are None.
+    """
+    X = as_stack(X, "X")
+    none = lambda leaf: leaf is None
+    structure = jax.tree.structure(X)
+    if jax.tree.structure(jax.tree.map(lambda _: 0, directions, is_leaf=none)) != structure:
+        if not jax.tree_util.all_leaves([X]):
+            raise ValueError(
+                f"directions must have the structure of X, {structure}, with None for parts that "
+                "stay fixed"
+            )
+        directions = np.asarray(directions)  # a list of numbers
+    along = jax.tree.map(
+        lambda leaf, direction: None if direction is None else _direction(leaf, direction),
+        X,
+        directions,
+    )
+    if not jax.tree.leaves(along):
+        raise ValueError("directions must hold a direction for some part of X, but all are None")
+    return Functionals(_one_node(X), jnp.zeros((count(X), 1), dtype_of(X)), _one_node(along))
+
+
+def gradients_at(X: ArrayLike) -> Functionals:
+    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, the d of a point together."""
+    X = _vectors(X, "X")
+    n, d = X.shape
+    return derivatives_at(jnp.repeat(X, d, 0), jnp.tile(jnp.eye(d, dtype=X.dtype), (n, 1)))
+
+
+def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functionals:
+    """`integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f and of volume.
+
+    By products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
+    `2 nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
+    lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
+
+    Arguments:
+        low, high: (n, d), the corners, with low < high.
+        nodes: for each dimension; a box has `nodes^d`.
+
+    Raises ValueError for corners of different shapes, or of which low is not below high.
+    """
+    low = _vectors(low, "low")
+    high = _vectors(high, "high").astype(low.dtype)
+    if low.shape != high.shape:
+        raise ValueError(f"low and high must be of one shape, but are {low.shape}, {high.shape}")
+    if is_concrete(low, high) and not np.all(np.asarray(low) < np.asarray(high)):
+        raise ValueError("low must be below high in every dimension of every box")
+    places, shares = _rule(check_count(nodes, "nodes"), low.shape[1])
+    widths = high - low
+    volumes = jnp.prod(widths, 1)
+    where = low[:, None, :] + widths[:, None, :] * jnp.asarray(places, low.dtype)[None]
+    return Functionals(where, volumes[:, None] * jnp.asarray(shares, low.dtype)[None])
+
+
+def joined(*stacks: Functionals) -> Functionals:
+    """Several stacks of functionals as one, in their order: what a verb takes as X.
+
+    Raises ValueError for anything but stacks of functionals.
+    """
+    if not stacks or not all(isinstance(stack, Functionals) for stack in stacks):
+        raise ValueError("joined takes stacks of functionals: values_at(X), derivatives_at(...)")
+    if any(stack.weights.ndim < 2 for stack in stacks):
+        raise ValueError(
+            "joined takes stacks of functionals, but one argument is a single functional: "
+            "F[i : i + 1] is a stack of one"
+        )
+    return functools.reduce(Functionals.joined, stacks)
+
+
+def _rule(nodes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,)."""
+    places, shares = np.polynomial.legendre.leggauss(nodes)
+    grid = np.array(list(itertools.product((places + 1) / 2, repeat=d)))
+    products = np.array([np.prod(part) for part in itertools.product(shares / 2, repeat=d)])
+    return grid, products
+
+
+def _one_node(X: PyTree) -> PyTree:
+    """A stack as nodes, one for each functional."""
+    return jax.tree.map(lambda leaf: leaf[:, None], X)
+
+
+def _direction(leaf: Array, direction: ArrayLike) -> Array:
+    """A direction for each point of a stack. Raises ValueError for one of another shape."""
+    if not eqx.is_inexact_array(leaf):
+        raise ValueError("integers have no derivatives: pass None as the direction of such a part")
+    direction = jnp.asarray(direction).astype(leaf.dtype)
+    if direction.shape not in (leaf.shape, leaf.shape[1:]):
+        raise ValueError(
+            f"directions must have shape {leaf.shape}, or {leaf.shape[1:]} for all points, but "
+            f"have shape {direction.shape}"
+        )
+    direction = jnp.broadcast_to(direction, leaf.shape)
+    check_finite(direction, "directions")
+    return direction
+
+
+def _vectors(X: ArrayLike, name: str) -> Array:
+    """A stack of vectors (n, d). Raises ValueError for anything else."""
+    stack = as_stack(X, name)
+    if not eqx.is_inexact_array(stack) or stack.ndim != 2:
+        raise ValueError(f"{name} must be a stack of vectors, of shape (n, d)")
+    return stack

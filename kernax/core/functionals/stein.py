@@ -1,0 +1,117 @@
+"""Langevin Stein kernels: functions whose mean under a density is zero, which need no integral."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.boundary import as_point
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import dot, vectors
+from kernax.core.base.sharding import compiled, varying_alike
+from kernax.core.functionals.functionals import check_smooth
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel.preparation import check_points
+
+
+def _as_log_density(log_density: Any) -> Any:
+    """A module, or a function as one. Raises ValueError for anything else."""
+    if isinstance(log_density, type) or not callable(log_density):
+        raise ValueError(
+            "log_density must be a function of one point, written with jax.numpy, or a module, but "
+            f"is of type {type(log_density).__name__}"
+        )
+    return as_module(log_density)
+
+
+class SteinKernel(AbstractKernel):
+    """`k_0(x, z) = sum_a (d/dx_a + s_a(x)) (d/dz_a + s_a(z)) k(x, z)`, s the score `grad log p`.
+
+    Multiplied out: `tr(d^2 k / dx dz) + s(x) . dk/dz + s(z) . dk/dx + k s(x) . s(z)`, the Langevin
+    Stein kernel (Liu, Lee & Jordan 2016; Chwialkowski, Strathmann & Gretton 2016; Gorham & Mackey
+    2017). `E k_0(x, .) = 0` for x from p, so that the mean embedding of p in its space is zero: how
+    far a sample is from p is the norm of its embedding, `mean_embedding(SteinKernel(k, log_p),
+    X).norm`. Units: those of k over those of x squared.
+
+    Points are vectors. The log density, a function of one, need not be normalised; k_0 is NaN where
+    it is not finite. Its parameters are learned if it is a module. Derivatives of k are exact, by
+    automatic differentiation, at the cost of d evaluations with two tangents for each pair. k times
+    p must vanish at infinity. With a kernel of heavy tails, such as `RationalQuadratic(lengthscale,
+    0.5)`, the inverse multiquadric, the norm does not vanish for samples that escape to infinity,
+    if log p is concave far out; with RBF and Matern in d >= 3 it may (Gorham & Mackey 2017).
+
+    Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
+    and for a log density that is no scalar; NaN where that depends on a parameter being traced.
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    log_density: Callable = eqx.field(converter=_as_log_density)
+
+    def __call__(self, x, z):
+        x, z = vectors(x, z)
+        return ScoredSteinKernel(self.kernel)((x, self.score(x)), (z, self.score(z)))
+
+    def score(self, x: PyTree) -> Float[Array, " d"]:
+        """`grad log p(x)`."""
+        x = as_point(x)
+        value, pulled_back = jax.vjp(self.log_density, x)
+        dtype = jnp.result_type(value)
+        if jnp.shape(value) != () or not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(
+                "log_density must return a scalar, log p(x) of one point x, but returns "
+                f"{dtype} of shape {jnp.shape(value)}"
+            )
+        # Where the density is zero or unknown, its derivative may be a plausible number.
+        return jnp.where(jnp.isfinite(value), pulled_back(jnp.ones_like(value))[0], jnp.nan)
+
+
+class ScoredSteinKernel(AbstractKernel):
+    """A `SteinKernel` of points with their scores, pairs (x, s(x)).
+
+    For verbs, whose Gram matrices are computed in tiles, for each of which the scores of its points
+    would be computed anew.
+    """
+
+    kernel: AbstractKernel
+
+    def __call__(self, x, z):
+        (x, of_x) = x
+        (z, of_z) = z
+        value, (in_x, in_z) = jax.value_and_grad(self.kernel, (0, 1))(x, z)
+        slopes = dot(of_x, in_z) + dot(of_z, in_x)
+        total = _trace(self.kernel, x, z) + slopes + value * dot(of_x, of_z)
+        return jnp.where(check_smooth(self.kernel), total, jnp.nan)
+
+
+def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"]) -> Array:
+    """`sum_a d^2 k / dx_a dz_a`.
+
+    By two derivatives in each direction: a pair holds d numbers, not a matrix of them.
+    """
+
+    def along(a: Float[Array, " d"]) -> Array:
+        in_x = lambda z: jax.jvp(lambda x: kernel(x, z), (x,), (a,))[1]
+        return jax.jvp(in_x, (z,), (a,))[1]
+
+    directions, _ = varying_alike((jnp.eye(len(x), dtype=x.dtype), (x, z)))
+    return jnp.sum(jax.vmap(along)(directions))
+
+
+@compiled
+def with_scores(kernel: Any, X: Float[Array, "n d"]) -> tuple[AbstractKernel, PyTree]:
+    """A `SteinKernel` and its points, both from `prepare`, as those whose scores are known."""
+    return ScoredSteinKernel(kernel.kernel), (X, jax.vmap(kernel.score)(X))
+
+
+@check_points.register
+def _(kernel: SteinKernel, X: PyTree) -> None:
+    if not eqx.is_inexact_array(X) or X.ndim != 2:
+        raise ValueError(
+            "a Stein kernel takes gradients of a density of vectors: X must be a stack of vectors, "
+            "of shape (n, d)"
+        )
+    check_smooth(kernel.kernel)
+    check_points(kernel.kernel, X)

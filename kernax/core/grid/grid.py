@@ -1,0 +1,168 @@
+"""Points on a grid, whole or with cells missing, and their Gram matrices, whose products take
+O(N log N) or O(N sum n_a).
+"""
+
+import functools
+import math
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.grid.kronecker import KroneckerMatrix
+from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
+from kernax.core.grid.whole import AbstractWhole, Rows
+from kernax.core.kernel.columns import factors_over_columns
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.computed import AbstractComputedGram
+from kernax.core.operators.operators import AbstractStructuredForm, in_places
+from kernax.core.operators.pairs import pairs_of
+from kernax.core.operators.structure import AbstractStructure
+
+
+class ProductGrid(AbstractStructure):
+    """Where n points are on a grid of N cells: all combinations of the places along each axis, the
+    last axis moving fastest. An axis is one column of the points, or several together.
+
+    Attributes:
+        axes: the places along each axis as points (m, d), of which the other columns are constant.
+        columns: the columns of each axis.
+        cells: the cell of each point.
+        missing: the cells without a point.
+        weighted: the points of weights other than one.
+        lags: for a single axis with places at equal distances, those from the first place, (m,);
+            else None.
+        offsets: how far each place is from these, (m,); None where all are exact.
+        order: the most terms of a predictor, see `Grid`.
+        in_order: whether the points are all cells, one after the other.
+    """
+
+    axes: tuple[Float[Array, "_ d"], ...]
+    columns: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    cells: Int[Array, " n"]
+    missing: Int[Array, " k"]
+    weighted: Int[Array, " j"]
+    lags: Float[Array, " m"] | None
+    offsets: Float[Array, " m"] | None
+    order: int = eqx.field(static=True)
+    in_order: bool = eqx.field(static=True)
+
+    def gram(self, kernel, X):
+        return GridGram(kernel, X, self)
+
+    def check_noise(self, noise):
+        if jnp.ndim(noise):
+            raise ValueError(
+                f"noise must be one number for Grid(), but has shape {jnp.shape(noise)}: pass the "
+                "noise of most observations, and weights of noise / own noise for the others"
+            )
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return math.prod(len(places) for places in self.axes)
+
+    @property
+    def special(self) -> Int[Array, " m"]:
+        """The cells that need a correction of the whole grid: missing ones, then weighted ones."""
+        return jnp.concatenate([self.missing, self.cells[self.weighted]])
+
+    @property
+    def ordinary(self) -> Array:
+        """Which points have a weight of one."""
+        return jnp.ones(len(self.cells), bool).at[self.weighted].set(False)
+
+    def in_cells(self, values: Float[Array, "n p"]) -> Float[Array, "N p"]:
+        """Values of points in their cells, zero in the others."""
+        if self.in_order:
+            return values
+        nothing = jnp.zeros_like(values, shape=(self.size, values.shape[1]))
+        return nothing.at[self.cells].set(values, unique_indices=True)
+
+    def of_points(self, values: Float[Array, "N *p"]) -> Float[Array, "n *p"]:
+        """Values of cells, for each point."""
+        return values if self.in_order else values[self.cells]
+
+    def kernels(self, kernel: AbstractKernel) -> list[list[AbstractKernel]]:
+        """For each axis, the kernels whose product is the kernel along it."""
+        found: list[list[AbstractKernel]] = [[] for _ in self.columns]
+        for factor in factors_over_columns(kernel, self.axes[0].shape[1]):
+            # A constant goes with the first axis.
+            axis = next(i for i, columns in enumerate(self.columns) if factor.columns <= {*columns})
+            found[axis].append(factor.kernel)
+        return found
+
+
+class GridGram(AbstractComputedGram):
+    """The Gram matrix of a kernel at points on a grid, never held; `rows` and `submatrix` are
+    computed by the kernel itself.
+    """
+
+    kernel: AbstractKernel
+    points: Float[Array, "n d"]
+    grid: ProductGrid
+
+    def whole(self) -> AbstractWhole:
+        """The Gram matrix of all cells."""
+        grid = self.grid
+        kernels = grid.kernels(self.kernel)
+        if grid.lags is None:
+            return KroneckerMatrix(tuple(map(_of_axis, kernels, grid.axes)))
+
+        def at(lags: Float[Array, " m"]) -> Float[Array, " m"]:
+            points = grid.axes[0].at[:, grid.columns[0][0]].set(lags)
+            return _row_of_axis(kernels[0], points, lax.stop_gradient(points[0]))
+
+        if grid.offsets is None:
+            return ToeplitzMatrix(at(grid.lags), grid.order)
+        column, slopes = jax.jvp(at, (grid.lags,), (jnp.ones_like(grid.lags),))
+        offsets = PlaceOffsets(grid.offsets, slopes.at[0].set(0))
+        return ToeplitzMatrix(column, grid.order, offsets)
+
+    def rows_along_axes(self, x: Float[Array, " d"]) -> Rows:
+        """k(cell, x) of all cells, as a product over the axes."""
+        found = []
+        for kernels, places, columns in zip(
+            self.grid.kernels(self.kernel), self.grid.axes, self.grid.columns
+        ):
+            chosen = jnp.asarray(columns)
+            found.append(_row_of_axis(kernels, places, places[0].at[chosen].set(x[chosen])))
+        return tuple(found)
+
+    def product(self, columns):
+        return self.grid.of_points(self.whole().mv(self.grid.in_cells(columns)))
+
+    def columns_product(self, places, values):
+        return self.mv(in_places(places, values, len(self.points)))
+
+    def squares_in_products(self, vector):
+        columns = self.grid.in_cells(vector[:, None] ** 2)
+        return self.grid.of_points(self.whole().squared().mv(columns))[:, 0]
+
+    def symmetric_form(self, weights, shift):
+        return GridForm(self, weights, shift)
+
+
+def _of_axis(kernels: list[AbstractKernel], places: Float[Array, "m d"]) -> Float[Array, "m m"]:
+    ones = jnp.ones_like(places, shape=(len(places), len(places)))
+    matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]
+    return functools.reduce(operator.mul, matrices, ones)
+
+
+def _row_of_axis(
+    kernels: list[AbstractKernel], places: Float[Array, "m d"], x: Float[Array, " d"]
+) -> Float[Array, " m"]:
+    rows = [jax.vmap(lambda place, k=kernel: k(place, x))(places) for kernel in kernels]
+    return functools.reduce(operator.mul, rows, jnp.ones_like(places[:, 0]))
+
+
+class GridForm(AbstractStructuredForm):
+    """`S K S + diag(shift)`, S = sqrt(W), of points on a grid."""
+
+    gram: GridGram
+    weights: AbstractWeights
+    shift: Float[Array, " n"]

@@ -1,0 +1,250 @@
+"""Finds the grid on which points are, before anything is compiled."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from kernax.core.base.numerics import eps_of, is_concrete
+from kernax.core.grid.grid import ProductGrid
+from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
+from kernax.core.kernel.kernel import AbstractKernel
+
+
+def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: int) -> ProductGrid:
+    """The grid on which points are, with at most `most` cells that are missing or weighted.
+
+    Raises ValueError for points, kernels and weights that are not of a grid, and says why.
+    """
+    points = _known_points(X, weights)
+    groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
+    is_line = len(groups) == 1
+    if is_line:
+        _check_stationary(kernel, points.shape[1])
+    found = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
+    sizes = [len(places) for places in found.axes]
+    cells = np.ravel_multi_index(found.numbers, sizes)
+    missing = _missing(cells, math.prod(sizes))
+    weighted = _weighted(weights, len(points), len(missing), most)
+    return ProductGrid(
+        axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, found.axes)),
+        columns=tuple(groups),
+        cells=jnp.asarray(cells),
+        missing=jnp.asarray(missing),
+        weighted=jnp.asarray(weighted),
+        lags=_array_or_none(found.lags),
+        offsets=_array_or_none(found.offsets),
+        order=order,
+        in_order=_is_in_order(cells, missing),
+    )
+
+
+def _is_in_order(cells: np.ndarray, missing: np.ndarray) -> bool:
+    """Whether points are the cells one after the other."""
+    return not len(missing) and bool(np.all(np.diff(cells) == 1))
+
+
+def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
+    """Places along some columns as points; the other columns are those of the given point."""
+    stack = np.repeat(point, len(places), 0)
+    stack[:, group] = places
+    return jnp.asarray(stack)
+
+
+def _array_or_none(numbers: np.ndarray | None) -> Array | None:
+    return None if numbers is None else jnp.asarray(numbers)
+
+
+class _Found(NamedTuple):
+    """The axes that were found, and the places of the points along them.
+
+    Attributes:
+        axes: the places along each axis, in ascending order, (m, columns).
+        numbers: for each axis, the number of the place of each point.
+        lags: along a single column, equal steps from the first place on, (m,).
+        offsets: how far each place is from these, (m,); None where all are exact.
+    """
+
+    axes: list[np.ndarray]
+    numbers: list[np.ndarray]
+    lags: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+
+
+def _known_points(X: PyTree, weights: Any) -> np.ndarray:
+    """X as an array of NumPy. Raises ValueError for points that are no vectors, and while X or the
+    weights are traced.
+    """
+    if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
+        shape = X.shape if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
+        raise ValueError(f"Grid needs points that are vectors, X of shape (n, d), but X is {shape}")
+    for name, value in (("X", X), ("weights", weights)):
+        if not is_concrete(value):
+            raise ValueError(
+                f"Grid finds the grid before anything is compiled, but {name} is traced: pass it "
+                "from outside of jit, grad and vmap, so that the function closes over it"
+            )
+    return np.asarray(X)
+
+
+_LONGEST_AXIS = 10_000  # places: all their pairs are held, and their eigenvectors
+
+
+def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Found:
+    """The places along each axis. Raises ValueError for points that are no grid."""
+    axes = []
+    numbers = []
+    for group in groups:
+        if len(group) == 1:
+            places, inverse = np.unique(points[:, group[0]], return_inverse=True)
+            places = places[:, None]
+        else:
+            places, inverse = np.unique(points[:, group], axis=0, return_inverse=True)
+        axes.append(places)
+        numbers.append(inverse.reshape(-1))
+        size = math.prod(map(len, axes))
+        if size > len(points) + most:
+            along = " x ".join(str(len(places)) for places in axes)
+            raise ValueError(
+                f"X is no grid: {len(points)} points have {along} places along columns "
+                f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
+                "that are missing: numbers that differ in their last digit are two places, so "
+                "round them first"
+            )
+    _check_lengths(groups, axes)
+    return _Found(axes, numbers)
+
+
+def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> None:
+    for group, places in zip(groups, axes):
+        if len(places) > _LONGEST_AXIS:
+            raise ValueError(
+                f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} places, but "
+                f"columns {group} have {len(places)}: use another solver"
+            )
+
+
+def _missing(cells: np.ndarray, size: int) -> np.ndarray:
+    """The cells without a point. Raises ValueError for two points in one cell."""
+    points = np.bincount(cells, minlength=size)
+    if points.max() > 1:
+        first, second, *_ = np.flatnonzero(cells == points.argmax())
+        raise ValueError(
+            f"X is no grid: points {first} and {second} are the same: keep one of them, with "
+            "weight 2 and the mean of both targets"
+        )
+    return np.flatnonzero(points == 0)
+
+
+def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
+    """The points of weights other than one. Raises ValueError for too many of them."""
+    weighted = np.flatnonzero(np.zeros(points) if weights is None else weights != 1)
+    if missing + len(weighted) > most:
+        raise ValueError(
+            f"Grid takes at most {most} cells that are missing or have a weight other than one, "
+            f"but there are {missing} missing and {len(weighted)} weighted: Grid(most=...) takes "
+            "more, in time and memory that grow with their square; leave out rows or columns of "
+            "the grid with many of them, or use another solver"
+        )
+    if len(weighted) == points:
+        raise ValueError(
+            "Grid needs some point of weight one, but there is none: divide the noise and all "
+            "weights by the most frequent weight"
+        )
+    return weighted
+
+
+def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
+    """Raises ValueError for a kernel that is no product over columns, and along a single one not
+    known to be stationary.
+    """
+    if dim > 1:
+        raise ValueError(
+            f"Grid needs a kernel that is a product over columns of the points, but "
+            f"{type(kernel).__name__} takes all {dim} together: take a product of kernels "
+            "On(kernel, column), or RBF or Periodic"
+        )
+    factors = factors_over_columns(kernel, dim)
+    if not all(factor.kernel.is_stationary for factor in factors):
+        raise ValueError(
+            f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "
+            "is not known to be one: use another solver"
+        )
+
+
+def _line(column: np.ndarray, most: int) -> _Found:
+    """Equal steps along one column, including those without a point. Raises ValueError for numbers
+    that are not at equal steps.
+    """
+    known, inverse = np.unique(column, return_inverse=True)
+    if len(known) < 2:
+        raise ValueError(
+            "Grid needs two different points or more along a single column, but there is one: use "
+            "another solver"
+        )
+    numbers, step = _numbered(known)
+    size = numbers[-1] + 1
+    if size > len(column) + most:
+        raise ValueError(
+            f"X has {len(known)} of {size:.0f} equal steps of {step:g} along its column, and Grid "
+            f"takes at most {most} that are missing: Grid(most=...) takes more, in time and memory "
+            "that grow with their square, and StateSpace() takes Matern kernels at any times"
+        )
+    numbers = numbers.astype(int)
+    lags, offsets = _of_equal_steps(known, numbers)
+    _check_offsets(np.max(np.abs(offsets)), step, known)
+    places = known[0] + lags
+    places[numbers] = known
+    dtype = column.dtype
+    return _Found(
+        axes=[places.astype(dtype)[:, None]],
+        numbers=[numbers[inverse.reshape(-1)]],
+        lags=lags.astype(dtype),
+        offsets=offsets.astype(dtype) if np.any(offsets) else None,
+    )
+
+
+def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lags of equal steps from the first to the last of the known places, and how far each place is
+    from its lag, zero where no place is known. `numbers` are the steps of each known place.
+    """
+    # From the first one on: rounding of places would be as large as the offsets.
+    distances = known.astype(float) - float(known[0])
+    steps = int(numbers[-1])
+    lags = distances[-1] / steps * np.arange(steps + 1)
+    offsets = np.zeros(steps + 1)
+    offsets[numbers] = distances - lags[numbers]
+    return lags, offsets
+
+
+def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
+    """Raises ValueError for points that differ from equal steps by more than the rounding of their
+    numbers, and where that rounding is too much of a step.
+    """
+    eps = eps_of(known.dtype)
+    if off > 4 * eps * np.max(np.abs(known)):
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but X is off by up to "
+            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: take the "
+            "numbers of the steps as points, or StateSpace(), for Matern kernels at any times"
+        )
+    # The matrix is right to first order in the offsets: squares of this are rounding.
+    if off > 2 * math.sqrt(eps) * step:
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but the numbers of X are "
+            f"rounded by up to {off:g}, too much for steps of {step:g}: take the numbers of the "
+            "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
+        )
+
+
+def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:
+    """How many steps each of several ascending numbers is from the first, and the step. The numbers
+    of steps are whole, but may be too large for integers.
+    """
+    gaps = np.diff(known)
+    # The mean over all single steps is more accurate than any of them.
+    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
+    return np.concatenate([[0], np.cumsum(np.rint(gaps / step), dtype=float)]), step

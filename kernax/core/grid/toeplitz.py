@@ -1,0 +1,311 @@
+"""Matrices whose entries depend on `i - j` alone, as those of a stationary kernel at equally spaced
+points do.
+
+A predictor a of order p, `a_0 = 1`, see `levinson`, gives the inverse by the formula of Gohberg and
+Semencul, `T^-1 = (L(a) L(a)^T - L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and `b
+= (0, a_m-1, ..., a_1)`, and products with it by Fourier transforms.
+
+Floats are hardly ever at equal distances: `0.1 i` is off by its rounding, whose share of a step
+grows with i. To first order in the offsets of the points from equal steps their matrix is `T + O D
+- D O`, O the diagonal matrix of offsets and D the antisymmetric Toeplitz matrix of the slopes of
+the kernel. Products and residuals are those of that matrix, and the inverse is that of T.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import dot, eps_of
+from kernax.core.base.sharding import scan, while_loop
+from kernax.core.base.solution import RESULTS
+from kernax.core.grid.levinson import convolved, correlated, correlated_with, fast_length, predictor
+from kernax.core.grid.whole import (
+    AbstractPrepared,
+    AbstractWhole,
+    AbstractWholeFactor,
+    blocks_of_columns,
+    placed,
+)
+
+
+def _product(
+    column: Float[Array, " m"], V: Float[Array, "m k"], sign: float = 1.0
+) -> Float[Array, "m k"]:
+    """`T V`, T the Toeplitz matrix of this first column, whose first row is `sign` times the column
+    but for the entry that both share.
+    """
+    # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
+    m = len(column)
+    length = fast_length(2 * m - 1)
+    between = jnp.zeros(length - 2 * m + 1, column.dtype)
+    around = jnp.concatenate([column, between, sign * column[:0:-1]])
+    product = jnp.fft.rfft(around)[None, :] * jnp.fft.rfft(V.T, length)
+    return jnp.fft.irfft(product, length)[:, :m].T
+
+
+class PlaceOffsets(eqx.Module):
+    """What points that are nearly at equal distances add to a Toeplitz matrix: `E = O D - D O`.
+
+    Attributes:
+        values: the diagonal of O, how far each point is off.
+        slopes: the first column of D, the derivative of the kernel in the lag; zero at lag zero.
+    """
+
+    values: Float[Array, " m"]
+    slopes: Float[Array, " m"]
+
+    def mv(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """`E V`."""
+        values = self.values[:, None]
+        return values * self._times_slopes(V) - self._times_slopes(values * V)
+
+    def _times_slopes(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        return _product(self.slopes, V, -1.0)
+
+    def one_sided(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """`D O V`."""
+        return self._times_slopes(self.values[:, None] * V)
+
+
+class ToeplitzMatrix(AbstractWhole, AbstractPrepared):
+    """`K_ij = t_|i-j|`, and what the offsets of the points add to it.
+
+    Attributes:
+        column: t, the first one.
+        order: the most terms of a predictor.
+        offsets: None for points at equal distances.
+    """
+
+    column: Float[Array, " m"]
+    order: int = eqx.field(static=True)
+    offsets: PlaceOffsets | None = None
+
+    def mv(self, V):
+        product = _product(self.column, V)
+        return product if self.offsets is None else product + self.offsets.mv(V)
+
+    def squared(self):
+        return ToeplitzMatrix(self.column**2, self.order)
+
+    def prepared(self):
+        return self
+
+    @property
+    def is_sound(self):
+        return jnp.all(jnp.isfinite(self.column))
+
+    def factorised(self, noise):
+        matrix = ToeplitzMatrix(self.column.at[0].add(noise), self.order, self.offsets)
+        column = matrix.column
+        end = predictor(column, min(self.order, len(column) - 1))
+        is_finite = matrix.is_sound & jnp.isfinite(end.variance)
+        return ToeplitzFactor(
+            matrix=matrix,
+            predictor=end.predictor,
+            reflections=end.reflections,
+            variances=jnp.where(jnp.isnan(end.variances), end.variance, end.variances),
+            order=end.order,
+            remainder=end.remainder,
+            is_positive=is_finite & (end.variance > eps_of(column) * column[0]),
+        )
+
+
+_MOST_NATS = 0.01
+
+
+class ToeplitzFactor(AbstractWholeFactor):
+    """The inverse of T by a predictor.
+
+    Attributes:
+        matrix: T, and what offsets add to it.
+        predictor: a, (p + 1,).
+        reflections: of each order from one on, (p,).
+        variances: v of each order from zero on, (p + 1,).
+        order: of the predictor.
+        remainder: how far T may be from the matrix that is inverted, relatively.
+    """
+
+    matrix: ToeplitzMatrix
+    predictor: Float[Array, " p1"]
+    reflections: Float[Array, " p"]
+    variances: Float[Array, " p1"]
+    order: Int[Array, ""]
+    remainder: Float[Array, ""]
+    is_positive: Bool[Array, ""]
+
+    @property
+    def exists(self):
+        return self.is_positive & (self._left_out() <= _MOST_NATS)
+
+    def _left_out(self) -> Array:
+        """What the remainder may do to the log density of likely data, in nats."""
+        return self._size * self.remainder / 2
+
+    @property
+    def _size(self) -> int:
+        return len(self.matrix.column)
+
+    @property
+    def is_direct(self):
+        return False
+
+    @property
+    def word_for_none(self):
+        return RESULTS.where(self.is_positive, RESULTS.max_steps_reached, RESULTS.not_psd)
+
+    def figures(self) -> dict[str, Any]:
+        return {"order": self.order}
+
+    @property
+    def _variance(self) -> Float[Array, ""]:
+        """v, NaN where there is no factor."""
+        return jnp.where(self.exists, self.variances[-1], jnp.nan)
+
+    def solve(self, B):
+        first = self._solved(B)
+        # Transforms leave an error of eps of the largest number everywhere, and there are offsets.
+        return first + self._solved(B - self.matrix.mv(first))
+
+    def _solved(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """By the formula of Gohberg and Semencul, of which b sees only the last p rows."""
+        a = self.predictor
+        p = len(a) - 1
+        found = convolved(a, correlated(a, B))
+        if p:
+            inner = correlated_with(a[1:], B[::-1][:p])
+            found = found.at[-p:].add(-convolved(a[:0:-1], inner))
+        return found / self._variance
+
+    def whitened(self, B):
+        return self._errors(B) / jnp.sqrt(self._of_rows(self.variances))[:, None]
+
+    def _of_rows(self, variances: Float[Array, " p1"]) -> Float[Array, " m"]:
+        """The variance of the prediction error of each row."""
+        known = jnp.where(self.exists, variances, jnp.nan)
+        rest = self._size - len(known)
+        return jnp.concatenate([known, jnp.broadcast_to(known[-1], (rest,))])
+
+    def _errors(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        """What is left of each row when those before it have predicted it: of the first p rows by
+        the lattice of reflections, one order after the other.
+        """
+        p = len(self.reflections)
+        first = B[: p + 1]
+        rows = jnp.arange(p + 1)
+
+        def step(now):
+            k, forward, backward = now
+            reflection = self.reflections[k]
+            before = jnp.roll(backward, 1, 0)
+            later = (rows > k)[:, None]
+            return (
+                k + 1,
+                jnp.where(later, forward + reflection * before, forward),
+                before + reflection * forward,
+            )
+
+        start = jnp.zeros_like(self.order), first, first
+        _, found, _ = while_loop(lambda now: now[0] < self.order, step, start)
+        filtered = convolved(self.predictor, B)
+        return filtered.at[: p + 1].set(found)
+
+    def log_determinant(self):
+        return jnp.sum(jnp.log(self._of_rows(self.variances)))
+
+    def inverse_diagonal(self):
+        squares = self.predictor**2
+        rest = self._size - len(squares)
+        # Not by updates in place: jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
+        steps = jnp.pad(squares, (0, rest)) - jnp.pad(squares[:0:-1], (rest + 1, 0))
+        return jnp.cumsum(steps) / self._variance
+
+    def _sums_over_diagonals(self) -> Float[Array, " p1"]:
+        """The sums over the diagonals of T^-1, from the main one to the p-th, each but the main one
+        twice, for both sides; further ones are zero.
+        """
+        a = self.predictor
+        size = len(a)
+        lags = jnp.arange(size, dtype=a.dtype)
+        length = fast_length(2 * size)
+        of_a = jnp.fft.rfft(a, length)
+        plain = jnp.fft.irfft(jnp.conj(of_a) * of_a, length)[:size]
+        # sum_r r a_r a_r+k
+        moments = jnp.fft.irfft(jnp.conj(jnp.fft.rfft(lags * a, length)) * of_a, length)[:size]
+        sums = ((self._size - lags) * plain - 2 * moments) / self._variance
+        return sums * jnp.where(lags > 0, 2, 1).astype(a.dtype)
+
+    def trace_with(self, matrix: ToeplitzMatrix):
+        sums = self._sums_over_diagonals()
+        return dot(sums, matrix.column[: len(sums)])
+
+    def inverse_at(self, cells):
+        p = len(self.reflections)
+
+        def row(cell):
+            # Columns of the inverse vanish more than p rows away.
+            near = cells - cell + p
+            inside = (near >= 0) & (near <= 2 * p)
+            return jnp.where(inside, self._column_near(cell)[jnp.clip(near, 0, 2 * p)], 0)
+
+        return lax.map(row, cells)
+
+    def _column_near(self, j: Int[Array, ""]) -> Float[Array, " w"]:
+        """The rows j - p to j + p of column j of T^-1; any numbers for those it does not have."""
+        a = self.predictor
+        p = len(a) - 1
+        rows = jnp.arange(p + 1) + j - p
+        own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
+        found = convolved(a, own[:, None])[:, 0]
+        # Of L(b) L(b)^T only what is in the last p rows, for columns there.
+        start = jnp.minimum(self._size - j, p + 1)
+        inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
+        last = convolved(a[:0:-1], inner[:, None])[:, 0]
+        before = lax.dynamic_slice(found, (start,), (p,))
+        return lax.dynamic_update_slice(found, before - last, (start,)) / self._variance
+
+    def between_columns(self, cells, G, matrix=None):
+        m = self._size
+
+        @jax.checkpoint
+        def step(sums, blocks):
+            left, right = (self._solved(placed(cells, of, m)) for of in blocks)
+            diagonal = sums[0] + jnp.sum(left * right, 1)
+            trace = sums[1] if matrix is None else sums[1] + dot(right, matrix.mv(left))
+            return (diagonal, trace), None
+
+        identity = jnp.eye(len(cells), dtype=G.dtype)
+        start = jnp.zeros(m, G.dtype), jnp.zeros((), G.dtype)
+        return scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
+
+    def prepared_row(self, rows):
+        (row,) = rows
+        return self.whitened(row[:, None])[:, 0], row
+
+    def inner_product(self, left, right):
+        return dot(left[0], right[0])
+
+    def solve_row(self, row):
+        return self.solve(row[1][:, None])[:, 0]
+
+    def rounding(self):
+        # An error of eps in a lag is the same along its diagonal.
+        sums = self._sums_over_diagonals()
+        slopes = sums * self.matrix.column[: len(sums)]
+        found = 2 * eps_of(sums) * jnp.linalg.norm(slopes) + self._left_out()
+        return found if self.matrix.offsets is None else found + self._of_offsets()
+
+    def _of_offsets(self) -> Float[Array, ""]:
+        """What the offsets do to the log density of likely data: its standard deviation."""
+        # Half of |T^-1/2 E T^-1/2|_F^2 = tr(T^-1 E T^-1 E), which for independent offsets is twice
+        # the sum of o_i^2 (T^-1)_ii (D^T T^-1 D)_ii. Of the last the sum over all i is the mean of
+        # |T^-1/2 D O z|^2 over vectors z of random signs (Hutchinson 1990), one here.
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (self._size, 1))
+        offsets = self.matrix.offsets
+        assert offsets is not None
+        image = self.whitened(offsets.one_sided(jnp.asarray(signs, offsets.values.dtype)))
+        return jnp.sqrt(jnp.mean(self.inverse_diagonal())) * jnp.linalg.norm(image)

@@ -1,0 +1,89 @@
+"""The parameters of a model as a table to read."""
+
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import PyTree
+
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import Entry, Trainable, parameters, shown
+
+_WIDEST = 60  # characters of a value on one line
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What `describe` returns: rows of (parameter, value, interval, state), printed as a table."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+
+    header = ("parameter", "value", "interval", "state")
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return "no parameters"
+        table = [line for row in (self.header, *self.rows) for line in _lines(row)]
+        widths = [max(map(len, column)) for column in zip(*table)]
+        aligned = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in table]
+        return "\n".join("  ".join(cells).rstrip() for cells in aligned)
+
+    __repr__ = __str__
+
+
+def describe(
+    model: PyTree, trainable: Trainable | None = None, columns: Sequence[str] = ()
+) -> Description:
+    """A table of a model's parameters: path, value, interval, and whether free or frozen.
+
+    `trainable` says which are free, see `unconstrain`. With the names of d columns, a parameter of
+    shape (d,), such as a lengthscale for each column, has a row for each: `lengthscale[age]`. Any
+    other array is one row, of several lines if it is long.
+
+    Raises ValueError for a bare Python float in a tuple, list or dict, which is no parameter.
+    """
+    rows = []
+    for entry in parameters(model):
+        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+        if columns and is_concrete(entry.value) and entry.value.shape == (len(columns),):
+            rows += _rows_of_columns(entry, mask, columns)
+        else:
+            rows.append((entry.path, _value(entry), str(entry.interval), _state(mask)))
+    return Description(tuple(rows))
+
+
+def _rows_of_columns(
+    entry: Entry, mask: np.ndarray, columns: Sequence[str]
+) -> list[tuple[str, str, str, str]]:
+    """A row for each element of a parameter that has one element for each column."""
+    free = np.broadcast_to(mask, entry.value.shape)
+    return [
+        (f"{entry.path}[{name}]", f"{value:.4g}", str(entry.interval), _state(np.asarray(is_free)))
+        for name, value, is_free in zip(columns, np.asarray(entry.value), free)
+    ]
+
+
+def _value(entry: Entry) -> str:
+    """The value of a parameter, or its shape while tracing."""
+    if is_concrete(entry.value):
+        return shown(np.asarray(entry.value))
+    return f"traced {entry.value.shape}"
+
+
+def _state(mask: np.ndarray) -> str:
+    """How much of a parameter is free, in words."""
+    if mask.all():
+        return "free"
+    return f"{int(mask.sum())} of {mask.size} free" if mask.any() else "frozen"
+
+
+def _lines(row: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """A row of the table with its value on as many lines as it takes."""
+    path, value, *rest = row
+    first, *others = [
+        part
+        for line in value.splitlines()
+        for part in textwrap.wrap(line, _WIDEST, subsequent_indent=" ")
+    ]
+    return [(path, first, *rest), *(("", part, "", "") for part in others)]

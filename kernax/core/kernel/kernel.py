@@ -1,0 +1,333 @@
+"""Kernels: modules that take two points and return a number, and the algebra of kernels."""
+
+import abc
+import dataclasses
+import enum
+import functools
+import numbers
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.numerics import is_concrete, squared_distance
+from kernax.core.base.parameters import check_intervals, integer, nonnegative, with_values
+from kernax.core.base.powers import times_power_of_two
+
+_REFUSAL = (
+    "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
+    "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of "
+    "kernels always are"
+)
+NO_POWER = ": other powers of a kernel are not kernels"
+
+
+class Invariance(enum.IntEnum):
+    """Under which motions of R^d, applied to both points, a kernel is known not to change."""
+
+    NONE = 0
+    STATIONARY = 1  # translations
+    HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
+
+
+def _of_numpy(leaf: Any) -> Any:
+    """A known array of floats as one of NumPy; anything else as it is."""
+    if eqx.is_inexact_array(leaf) and is_concrete(leaf):
+        return np.asarray(leaf)
+    return leaf
+
+
+def _of_jax(leaf: Any) -> Any:
+    """An array of NumPy as one of JAX, where JAX has its precision; anything else as it is."""
+    is_of_numpy = eqx.is_inexact_array_like(leaf) and isinstance(leaf, np.ndarray)
+    holds = is_of_numpy and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
+    return jnp.asarray(leaf) if holds else leaf
+
+
+class AbstractKernel(eqx.Module):
+    """A positive semidefinite function of two points.
+
+    Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define
+    `__call__(x, z)`, which returns a scalar. Matrices come from `gram`. Kernels add, multiply,
+    scale by non-negative numbers and take positive integer powers.
+    """
+
+    # The motions under which such a kernel does not change where the kernels inside it do not.
+    keeps: ClassVar[Invariance] = Invariance.NONE
+    # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
+    normalises: ClassVar[bool] = False
+    # Whether functions of such a kernel have no derivative: no d^2 k / dx dz at x = z.
+    rough: ClassVar[bool] = False
+    # Whether k(x, z) and k(z, x) are computed alike to the last bit, where the kernels inside are.
+    mirrors: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
+        """`k(x, z)` for two single points."""
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fields with arrays of NumPy, which keep their digits in a process without float64."""
+        return jax.tree.map(_of_numpy, dict(vars(self)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in jax.tree.map(_of_jax, state).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def invariance(self) -> Invariance:
+        """The motions known to leave this kernel and every kernel inside it unchanged."""
+        return min([self.keeps, *(part.invariance for part in parts_of(self))])
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether `k(x + t, z + t) = k(x, z)` is known to hold."""
+        return self.invariance >= Invariance.STATIONARY
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether k is known to depend on `|x - z|` alone (isotropic)."""
+        return self.invariance == Invariance.HOMOGENEOUS
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether `k(x, z)` and `k(z, x)` are known to be rounded alike."""
+        return self.mirrors and all(part.is_mirrored for part in parts_of(self))
+
+    def __add__(self, other):
+        if isinstance(other, (AbstractKernel, type)):
+            return Sum(*_terms(Sum, self), *_terms(Sum, as_kernel(other)))
+        if _is_number(other):
+            return self + Constant(other)
+        return NotImplemented
+
+    def __radd__(self, other):
+        # sum([k1, k2]) starts at 0.
+        return self if isinstance(other, int) and other == 0 else self + other
+
+    def __mul__(self, other):
+        if isinstance(other, (AbstractKernel, type)):
+            return Product(*_terms(Product, self), *_terms(Product, as_kernel(other)))
+        if _is_number(other):
+            return Scaled(self, other)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other):
+        return self * (1 / other) if _is_number(other) else NotImplemented
+
+    def __pow__(self, degree):
+        return Power(self, degree)
+
+    def __neg__(self):
+        raise ValueError(_REFUSAL.format(what="minus a kernel"))
+
+    def __sub__(self, other):
+        raise ValueError(_REFUSAL.format(what="a difference of kernels"))
+
+    __rsub__ = __sub__
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        # NumPy calls this both for np.float64(2) * kernel, which is allowed, and for
+        # np.log(kernel), which is not.
+        allowed = {np.add: "__radd__", np.multiply: "__rmul__", np.subtract: "__rsub__"}
+        operation = allowed.get(ufunc)
+        if operation is None or inputs[1] is not self:
+            raise ValueError(_REFUSAL.format(what=f"numpy.{ufunc.__name__} of a kernel"))
+        return getattr(self, operation)(inputs[0])
+
+
+def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
+    """The kernels inside another."""
+    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
+    nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
+    return [node for node in nodes if isinstance(node, AbstractKernel)]
+
+
+@functools.singledispatch
+def name_of(kernel: AbstractKernel) -> str:
+    """What messages call a kernel: the name of its class, unless a class registers another."""
+    return type(kernel).__name__
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a real number, or an array of shape ()."""
+    return isinstance(value, numbers.Real) or (eqx.is_array_like(value) and jnp.ndim(value) == 0)
+
+
+def _terms(kind: "type[Sum | Product]", kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product of the given kind, and any other kernel as a single term."""
+    return kernel.terms if isinstance(kernel, kind) else (kernel,)
+
+
+class AbstractStationary(AbstractKernel):
+    """A kernel that is a function of `s = |(x - z) / lengthscale|^2`.
+
+    The lengthscale is a scalar, or has one entry per dimension (ARD).
+    """
+
+    lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
+        """The kernel as a function of the squared distance in lengthscales."""
+
+    def __call__(self, x, z):
+        return self.of_squared_distance(squared_distance(x, z, self.lengthscale, rough=self.rough))
+
+    @property
+    def invariance(self) -> Invariance:
+        """Homogeneous with one lengthscale; with one per dimension it changes under rotations."""
+        of_distance = Invariance.HOMOGENEOUS
+        if jnp.ndim(self.lengthscale):
+            of_distance = Invariance.STATIONARY
+        return min(super().invariance, of_distance)
+
+
+class AbstractWideRange(AbstractKernel):
+    """A kernel whose values may leave the range of floats, except inside `Normalised`."""
+
+    @abc.abstractmethod
+    def scaled(self, x: PyTree, z: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mantissa and exponent of `k(x, z) = mantissa 2^exponent`.
+
+        The exponent is a whole number, and a constant to every derivative.
+        """
+
+    def __call__(self, x, z):
+        return times_power_of_two(*self.scaled(x, z))
+
+
+class AbstractCombinator(AbstractKernel):
+    """A pointwise function of the values of other kernels, as invariant as all of them are."""
+
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
+
+
+def as_kernel(kernel: Any) -> AbstractKernel:
+    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
+    if isinstance(kernel, AbstractKernel):
+        return kernel
+    came = f"of type {type(kernel).__name__}"
+    if isinstance(kernel, type):
+        came = f"the class {kernel.__name__}"
+    if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
+        raise ValueError(
+            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
+        )
+    if callable(kernel):
+        came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
+    elif isinstance(kernel, str):
+        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
+    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
+
+
+def _as_kernels(terms: tuple[Any, ...]) -> tuple[AbstractKernel, ...]:
+    """The terms of a sum or product. Raises ValueError for what is no kernel."""
+    return tuple(map(as_kernel, terms))
+
+
+def _check_some(terms: tuple[AbstractKernel, ...], kind: str) -> None:
+    """Raises ValueError for a sum or product of no terms."""
+    if not terms:
+        raise ValueError(f"{kind} takes one kernel or more, but came without any")
+
+
+class Sum(AbstractCombinator):
+    """`k_1(x, z) + k_2(x, z) + ...`"""
+
+    terms: tuple[AbstractKernel, ...]
+
+    def __init__(self, *terms: AbstractKernel):
+        self.terms = _as_kernels(terms)
+
+    def __check_init__(self):
+        _check_some(self.terms, "Sum")
+
+    def __call__(self, x, z):
+        total = self.terms[0](x, z)
+        for term in self.terms[1:]:
+            total = total + term(x, z)
+        return total
+
+
+class Product(AbstractCombinator):
+    """`k_1(x, z) k_2(x, z) ...`"""
+
+    terms: tuple[AbstractKernel, ...]
+
+    def __init__(self, *terms: AbstractKernel):
+        self.terms = _as_kernels(terms)
+
+    def __check_init__(self):
+        _check_some(self.terms, "Product")
+
+    def __call__(self, x, z):
+        product = self.terms[0](x, z)
+        for term in self.terms[1:]:
+            product = product * term(x, z)
+        return product
+
+
+class Scaled(AbstractCombinator):
+    """`scale k(x, z)`, scale >= 0."""
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    scale: Float[Array, ""] = nonnegative()
+
+    def __call__(self, x, z):
+        return self.scale * self.kernel(x, z)
+
+
+class Power(AbstractCombinator):
+    """`k(x, z)^degree`, degree a positive integer."""
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+    degree: int = integer("degree", hint=NO_POWER)
+
+    def __call__(self, x, z):
+        return self.kernel(x, z) ** self.degree
+
+
+class Constant(AbstractKernel):
+    """`value`, for every pair of points; value >= 0."""
+
+    value: Float[Array, ""] = nonnegative(default=1.0)
+
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
+
+    def __call__(self, x, z):
+        return self.value
+
+
+@functools.singledispatch
+def terms_of(kernel: AbstractKernel) -> tuple[AbstractKernel, ...] | None:
+    """The kernels whose sum a kernel is, in their order; None where it is not known to be a sum.
+
+    For kernels of one's own: `terms_of.register(MyKernel)(function)`.
+    """
+    return None
+
+
+@terms_of.register
+def _(kernel: Sum) -> tuple[AbstractKernel, ...]:
+    return kernel.terms
+
+
+@terms_of.register
+def _(kernel: Scaled) -> tuple[AbstractKernel, ...] | None:
+    terms = terms_of(kernel.kernel)
+    return None if terms is None else tuple(Scaled(term, kernel.scale) for term in terms)

@@ -1,0 +1,40 @@
+"""What most learners have to learn: a kernel and one positive number."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from kernax.core.base.parameters import check_intervals, positive, with_values
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+
+
+class Model(eqx.Module):
+    """A kernel and one positive number, both parameters: what `minimise` and `multi_start` learn.
+
+    The number is the `ridge` of `kernel_ridge`, `leave_one_out`, `kernel_logistic`,
+    `kernel_softmax` and `regularised_risk`; the noise variance of `condition` and
+    `log_marginal_likelihood`, where `model.noise` reads better; and `1 / C` of a machine:
+    `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one for each
+    point, for the verbs that take such a noise.
+
+    Where more is to be learned, such as the mean of a process, write a module of your own: its
+    fields say what is learned (`kernax.fields`).
+
+    Raises ValueError for what is no kernel, and for a known number that is not positive and finite.
+    """
+
+    kernel: AbstractKernel
+    ridge: Float[Array, "..."] = positive(default=1.0)
+
+    def __check_init__(self):
+        as_kernel(self.kernel)
+        check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
+
+    @property
+    def noise(self) -> Float[Array, "..."]:
+        """`ridge` by the name that it has in a Gaussian process, the variance of the noise: the
+        same number, to read and not to set.
+        """
+        return self.ridge

@@ -1,0 +1,150 @@
+"""A kernel and its points for verbs: checked, in one dtype, with a warning where features lack."""
+
+import dataclasses
+import functools
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.boundary import as_stack, cast, dtype_of, is_encoded
+from kernax.core.base.guards import Parameter, guarded_parameters
+from kernax.core.base.numerics import is_concrete, stopped, values_of
+from kernax.core.base.parameters import parameters
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import warn
+from kernax.core.kernel.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
+from kernax.errors import FeaturelessWarning
+
+Module = TypeVar("Module", bound=eqx.Module)
+
+
+def prepare(
+    kernel: AbstractKernel, X: PyTree, *, thrown_by: str | None = None
+) -> tuple[AbstractKernel, PyTree]:
+    """A kernel and its points for a learner: checked, in the dtype of the points.
+
+    `thrown_by` is the verb that raises an error at run time for traced parameters of the kernel
+    outside of their intervals; None where they are NaN alone.
+
+    Warns of points without features, under a normalised kernel or of strings and trees: that takes
+    a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
+    """
+    kernel, X, _ = prepare_stacks(kernel, X, thrown_by=thrown_by)
+    known = stopped((kernel, X))
+    if _may_lack_features(kernel, X) and is_concrete(known):
+        warn_of_featureless_points(kernel, X, diagonal_of(*known))
+    return kernel, X
+
+
+def prepare_stacks(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, thrown_by: str | None = None
+) -> tuple[AbstractKernel, PyTree, PyTree | None]:
+    """`prepare` for one stack or two, without the warning.
+
+    For verbs that compute the diagonal of K anyway, or do not need it.
+    """
+    kernel = as_kernel(kernel)
+    X = as_stack(X, "X")
+    Z = None if Z is None else as_stack(Z, "Z")
+    dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
+    _check_scalars(kernel)
+    for stack in (X, Z):
+        if stack is not None:
+            check_points(kernel, stack)
+    return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
+
+
+@functools.singledispatch
+def check_points(kernel: AbstractKernel, X: PyTree) -> None:
+    """Raises ValueError for a stack that a kernel is known not to take, such as one with an index
+    that is out of range.
+
+    For kernels of one's own: `check_points.register(MyKernel)(function)`.
+    """
+    if isinstance(kernel, AbstractCombinator):
+        for part in parts_of(kernel):
+            check_points(part, X)
+
+
+def check_point(kernel: AbstractKernel, x: PyTree) -> None:
+    """Raises ValueError for a known point that `check_points` refuses as a stack of it alone."""
+    if is_concrete(x):
+        check_points(kernel, jax.tree.map(lambda leaf: np.asarray(leaf)[None], x))
+
+
+@compiled
+def diagonal_of(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
+    """`k(x_i, x_i)`, for a kernel and points from `prepare`."""
+    return jax.vmap(lambda x: kernel(x, x))(X)
+
+
+def warn_of_featureless_points(
+    kernel: AbstractKernel, X: PyTree, diagonal: Float[Array, " n"]
+) -> None:
+    """Warns where `k(x, x)` is known to be zero and this is unexpected."""
+    if not (_may_lack_features(kernel, X) and is_concrete(diagonal)):
+        return
+    rows = np.flatnonzero(values_of(diagonal) == 0)
+    n = len(diagonal)
+    name = type(kernel).__name__
+    if len(rows) == n:
+        message = (
+            f"no point has features under {name}: k(x, z) is zero throughout (strings shorter "
+            "than k?)"
+        )
+    elif len(rows) and _normalises(kernel):
+        message = (
+            f"{len(rows)} of {n} points have no features under {name}, the first of them point "
+            f"{rows[0]}: k(x, z) is zero there for every z"
+        )
+    else:
+        return
+    warn(message, FeaturelessWarning)
+
+
+def _may_lack_features(kernel: AbstractKernel, X: PyTree) -> bool:
+    """Whether `k(x, x) = 0` is unexpected: if the kernel normalises, or points are encoded."""
+    return _normalises(kernel) or any(map(is_encoded, jax.tree.leaves(X, is_leaf=is_encoded)))
+
+
+def _normalises(kernel: AbstractKernel) -> bool:
+    """Whether a kernel, or one inside it, normalises."""
+    return kernel.normalises or any(map(_normalises, parts_of(kernel)))
+
+
+def _check_scalars(kernel: AbstractKernel) -> None:
+    """Raises ValueError for an array where a kernel declares a scalar: for a stack of kernels.
+
+    This includes the kernels inside sums, products and the like, which are called as they are;
+    other kernels may map over theirs.
+    """
+    for field in dataclasses.fields(kernel):
+        is_scalar = getattr(field.type, "dims", None) == ()
+        shape = jnp.shape(getattr(kernel, field.name)) if is_scalar else ()
+        if shape:
+            raise ValueError(
+                f"{type(kernel).__name__}.{field.name} must be a scalar, but has shape {shape}: "
+                "batch over several kernels with jax.vmap"
+            )
+    if isinstance(kernel, AbstractCombinator):
+        for part in parts_of(kernel):
+            _check_scalars(part)
+
+
+def guarded(module: Module, thrown_by: str | None = None) -> Module:
+    """The module with traced parameters NaN where they are outside their intervals, and an error of
+    the verb that throws.
+
+    Known ones were checked when it was made.
+    """
+    leaves, structure = jax.tree.flatten(module)
+    traced = [entry for entry in parameters(module) if not is_concrete(entry.value)]
+    name = type(module).__name__
+    given = [Parameter(f"{name}.{entry.path}", entry.interval, entry.value) for entry in traced]
+    for entry, value in zip(traced, guarded_parameters(given, thrown_by)):
+        leaves[entry.place] = value
+    return jax.tree.unflatten(structure, leaves)

@@ -1,0 +1,172 @@
+"""Kernels by their spectra: eigenfunctions (Mercer) and, if stationary, densities (Bochner)."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from kernax.core.base.numerics import floored, vectors
+from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary
+from kernax.core.kernel.standard_normals import NormalDraw, normal_draw
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues (count,), descending, and their eigenfunctions, from a point to (count,)."""
+
+    values: Float[Array, " count"]
+    functions: Callable
+
+
+class SpectralPart(NamedTuple):
+    """Part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation z`
+    with z standard normal, and centre and deviation are functions of further normal numbers.
+
+    Attributes:
+        weight: the integral over this part, ().
+        columns: the entries of a point whose frequencies are not zero.
+        further: how many standard normal numbers, beside z, a frequency takes.
+        law: centres and deviations, (count, columns) each, of further numbers (count, further).
+        share: how many frequencies this part is to have, relative to others.
+        is_fixed: whether all frequencies are one and the same, so that one of them is enough.
+        is_symmetric: whether w and -w are equally likely.
+    """
+
+    weight: Float[Array, ""]
+    columns: tuple[int, ...]
+    further: int
+    law: Callable[[Array], tuple[Array, Array]]
+    share: float = 1.0
+    is_fixed: bool = False
+    is_symmetric: bool = True
+
+
+Frequencies = tuple[Float[Array, "count dim"], Float[Array, " count"]]
+
+
+def frequencies_of_parts(
+    parts: Sequence[SpectralPart],
+    count: int,
+    dim: int,
+    *,
+    key: PRNGKeyArray,
+    draw: str = "independent",
+) -> Frequencies:
+    """Frequencies of all parts, at most `count`, and their weights, which sum to those of the
+    parts. Smooth in the parts for a fixed key: which part a frequency belongs to is not drawn.
+
+    Raises ValueError for fewer frequencies than parts, or an unknown draw.
+    """
+    vectors_of = normal_draw(draw)
+    if count < len(parts):
+        raise ValueError(
+            f"count must be at least {len(parts)}, one frequency for every term of the spectrum, "
+            f"but is {count}"
+        )
+    counts = _counts(parts, count)
+    keys = jax.random.split(key, len(parts))
+    drawn = [_of_part(*each, dim, vectors_of) for each in zip(parts, counts, keys)]
+    frequencies, weights = zip(*drawn)
+    return jnp.concatenate(frequencies), jnp.concatenate(weights)
+
+
+def _counts(parts: Sequence[SpectralPart], count: int) -> list[int]:
+    """How many frequencies each part has: one where that is enough, the others by their shares."""
+    moving = [part.share for part in parts if not part.is_fixed]
+    left = count - len(parts)
+    total = sum(moving)
+    shares = [0.0 if part.is_fixed else left * part.share / total for part in parts]
+    counts = [int(share) for share in shares]
+    missing = left - sum(counts) if moving else 0
+    # The largest fractions first, and of equal ones the first.
+    by_fraction = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
+    chosen = by_fraction[:missing]
+    return [1 + number + (i in chosen) for i, number in enumerate(counts)]
+
+
+def _of_part(
+    part: SpectralPart, count: int, key: PRNGKeyArray, dim: int, vectors_of: NormalDraw
+) -> Frequencies:
+    """Frequencies of one part, and their equal weights."""
+    dtype = part.weight.dtype
+    columns = len(part.columns)
+    normal = vectors_of(key, count, columns, part.further, dtype)
+    centres, deviations = part.law(normal[:, columns:])
+    inside = centres + deviations * normal[:, :columns]
+    places = np.asarray(part.columns, int)
+    frequencies = jnp.zeros((count, dim), dtype).at[:, places].set(inside)
+    return frequencies, jnp.broadcast_to(part.weight / count, (count,))
+
+
+class AbstractSpectral(AbstractKernel):
+    """A kernel with a known spectral density S: `k(x, z) = integral S(w) exp(2 pi i w.(x - z)) dw`.
+
+    Frequencies w (d,) are in cycles per unit of x. S is symmetric, not negative, and integrates to
+    `k(x, x)`.
+    """
+
+    @abc.abstractmethod
+    def spectral_density(self, w: Float[Array, " d"]) -> Float[Array, ""]:
+        """`S(w)` at one frequency; its unit is that of k times the volume of d units of x."""
+
+    @abc.abstractmethod
+    def spectral_parts(self, dim: int) -> tuple[SpectralPart, ...]:
+        """S in d dimensions as a sum of mixtures of normal distributions, from which frequencies
+        are drawn. Raises ValueError for parameters of another dimension.
+        """
+
+    def sample_frequencies(
+        self, count: int, dim: int, *, key: PRNGKeyArray, draw: str = "independent"
+    ) -> tuple[Float[Array, "count dim"], Float[Array, " count"]]:
+        """Frequencies w_i, drawn from S, and weights a_i that sum to `k(x, x)`.
+
+        `sum_i a_i cos(2 pi w_i.(x - z))` has the mean k(x, z). Both are differentiable in the
+        kernel's parameters, the key held fixed. `draw` is that of `random_fourier_features`.
+        """
+        return frequencies_of_parts(self.spectral_parts(dim), count, dim, key=key, draw=draw)
+
+
+class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
+    """`k = E[exp(-tau s / 2)]` over random precisions tau: a mixture of RBFs.
+
+    Here `s = |(x - z) / lengthscale|^2`. Given tau, frequencies are Gaussian with standard
+    deviation `sqrt(tau) / (2 pi lengthscale)` in every dimension.
+    """
+
+    @abc.abstractmethod
+    def unit_density(self, f: Float[Array, ""], dim: int) -> Float[Array, ""]:
+        """The spectral density for lengthscale 1 in `dim` dimensions, at `f = |w|^2`."""
+
+    @property
+    @abc.abstractmethod
+    def further(self) -> int:
+        """How many standard normal numbers a precision is a function of."""
+
+    @abc.abstractmethod
+    def precisions(self, normal: Float[Array, "count m"]) -> Float[Array, " count"]:
+        """tau as a function of standard normal numbers, differentiable in the parameters."""
+
+    def spectral_density(self, w):
+        w, _ = vectors(w, w, self.lengthscale)
+        lengthscale = jnp.broadcast_to(floored(self.lengthscale), w.shape)
+        return jnp.prod(lengthscale) * self.unit_density(jnp.sum((lengthscale * w) ** 2), len(w))
+
+    def spectral_parts(self, dim):
+        lengthscale = _lengthscales_for(jnp.zeros(dim, self.lengthscale.dtype), self.lengthscale)
+
+        def law(normal):
+            tau = self.precisions(normal)
+            deviations = jnp.sqrt(tau)[:, None] / (2 * jnp.pi * lengthscale)
+            return jnp.zeros_like(deviations), deviations
+
+        weight = jnp.ones_like(lengthscale, shape=())
+        return (SpectralPart(weight, tuple(range(dim)), self.further, law),)
+
+
+def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array, "1 d"]:
+    """One for each entry of a vector. Raises ValueError for those of another dimension."""
+    vectors(x, x, lengthscale)
+    return jnp.broadcast_to(floored(lengthscale), (1, len(x)))

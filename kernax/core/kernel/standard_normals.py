@@ -1,0 +1,130 @@
+"""Standard normal vectors from one random key: independent, orthogonal or quasi-random.
+
+Each vector alone is standard normal in all of them, so that a mean over the vectors has no bias;
+what differs is how they depend on each other, and with it the variance of that mean.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.sharding import for_loop
+
+# From a key, a number of vectors, their length d, a number of further entries and a dtype: (count,
+# d + further).
+NormalDraw = Callable[[PRNGKeyArray, int, int, int, Any], Float[Array, "count m"]]
+
+
+def independent(
+    key: PRNGKeyArray, count: int, dim: int, further: int, dtype: Any
+) -> Float[Array, "count m"]:
+    """Independent vectors."""
+    of_vectors, of_further = jax.random.split(key)
+    vectors = jax.random.normal(of_vectors, (count, dim), dtype)
+    rest = jax.random.normal(of_further, (count, further), dtype)
+    return jnp.concatenate([vectors, rest], 1)
+
+
+def orthogonal(
+    key: PRNGKeyArray, count: int, dim: int, further: int, dtype: Any
+) -> Float[Array, "count m"]:
+    """Each `dim` vectors in turn are orthogonal to each other in their first `dim` entries: rows of
+    an orthogonal matrix drawn uniformly, times lengths of independent normal vectors (Yu, Suresh,
+    Choromanski, Holtmann-Rice & Kumar 2016, section 3). Further entries are independent.
+    """
+    if dim < 2:
+        return independent(key, count, dim, further, dtype)
+    of_directions, of_lengths = jax.random.split(key)
+    blocks = -(-count // dim)
+    squares = jax.random.normal(of_directions, (blocks, dim, dim), dtype)
+    directions = lax.map(lambda square: one_by_one(_rotation, square), squares)
+    plain = independent(of_lengths, count, dim, further, dtype)
+    lengths = jnp.sqrt(jnp.sum(plain[:, :dim] ** 2, 1, keepdims=True))
+    return plain.at[:, :dim].set(lengths * directions.reshape(-1, dim)[:count])
+
+
+def _rotation(normal: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """An orthogonal matrix, uniformly distributed if the entries are independent and normal, which
+    takes a triangular factor with a positive diagonal (Mezzadri 2007).
+    """
+    Q, R = jnp.linalg.qr(normal)
+    return Q * jnp.where(jnp.diagonal(R) < 0, -1, 1)[None, :]
+
+
+def quasi_random(
+    key: PRNGKeyArray, count: int, dim: int, further: int, dtype: Any
+) -> Float[Array, "count m"]:
+    """Quantiles at the first points of a Sobol sequence, whose digits are scrambled by random
+    triangular matrices and a random shift (Matousek 1998), so that each point is uniform.
+
+    Powers of two are the best counts.
+    """
+    columns = dim + further
+    if not columns:
+        return jnp.zeros((count, 0), dtype)
+    digits = jnp.asarray(_sobol_digits(count, columns))
+    return ndtri(_between_zero_and_one(_scrambled(key, digits), dtype))
+
+
+@functools.lru_cache(maxsize=4)  # sequences of a large problem are as large as its features
+def _sobol_digits(count: int, columns: int) -> np.ndarray:
+    """The first points of the sequence, as fractions of 2^32."""
+    from scipy.stats import qmc  # its import takes half a second
+
+    exponent = max(count - 1, 0).bit_length()
+    points = qmc.Sobol(columns, scramble=False).random_base2(exponent)[:count]
+    return (points * 2.0**32).astype(np.uint32)
+
+
+_DIGITS = 32
+
+
+def _scrambled(key: PRNGKeyArray, digits: UInt32[Array, "n m"]) -> UInt32[Array, "n m"]:
+    """`L x + s` in the binary digits of each column: L lower triangular with ones on its diagonal,
+    its other entries and s random.
+    """
+    of_matrices, of_shifts = jax.random.split(key)
+    columns = digits.shape[1]
+    rows = jax.random.bits(of_matrices, (_DIGITS, columns), jnp.uint32)
+    shift = jax.random.bits(of_shifts, (columns,), jnp.uint32)
+
+    def with_digit(place, total):
+        # Of the digits above the one at this place, some, and that one itself.
+        place = jnp.asarray(place, jnp.uint32)
+        one = jnp.left_shift(jnp.uint32(1), place)
+        above = ~(one | (one - jnp.uint32(1)))
+        mask = (rows[place] & above) | one
+        parity = lax.population_count(digits & mask[None, :]) & jnp.uint32(1)
+        return total | jnp.left_shift(parity, place)
+
+    return for_loop(_DIGITS, with_digit, jnp.zeros_like(digits)) ^ shift[None, :]
+
+
+def _between_zero_and_one(digits: UInt32[Array, "n m"], dtype: Any) -> Float[Array, "n m"]:
+    """The middle of the interval of numbers that begin with the digits that a float can hold."""
+    kept = min(_DIGITS, jnp.finfo(dtype).nmant)
+    shortened = jnp.right_shift(digits, jnp.uint32(_DIGITS - kept))
+    return (shortened.astype(dtype) + 0.5) * 2.0**-kept
+
+
+NORMAL_DRAWS: dict[str, NormalDraw] = {
+    "independent": independent,
+    "orthogonal": orthogonal,
+    "quasi_random": quasi_random,
+}
+
+
+def normal_draw(name: Any) -> NormalDraw:
+    """The draw of that name. Raises ValueError for any other."""
+    if not isinstance(name, str) or name not in NORMAL_DRAWS:
+        names = ", ".join(map(repr, NORMAL_DRAWS))
+        raise ValueError(f"draw must be one of {names}, but is {name!r}")
+    return NORMAL_DRAWS[name]

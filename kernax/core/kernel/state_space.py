@@ -1,0 +1,199 @@
+"""Which kernels of one coordinate are state-space models, and how those compose.
+
+Along a line such a process is a vector of states that changes linearly from one point to the next,
+so that what a point adds is known from the states at the point before it: solves, determinants and
+evidence take O(n). Sarkka & Solin, Applied Stochastic Differential Equations, 2019, chapter 12.
+"""
+
+import abc
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import block_diag
+from jaxtyping import Array, Float
+
+from kernax.core.base.numerics import matmul
+from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
+
+
+class AbstractStateSpace(eqx.Module):
+    """`k(t, t') = h.A(|t - t'|) P h`: the kernel of h.x(t), x stationary with m states.
+
+    `A(s) A(s') = A(s + s')`, and P is the covariance of x at any t.
+    """
+
+    @abc.abstractmethod
+    def observation(self) -> Float[Array, " m"]:
+        """h."""
+
+    @abc.abstractmethod
+    def stationary(self) -> Float[Array, "m m"]:
+        """P."""
+
+    @abc.abstractmethod
+    def transition(self, step: Float[Array, ""]) -> Float[Array, "m m"]:
+        """`A(step)`, step >= 0: `E[x(t + step) | x(t)] = A(step) x(t)`."""
+
+
+class ConstantState(AbstractStateSpace):
+    """One state that does not change."""
+
+    value: Float[Array, ""]
+
+    def observation(self):
+        return jnp.ones_like(self.value)[None]
+
+    def stationary(self):
+        return self.value[None, None]
+
+    def transition(self, step):
+        return jnp.ones_like(self.value)[None, None]
+
+
+class ScaledStates(AbstractStateSpace):
+    """A model whose covariance is multiplied by a scale."""
+
+    model: AbstractStateSpace
+    scale: Float[Array, ""]
+
+    def observation(self):
+        return self.model.observation()
+
+    def stationary(self):
+        return self.scale * self.model.stationary()
+
+    def transition(self, step):
+        return self.model.transition(step)
+
+
+class SumOfStates(AbstractStateSpace):
+    """Independent models beside each other, whose observations add up."""
+
+    models: tuple[AbstractStateSpace, ...]
+
+    def observation(self):
+        return jnp.concatenate([model.observation() for model in self.models])
+
+    def stationary(self):
+        return block_diag(*(model.stationary() for model in self.models))
+
+    def transition(self, step):
+        return block_diag(*(model.transition(step) for model in self.models))
+
+
+class ProductOfStates(AbstractStateSpace):
+    """Products of a state of each model: Kronecker products of all that is in them."""
+
+    models: tuple[AbstractStateSpace, ...]
+
+    def observation(self):
+        return functools.reduce(jnp.kron, [model.observation() for model in self.models])
+
+    def stationary(self):
+        return functools.reduce(jnp.kron, [model.stationary() for model in self.models])
+
+    def transition(self, step):
+        return functools.reduce(jnp.kron, [model.transition(step) for model in self.models])
+
+
+@functools.singledispatch
+def state_space_of(kernel: AbstractKernel, harmonics: int) -> AbstractStateSpace | None:
+    """The state-space model of a kernel of one coordinate; None where none is known.
+
+    `harmonics` is the number of terms for kernels that are a series, as periodic ones are. For
+    kernels of one's own: `state_space_of.register(MyKernel)(function)`.
+    """
+    return None
+
+
+@state_space_of.register
+def _(kernel: Constant, harmonics: int) -> AbstractStateSpace | None:
+    return ConstantState(kernel.value)
+
+
+@state_space_of.register
+def _(kernel: Scaled, harmonics: int) -> AbstractStateSpace | None:
+    model = state_space_of(kernel.kernel, harmonics)
+    return None if model is None else ScaledStates(model, kernel.scale)
+
+
+@state_space_of.register
+def _(kernel: Sum, harmonics: int) -> AbstractStateSpace | None:
+    return _of_all(SumOfStates, kernel.terms, harmonics)
+
+
+@state_space_of.register
+def _(kernel: Product, harmonics: int) -> AbstractStateSpace | None:
+    return _of_all(ProductOfStates, kernel.terms, harmonics)
+
+
+@state_space_of.register
+def _(kernel: Power, harmonics: int) -> AbstractStateSpace | None:
+    return _of_all(ProductOfStates, (kernel.kernel,) * kernel.degree, harmonics)
+
+
+def _of_all(
+    compose: Callable[[tuple[AbstractStateSpace, ...]], AbstractStateSpace],
+    kernels: tuple[AbstractKernel, ...],
+    harmonics: int,
+) -> AbstractStateSpace | None:
+    """The models of several kernels as one; None where one of them has none."""
+    models = [state_space_of(kernel, harmonics) for kernel in kernels]
+    known = tuple(model for model in models if model is not None)
+    return compose(known) if len(known) == len(models) else None
+
+
+@functools.singledispatch
+def columns_of(kernel: AbstractKernel, dim: int) -> frozenset[int]:
+    """The columns of points (dim,) of which each one alone is all that a kernel looks at.
+
+    Of most kernels it is the only column there is; of a constant it is any. For kernels of one's
+    own that pick a column: `columns_of.register(MyKernel)(function)`.
+    """
+    return frozenset([0]) if dim == 1 else frozenset()
+
+
+@columns_of.register
+def _(kernel: Constant, dim: int) -> frozenset[int]:
+    return frozenset(range(dim))
+
+
+@columns_of.register(Scaled)
+@columns_of.register(Power)
+def _(kernel: Scaled | Power, dim: int) -> frozenset[int]:
+    return columns_of(kernel.kernel, dim)
+
+
+@columns_of.register(Sum)
+@columns_of.register(Product)
+def _(kernel: Sum | Product, dim: int) -> frozenset[int]:
+    return frozenset.intersection(*(columns_of(term, dim) for term in kernel.terms))
+
+
+class Chain(eqx.Module):
+    """A model at n ordered points: `A_i` from point i - 1 to point i, the first one the identity.
+
+    Attributes:
+        transitions: (n, m, m).
+        stationary: P, (m, m).
+        observation: h, (m,).
+    """
+
+    transitions: Float[Array, "n m m"]
+    stationary: Float[Array, "m m"]
+    observation: Float[Array, " m"]
+
+    @staticmethod
+    def of(model: AbstractStateSpace, places: Float[Array, " n"]) -> "Chain":
+        """That of ascending places."""
+        steps = jnp.diff(places, prepend=places[:1])
+        transitions = jax.vmap(model.transition)(steps)
+        return Chain(transitions, model.stationary(), model.observation())
+
+    @property
+    def start(self) -> Float[Array, " m"]:
+        """`P h`, the covariance of the states with the value that is observed."""
+        return matmul(self.stationary, self.observation)

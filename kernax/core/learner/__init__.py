@@ -1,0 +1,3 @@
+"""What every learner begins and ends with: its checked task, and the function that it returns."""
+
+# May import: kernax.core.base, kernax.core.kernel, kernax.core.operators.

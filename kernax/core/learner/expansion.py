@@ -1,0 +1,228 @@
+"""The function that learners return: a sum of the kernel at points, in the space of the kernel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.boundary import as_point, as_stack, cast, check_one_point, count, dtype_of
+from kernax.core.base.numerics import is_concrete, safe_sqrt
+from kernax.core.base.parameters import data, with_values
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.stacks import joined
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
+from kernax.core.kernel.preparation import check_point, prepare_stacks
+from kernax.core.operators.gram import gram
+from kernax.core.operators.mesh import rows_over_mesh
+from kernax.core.operators.structure import AbstractStructure, structure_for
+
+
+class KernelExpansion(eqx.Module):
+    """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point.
+
+    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`.
+
+    Attributes:
+        kernel: the kernel k.
+        points: the stack of n points.
+        coefficients: shape (n,), (n, outputs) for a function with several outputs, and with another
+            axis, the last one, where there are several penalties.
+        bias: shape () or (outputs,), as the coefficients without their first axis.
+
+    Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry
+    (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
+    part: `f(x) - bias = <f, k(x, .)>`.
+
+    Raises ValueError for a stack in place of a point, for functions in different kernels or of
+    other outputs, and for a scale that is neither one number nor one for each output.
+    """
+
+    kernel: AbstractKernel
+    points: PyTree = data()
+    coefficients: Float[Array, "n *outputs"] = data()
+    bias: Float[Array, "*outputs"] = data()
+
+    def __repr__(self) -> str:
+        return with_values(self)
+
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at one point, shape (*outputs)."""
+        x = cast(as_point(x), self.coefficients.dtype)
+        check_one_point(x, self.points)
+        check_point(self.kernel, x)
+        return self._at(x)
+
+    @compiled
+    def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at a point that has been checked."""
+        row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
+        return _sums(row, self.coefficients) + self.bias
+
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
+        """The values at a stack of m points, shape (m, *outputs).
+
+        As `jax.vmap(f)(X)`, but with the checks of `gram` and its bound on memory, which string
+        kernels need. Along a line, for kernels and numbers of points for which `condition` takes
+        `StateSpace()` by default, many values are one product in O(m + n).
+        """
+        X = cast(as_stack(X, "X"), self.coefficients.dtype)
+        kernel, X, points = prepare_stacks(self.kernel, X, self.points)
+        sums = _sums_by_structure(kernel, X, points, self.coefficients)
+        if sums is None:
+            sums = _sums(gram(kernel, X, points), self.coefficients)
+        return sums + jnp.expand_dims(self.bias, 0)
+
+    def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
+        """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
+        self._check_same_space(other)
+        K = gram(self.kernel, self.points, None if other.points is self.points else other.points)
+        return jnp.sum(self.coefficients * _sums(K, other.coefficients), 0)
+
+    @property
+    def norm(self) -> Float[Array, "*outputs"]:
+        """`|f| = sqrt(c^T K c)`, for each output, without the bias.
+
+        |f(x) - f(z)| is at most |f| times the `kernel_distance` of x and z.
+        """
+        # In units of the largest coefficient, whose square may be no float.
+        exponent = exponent_of(jnp.max(jnp.abs(self.coefficients), 0))
+        coefficients = times_power_of_two(self.coefficients, -jnp.expand_dims(exponent, 0))
+        scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
+        root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
+        return times_power_of_two(root, exponent)
+
+    def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
+        """`|f - g|`, for each output."""
+        return (self - other).norm
+
+    def __add__(self, other: "KernelExpansion") -> "KernelExpansion":
+        if not isinstance(other, KernelExpansion):
+            return NotImplemented
+        self._check_same_space(other)
+        points = joined([self.points, other.points])
+        coefficients = jnp.concatenate([self.coefficients, other.coefficients])
+        return KernelExpansion(self.kernel, points, coefficients, self.bias + other.bias)
+
+    def __radd__(self, other: Any) -> "KernelExpansion":
+        # sum([f, g]) starts at 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __mul__(self, scale: ArrayLike) -> "KernelExpansion":
+        if not eqx.is_array_like(scale):
+            return NotImplemented
+        outputs = jnp.shape(self.bias)
+        if jnp.shape(scale) not in ((), outputs):
+            raise ValueError(
+                f"an expansion of outputs {outputs} is scaled by a number, or by one for each "
+                f"output, but scale has shape {jnp.shape(scale)}"
+            )
+        of_each_point = scale if jnp.ndim(scale) == 0 else jnp.asarray(scale)[None]
+        coefficients = self.coefficients * of_each_point
+        return KernelExpansion(self.kernel, self.points, coefficients, self.bias * scale)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scale: ArrayLike) -> "KernelExpansion":
+        return self * (1 / scale)
+
+    def __neg__(self) -> "KernelExpansion":
+        return self * -1
+
+    def __sub__(self, other: "KernelExpansion") -> "KernelExpansion":
+        return self + -other
+
+    def _check_same_space(self, other: "KernelExpansion") -> None:
+        """Raises ValueError unless both are known to be in one kernel, with the same outputs."""
+        if not _same(self.kernel, other.kernel):
+            raise ValueError(
+                "expansions in different kernels are in different spaces and have no sum or inner "
+                "product"
+            )
+        mine = jnp.shape(self.bias)
+        others = jnp.shape(other.bias)
+        if mine != others:
+            raise ValueError(
+                f"expansions of outputs {mine} and {others} have no sum or inner product"
+            )
+
+
+def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> Array:
+    """`sum_i K_i coefficients_i`, over the last axis of K, for outputs along any number of axes."""
+    return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
+
+
+# A product with a structure takes as long as some ten to a hundred rows of a matrix.
+_MANY_ROWS = 200
+
+
+def _sums_by_structure(
+    kernel: AbstractKernel, X: PyTree, points: PyTree, coefficients: Float[Array, "n *outputs"]
+) -> Float[Array, "m *outputs"] | None:
+    """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both stacks joined;
+    None where there is none, or where it would be no faster than `k(x_i, z_j)`.
+    """
+    if not _are_many_vectors(X, points):
+        return None
+    # A recursion would carry what is not finite from one point to all others.
+    is_finite = jnp.all(jnp.isfinite(X), 1)
+    both = joined([jnp.where(is_finite[:, None], X, 0), points])
+    structure = structure_for(None, kernel, both, None)
+    if structure is None:
+        return None
+    sums = _sums_by(structure, kernel, both, coefficients)
+    is_known = jnp.expand_dims(is_finite, tuple(range(1, sums.ndim)))
+    return jnp.where(is_known, sums, jnp.nan)
+
+
+def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
+    """Whether both stacks are of vectors, on one device each, and so many that a structure may be
+    faster.
+    """
+    if not all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points)):
+        return False
+    if X.shape[1] != points.shape[1]:
+        return False
+    if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
+        return False
+    m = count(X)
+    n = count(points)
+    return m * n >= _MANY_ROWS * (m + n)
+
+
+@compiled
+def _sums_by(
+    structure: AbstractStructure,
+    kernel: AbstractKernel,
+    both: PyTree,
+    coefficients: Float[Array, "n *outputs"],
+) -> Float[Array, "m *outputs"]:
+    """`sum_i k(x, points_i) coefficients_i` of m points x, in one stack with the n points of the
+    expansion, which come last.
+    """
+    m = count(both) - len(coefficients)
+    nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
+    return structure.gram(kernel, both).mv(jnp.concatenate([nothing, coefficients]))[:m]
+
+
+def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
+    """Whether two kernels are known to be equal: traced parameters must be the same objects."""
+    leaves, structure = jax.tree.flatten(kernel)
+    others, other_structure = jax.tree.flatten(other)
+    equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
+    return structure == other_structure and all(map(equal, leaves, others))
+
+
+def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
+    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
+
+    It is that in the kernel's Hilbert space. Raises ValueError for what is no kernel.
+    """
+    x = as_point(x)
+    z = as_point(z)
+    kernel = cast(as_kernel(kernel), dtype_of(x, z))
+    return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

@@ -1,0 +1,80 @@
+"""Functions that are linear in explicit features, which learners in features return."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.boundary import as_point, as_stack, cast
+from kernax.core.base.functions import as_module
+from kernax.core.base.numerics import matmul, safe_sqrt
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.features import FeatureMap, explicit_features
+
+
+class FeaturesOf(eqx.Module):
+    """The explicit features of a kernel: phi with `k(x, z) = phi(x) . phi(z)`, (D,).
+
+    Raises ValueError for a kernel without features that are known.
+    """
+
+    kernel: AbstractKernel
+
+    def __check_init__(self):
+        if explicit_features(self.kernel) is None:
+            name = type(self.kernel).__name__
+            raise ValueError(
+                f"{name} has no explicit features that are known: take a DualLearner, for any "
+                "kernel, or a kernel that has some, such as FeatureMap(jnp.asarray), the linear "
+                "kernel of vectors, or random_fourier_features(kernel, ...), which approximates "
+                "stationary kernels"
+            )
+
+    def __call__(self, x: PyTree) -> Float[Array, " D"]:
+        phi = explicit_features(self.kernel)
+        assert phi is not None
+        return phi(x)
+
+
+class LinearFunction(eqx.Module):
+    """`f(x) = features(x) . weights + bias`, a function of one point.
+
+    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`, as of a `KernelExpansion`.
+
+    Attributes:
+        features: a function of a point, (D,).
+        weights: (D,), or (D, outputs) for a function with several outputs.
+        bias: () or (outputs,).
+    """
+
+    features: Callable = eqx.field(converter=as_module)
+    weights: Float[Array, "D *outputs"] = data()
+    bias: Float[Array, "*outputs"] = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at one point."""
+        return self._at(cast(as_point(x), self.weights.dtype))
+
+    @compiled
+    def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The value at a point that has been checked."""
+        features = jnp.asarray(self.features(x)).astype(self.weights.dtype)
+        return matmul(features, self.weights) + self.bias
+
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
+        """The values at a stack of m points."""
+        return jax.vmap(self)(as_stack(X, "X"))
+
+    @property
+    def kernel(self) -> FeatureMap:
+        """The kernel `features(x) . features(z)` in whose space this function lies."""
+        return FeatureMap(self.features)
+
+    @property
+    def norm(self) -> Float[Array, "*outputs"]:
+        """`|weights|`, without the bias, for each output: the norm in the space of the kernel."""
+        return safe_sqrt(jnp.sum(self.weights**2, 0))

@@ -1,0 +1,35 @@
+"""Where a learner that iterates starts: at the solution of a problem that is nearly the same."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task
+
+
+def coefficients_of(start: KernelExpansion | None, task: Task) -> Array | None:
+    """The coefficients to start from, if any. Raises ValueError for those of another shape."""
+    shape = task.y.shape
+    if start is None:
+        return None
+    if not isinstance(start, KernelExpansion):
+        came = f"is a {type(start).__name__}"
+    elif start.coefficients.shape != shape:
+        came = f"has coefficients of shape {start.coefficients.shape}"
+    else:
+        return start.coefficients.astype(task.dtype)
+    raise ValueError(
+        f"start must be a KernelExpansion with coefficients of shape {shape}, such as the value of "
+        f"the last solution, but {came}"
+    )
+
+
+def coefficients_and_bias_of(
+    start: KernelExpansion | None, task: Task, bias: bool
+) -> Float[Array, " m"] | None:
+    """Both in one array (n + 1,); the bias is zero for a learner without one."""
+    coefficients = coefficients_of(start, task)
+    if start is None or coefficients is None:
+        return None
+    constant = start.bias.astype(task.dtype) if bias else jnp.zeros_like(coefficients[0])
+    return jnp.append(coefficients, constant)

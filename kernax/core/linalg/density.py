@@ -1,0 +1,199 @@
+"""The factor of `T = W K + diag(noise)`, and the log density of data under it, for Gaussian models.
+
+`log_density` and `cholesky` each have one derivative rule, `factor_of` is a constant to
+derivatives, and all share one factorisation. As in `linalg`, `W = diag(weights)` may hold zeros,
+and nothing is divided by them.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float
+
+from kernax.core.base.numerics import matmul, split_by_tangent, stopped
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.solution import RESULTS
+from kernax.core.linalg import krylov_inverse as krylov_inverse  # which registers with `inverse`
+from kernax.core.linalg.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
+from kernax.core.linalg.inverse import inverse_of, terms_of_density
+from kernax.core.linalg.linalg import WeightedSystem, unit_of
+from kernax.core.linalg.solvers import factor_by
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.operators.operators import DenseGram, is_finite
+
+
+def factor_of(
+    system: WeightedSystem, solver: lx.AbstractLinearSolver | None = None
+) -> tuple[AbstractFactor, Any, dict[str, Array]]:
+    """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take, without a
+    derivative: by the solver, or by `factorise` where that is None.
+
+    Also the result, and stats: the `jitter` that was added to the diagonal, the `rounding` error of
+    the log density in nats, where the factor knows a determinant, and figures of the factor.
+    """
+    form = stopped(system.symmetric_form())
+    factor = factorise(form) if solver is None else factor_by(solver, form)
+    diagonal = lx.diagonal(form)
+    finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
+    result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
+    result = RESULTS.where(factor.exists, RESULTS.successful, result)
+    stats = {"jitter": factor.jitter} | factor.figures()
+    if factor.knows_determinant:
+        stats = stats | {"rounding": factor.rounding(diagonal + factor.jitter)}
+    return factor, result, stats
+
+
+def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
+    """How far rounding moves the entries of the inverse of a system, relatively."""
+    diagonal = stopped(system.gram.diagonal() * system.weights.values + system.shift)
+    return factor.rounding_of_inverse(diagonal + factor.jitter)
+
+
+def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n n"]:
+    """The lower Cholesky factor of a symmetric A, taken from `factor`, with its derivative in A."""
+    return _cholesky(A, stopped(factor))
+
+
+@eqx.filter_custom_jvp
+def _cholesky(A, factor):
+    return factor.lower
+
+
+@_cholesky.def_jvp
+def _cholesky_jvp(primals, tangents):
+    # From L L^T = A: L^-1 dL + (L^-1 dL)^T = L^-1 dA L^-T, whose lower triangle, half of its
+    # diagonal, is L^-1 dL.
+    L = _cholesky(*primals)
+    dA = tangents[0]
+    if dA is None:
+        return L, None
+    inner = solve_lower(L, solve_lower(L, dA).T)
+    return L, matmul(L, jnp.tril(inner) - jnp.diag(jnp.diagonal(inner) / 2))
+
+
+def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """An L with `L L^T = covariance`; zero where the covariance is zero."""
+    # Where nothing is uncertain, any factor will do, times zero.
+    size = jnp.trace(covariance)
+    known = ~(size <= 0)  # or NaN
+    identity = jnp.eye(len(covariance), dtype=covariance.dtype)
+    sound = jnp.where(known, covariance, identity)
+    root = cholesky(sound, cholesky_factor(DenseGram(stopped(sound))))
+    return jnp.where(known, root, 0)
+
+
+def log_density(
+    system: WeightedSystem,
+    y: Float[Array, "n p"],
+    factor: AbstractFactor,
+    solution: Float[Array, "n p"] | None = None,
+) -> Float[Array, ""]:
+    """`log N(S y | 0, S K S + diag(noise)) + 1/2 sum (1 - w) log(2 pi noise)`, summed over the
+    columns of y; S = sqrt(W).
+
+    Weights are powers of the likelihood: two is the observation repeated, zero the observation
+    removed. With `P = T^-1` and `a = P W y` it is `-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1
+    - w) log noise)`. Here `y.a` is the sum of squares of whitened data, which do not cancel, or is
+    taken from a solution where the factor cannot whiten. NaN where there is no factor.
+
+    Arguments:
+        solution: a, where it is known: it saves an iterative factor a solve.
+    """
+    factor = stopped(factor)
+    square = None
+    if solution is not None and not factor.is_direct:
+        square = stopped(_square_by(system.with_jitter(factor), y, solution))
+    return _log_density(system, y, factor, square)
+
+
+@eqx.filter_custom_jvp
+def _log_density(system, y, factor, square):
+    system = system.with_jitter(factor)
+    if square is None:
+        square = _square(system, y, factor)
+    return _density(system, factor.log_determinant(), square, y.shape[1])
+
+
+def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFactor) -> Array:
+    """`y.a`."""
+    if not factor.is_direct:
+        return _square_by(system, y, system.solve(factor, system.weights.times(y)))
+    data = system.weights.times_roots(y)
+    unit = unit_of(data)
+    squares, exponent = factor.squares(times_power_of_two(data, -unit))
+    return jnp.sum(times_power_of_two(squares[None, :], exponent + 2 * unit))
+
+
+def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:
+    """`y.a` by an approximate a, right to second order in its error."""
+    # With a = S x and W y - T a = S r it is y.a + x.r + r.M^-1 r, of which the last is left out: it
+    # is of second order in how far a is off.
+    weights = system.weights
+    off = weights.times(y) - system.apply(a)
+    return jnp.sum(y * a) + jnp.sum(weights.over_roots(a) * weights.over_roots(off))
+
+
+@_log_density.def_jvp
+def _log_density_jvp(primals, tangents):
+    # The derivatives of expressions that JAX takes care of, linear in T, W and y for most factors.
+    # What they hold fixed is a function of the primals, so that the second derivative is exact.
+    system, y, factor, _ = primals
+    terms = terms_of_density(factor, system, y)
+    moving, known = split_by_tangent(primals[:2], tangents[:2])
+
+    def linear(moving):
+        system, y = eqx.combine(moving, known)
+        determinant, square = terms(system, y)
+        density = _density(system.with_jitter(factor), determinant, square, y.shape[1])
+        return density, square
+
+    (_, square), (tangent, _) = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
+    # Where it takes a solve, the value is made of the one that the derivative takes.
+    square = None if factor.is_direct else stopped(square)
+    return _log_density(system, y, factor, square), tangent
+
+
+def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
+    """`log |T|`, differentiable to every order; NaN where there is no factor."""
+    return _log_determinant(system, stopped(factor))
+
+
+@eqx.filter_custom_jvp
+def _log_determinant(system, factor):
+    return factor.log_determinant()
+
+
+@_log_determinant.def_jvp
+def _log_determinant_jvp(primals, tangents):
+    # d log|T| = tr(P dT), the derivative of what is linear in T, with P = T^-1 held fixed.
+    system, factor = primals
+    P = inverse_of(factor, system)
+    moving, known = split_by_tangent(system, tangents[0])
+
+    def linear(moving):
+        return P.trace_with(eqx.combine(moving, known).with_jitter(factor))
+
+    _, tangent = eqx.filter_jvp(linear, (moving,), (tangents[0],))
+    return _log_determinant(*primals), tangent
+
+
+def _density(system: WeightedSystem, determinant: Array, square: Array, columns: int) -> Array:
+    """`-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1 - w) log noise)`."""
+    constant = _constant(system)
+    return -(columns * determinant + square) / 2 + columns * constant
+
+
+def _constant(system: WeightedSystem) -> Array:
+    """`-1/2 sum (w log 2 pi - (1 - w) log noise)`."""
+    log_tau = math.log(2 * math.pi)
+    if not system.weights.removes:
+        return jnp.asarray(-len(system.shift) * log_tau / 2, system.shift.dtype)
+    weights = system.weights.values
+    noisy = system.shift > 0
+    removed = (1 - weights) * jnp.log(jnp.where(noisy, system.shift, 1))
+    # A fraction of an observation without noise has no density.
+    removed = jnp.where(noisy | (weights == 1), removed, jnp.nan)
+    return -jnp.sum(weights * log_tau - removed) / 2

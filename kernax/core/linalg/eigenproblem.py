@@ -1,0 +1,411 @@
+"""Leading eigenvectors of a product of two positive semidefinite matrices, with their derivative.
+
+The problem is `W K a = l a` with `a^T K a = 1`, W and K symmetric: the generalised symmetric
+eigenproblem `K W K a = l K a`, also where K is singular. Its eigenfunctions have the values `f = K
+a` at the points, and `f_i^T W f_j = l_j` where i is j and zero elsewhere. Principal components,
+canonical correlations, discriminants, normalised cuts and Mercer's eigenfunctions are of this form.
+"""
+
+import abc
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.sharding import varying_alike
+from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.linalg.krylov import leading_by_products, width_of_block
+from kernax.core.linalg.solves import solve_by_products
+
+MOST_DENSE = 3000  # points: of more, only the leading eigenvectors are computed by default
+
+
+class AbstractProblem(eqx.Module):
+    """W and K, as products, and for the solution a root S of `W = S S^T` with r columns."""
+
+    @abc.abstractmethod
+    def inner(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`K A`."""
+
+    @abc.abstractmethod
+    def outer(self, F: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`W F`."""
+
+    @abc.abstractmethod
+    def root(self, U: Float[Array, "r p"]) -> Float[Array, "n p"]:
+        """`S U`. Its derivative is not used, nor are those of what follows."""
+
+    @abc.abstractmethod
+    def root_transposed(self, F: Float[Array, "n p"]) -> Float[Array, "r p"]:
+        """`S^T F`."""
+
+    @abc.abstractmethod
+    def symmetric(self) -> Float[Array, "r r"]:
+        """`S^T K S`."""
+
+    @abc.abstractmethod
+    def scale(self) -> Float[Array, ""]:
+        """The size of the numbers of which `S^T K S` is made: its rounding errors are relative to
+        this, or to its largest eigenvalue where that is larger.
+        """
+
+    def symmetric_mv(self, U: Float[Array, "r p"]) -> Float[Array, "r p"]:
+        """`S^T K S U`."""
+        inside = self.inner(self.root(U))
+        return self.root_transposed(inside)
+
+
+class WeightedGram(AbstractProblem):
+    """`W K a = l a` of a diagonal W, the weights of points.
+
+    Attributes:
+        gram: K, with `mv` and `as_matrix`.
+        weights: W.
+        size: the largest entry of W times that of K.
+    """
+
+    gram: Any
+    weights: AbstractWeights
+    size: Float[Array, ""]
+
+    def inner(self, A):
+        return self.gram.mv(A)
+
+    def outer(self, F):
+        return self.weights.times(F)
+
+    def root(self, U):
+        return self.weights.times_roots(U)
+
+    def root_transposed(self, F):
+        return self.weights.times_roots(F)
+
+    def symmetric(self):
+        return self.weights.around(self.gram.as_matrix())
+
+    def scale(self):
+        return self.size
+
+
+class Pairs(eqx.Module):
+    """The leading eigenvalues, in descending order, and their eigenvectors.
+
+    Attributes:
+        coefficients: a_j as columns, each with the sign that makes its largest entry positive, the
+            first of them where several are as large; zero where the eigenvalue is zero to rounding.
+        quotient: the matrix of all `a_i^T K W K a_j`, which is diagonal and holds the eigenvalues.
+            Where eigenvalues coincide, their eigenvectors are any basis of one space. The
+            derivative of this matrix is then full among them, and derivatives are right of whatever
+            depends on that space alone.
+    """
+
+    coefficients: Float[Array, "n c"]
+    quotient: Float[Array, "c c"]
+
+    @property
+    def values(self) -> Float[Array, " c"]:
+        """The eigenvalues l_j."""
+        return jnp.diagonal(self.quotient)
+
+    @property
+    def kept(self) -> Bool[Array, " c"]:
+        """Which eigenvalues are not zero to rounding."""
+        return self.values > 0
+
+    def of_unit_square(self) -> Float[Array, "n c"]:
+        """`a_j / sqrt(l_j)`: the functions of `f_j^T W f_j = 1`."""
+        return matmul(self.coefficients, _inverse_root(self.quotient))
+
+
+class Report(eqx.Module):
+    """Figures about a solution.
+
+    Attributes:
+        residual: the largest `|W K a - l a| / |a|`, relative to the largest eigenvalue.
+        rank: how many eigenvalues are not zero to rounding, among those that were computed.
+        least: the least eigenvalue that was computed.
+        negative: how many of those that were computed are negative, beyond rounding.
+        steps: products with a block of columns; 0 where LAPACK computed all.
+    """
+
+    residual: Float[Array, ""]
+    rank: Int[Array, ""]
+    least: Float[Array, ""]
+    negative: Int[Array, ""]
+    steps: Int[Array, ""]
+
+    def with_residual(self, residual: Float[Array, ""]) -> "Report":
+        """The same, with the larger of its residual and that of another equation."""
+        largest = jnp.maximum(self.residual, residual)
+        return Report(largest, self.rank, self.least, self.negative, self.steps)
+
+    def is_finite(self) -> Bool[Array, ""]:
+        """Whether eigenvalues and vectors are numbers."""
+        return jnp.isfinite(self.residual) & jnp.isfinite(self.least)
+
+    def figures(self) -> dict[str, Array]:
+        """For the stats of a verb."""
+        return {"rank": self.rank, "residual": self.residual}
+
+
+class _Root(eqx.Module):
+    """The leading pairs, all pairs that were computed, and figures about them."""
+
+    leading: Pairs
+    every: Float[Array, "n m"]
+    values: Float[Array, " m"]
+    report: Report
+
+
+def leading_pairs(
+    problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int | Array = 500
+) -> tuple[Pairs, Report]:
+    """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
+
+    LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, the leading
+    ones alone are computed by products.
+    """
+    solve = partial(_solved, count=count, max_steps=max_steps if truncated else None)
+    moved = partial(_moved, complete=not truncated)
+    found = implicit(solve, moved, problem)
+    return found.leading, stopped(found.report)
+
+
+def _solved(problem: AbstractProblem, *, count: int, max_steps: int | Array | None) -> _Root:
+    """The pairs, without derivatives."""
+    solve = _by_lapack if max_steps is None else partial(_by_products, count, max_steps)
+    values, U, steps = one_by_one(solve, problem)
+    noise = zero_below(values[0], problem.scale(), len(U))
+    kept = values > noise
+    held = jnp.where(kept, values, 0)
+    every = _with_signs(problem.root(U * _inverse_roots(held)[None, :]))
+    leading = Pairs(
+        coefficients=every[:, :count],
+        quotient=jnp.diag(held[:count]),
+    )
+    report = Report(
+        residual=_residual(problem, leading),
+        rank=jnp.sum(kept),
+        least=jnp.min(values),
+        negative=jnp.sum(values < -noise),
+        steps=steps,
+    )
+    return _Root(leading, every, held, report)
+
+
+def zero_below(largest: Array, scale: Array, n: int) -> Array:
+    """The size below which eigenvalues of an n x n matrix count as zero: `8 n eps` times the
+    largest of them, or the scale where that is larger.
+    """
+    return 8 * n * eps_of(largest) * jnp.maximum(jnp.maximum(largest, 0), scale)
+
+
+def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
+    """All eigenvalues of `S^T K S`, descending, and its eigenvectors."""
+    values, vectors = jnp.linalg.eigh(problem.symmetric())
+    return values[::-1], vectors[:, ::-1], jnp.zeros((), jnp.int32)
+
+
+def _by_products(
+    count: int, max_steps: int | Array, problem: AbstractProblem
+) -> tuple[Array, Array, Array]:
+    """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
+    start = _random_block(count, problem)
+    rtol = accuracy(start.dtype)
+    start, _ = varying_alike((start, problem))
+    found = leading_by_products(problem.symmetric_mv, start, count, rtol, max_steps)
+    return found.values[:count], found.vectors[:, :count], found.steps
+
+
+def _random_block(count: int, problem: AbstractProblem) -> Float[Array, "n b"]:
+    """The columns with which the products begin: the same in every call."""
+    diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
+    shape = (diagonal.size, width_of_block(count))
+    return jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
+
+
+def accuracy(dtype: jnp.dtype) -> float:
+    """The residual at which an iteration stops, relative to the eigenvalue. A pair whose residual
+    is within ten times this, relative to the largest eigenvalue, is a success.
+    """
+    return 1e-9 if dtype == jnp.float64 else 1e-5
+
+
+def _with_signs(A: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The columns, each with the sign that makes its largest entry positive.
+
+    Where several entries are as large up to rounding, the first one counts.
+    """
+    size = jnp.abs(A)
+    ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
+    largest = jnp.take_along_axis(A, jnp.argmax(ties, 0)[None, :], 0)[0]
+    return jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
+
+
+def _residual(problem: AbstractProblem, pairs: Pairs) -> Float[Array, ""]:
+    """The largest residual of a pair, relative to the largest eigenvalue."""
+    A = pairs.coefficients
+    values = pairs.values
+    off = problem.outer(problem.inner(A)) - values[None, :] * A
+    length = positive_or_one(jnp.linalg.norm(A, axis=0))
+    relative = jnp.linalg.norm(off, axis=0) / length
+    return jnp.max(relative) / positive_or_one(values[0])
+
+
+def _moved(root: _Root, problem: AbstractProblem, *, complete: bool) -> _Root:
+    """One step of perturbation theory, at a solution: its derivative in the problem is that of the
+    solution.
+
+    With `t_j = W K a_j`, the a_j held, and `f_i = K a_i`, `a_i^T K dt_j / (l_j - l_i)` is the part
+    of `da_j` along a_i; that along all vectors which are not held is what is left of `dt_j`, solved
+    for with `l_j - W K`. Where l_i and l_j coincide, the part is such that both keep their length
+    and angle under K, `-a_i^T dK a_j / 2`.
+    """
+    leading = _differentiated_once(root.leading)
+    A = leading.coefficients
+    F = problem.inner(A)
+    T = problem.outer(F)
+    known = stopped(problem)
+    along = matmul(root.every.T, known.inner(T))
+    turned = _turned(root, along, matmul(A.T, F))
+    left = T - matmul(root.every, along)
+    rest = _left_over(known, root, left, complete=complete)
+    moved = A + matmul(root.every, turned) + rest
+    pairs = Pairs(
+        coefficients=jnp.where(leading.kept[None, :], moved, 0),
+        quotient=_moved_quotient(root, along),
+    )
+    return _Root(pairs, root.every, root.values, root.report)
+
+
+def _turned(
+    root: _Root, along: Float[Array, "m c"], lengths: Float[Array, "c c"]
+) -> Float[Array, "m c"]:
+    """The parts of the changes of leading vectors along those that are held."""
+    leading = root.leading.values
+    near = _near(root.values, leading)
+    gap = leading[None, :] - root.values[:, None]
+    apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
+    beside = jnp.where(_together(root), -lengths / 2, 0)
+    return apart.at[: len(leading)].add(beside)
+
+
+def _moved_quotient(root: _Root, along: Float[Array, "m c"]) -> Float[Array, "c c"]:
+    """The quotient of leading vectors, whose entries between eigenvalues that differ stay zero."""
+    together = _together(root)
+    square = along[: len(together)]
+    return jnp.where(together, (square + square.T) / 2, 0)
+
+
+def _together(root: _Root) -> Bool[Array, "c c"]:
+    """Which leading eigenvalues coincide, and are not zero."""
+    leading = root.leading
+    near = _near(root.values, leading.values)[: len(leading.values)]
+    return near & leading.kept[:, None] & leading.kept[None, :]
+
+
+def _near(values: Float[Array, " m"], leading: Float[Array, " c"]) -> Bool[Array, "m c"]:
+    """Which eigenvalues coincide, up to the rounding of derivatives."""
+    a = values[:, None]
+    b = leading[None, :]
+    noise = zero_below(values[0], jnp.zeros_like(values[0]), len(values))
+    return jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
+
+
+def _left_over(
+    problem: AbstractProblem, root: _Root, left: Float[Array, "n c"], *, complete: bool
+) -> Float[Array, "n c"]:
+    """`(l_j - W K)^-1` of columns j without a part along any vector that is held."""
+    values = positive_or_one(root.leading.values)
+    if complete:
+        return left / values[None, :]
+    solve = partial(_solved_outside, problem, root.every)
+    return jax.vmap(solve, (0, 1), 1)(values, left)
+
+
+def _solved_outside(
+    problem: AbstractProblem,
+    held: Float[Array, "n m"],
+    value: Float[Array, ""],
+    rhs: Float[Array, " n"],
+) -> Float[Array, " n"]:
+    """`(value - W K)^-1 rhs` among vectors without a part along those held; NaN where it fails."""
+    outside = _Outside(problem, held, value)
+    return solve_by_products(outside, rhs, accuracy(rhs.dtype), restart=30, max_steps=300)
+
+
+class _Outside(eqx.Module):
+    """`value - W K` for vectors without a part along those held."""
+
+    problem: AbstractProblem
+    held: Float[Array, "n m"]
+    value: Float[Array, ""]
+
+    def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        product = self.problem.outer(self.problem.inner(x[:, None]))
+        along = matmul(self.held.T, self.problem.inner(product))
+        outside = product - matmul(self.held, along)
+        return self.value * x - outside[:, 0]
+
+
+@jax.custom_jvp
+def _differentiated_once(pairs: Pairs) -> Pairs:
+    """The same pairs. Second derivatives would miss terms where eigenvalues coincide."""
+    return pairs
+
+
+@_differentiated_once.defjvp
+def _differentiated_once_jvp(primals, tangents):
+    raise ValueError("eigenvectors have no second derivatives in kernax: take first ones only")
+
+
+@jax.custom_jvp
+def _inverse_root(quotient: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """`Q^(-1/2)` of a diagonal matrix, zero where it is zero."""
+    return jnp.diag(_inverse_roots(jnp.diagonal(quotient)))
+
+
+def _inverse_roots(values: Float[Array, " c"]) -> Float[Array, " c"]:
+    return jnp.where(values > 0, 1 / jnp.sqrt(positive_or_one(values)), 0)
+
+
+@_inverse_root.defjvp
+def _inverse_root_jvp(primals, tangents):
+    # dR_ij = dQ_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein) with r = l^(-1/2), written without
+    # the cancellation.
+    roots = _inverse_roots(jnp.diagonal(primals[0]))
+    a = roots[:, None]
+    b = roots[None, :]
+    product = a * b
+    slope = -product * (product / positive_or_one(a + b))  # whose square may be no float
+    return jnp.diag(roots), slope * tangents[0]
+
+
+def ending_of(
+    problem: AbstractProblem,
+    report: Report,
+    pairs: Pairs,
+    finite: Array,
+    *,
+    truncated: bool,
+    allowed: Int[Array, ""] | int = 0,
+) -> Any:
+    """How the computation of eigenpairs ended, by their residual.
+
+    Arguments:
+        allowed: how many negative eigenvalues there may be.
+    """
+    large = ~(report.residual <= 10 * accuracy(report.residual.dtype))
+    endings = (
+        (~(finite & report.is_finite()), RESULTS.nonfinite),
+        (report.negative > allowed, RESULTS.not_psd),
+        (large, RESULTS.max_steps_reached if truncated else RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)

@@ -1,0 +1,399 @@
+"""Factors of matrices, computed once so that systems with them can be solved many times.
+
+All have the same methods, whatever they are made of: solutions, the logarithm of the determinant,
+the inverse and its diagonal, the jitter that was added, rank-one updates. `factorise` makes the
+one that suits an operator; a new way of holding a matrix registers its own there.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import while_loop
+from kernax.core.base.solution import RESULTS
+from kernax.core.operators.operators import mean_diagonal
+
+Report = tuple[Any, dict[str, Array]]
+
+
+def direct_accuracy(dtype: Any) -> float:
+    """The relative residual up to which a solution by a factor counts as one."""
+    return eps_of(dtype) ** (1 / 3)
+
+
+class AbstractFactor(eqx.Module):
+    """A factor of a symmetric positive definite `M = A + jitter I`, by which systems are solved.
+    All that it returns is NaN where there is no factor.
+
+    Attributes:
+        jitter: what was added to the diagonal of A: a number, or an array of shape ().
+        exists: whether A, with that jitter, is positive definite to working precision.
+    """
+
+    jitter: eqx.AbstractVar[Any]
+    exists: eqx.AbstractVar[Any]
+
+    @property
+    @abc.abstractmethod
+    def is_direct(self) -> bool:
+        """Whether a finite solution is one whatever its residual, as by a direct method."""
+
+    @abc.abstractmethod
+    def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """`M^-1 B`."""
+
+    @abc.abstractmethod
+    def solve_and_report(self, B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Report]:
+        """The same, with how it ended, a word of `RESULTS`, and figures about it."""
+
+    @abc.abstractmethod
+    def whitened(self, B: Float[Array, "n p"]) -> Float[Array, "m p"]:
+        """A V with `V^T V = B^T M^-1 B`, such as `L^-1 B`.
+
+        A sum of its squares loses no digits, as `B^T solve(B)` may, whose terms cancel.
+        """
+
+    def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
+        """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
+        range of floats where the columns do not.
+        """
+        white = self.whitened(B)
+        unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
+        return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
+
+    @property
+    def knows_determinant(self) -> bool:
+        """Whether `log_determinant` has an answer."""
+        return True
+
+    def figures(self) -> dict[str, Array]:
+        """Further figures about the factor, for the stats of a verb."""
+        return {}
+
+    @abc.abstractmethod
+    def inverse(self) -> Float[Array, "n n"]:
+        """`M^-1`."""
+
+    @abc.abstractmethod
+    def inverse_diagonal(self) -> Float[Array, " n"]:
+        """The diagonal of `M^-1`."""
+
+    @abc.abstractmethod
+    def log_determinant(self) -> Float[Array, ""]:
+        """`log |M|`; its derivative is in `density`."""
+
+    @abc.abstractmethod
+    def updated(self, v: Float[Array, " n"], sign: float = 1.0) -> "AbstractFactor":
+        """The factor of `M + sign v v^T`, sign 1 or -1: an update or a downdate of rank one, in
+        O(n^2) operations or less. None exists where a downdate leaves no positive definite matrix.
+        """
+
+    @abc.abstractmethod
+    def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
+        """The relative residual up to which a solution counts as one."""
+
+    @property
+    @abc.abstractmethod
+    def word_for_inaccuracy(self) -> Any:
+        """The word of `RESULTS` for a solution with a residual above `accurate_residual`."""
+
+    @property
+    @abc.abstractmethod
+    def word_for_none(self) -> Any:
+        """The word of `RESULTS` for a matrix of which there is no factor."""
+
+    @property
+    def result(self) -> Any:
+        """Whether there is a factor: `successful`, or why not."""
+        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, self.word_for_none)
+
+    @abc.abstractmethod
+    def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
+        """How far rounding moves the log density of data drawn from N(0, M), in nats.
+
+        `diagonal` is that of M.
+        """
+
+    @abc.abstractmethod
+    def rounding_of_inverse(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
+        """How far rounding moves the entries of M^-1, relatively."""
+
+
+class AbstractDirectFactor(AbstractFactor):
+    """A factor whose solutions, where they are finite, are right up to rounding."""
+
+    @property
+    def is_direct(self):
+        return True
+
+    @property
+    def word_for_none(self):
+        return RESULTS.not_psd
+
+    def accurate_residual(self, dtype):
+        return direct_accuracy(dtype)
+
+    @property
+    def word_for_inaccuracy(self):
+        return RESULTS.inaccurate
+
+
+def rounding_of_entries(
+    solve: Callable[[Array], Array], diagonal: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """How far rounding of the entries of M moves `log |M|`, and M^-1 relatively.
+
+    Errors dC of eps in the matrix of unit diagonal, C = D^-1/2 M D^-1/2, move log |C| by
+    tr(C^-1 dC): eps |C^-1|_F where they are independent. The square of that norm is the mean of
+    |C^-1 z|^2 over vectors z of random signs (Hutchinson 1990), of four here.
+    """
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(diagonal), 4))
+    root = jnp.sqrt(diagonal)[:, None]
+    image = root * solve(root * jnp.asarray(signs, diagonal.dtype))
+    return eps_of(diagonal) * jnp.linalg.norm(image) / 2
+
+
+class CholeskyFactor(AbstractDirectFactor):
+    """`M = L L^T`, L kept column by column in one flat array."""
+
+    packed: Float[Array, " entries"]
+    jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
+
+    @property
+    def lower(self) -> Float[Array, "n n"]:
+        """L."""
+        n = math.isqrt(self.packed.size)
+        return self.packed.reshape(n, n).T
+
+    def solve(self, B):
+        return jnp.where(self.exists, one_by_one(_solved_by_cholesky, self.lower, B), jnp.nan)
+
+    def solve_and_report(self, B):
+        return self.solve(B), (self.result, {"jitter": self.jitter})
+
+    def whitened(self, B):
+        return jnp.where(self.exists, one_by_one(_solved_halfway, self.lower, B), jnp.nan)
+
+    def inverse(self):
+        return one_by_one(_inverse_of_product, self.lower, jnp.where(self.exists, 1, jnp.nan))
+
+    def inverse_diagonal(self):
+        return jnp.where(self.exists, one_by_one(_diagonal_of_inverse, self.lower), jnp.nan)
+
+    def log_determinant(self):
+        diagonal = self.packed[:: math.isqrt(self.packed.size) + 1]
+        return jnp.where(self.exists, 2 * jnp.sum(jnp.log(diagonal)), jnp.nan)
+
+    def rounding(self, diagonal):
+        return rounding_of_entries(self.solve, diagonal)
+
+    def rounding_of_inverse(self, diagonal):
+        return rounding_of_entries(self.solve, diagonal)
+
+    def updated(self, v, sign=1.0):
+        lower, exists = _changed_by_rank_one(self.lower, v, sign)
+        return CholeskyFactor(lower.T.reshape(-1), self.jitter, self.exists & exists)
+
+
+def _solved_by_cholesky(L, B):
+    return cho_solve((L, True), B, check_finite=False)
+
+
+def _solved_halfway(L, B):
+    return solve_triangular(L, B, lower=True, check_finite=False)
+
+
+def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
+    return jnp.sum(_solved_halfway(L, jnp.eye(len(L), dtype=L.dtype)) ** 2, 0)
+
+
+class _Change(eqx.Module):
+    """A factor with its first columns updated, and the vector by which the others will be."""
+
+    lower: Float[Array, "n n"]
+    v: Float[Array, " n"]
+    exists: Bool[Array, ""]
+
+
+def _changed_by_rank_one(
+    L: Float[Array, "n n"], v: Float[Array, " n"], sign: float
+) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
+    """The lower factor of `L L^T + sign v v^T`, and whether there is one, by one rotation a column
+    (Golub & Van Loan 2013, section 6.5.4).
+    """
+
+    def rotated(k, now):
+        return _rotated(now, k, sign)
+
+    end = lax.fori_loop(0, len(L), rotated, _Change(L, v, jnp.array(True)))
+    return end.lower, end.exists
+
+
+def _rotated(now: _Change, k: Array, sign: float) -> _Change:
+    """The update of column k."""
+    v = now.v
+    column = now.lower[:, k]
+    pivot = column[k]
+    square = pivot**2 + sign * v[k] ** 2
+    root = jnp.sqrt(positive_or_one(square))
+    cosine = root / pivot
+    sine = v[k] / pivot
+    places = jnp.arange(len(v))
+    turned = (column + sign * sine * v) / cosine
+    new = jnp.where(places > k, turned, jnp.where(places == k, root, 0))
+    left = jnp.where(places > k, cosine * v - sine * new, v)
+    return _Change(now.lower.at[:, k].set(new), left, now.exists & (square > 0))
+
+
+def _inverse_of_product(L: Float[Array, "n n"], one: Float[Array, ""]) -> Float[Array, "n n"]:
+    """`(L L^T)^-1` by halves: 0.9 n^3 operations, most of them in matrix products, where solving
+    for the identity takes 2 n^3, all in triangular solves. NaN where `one` is.
+
+    In four blocks at most: with sixteen it is 0.83 n^3, but compiles four times as long.
+    """
+    # Transposed, columns are solutions: `M X - I` is small, and so is the residual of every `X b`.
+    return _inverse_by_halves(L.T, one, max(48, -(-len(L) // 4))).T
+
+
+def _identity_or_nan(n: int, one: Float[Array, ""], dtype: Any) -> Float[Array, "n n"]:
+    # A constant identity would be held from the start of the program.
+    return jnp.where(jnp.eye(n, dtype=bool), one.astype(dtype), 0)
+
+
+def _inverse_by_halves(
+    U: Float[Array, "n n"], one: Float[Array, ""], whole: int
+) -> Float[Array, "n n"]:
+    # Of an upper triangular U = L^T, in whose rows LAPACK finds the columns of L. With Y = -L21
+    # L11^-1 the lower right block is Q = (L22 L22^T)^-1, the upper right one Y^T Q, the upper left
+    # one (L11 L11^T)^-1 + Y^T Q Y.
+    n = len(U)
+    if n <= whole:
+        identity = _identity_or_nan(n, one, U.dtype)
+        return _row_major(cho_solve((U.T, True), identity, check_finite=False).T)
+    h = n // 2
+    Yt = _row_major(lax.linalg.triangular_solve(U[:h, :h].T, -U[:h, h:].T, lower=True).T)
+    Q = _inverse_by_halves(U[h:, h:], one, whole)
+    right = matmul(Yt, Q)
+    corner = _inverse_by_halves(U[:h, :h], one, whole) + matmul(right, Yt.T)
+    return jnp.block([[corner, right], [right.T, Q]])
+
+
+def _row_major(A: Array) -> Array:
+    """The array, behind a barrier: XLA would fuse its transposition into the product that follows,
+    which on a CPU takes 2.5 times as long.
+    """
+    return lax.optimization_barrier(A)
+
+
+@functools.singledispatch
+def factorise(
+    operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
+) -> AbstractFactor:
+    """The factor that suits a symmetric positive definite operator: by default that of Cholesky,
+    with jitter where the plain factorisation fails.
+
+    Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
+    diagonal over points of positive weight, and grows tenfold up to 1e-4 of it. A pivot within
+    rounding of zero counts as a failure, because a singular matrix often factorises by accident,
+    into noise. Not differentiable: callers have derivative rules of their own.
+
+    For operators of one's own: `factorise.register(MyOperator)(function)`.
+    """
+    return cholesky_factor(operator, scale)
+
+
+def cholesky_factor(
+    operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
+) -> CholeskyFactor:
+    """Cholesky's factor, with jitter: see `factorise`."""
+    scale = mean_diagonal(operator) if scale is None else scale
+    return one_by_one(_cholesky_with_jitter, operator, scale)
+
+
+def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
+    """The first jitter that is tried and the last, for a matrix of mean diagonal `scale`."""
+    eps = eps_of(scale)
+    first = math.sqrt(eps) if scale.dtype == jnp.float64 else 10 * eps
+    return first * scale, 1e-4 * scale
+
+
+def with_jitter(
+    attempt: Callable[[Float[Array, ""]], Any],
+    is_done: Callable[[Any], Array],
+    scale: Float[Array, ""],
+    may_help: Any = True,
+) -> Any:
+    """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
+
+    Attempts have an attribute `jitter`. `scale` is the mean diagonal of the matrix, and `may_help`
+    whether jitter can be of use at all.
+    """
+    first, most = range_of_jitter(scale)
+    can_grow = jnp.isfinite(scale) & (first > 0) & may_help
+
+    def go_on(now: Any) -> Array:
+        return ~is_done(now) & (now.jitter < most) & can_grow
+
+    def again(now: Any) -> Any:
+        return attempt(jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first))
+
+    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+
+
+def _cholesky_with_jitter(
+    operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
+) -> CholeskyFactor:
+    diagonal = lx.diagonal(operator)
+    attempt = functools.partial(_attempt, operator, least=eps_of(diagonal) * diagonal)
+    return with_jitter(attempt, lambda factor: factor.exists, scale)
+
+
+def _attempt(
+    operator: lx.AbstractLinearOperator, jitter: Float[Array, ""], least: Float[Array, " n"]
+) -> CholeskyFactor:
+    """The factor with that jitter, which exists where all squared pivots are above `least`."""
+    # The matrix is built here, so that it is only ever held where LAPACK overwrites it. LAPACK is
+    # column-major and the matrix symmetric: transposed on the way in and out, nothing is ever
+    # copied to transpose it. A flat result keeps its order in memory through the loop.
+    arrays, rest = eqx.partition(operator, eqx.is_array)
+    tied, jitter = lax.optimization_barrier((arrays, jitter))
+    operator = eqx.combine(tied, rest)
+    n = operator.in_size()
+    A = operator.as_matrix() + jitter * jnp.eye(n, dtype=jitter.dtype)
+    packed = _upper_factor(A).reshape(-1)
+    # False for NaN. The diagonal of A itself would keep A from being overwritten.
+    return CholeskyFactor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > least))
+
+
+_LONGEST_COLUMN = 90_000  # bytes: 11250 numbers of float64, 22500 of float32
+
+
+def _upper_factor(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """U of `A = U^T U`, by halves where LAPACK may not be trusted with all of A; NaN where there is
+    none.
+
+    OpenBLAS, in SciPy, overruns a buffer of fixed size where two threads factorise columns of more
+    than 124 kB (n = 15500 in float64), and takes down the process (OpenBLAS issue 2562).
+    """
+    n = len(A)
+    if n * A.dtype.itemsize <= _LONGEST_COLUMN:
+        return lax.linalg.cholesky(A.T, symmetrize_input=False).T
+    h = n // 2
+    corner = _upper_factor(A[:h, :h])
+    right = lax.linalg.triangular_solve(corner.T, A[:h, h:], left_side=True, lower=True)
+    rest = _upper_factor(A[h:, h:] - matmul(right.T, right))
+    return jnp.block([[corner, right], [jnp.zeros((n - h, h), A.dtype), rest]])

@@ -1,0 +1,128 @@
+"""Iterations that solve `A x = b` by products: when they stop and how they ended, which the true
+residual decides.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import eps_of
+from kernax.core.base.sharding import while_loop
+
+
+class Best(eqx.Module):
+    """The iterate whose true residual was smallest, for each column by itself.
+
+    Attributes:
+        x: (n,) or (n, p).
+        residual: its size, () or (1, p).
+    """
+
+    x: Float[Array, "n *p"]
+    residual: Float[Array, "..."]
+
+    def or_better(self, other: "Best") -> "Best":
+        """The one with the smaller residual, for each column by itself."""
+        smaller = other.residual < self.residual
+        x = jnp.where(smaller, other.x, self.x)
+        return Best(x, jnp.where(smaller, other.residual, self.residual))
+
+
+class AbstractIterate(eqx.Module):
+    """An iteration after some steps.
+
+    Attributes:
+        residual: by recurrence, which may drift away from the true one.
+        best: the best iterate whose true residual is known.
+        steps: the number of steps so far.
+        stuck: whether further steps would not help, () or (1, p).
+    """
+
+    residual: eqx.AbstractVar[Float[Array, "n *p"]]
+    best: eqx.AbstractVar[Best]
+    steps: eqx.AbstractVar[Int[Array, ""]]
+    stuck: eqx.AbstractVar[Bool[Array, "..."]]
+
+
+class AbstractMethod(eqx.Module):
+    """A system `A x = b` and a way of solving it step by step.
+
+    Attributes:
+        goal: the size of a true residual at which to stop.
+    """
+
+    goal: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def size(self, residual: Float[Array, "n *p"]) -> Float[Array, "..."]:
+        """The size of a residual, () or (1, p)."""
+
+    @abc.abstractmethod
+    def first(self) -> AbstractIterate:
+        """Before the first step."""
+
+    @abc.abstractmethod
+    def step(self, now: Any) -> AbstractIterate:
+        """After one more step."""
+
+    @abc.abstractmethod
+    def verified(self, now: Any) -> AbstractIterate:
+        """The same iterate with its true residual."""
+
+
+class Iteration(eqx.Module):
+    """When an iteration stops: at a relative residual, or after so many steps."""
+
+    rtol: Float[Array, ""] | float | None
+    max_steps: Int[Array, ""] | int
+
+    def tolerance(self, dtype: Any) -> Float[Array, ""]:
+        """The relative residual that counts as solved in a dtype."""
+        rtol = _default_tolerance(dtype) if self.rtol is None else self.rtol
+        return jnp.asarray(rtol).astype(dtype)
+
+    def no_coarser(self, dtype: Any) -> "Iteration":
+        """The iteration with the default tolerance, where that is finer than its own: for
+        differences between a number and one made of the solution, such as variances.
+        """
+        rtol = jnp.minimum(self.tolerance(dtype), _default_tolerance(dtype))
+        return Iteration(rtol, self.max_steps)
+
+    def accurate_residual(self, dtype: Any) -> Float[Array, ""]:
+        """The relative residual up to which a solution counts as one: twice the tolerance, as
+        `ending` allows where further steps would not help.
+        """
+        return 2 * self.tolerance(dtype)
+
+    def run(self, method: AbstractMethod, every: int) -> Any:
+        """The last iterate. The true residual is computed after every `every` steps, and at the
+        end.
+        """
+
+        def several_steps(start: AbstractIterate) -> AbstractIterate:
+            def go_on(now: AbstractIterate) -> Array:
+                below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + every)
+                is_open = (method.size(now.residual) > method.goal) & ~now.stuck
+                return jnp.any(is_open) & below_cap
+
+            return method.verified(while_loop(go_on, method.step, start))
+
+        def unfinished(now: AbstractIterate) -> Array:
+            is_open = (now.best.residual > method.goal) & ~now.stuck
+            return jnp.any(is_open) & (now.steps < self.max_steps)
+
+        return while_loop(unfinished, several_steps, method.first())
+
+    def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
+        """lineax's word for how an iteration ended whose best residual is `residual`."""
+        ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
+        close = residual <= jnp.where(stuck, 2, 1) * goal
+        return lx.RESULTS.where(close, lx.RESULTS.successful, ended)
+
+
+def _default_tolerance(dtype: Any) -> float:
+    return eps_of(dtype) ** (2 / 3)

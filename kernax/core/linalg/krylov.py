@@ -1,0 +1,174 @@
+"""Leading eigenvectors of a symmetric matrix by products with it, a block of columns at a time."""
+
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.sharding import for_loop, while_loop
+
+_GUARDS = 4  # vectors beyond those asked for, with which the last of these converge faster
+_MOST_BLOCKS = 12  # in a basis: then it is begun anew from its best vectors
+
+Multiply = Callable[[Float[Array, "n b"]], Float[Array, "n b"]]
+
+
+class Ritz(eqx.Module):
+    """Approximate eigenpairs.
+
+    Attributes:
+        values: descending.
+        vectors: orthonormal columns, after the first step; where M has exact zeros, and no further
+            directions are left for a block, some may be zero, or copies of others.
+        residuals: `|M u - l u|` of each.
+        steps: products with a block so far.
+    """
+
+    values: Float[Array, " b"]
+    vectors: Float[Array, "n b"]
+    residuals: Float[Array, " b"]
+    steps: Int[Array, ""]
+
+
+class _Basis(eqx.Module):
+    """Orthonormal columns Q and their products `M Q`, both zero where not computed yet, and the
+    columns that will be orthonormalised as the next block.
+    """
+
+    Q: Float[Array, "n m"]
+    products: Float[Array, "n m"]
+    coming: Float[Array, "n b"]
+
+    def extended(self, i: Int[Array, ""], multiply: Multiply) -> "_Basis":
+        """The basis with its i-th block."""
+        block = _orthogonal(self.Q, self.coming)
+        product = multiply(block)
+        place = (0, i * block.shape[1])
+        Q = lax.dynamic_update_slice(self.Q, block, place)
+        products = lax.dynamic_update_slice(self.products, product, place)
+        return _Basis(Q, products, product)
+
+
+def width_of_block(count: int) -> int:
+    """The columns of a block, for so many eigenvectors."""
+    return count + _GUARDS
+
+
+def can_be_truncated(count: int, n: int) -> bool:
+    """Whether a basis of three blocks is smaller than the space."""
+    return 3 * width_of_block(count) < n
+
+
+def leading_by_products(
+    multiply: Multiply, start: Float[Array, "n b"], count: int, rtol: float, max_steps: int | Array
+) -> Ritz:
+    """The `count` leading eigenpairs of M, with residuals of at most `rtol` times the eigenvalue.
+
+    The Rayleigh-Ritz method in the space of `U, M U, M^2 U, ...`, begun anew with the best vectors
+    (block Lanczos: Golub & Underwood 1977; Musco & Musco 2015). Each block is made orthogonal to
+    all before, twice. A block of columns costs little more than one: all numbers of M are read once
+    for both.
+
+    Arguments:
+        multiply: the product with M.
+        start: columns of full rank, `width_of_block(count)` of them.
+        max_steps: products with a block: no basis is begun after so many.
+
+    Returns:
+        All vectors of the last block, also those beyond `count`.
+    """
+    n, width = start.shape
+    blocks = min(_MOST_BLOCKS, n // width)
+
+    def go_on(now: Ritz) -> Array:
+        noise = 8 * n * eps_of(now.values) * jnp.abs(now.values[0])
+        wanted = rtol * jnp.abs(now.values[:count]) + noise
+        close = now.residuals[:count] <= wanted
+        return ~jnp.all(close) & (now.steps < max_steps)
+
+    def step(now: Ritz) -> Ritz:
+        basis = _grown(multiply, now.vectors, blocks)
+        return _best_of(basis, width, now.steps + blocks)
+
+    far = jnp.full((width,), jnp.inf, start.dtype)
+    first = Ritz(
+        values=jnp.ones_like(far),
+        vectors=start,
+        residuals=far,
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return while_loop(go_on, step, first)
+
+
+def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Basis:
+    """The basis of `U, M U, ...`."""
+    n, width = vectors.shape
+    nothing = jnp.zeros((n, blocks * width), vectors.dtype)
+    start = _Basis(nothing, nothing, vectors)
+    return for_loop(blocks, lambda i, basis: basis.extended(i, multiply), start)
+
+
+def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
+    """Orthonormal columns of a block, orthogonal to Q, by two passes, or three where one of them
+    finds columns that are mostly rounding.
+
+    Where M has no further direction, rounding is all that is left. The second pass scales it to
+    columns of length one, and the third makes them orthogonal to Q.
+    """
+
+    def go_on(now: _Pass) -> Array:
+        return (now.passes < 2) | (now.hidden & (now.passes < 3))
+
+    return while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
+
+
+class _Pass(eqx.Module):
+    """A block on the way to orthonormal columns."""
+
+    block: Float[Array, "n b"]
+    hidden: Bool[Array, ""]  # whether rounding hid a column so far, in Q or in the others
+    passes: Int[Array, ""]
+
+    @staticmethod
+    def first(block: Float[Array, "n b"]) -> "_Pass":
+        """The block before any pass."""
+        return _Pass(block, jnp.array(False), jnp.zeros((), jnp.int32))
+
+    def next(self, Q: Float[Array, "n m"]) -> "_Pass":
+        """The block after one more pass: its part B outside Q becomes `B V L^(-1/2)`, with the
+        eigenvectors V and eigenvalues L of `B^T B` (Stathopoulos & Wu 2002). This takes products
+        alone, and a fraction of the time of Householder's reflections.
+        """
+        largest = jnp.max(jnp.abs(self.block), 0, keepdims=True)
+        unit = self.block / positive_or_one(largest)
+        left = unit - matmul(Q, matmul(Q.T, unit))
+        values, turns = jnp.linalg.eigh(matmul(left.T, left))
+        least = left.shape[1] * eps_of(values) * values[-1]
+        roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
+        hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
+        return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
+
+
+def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
+    """The leading Ritz pairs of a basis."""
+    values, turns = _largest(matmul(basis.Q.T, basis.products), width)
+    vectors = matmul(basis.Q, turns)
+    off = matmul(basis.products, turns) - vectors * values[None, :]
+    return Ritz(
+        values=values,
+        vectors=vectors,
+        residuals=jnp.linalg.norm(off, axis=0),
+        steps=steps,
+    )
+
+
+def _largest(M: Float[Array, "m m"], count: int) -> tuple[Float[Array, " b"], Float[Array, "m b"]]:
+    """The largest eigenvalues of a matrix that is symmetric up to rounding, descending, and their
+    eigenvectors.
+    """
+    values, vectors = jnp.linalg.eigh((M + M.T) / 2)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]

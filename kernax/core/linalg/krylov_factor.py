@@ -1,0 +1,320 @@
+"""Conjugate gradients as a factor: independent of units, judged by the true residual, with a
+preconditioner and an estimate of the determinant where these are given.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
+from kernax.core.linalg.lanczos import Estimate
+from kernax.core.linalg.preconditioners import Preconditioner, shift_of
+from kernax.core.linalg.solvers import AbstractIterativeFactor, ending_of_columns
+from kernax.core.operators.operators import WeightedForm
+
+Multiply = Callable[[Array], Array]
+
+_VERIFIED_EVERY = 10  # steps
+# A residual that is no more than rounding must halve within so many steps. For an ill-conditioned
+# system it may rise for some dozens of steps first.
+_PATIENCE = 100
+
+
+class _Progress(eqx.Module):
+    """The size of the best true residual when it last halved, and the number of steps then."""
+
+    residual: Float[Array, ""]
+    steps: Int[Array, ""]
+
+    def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
+        """The progress with the best residual after some more steps."""
+        halved = residual < self.residual / 2
+        return chosen(halved, _Progress(residual, steps), self)
+
+
+class _Iterate(AbstractIterate):
+    """Conjugate gradients after some steps."""
+
+    x: Float[Array, " n"]
+    residual: Float[Array, " n"]
+    preconditioned: Float[Array, " n"]  # `M^-1` times that
+    direction: Float[Array, " n"]
+    best: Best
+    progress: _Progress
+    norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]
+
+
+class _System(AbstractMethod):
+    """`A x = b` with |b| = 1, how it is solved, and the residual at which to stop.
+
+    Attributes:
+        multiply: the product with A.
+        precondition: the solution by a preconditioner.
+        measure: a linear function of a residual, whose length is its size.
+        start: a vector whose multiple nearest to x is the first iterate; None for zero.
+        goal: the size of a residual at which to stop.
+    """
+
+    multiply: Multiply
+    precondition: Multiply
+    measure: Multiply
+    b: Float[Array, " n"]
+    start: Float[Array, " n"] | None
+    goal: Float[Array, ""]
+
+    def size(self, residual):
+        return _length(self.measure(residual))
+
+    def first(self) -> _Iterate:
+        x, residual = self._nearest_to_start()
+        size = self.size(residual)
+        preconditioned = self.precondition(residual)
+        none = jnp.zeros((), jnp.int32)
+        return _Iterate(
+            x=x,
+            residual=residual,
+            preconditioned=preconditioned,
+            direction=preconditioned,
+            best=Best(x, size),
+            progress=_Progress(size, none),
+            norm=jnp.zeros_like(size),
+            steps=none,
+            stuck=jnp.asarray(False),
+        )
+
+    def _nearest_to_start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The multiple of the start whose error in the norm of A is least, which is never worse
+        than zero, and its residual.
+        """
+        if self.start is None:
+            return jnp.zeros_like(self.b), self.b
+        image = self.multiply(self.start)
+        curvature = matmul(self.start, image)
+        multiple = matmul(self.start, self.b) / positive_or_one(curvature)
+        known = (curvature > 0) & jnp.isfinite(multiple) & jnp.all(jnp.isfinite(image))
+        x = jnp.where(known, multiple * self.start, 0)
+        residual = self.b - jnp.where(known, multiple * image, 0)
+        return x, residual
+
+    def step(self, now: _Iterate) -> _Iterate:
+        # No step is taken where A is not positive along the direction.
+        image = self.multiply(now.direction)
+        slope = matmul(now.direction, image)
+        norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
+        before = matmul(now.residual, now.preconditioned)
+        # The error that rounding leaves in `v.A v`.
+        rounding = _rounding(norm, now.direction) * _length(now.direction)
+        stuck = ~(slope > rounding) | ~(before > 0)
+        step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
+        residual = jnp.where(stuck, now.residual, now.residual - step * image)
+        preconditioned = self.precondition(residual)
+        turn = matmul(residual, preconditioned) / before
+        return _Iterate(
+            x=now.x + step * now.direction,
+            residual=residual,
+            preconditioned=preconditioned,
+            direction=preconditioned + turn * now.direction,
+            best=now.best,
+            progress=now.progress,
+            norm=norm,
+            steps=now.steps + 1,
+            stuck=stuck,
+        )
+
+    def verified(self, now: _Iterate) -> _Iterate:
+        true = self.b - self.multiply(now.x)
+        size = self.size(true)
+        preconditioned = self.precondition(true)
+        best = now.best.or_better(Best(now.x, size))
+        progress = now.progress.after(best.residual, now.steps)
+        stands = now.steps - progress.steps >= _PATIENCE
+        is_rounding = _length(true) <= _rounding(now.norm, now.x)
+        return _Iterate(
+            x=now.x,
+            residual=true,
+            preconditioned=preconditioned,
+            direction=now.direction + (preconditioned - now.preconditioned),
+            best=best,
+            progress=progress,
+            norm=now.norm,
+            steps=now.steps,
+            stuck=now.stuck | self._has_drifted(now, size) | (stands & is_rounding),
+        )
+
+    def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
+        """Whether only the residual by recurrence has reached the goal, and the true one, of that
+        size, has not fallen by half.
+        """
+        drifted = (self.size(now.residual) <= self.goal) & (size > self.goal)
+        return drifted & ~(size < now.best.residual / 2)
+
+
+def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
+    """The error that rounding leaves in `A v`: ten times `eps |A| |v|`."""
+    return 10 * eps_of(v) * norm * _length(v)
+
+
+def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
+    """`|v|`."""
+    return jnp.sqrt(matmul(v, v))
+
+
+def _of_length_one(v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Array, Array]:
+    """A vector over its length, and two numbers whose product is the length."""
+    largest = positive_or_one(jnp.max(jnp.abs(v)))
+    length = positive_or_one(_length(v / largest))
+    return v / largest / length, largest, length
+
+
+def _as_many_columns(start: Float[Array, "n c"], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+    """The start for the columns of B: zeros for columns beyond those that it has."""
+    count = B.shape[1]
+    missing = max(0, count - start.shape[1])
+    return jnp.pad(start[:, :count].astype(B.dtype), ((0, 0), (0, missing)))
+
+
+class Determinant(eqx.Module):
+    """The logarithm of a determinant that was estimated, and the vectors that were used.
+
+    Attributes:
+        logarithm: the estimate.
+        signs: z, independent entries of variance one, (n, count).
+    """
+
+    logarithm: Estimate
+    signs: Float[Array, "n count"]
+
+
+class KrylovFactor(AbstractIterativeFactor):
+    """Conjugate gradients with one matrix M, by its products.
+
+    Attributes:
+        operator: M.
+        preconditioner: a matrix near M, `L L^T`; None for the identity.
+        determinant: of M, where it was asked for.
+        start: columns near the solutions for the columns of right-hand sides, in their order; None
+            for zeros.
+        iteration: when a solve stops.
+    """
+
+    operator: lx.AbstractLinearOperator
+    preconditioner: Preconditioner | None
+    determinant: Determinant | None
+    start: Float[Array, "n columns"] | None
+    iteration: Iteration
+    jitter: Array
+    exists: Array
+
+    @staticmethod
+    def of(
+        operator: lx.AbstractLinearOperator,
+        preconditioner: Preconditioner | None,
+        iteration: Iteration,
+        determinant: Determinant | None = None,
+        start: Float[Array, "n columns"] | None = None,
+    ) -> "KrylovFactor":
+        """The factor of any operator. Nothing is computed."""
+        return KrylovFactor(
+            operator=operator,
+            preconditioner=preconditioner,
+            determinant=determinant,
+            start=start,
+            iteration=iteration,
+            jitter=jnp.zeros((), operator.in_structure().dtype),
+            exists=jnp.asarray(True),
+        )
+
+    @property
+    def name(self):
+        return "ConjugateGradient"
+
+    @property
+    def knows_determinant(self):
+        return self.determinant is not None
+
+    def solve_and_report(self, B):
+        start = None if self.start is None else _as_many_columns(self.start, B)
+        X, results, steps = jax.vmap(self._column, 1, (1, 0, 0))(B, start)
+        return X, (ending_of_columns(results), {"steps": jnp.max(steps)})
+
+    def log_determinant(self):
+        if self.determinant is None:
+            raise ValueError(
+                "ConjugateGradient without determinant= knows no determinant: pass "
+                "determinant=StochasticLanczos(key)"
+            )
+        return self.determinant.logarithm.value
+
+    def figures(self):
+        if self.determinant is None:
+            return {}
+        return {"standard_error": self.determinant.logarithm.standard_error / 2}
+
+    def probing(self) -> tuple[Float[Array, "n count"], Float[Array, "n count"]]:
+        """`L z` and `L^-T z`, for the vectors z of the determinant: `tr(M^-1 A)` is the mean of
+        `(M^-1 L z).A L^-T z`.
+        """
+        assert self.determinant is not None
+        z = self.determinant.signs
+        if self.preconditioner is None:
+            return z, z
+        of_left = jax.vmap(self.preconditioner.root_times, 1, 1)(z)
+        return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
+
+    def columns_of_density(self, y: Float[Array, "n p"]) -> Float[Array, "n columns"]:
+        """The right-hand sides that the derivative of a density takes: y, and then `L z` where the
+        determinant is known.
+        """
+        return y if self.determinant is None else jnp.concatenate([y, self.probing()[0]], 1)
+
+    def accurate_residual(self, dtype):
+        return self.iteration.accurate_residual(dtype)
+
+    @property
+    def word_for_inaccuracy(self):
+        return RESULTS.breakdown
+
+    def rounding(self, diagonal):
+        # What is left out of the squares, r.M^-1 r, of data as large as those of N(0, M).
+        least = jnp.min(shift_of(self.operator))
+        return self.iteration.tolerance(diagonal.dtype) ** 2 * jnp.sum(diagonal) / least
+
+    def _column(
+        self, vector: Float[Array, " n"], start: Float[Array, " n"] | None
+    ) -> tuple[Array, Any, Array]:
+        """`M^-1 b`, lineax's word for how that ended, and the number of steps."""
+        # Both are brought to size one, so that no square below leaves the range of floats.
+        b, largest, length = _of_length_one(vector)
+        curvature = positive_or_one(jnp.abs(matmul(b, self.operator.mv(b))))
+        goal = self.iteration.tolerance(b.dtype) * _length(self._measured(b))
+        system = _System(
+            multiply=lambda v: self.operator.mv(v) / curvature,
+            precondition=self._preconditioned,
+            measure=self._measured,
+            b=b,
+            start=None if start is None else _of_length_one(start)[0],
+            goal=goal,
+        )
+        last = self.iteration.run(system, _VERIFIED_EVERY)
+        x = last.best.x * length / curvature * largest
+        return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
+
+    def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`S r`, with the roots of weights: the residual of `T a = b` as written, of which this is
+        the symmetric form.
+        """
+        if isinstance(self.operator, WeightedForm):
+            return self.operator.weights.times_roots(residual)
+        return residual
+
+    def _preconditioned(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        return v if self.preconditioner is None else self.preconditioner.solve(v)

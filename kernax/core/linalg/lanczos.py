@@ -1,0 +1,151 @@
+"""The logarithm of a determinant by products alone: stochastic Lanczos quadrature."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, positive_or_one
+from kernax.core.base.parameters import check_count
+
+Multiply = Callable[[Float[Array, " n"]], Float[Array, " n"]]
+
+_FEWEST_STEPS = 4  # so that half of them, three quarters and all differ, see `_truncation`
+
+
+class AbstractLanczos(eqx.Module):
+    """`log |M|`, and traces of products with `M^-1`, by vectors z with `E[z z^T] = I`.
+
+    Attributes:
+        steps: of Lanczos's method from each, or as many as there are points.
+    """
+
+    steps: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def signs(self, n: int, dtype: Any) -> Float[Array, "n probes"]:
+        """The vectors z, at least two."""
+
+
+class StochasticLanczos(AbstractLanczos):
+    """`log |M| = E[z.log(M) z]` for vectors z of random signs, each by Gauss quadrature from a few
+    steps of Lanczos's method (Ubaru, Chen & Saad 2017).
+
+    The standard error is `sqrt(2 / probes)` times the Frobenius norm of `log M` without its
+    diagonal. A preconditioner makes it smaller: only the logarithm of the preconditioned matrix is
+    estimated. Derivatives use the same vectors, so that with one key the estimate is a smooth
+    function. It needs `matfree` (`pip install kernax-toolkit[scale]`).
+
+    Attributes:
+        key: the signs depend on it.
+        probes: how many vectors, at least two.
+        steps: of Lanczos's method from each vector, at least four. Each step of each vector holds n
+            numbers. The standard error includes the error that the steps leave. With a
+            preconditioner and n = 3000, that is below the error of the signs from 12 steps on where
+            the noise is a tenth of the variance, and from 24 on where it is a hundredth.
+
+    Raises ValueError for fewer probes or steps, ImportError where matfree is missing.
+    """
+
+    key: Key[Array, ""]
+    probes: int = eqx.field(static=True, default=16)
+    steps: int = eqx.field(static=True, default=24)
+
+    def __check_init__(self):
+        check_count(self.probes, "probes", 2)
+        check_count(self.steps, "steps", _FEWEST_STEPS)
+
+    def signs(self, n, dtype):
+        return jax.random.rademacher(self.key, (n, self.probes), dtype)
+
+
+class Estimate(eqx.Module):
+    """A number and its standard error."""
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+
+
+def log_determinant_by_probes(
+    multiply: Multiply, Z: Float[Array, "n count"], steps: int
+) -> Estimate:
+    """`log |M|` of a positive definite M; NaN where M is not.
+
+    The standard error includes the error of the quadrature, estimated from its values after half
+    and three quarters of the steps; it is infinite for fewer than four steps, unless n is as small.
+    """
+    steps = min(steps, len(Z))
+    T = jax.vmap(lambda z: _tridiagonal(multiply, z, steps), 1)(Z)
+    lengths = jnp.sum(Z**2, 0)
+    values = lengths * _first_entry_of_logarithm(T)
+    sampling = jnp.var(values, ddof=1) / Z.shape[1]
+
+    whole = jnp.mean(values)
+    truncation = 0.0 if steps == len(Z) else _truncation(T, lengths, whole)
+    return Estimate(whole, jnp.sqrt(sampling + truncation**2))
+
+
+def _truncation(
+    T: Float[Array, "count k k"], lengths: Float[Array, " count"], whole: Float[Array, ""]
+) -> Float[Array, ""]:
+    """How far the quadrature may be from its limit, by its values after half of the steps, after
+    three quarters and after all.
+    """
+
+    def after(fewer: int) -> Float[Array, ""]:
+        return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
+
+    steps = T.shape[1]
+    if steps < _FEWEST_STEPS:
+        return jnp.full_like(whole, jnp.inf)
+    return _error_of_limit(after(steps // 2), after((3 * steps) // 4), whole)
+
+
+def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, ""]:
+    """How far the third of three numbers may be from the limit of their sequence: the last change,
+    or more where changes become smaller slowly, as if they were a geometric series.
+    """
+    last = jnp.abs(third - second)
+    before = jnp.abs(second - first)
+    ratio = jnp.where(last < 0.9 * before, last / positive_or_one(before), 0.9)
+    return last * jnp.maximum(1, ratio / (1 - ratio))
+
+
+def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float[Array, "k k"]:
+    """M in the orthonormal basis of `z, M z, M^2 z, ...`."""
+    decompose = _matfree().hessenberg(steps, reortho="full", custom_vjp=False)
+    with jax.default_matmul_precision("highest"):
+        H = decompose(multiply, z).J_small
+    # H is tridiagonal up to rounding. The space ends where a number below the diagonal is nothing
+    # but rounding; all that follows is meaningless.
+    diagonal = jnp.diagonal(H)
+    lengths = jnp.diagonal(H, -1)
+    size = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0))
+    goes_on = jnp.append(jnp.isfinite(diagonal[0]), lengths > 32 * eps_of(H) * size)
+    known = jnp.cumprod(goes_on).astype(bool)
+    beside_it = jnp.where(known[0], 1, jnp.nan)
+    beside = jnp.where(known[1:], lengths, 0)
+    on_diagonal = jnp.where(known, diagonal, beside_it)
+    return jnp.diag(on_diagonal) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
+
+
+def _first_entry_of_logarithm(T: Float[Array, "count k k"]) -> Float[Array, " count"]:
+    """`e.log(T) e`, e the first unit vector; NaN where T is not positive definite."""
+    values, vectors = jax.vmap(lambda T: one_by_one(jnp.linalg.eigh, T))(T)
+    logarithms = jnp.log(jnp.where(values > 0, values, jnp.nan))
+    return jnp.sum(vectors[:, 0, :] ** 2 * logarithms, 1)
+
+
+def _matfree() -> Any:
+    try:
+        from matfree import decomp
+    except ImportError:
+        raise ImportError(
+            "StochasticLanczos needs matfree: pip install 'kernax-toolkit[scale]'"
+        ) from None
+    return decomp

@@ -1,0 +1,302 @@
+"""The linear system of all quadratic learners, its solutions and their derivative."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_targets
+from kernax.core.base.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
+from kernax.core.base.parameters import with_arrays
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
+from kernax.core.base.weights import AbstractWeights, UnitWeights
+from kernax.core.linalg.factors import AbstractFactor
+from kernax.core.linalg.solvers import JitteredCholesky, check_is_solver, factor_by
+from kernax.core.operators.foreign import as_gram
+from kernax.core.operators.operators import AbstractGram, WeightedForm
+
+
+class WeightedSystem(eqx.Module):
+    """`T = W K + diag(shift)`, the matrix of every quadratic learner, with `W = diag(weights)`.
+
+    T is smooth in a weight at zero, the square root of a weight is not: derivatives are taken of
+    `apply`, factors of the symmetric `M = S K S + diag(shift)`, S = sqrt(W).
+    """
+
+    gram: AbstractGram
+    weights: AbstractWeights
+    shift: Float[Array, " n"]
+
+    @staticmethod
+    def of(
+        gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
+    ) -> "WeightedSystem":
+        """The system with one ridge for all points, or one for each."""
+        return WeightedSystem(gram, weights, weights.shift_of(ridge))
+
+    def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
+        """The system that was factorised: with the jitter that the factor took."""
+        return self.shifted_by(factor.jitter)
+
+    def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
+        """`T + jitter I`."""
+        return WeightedSystem(self.gram, self.weights, self.shift + jitter)
+
+    def symmetric_form(self) -> lx.AbstractLinearOperator:
+        """M."""
+        return self.gram.symmetric_form(self.weights, self.shift)
+
+    def apply(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T A`."""
+        return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
+
+    def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^-1 B`, by a factor of M; NaN where the solve fails."""
+        return _known(*self.solve_and_report(factor, B))
+
+    def solve_and_report(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> tuple[Float[Array, "n p"], tuple[Any, dict[str, Array]]]:
+        """The same, with how it ended, and figures about it."""
+        return self.weights.solve(factor.solve_and_report, self.gram.mv, self.shift, B)
+
+    def solve_transposed(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """`T^-T B`, by a factor of M; NaN where the solve fails."""
+        inner = factor.solve_and_report
+        return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
+
+    def residual_and_size(
+        self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
+    ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
+        """`rhs - known - T A`, each column scaled by the power of two that brings that of rhs to
+        size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
+        """
+        unit = unit_of(rhs)
+        rhs = times_power_of_two(rhs, -unit)
+        known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
+        A = times_power_of_two(A, -unit)
+        A = jnp.where(jnp.isfinite(A), A, 0)
+        # Without jitter, products that go through few numbers may cancel to a few of their digits.
+        narrow = self.gram.largest_rank < len(A)
+        multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
+        off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
+        size = jnp.linalg.norm(rhs, axis=0)
+        return off, positive_or_one(size)
+
+
+def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
+    """The solution of a solve that was successful, else NaN."""
+    return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
+
+
+def unit_of(columns: Array) -> Array:
+    """The exponent of the largest entry of each column."""
+    return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
+
+
+def weighted_solve(
+    system: WeightedSystem,
+    rhs: Float[Array, "n p"],
+    solver: lx.AbstractLinearSolver,
+    *,
+    options: dict[str, Any] | None = None,
+    factor: AbstractFactor | None = None,
+) -> tuple[Float[Array, "n p"], Any, dict[str, Array]]:
+    """Solves `(W K + diag(shift)) A = rhs` for a positive semidefinite K, differentiable to every
+    order in K, the weights, the shift and rhs.
+
+    A point of weight zero is removed exactly, also where its shift was zero, and the derivative in
+    its weight is right. A `factor` of `system.symmetric_form()`, if known, is used instead of
+    making one with the solver; `options` are those of lineax.
+
+    Returns the solution, the result of all columns, and stats: the solver's own, and the largest
+    true `residual`, `|rhs - T a| / |rhs|`.
+    """
+    A, _, result, stats = _weighted_solve(system, rhs, factor, options, solver=solver)
+    return A, result, stats
+
+
+@eqx.filter_custom_jvp
+def _weighted_solve(system, rhs, factor, options, *, solver):
+    if system.gram.solves_one_by_one:
+        return one_by_one(_solved, system, rhs, factor, options, solver)
+    return _solved(system, rhs, factor, options, solver)
+
+
+def _solved(system, rhs, factor, options, solver):
+    if factor is None:
+        factor = factor_by(solver, system.symmetric_form(), options)
+    system = system.with_jitter(factor)
+    # In units of each column its squares stay in the range of floats.
+    unit = unit_of(rhs)
+    in_units, (word, stats) = system.solve_and_report(factor, times_power_of_two(rhs, -unit))
+    A = times_power_of_two(in_units, unit)
+    # The residual is that of what is returned: back in the units of the problem, entries may be
+    # less than the smallest float.
+    off, size = system.residual_and_size(A, rhs)
+    relative = jnp.linalg.norm(off, axis=0) / size
+    result = _verdict(word, in_units, jnp.max(relative), factor)
+    result = RESULTS.where(_leaves_range(in_units, A), RESULTS.nonfinite, result)
+    # With a direct factor finite values suffice: under jit, a residual that nobody reads is then
+    # not computed.
+    sound = jnp.all(jnp.isfinite(A)) if factor.is_direct else result != RESULTS.nonfinite
+    A = jnp.where(sound, A, jnp.nan)
+    stats = stats | {"residual": jnp.max(relative)}
+    return A, _of_arrays(factor), result, stats
+
+
+def _leaves_range(in_units: Array, A: Array) -> Array:
+    """Whether a solution is finite in its own units alone."""
+    return jnp.any(jnp.isfinite(in_units) & ~jnp.isfinite(A))
+
+
+def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
+    """The factor, if all its leaves are arrays, so that a compiled function can return it."""
+    return factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
+
+
+def _verdict(word: Any, A: Array, residual: Array, factor: AbstractFactor) -> Any:
+    """The result of all columns. A solver's success counts only if the true residual is small."""
+    unsound = (word == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
+    result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
+    claimed = result == RESULTS.successful
+    large = residual > factor.accurate_residual(A.dtype)
+    result = RESULTS.where(claimed & large, factor.word_for_inaccuracy, result)
+    return RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
+
+
+@_weighted_solve.def_jvp
+def _weighted_solve_jvp(primals, tangents, *, solver):
+    # From T(args) A = rhs(args), T = W K + shift: T dA = d rhs - dT A. The system is solved as
+    # written, unsymmetric, because it is smooth at weight zero and sqrt(W) is not; with the factor
+    # at hand, and in a form that JAX can transpose and differentiate again. A failed solve gives
+    # NaN tangents, not an exception.
+    outputs = _weighted_solve(*primals, solver=solver)
+    A, reusable, *_ = outputs
+    system, _, _, options = primals
+    if reusable is None:
+        reusable = factor_by(solver, system.symmetric_form(), options)
+    factor = stopped(reusable)
+    moving, known = split_by_tangent(primals[:2], tangents[:2])
+
+    def left_of(moving):
+        system, rhs = eqx.combine(moving, known)
+        return rhs - system.with_jitter(factor).apply(A)
+
+    _, left = eqx.filter_jvp(left_of, (moving,), (tangents[:2],))
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    dA = lax.custom_linear_solve(
+        system.apply,
+        left,
+        lambda _, B: fixed.solve(factor, B),
+        lambda _, B: fixed.solve_transposed(factor, B),
+    )
+    return outputs, (dA, *jax.tree.map(lambda _: None, outputs[1:]))
+
+
+def quotient(pull: Array, sums: Array, otherwise: ArrayLike = 0) -> Array:
+    """`sums / pull` where `pull` is positive; `otherwise` where it is zero."""
+    none = pull <= 0  # false for NaN
+    return jnp.where(none, otherwise, sums / jnp.where(none, 1, pull))
+
+
+def without_border(
+    of_rhs: Float[Array, "n *p"],
+    of_border: Float[Array, "n *q"],
+    total: ArrayLike = 0,
+    *,
+    along: Float[Array, " n"] | None = None,
+    bias_of: Callable[[Array, Array], Array] = quotient,
+) -> tuple[Float[Array, "n *p"], Float[Array, "*p"]]:
+    """A and b of the bordered system `T A + border b = rhs`, `along . A = total`, from the two
+    solutions `T^-1 rhs` and `T^-1 border`.
+
+    This is how unpenalised constants beside an expansion are found. A border of one column is (n,),
+    and every column of A has a number b of its own. Where T takes the c columns of A together, the
+    border has c columns, one for the constant of each: (n, c, c), the last axis that of b.
+
+    `along` is one for each point unless it is given. `bias_of(pull, sums)` solves `pull b = sums`
+    for a number or matrix (c, c) `pull`, and chooses b where that is zero, as where all weights
+    are.
+    """
+    along = jnp.ones_like(of_border, shape=len(of_border)) if along is None else along
+    # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
+    # zero.
+    size = stopped(jnp.max(jnp.abs(of_border)))
+    size = positive_or_one(size)
+    pull = jnp.sum(beside(along, of_border) * (of_border / size), 0)
+    sums = jnp.sum(beside(along, of_rhs) * (of_rhs / size), 0) - total / size
+    b = bias_of(pull, sums)
+    if of_border.ndim == 1:
+        return of_rhs - beside(of_border, of_rhs) * jnp.expand_dims(b, 0), b
+    return of_rhs - matmul(of_border, b), b
+
+
+def solve(
+    operator: lx.AbstractLinearOperator,
+    rhs: ArrayLike,
+    solver: lx.AbstractLinearSolver | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+    throw: bool = True,
+) -> Solution[Array]:
+    """Solves `A x = rhs` for a positive semidefinite lineax operator, rhs of shape (n,) or (n, p).
+
+    `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do, with
+    its `options`, such as a preconditioner. Differentiable to every order in the operator and in
+    rhs. Stats: those of the solver (`jitter`, or `steps`), and the true relative `residual`, the
+    largest of all columns.
+
+    Raises ValueError for an operator that is not tagged, a rhs of another shape, and for what is no
+    operator or no solver. With `throw=True` a failed solve raises NonFiniteError, NotPSDError,
+    MaxStepsError or BreakdownError: the last of these for conjugate gradients on a singular system,
+    whose `value` with `throw=False` is the best iterate, and for a direct solver whose residual is
+    above eps^(1/3).
+    """
+    if not isinstance(operator, lx.AbstractLinearOperator):
+        raise ValueError(
+            "operator must be one of lineax, such as gram_operator(kernel, X, ridge=0.1), but is "
+            f"of type {type(operator).__name__}: lineax.MatrixLinearOperator(K, "
+            "lineax.positive_semidefinite_tag) makes one of an array"
+        )
+    if not lx.is_positive_semidefinite(operator):
+        raise ValueError(
+            "solve needs an operator tagged lineax.positive_semidefinite_tag: tag it if it is "
+            "positive semidefinite, else use lineax.linear_solve"
+        )
+    rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
+    check_is_solver(solver)
+    solver = JitteredCholesky() if solver is None else solver
+    suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
+    solution = _solve(_system_of(operator), rhs, with_arrays(solver), options)
+    return finish(solution, throw, suspect=suspect)
+
+
+def _system_of(operator: lx.AbstractLinearOperator) -> WeightedSystem:
+    """The system of an operator. Where that is `K + diag(shift)`, the shift is kept apart."""
+    if isinstance(operator, WeightedForm) and not operator.weights.removes:
+        return WeightedSystem(operator.gram, operator.weights, operator.shift)
+    gram = as_gram(operator)
+    n = gram.in_size()
+    dtype = gram.in_structure().dtype
+    return WeightedSystem(gram, UnitWeights(n, dtype), jnp.zeros(n, dtype))
+
+
+@compiled
+def _solve(system, rhs, solver, options):
+    value, result, stats = weighted_solve(
+        system, rhs.reshape(len(rhs), -1), solver, options=options
+    )
+    value = void_unless_known(value, result)  # NaN above the diagonal is never read by Cholesky
+    return Solution(value.reshape(rhs.shape), result, stats)

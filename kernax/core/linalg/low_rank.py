@@ -1,0 +1,136 @@
+"""The factor of a matrix that is a product of few features plus a diagonal."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import beside, eps_of, matmul, positive_or_one
+from kernax.core.linalg.factors import AbstractDirectFactor, CholeskyFactor, factorise
+from kernax.core.linalg.tall import tall_qr
+from kernax.core.operators.operators import LowRankGram
+
+
+class LowRankFactor(AbstractDirectFactor):
+    """The factor of `F F^T + D`, D a positive diagonal. With `D^-1/2 F = Q R` the inverse is
+    `D^-1/2 (Q (I + R R^T)^-1 Q^T + I - Q Q^T) D^-1/2`.
+
+    Woodbury's formula, without the orthogonal Q, would leave an error in the span of F that is |F
+    F^T| / |D| times larger.
+
+    Attributes:
+        basis: Q, (n, d).
+        root: the diagonal of D^1/2, (n,).
+        inside: the factor of `I + R R^T`, (d, d).
+    """
+
+    basis: Float[Array, "n d"]
+    root: Float[Array, " n"]
+    inside: CholeskyFactor
+    jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
+
+    @staticmethod
+    def of(operator: LowRankGram) -> "LowRankFactor":
+        """The factor of an operator whose remainder is positive."""
+        return one_by_one(_low_rank_factor, operator)
+
+    def solve(self, B):
+        root = beside(self.root, B)
+        within, outside = self._parts(B / root)
+        return (matmul(self.basis, self.inside.solve(within)) + outside) / root
+
+    def solve_and_report(self, B):
+        features = jnp.asarray(self.basis.shape[1])
+        return self.solve(B), (self.result, {"features": features})
+
+    def whitened(self, B):
+        within, outside = self._parts(B / self.root[:, None])
+        outside = jnp.where(self.exists, outside, jnp.nan)
+        return jnp.concatenate([self.inside.whitened(within), outside])
+
+    def inverse(self):
+        return self.solve(jnp.diag(jnp.ones_like(self.root)))
+
+    def inverse_diagonal(self):
+        # Q (S^-1 - I) Q^T + I, of which S^-1 = (L L^T)^-1.
+        within = jnp.sum(self.inside.whitened(self.basis.T) ** 2, 0)
+        return (within + 1 - jnp.sum(self.basis**2, 1)) / self.root**2
+
+    def log_determinant(self):
+        return self.inside.log_determinant() + 2 * jnp.sum(jnp.log(self.root))
+
+    def rounding(self, diagonal):
+        # `[R^T; I]` has no singular value below one, so that its determinant is right to eps. Each
+        # of two projections leaves an error of eps of the data outside of the span, independent in
+        # each entry, which moves the square of what is outside.
+        return 2 * eps_of(diagonal) * jnp.linalg.norm(jnp.sqrt(diagonal) / self.root)
+
+    def rounding_of_inverse(self, diagonal):
+        return 2 * eps_of(diagonal) * jnp.max(jnp.sqrt(diagonal) / self.root)
+
+    def updated(self, v, sign=1.0):
+        # One more direction: v where it leaves the span of Q.
+        v = v / self.root
+        within, outside = self._parts(v)
+        direction, length = _direction_of(outside, jnp.linalg.norm(v))
+        basis = jnp.concatenate([self.basis, direction[:, None]], 1)
+        d = len(within)
+        larger = jnp.eye(d + 1, dtype=v.dtype).at[:d, :d].set(self.inside.lower)
+        inside = CholeskyFactor(larger.T.reshape(-1), jnp.asarray(self.jitter), self.exists)
+        inside = inside.updated(jnp.append(within, length), sign)
+        return _in_basis(basis, self.root, inside)
+
+    def _parts(self, B: Float[Array, "n *p"]) -> tuple[Float[Array, "d *p"], Float[Array, "n *p"]]:
+        """The coefficients in Q of the part of B in its span, and the part outside it."""
+        within = matmul(self.basis.T, B)
+        outside = B - matmul(self.basis, within)
+        # Once more: rounding put some of it inside.
+        return within, outside - matmul(self.basis, matmul(self.basis.T, outside))
+
+
+def _direction_of(
+    outside: Float[Array, " n"], size: Float[Array, ""]
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """The direction and the length of `outside`, the part outside a span of a vector of length
+    `size`. Where that is no more than rounding, both are zero.
+    """
+    slight = 16 * eps_of(outside) * size
+    length = jnp.linalg.norm(outside)
+    length = jnp.where(length > slight, length, 0)
+    return jnp.where(length > 0, outside / positive_or_one(length), 0), length
+
+
+def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
+    root = jnp.sqrt(operator.remainder)
+    basis, R = tall_qr(operator.features / root[:, None], operator.spread)
+    return _in_basis(basis, root, factor_beside_identity(R))
+
+
+def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
+    """The factor of `I + R R^T`. Its L^T is the triangular factor of a QR of `[R^T; I]`: in the
+    product itself, whatever is below eps of its largest entry would be lost (Higham 2002, chapter
+    20).
+    """
+    d = len(R)
+    upper = jnp.linalg.qr(jnp.concatenate([R.T, jnp.eye(d, dtype=R.dtype)]), mode="r")
+    # A QR may turn rows around; Cholesky's factor has a positive diagonal.
+    upper = jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None] * upper
+    exists = jnp.all(jnp.diagonal(upper) > 0)  # false for NaN
+    return CholeskyFactor(upper.reshape(-1), jnp.zeros((), R.dtype), exists)
+
+
+def _in_basis(
+    basis: Float[Array, "n d"], root: Float[Array, " n"], inside: CholeskyFactor
+) -> LowRankFactor:
+    return LowRankFactor(
+        basis=basis,
+        root=root,
+        inside=inside,
+        jitter=jnp.asarray(inside.jitter),
+        exists=inside.exists,
+    )
+
+
+@factorise.register
+def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFactor:
+    return LowRankFactor.of(operator)

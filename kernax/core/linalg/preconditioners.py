@@ -1,0 +1,256 @@
+"""Matrices of low rank near a Gram matrix, whose inverses make conjugate gradients faster."""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float, Int, Key
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import check_key
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import while_loop
+from kernax.core.linalg.low_rank import factor_beside_identity
+from kernax.core.linalg.solves import inverse_of_lower
+from kernax.core.linalg.tall import tall_qr, tall_svd
+from kernax.core.operators.mesh import RowsOverMesh, spread_of
+from kernax.core.operators.operators import WeightedForm
+
+
+class Preconditioner(eqx.Module):
+    """`P = L L^T = F F^T + D`, D a positive diagonal, by a square root `L = D^1/2 (Q C Q^T + I - Q
+    Q^T)`.
+
+    All that is done with it are products of matrices: LAPACK's triangular solves of a few columns
+    take many times as long, and it is asked for in every step.
+
+    Attributes:
+        basis: Q, an orthonormal basis of the span of `D^-1/2 F`, (n, r).
+        inside: C, the Cholesky factor of P in it, (r, r).
+        inverse: `C^-1`.
+        root: the diagonal of D^1/2, (n,).
+    """
+
+    basis: Float[Array, "n r"]
+    inside: Float[Array, "r r"]
+    inverse: Float[Array, "r r"]
+    root: Float[Array, " n"]
+
+    @staticmethod
+    def of(
+        F: Float[Array, "n r"], diagonal: Float[Array, " n"], rows: RowsOverMesh | None = None
+    ) -> "Preconditioner":
+        """That of F and the diagonal of D, whose rows may be spread over a mesh."""
+        root = jnp.sqrt(diagonal)
+        basis, R = tall_qr(F / root[:, None], rows)
+        inside = one_by_one(factor_beside_identity, R).lower
+        return Preconditioner(basis, inside, inverse_of_lower(inside), root)
+
+    def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`P^-1 v`."""
+        return self._turned(v / self.root, self.inverse, self.inverse.T) / self.root
+
+    def root_times(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`L v`."""
+        return self.root * self._turned(v, self.inside)
+
+    def solve_root(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`L^-1 v`."""
+        return self._turned(v / self.root, self.inverse)
+
+    def solve_root_transposed(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`L^-T v`."""
+        return self._turned(v, self.inverse.T) / self.root
+
+    def log_determinant(self) -> Float[Array, ""]:
+        """`log |P|`."""
+        of_span = jnp.sum(jnp.log(jnp.diagonal(self.inside)))
+        return 2 * (of_span + jnp.sum(jnp.log(self.root)))
+
+    def _turned(self, v: Float[Array, " n"], *factors: Float[Array, "r r"]) -> Float[Array, " n"]:
+        """`(Q A Q^T + I - Q Q^T) v`, of the factors of A, the first one applied first."""
+        within = matmul(self.basis.T, v)
+        turned = within
+        for factor in factors:
+            turned = matmul(factor, turned)
+        return v + matmul(self.basis, turned - within)
+
+
+class AbstractPreconditioner(eqx.Module):
+    """How a matrix `P = F F^T + D` near `M = S K S + D` is made, whose inverse is cheap.
+
+    A preconditioner changes how many steps conjugate gradients take, not what they find.
+    """
+
+    @abc.abstractmethod
+    def features(self, form: WeightedForm) -> tuple[Float[Array, "n r"], Float[Array, ""]]:
+        """F, and a number to be added to D that stands for what F leaves of `S K S`."""
+
+    def made_of(self, operator: lx.AbstractLinearOperator) -> Preconditioner:
+        """P. It is a constant to derivatives."""
+        if not isinstance(operator, WeightedForm):
+            raise ValueError(
+                f"{type(self).__name__} is for Gram matrices, but the operator is a "
+                f"{type(operator).__name__}: leave out the preconditioner"
+            )
+        form = stopped(operator)
+        F, rest = self.features(form)
+        # Divided by less than this, rounding would be all that is left.
+        least = eps_of(F) ** 0.75 * jnp.max(form.diagonal())
+        remainder = jnp.maximum(form.shift + rest, least)
+        return Preconditioner.of(F, remainder, spread_of(form.gram))
+
+
+def shift_of(operator: lx.AbstractLinearOperator) -> Float[Array, " n"]:
+    """D of `S K S + D`, which bounds the eigenvalues from below; zero where it is not known."""
+    if isinstance(operator, WeightedForm):
+        return operator.shift
+    return jnp.zeros_like(operator.in_structure(), shape=(operator.in_size(),))
+
+
+def _check_rank(rank: Any) -> None:
+    """Raises ValueError for a rank that is neither None nor a positive integer."""
+    if rank is not None:
+        check_count(rank, "rank")
+
+
+def default_rank(n: int) -> int:
+    """Twice the root of the number of points; at most all."""
+    return min(n, 2 * math.isqrt(n))
+
+
+def _rank(rank: int | None, n: int) -> int:
+    """The rank that was asked for, or the default one; at most all."""
+    return default_rank(n) if rank is None else min(n, rank)
+
+
+class NystromPreconditioner(AbstractPreconditioner):
+    """Randomised Nystrom approximation: `F F^T = A W (W^T A W)^-1 W^T A`, A = S K S, of a random
+    orthonormal W (n, rank) (Frangella, Tropp & Udell 2023, algorithm 2.1).
+
+    It takes one product with `rank` columns. Nearly the best approximation of that rank, and as
+    costly as some `rank / 10` steps of conjugate gradients.
+
+    Attributes:
+        key: the directions depend on it.
+        rank: default `2 sqrt(n)`.
+    """
+
+    key: Key[Array, ""]
+    rank: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        check_key(self.key)
+        _check_rank(self.rank)
+
+    def features(self, form):
+        n = form.in_size()
+        normal = jax.random.normal(self.key, (n, _rank(self.rank, n)), form.shift.dtype)
+        rows = spread_of(form.gram)
+        W, _ = tall_qr(normal, rows)
+        # In units of the diagonal its squares stay in the range of floats.
+        unit = positive_or_one(jnp.max(form.diagonal()))
+        sketch = _times_gram(form, W) / unit
+        # A shift that is taken off again afterwards, as rounding may make W^T A W indefinite.
+        shift = eps_of(sketch) * jnp.linalg.norm(sketch)
+        sketch = sketch + shift * W
+        inner = matmul(W.T, sketch)
+        columns = _divided_by_root(sketch, inner)
+        U, singular = tall_svd(columns, rows)
+        values = jnp.maximum(singular**2 - shift, 0)
+        return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
+
+
+def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r"]:
+    """`S K S W`."""
+    return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
+
+
+def _divided_by_root(columns: Float[Array, "n r"], A: Float[Array, "r r"]) -> Float[Array, "n r"]:
+    """`C B` with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding; the
+    column of the largest eigenvalue first.
+    """
+    values, vectors = one_by_one(jnp.linalg.eigh, (A + A.T) / 2)
+    sound = values > len(A) * eps_of(A) * values[-1]
+    roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
+    return matmul(columns, (vectors * roots[None, :])[:, ::-1])
+
+
+class _Pivots(eqx.Module):
+    """A partial Cholesky factor F, and the diagonal that it leaves."""
+
+    features: Float[Array, "n r"]
+    diagonal: Float[Array, " n"]
+    rounds: Int[Array, ""]
+
+
+class PivotedCholesky(AbstractPreconditioner):
+    """Partial Cholesky factor of `S K S` whose pivots are drawn with chances proportional to the
+    diagonal that is left (Chen, Epperly, Tropp & Webber 2022, algorithm 4.1, in blocks).
+
+    It computes `rank` rows of K, hardly more than one product, and stops earlier where the trace of
+    what is left is below that of D: more would hardly save steps.
+
+    Attributes:
+        key: the pivots depend on it.
+        rank: at most so many columns; default `2 sqrt(n)`.
+        block: how many pivots are drawn together, at most; all blocks are of one size.
+    """
+
+    key: Key[Array, ""]
+    rank: int | None = eqx.field(static=True, default=None)
+    block: int = eqx.field(static=True, default=32)
+
+    def __check_init__(self):
+        check_key(self.key)
+        _check_rank(self.rank)
+        check_count(self.block, "block")
+
+    def features(self, form):
+        n = form.in_size()
+        rank = _rank(self.rank, n)
+        rounds = -(-rank // self.block)
+        block = -(-rank // rounds)
+        diagonal = form.weights.times(form.gram.diagonal())
+        nothing = jnp.zeros((n, rounds * block), diagonal.dtype)
+        keys = jax.random.split(self.key, rounds)
+
+        def go_on(now: _Pivots) -> Array:
+            return (now.rounds < rounds) & (jnp.sum(now.diagonal) > jnp.sum(form.shift))
+
+        def step(now: _Pivots) -> _Pivots:
+            return _extended(now, form, keys[now.rounds], block=block, rank=rank)
+
+        start = _Pivots(nothing, diagonal, jnp.zeros((), jnp.int32))
+        end = while_loop(go_on, step, start)
+        return end.features[:, :rank], jnp.mean(end.diagonal)
+
+
+def _extended(now: _Pivots, form: WeightedForm, key: Any, *, block: int, rank: int) -> _Pivots:
+    """The factor with one more block of columns, none beyond the rank."""
+    F = now.features
+    pivots = _drawn(now.diagonal, key, block)
+    weights = form.weights
+    rows = weights.times_roots(form.gram.rows(pivots).T)
+    roots = weights.times_roots(jnp.ones_like(now.diagonal))[pivots]
+    left = rows * roots[None, :] - matmul(F, F[pivots].T)
+    place = now.rounds * block
+    is_within = place + jnp.arange(block, dtype=place.dtype) < rank
+    columns = jnp.where(is_within[None, :], _divided_by_root(left, left[pivots]), 0)
+    features = jax.lax.dynamic_update_slice(F, columns, (jnp.zeros_like(place), place))
+    diagonal = jnp.maximum(now.diagonal - jnp.sum(columns**2, 1), 0)
+    return _Pivots(features, diagonal.at[pivots].set(0), now.rounds + 1)
+
+
+def _drawn(chances: Float[Array, " n"], key: Any, count: int) -> Int[Array, " count"]:
+    """Different places, drawn one after the other with these chances."""
+    # The largest of logarithms with Gumbel noise are such a draw (Vieira 2014).
+    possible = chances > 0
+    logarithms = jnp.where(possible, jnp.log(positive_or_one(chances)), -jnp.inf)
+    noise = jax.random.gumbel(key, chances.shape, chances.dtype)
+    return jax.lax.top_k(logarithms + noise, count)[1]

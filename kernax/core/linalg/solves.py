@@ -1,0 +1,87 @@
+"""Solves with triangular and with dense square matrices, with derivatives, and of linear systems
+that are known by products.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jax.scipy.linalg import lu_factor, lu_solve, solve_triangular
+from jaxtyping import Array, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import matmul
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import varying_alike
+
+
+def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`L^-1 B` for a lower triangular L, with its derivatives."""
+    apply = lambda x: matmul(jnp.tril(L), x)
+    return lax.custom_linear_solve(apply, B, _triangular(L, 0), _triangular(L, 1))
+
+
+def solve_lower_transposed(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`L^-T B` for a lower triangular L, with its derivatives."""
+    apply = lambda x: matmul(jnp.tril(L).T, x)
+    return lax.custom_linear_solve(apply, B, _triangular(L, 1), _triangular(L, 0))
+
+
+def inverse_of_lower(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`L^-1` for a lower triangular L, with its derivatives."""
+    L, identity = varying_alike((L, jnp.eye(len(L), dtype=L.dtype)))
+    return solve_lower(L, identity)
+
+
+def _triangular(L: Float[Array, "n n"], trans: int) -> Callable:
+    """The solution with L, or with its transpose, as `lax.custom_linear_solve` takes it."""
+    by_lapack = lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False)
+    return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(L), B)
+
+
+def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+    """`A^-1 B` for any square A, with its derivatives."""
+
+    def solve(trans: int) -> Callable:
+        by_lapack = lambda A, B: lu_solve(lu_factor(A), B, trans)
+        return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(A), B)
+
+    return lax.custom_linear_solve(lambda x: matmul(A, x), B, solve(0), solve(1))
+
+
+def solve_by_products(
+    multiply: Callable[[Array], Array], rhs: Array, tol: float, *, restart: int, max_steps: int
+) -> Array:
+    """The x of `multiply(x) = rhs`, of any linear function, by GMRES; NaN where it fails, and so
+    are its derivatives.
+    """
+    solver = lx.GMRES(rtol=tol, atol=tol, restart=restart, max_steps=max_steps)
+
+    def solve(multiply: Callable[[Array], Array], rhs: Array) -> Array:
+        # GMRES takes a right-hand side below its absolute tolerance for zero, as that of a small
+        # cotangent: in its own units none is.
+        unit = exponent_of(jnp.max(jnp.abs(rhs)))
+        operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
+        in_units = times_power_of_two(rhs, -unit)
+        solution = lx.linear_solve(operator, in_units, solver, throw=False)
+        sound = solution.result == lx.RESULTS.successful
+        return jnp.where(sound, times_power_of_two(solution.value, unit), jnp.nan)
+
+    return lax.custom_linear_solve(multiply, rhs, solve, solve)
+
+
+@jax.custom_jvp
+def log_determinant_by_lu(A: Float[Array, "n n"]) -> Float[Array, ""]:
+    """`log |A|` for any square A, with its derivatives; NaN where the determinant is negative."""
+    sign, value = one_by_one(jnp.linalg.slogdet, A)
+    return jnp.where(sign < 0, jnp.nan, value)
+
+
+@log_determinant_by_lu.defjvp
+def _log_determinant_by_lu_jvp(primals, tangents):
+    # d log|A| = tr(A^-1 dA).
+    (A,) = primals
+    (dA,) = tangents
+    return log_determinant_by_lu(A), jnp.trace(solve_by_lu(A, dA))

@@ -1,0 +1,33 @@
+"""Orthonormal bases of tall matrices, whose rows may be spread over a mesh."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import matmul
+from kernax.core.operators.mesh import RowsOverMesh, on_parts
+
+
+def tall_qr(
+    A: Float[Array, "n r"], rows: RowsOverMesh | None
+) -> tuple[Float[Array, "n r"], Float[Array, "r r"]]:
+    """`A = Q R`, Q of orthonormal columns, R upper triangular.
+
+    Where rows are spread, each device takes the factors of its own, and all together those of the
+    triangular ones, one below the other (Demmel, Grigori, Hoemmen & Langou 2012, section 3). Those
+    alone, devices x r^2 numbers, are exchanged.
+    """
+    if rows is None:
+        return one_by_one(jnp.linalg.qr, A)
+    parts, triangles = on_parts(lambda _, A: one_by_one(jnp.linalg.qr, A), rows, None, A)
+    turns, R = one_by_one(jnp.linalg.qr, triangles)
+    return on_parts(lambda _, Q, turn: matmul(Q, turn), rows, None, parts, turns), R
+
+
+def tall_svd(
+    A: Float[Array, "n r"], rows: RowsOverMesh | None
+) -> tuple[Float[Array, "n r"], Float[Array, " r"]]:
+    """The left singular vectors of A and its singular values, descending."""
+    Q, R = tall_qr(A, rows)
+    U, values, _ = one_by_one(jnp.linalg.svd, R)
+    return matmul(Q, U), values

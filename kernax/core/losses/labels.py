@@ -1,0 +1,232 @@
+"""Class labels as the numbers that learners take: -1 and +1, or a column for each class."""
+
+import numbers
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from kernax.core.base.boundary import as_targets
+from kernax.core.base.numerics import beside, is_concrete, values_of
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.losses.losses import AbstractLoss
+
+
+def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
+    """Two classes as -1 and +1, and the pair `classes`, of which `classes[0]` is -1.
+
+    Labels are numbers, strings or booleans, shape (n,).
+
+    Raises ValueError, naming the classes seen, unless there are exactly two.
+    """
+    classes, places = _classes(labels)
+    if len(classes) != 2:
+        advice = ": one_hot takes any number" if len(classes) > 2 else ""
+        raise ValueError(f"two classes are needed, but labels hold {_named(classes)}{advice}")
+    return jnp.where(places == 1, 1.0, -1.0), (classes[0], classes[1])
+
+
+def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
+    """A column for each class, 1 where the label is that class and 0 elsewhere, and the classes.
+
+    `2 * one_hot(labels)[0] - 1` are the targets of one machine against the rest for each class.
+    Raises ValueError for fewer than two classes.
+    """
+    classes, places = _classes(labels)
+    if len(classes) < 2:
+        raise ValueError(f"at least two classes are needed, but labels hold {_named(classes)}")
+    return jnp.where(places[:, None] == np.arange(len(classes)), 1.0, 0.0), tuple(classes)
+
+
+def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
+    """The different labels, sorted, and the place of each label among them."""
+    if not is_concrete(labels):
+        raise ValueError(
+            "labels must be known, since the classes are found in them, but are traced: encode "
+            "them outside of jit, grad and vmap"
+        )
+    array = _array_of(labels)
+    _check_no_columns(array)
+    _check_discrete(array)
+    classes, places = np.unique(array, return_inverse=True)
+    return classes.tolist(), places
+
+
+_MIXED = (
+    "labels must be all of one kind, numbers or strings, but are mixed, or hold None or other "
+    "objects: drop such rows, or make strings of all labels"
+)
+
+
+def _array_of(labels: Any) -> np.ndarray:
+    """Labels as an array of one kind. Raises ValueError for numbers beside strings."""
+    if isinstance(labels, (list, tuple)) and len({isinstance(label, str) for label in labels}) == 2:
+        raise ValueError(_MIXED)
+    array = np.asarray(labels)
+    if array.dtype.kind != "O" or array.ndim != 1 or _all_are(str, array):
+        return array
+    if _all_are((numbers.Real, np.bool_), array):
+        return np.array(array.tolist())  # numbers in a column of objects, as tables have them
+    raise ValueError(_MIXED)
+
+
+def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
+    """Whether all labels are instances of a type, or of one of several."""
+    return all(isinstance(label, kinds) for label in labels)
+
+
+def _check_no_columns(labels: np.ndarray) -> None:
+    """Raises ValueError unless there is one label for each point."""
+    if labels.ndim != 1:
+        is_column = labels.shape[1:] == (1,)
+        advice = "pass labels[:, 0]" if is_column else "columns of 0 and 1 are one-hot already"
+        raise ValueError(
+            f"labels must have shape (n,), one per point, but have shape {labels.shape}: {advice}"
+        )
+
+
+def _check_discrete(labels: np.ndarray) -> None:
+    """Raises ValueError for labels that are dates or the like, or numbers that are not whole."""
+    if labels.dtype.kind not in "biufUSOT":
+        raise ValueError(
+            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}: make "
+            "strings of them"
+        )
+    if labels.dtype.kind == "f" and not np.all(np.isfinite(labels) & (labels == np.round(labels))):
+        raise ValueError(
+            "labels must be classes, but hold fractions, NaN or inf: is this a regression?"
+        )
+
+
+def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+    """Targets -1 and +1, (n,) or (n, machines). Each column must hold both signs among the points
+    of positive weight.
+
+    Raises ValueError for known targets and weights that do not; traced ones become NaN.
+    """
+    targets = _as_signs_of_any_class(y, n, dtype)
+    kept = weights.kept()
+    if not is_concrete(targets) or kept is None:
+        of_weight = beside(weights.values > 0, targets)
+        both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
+        return jnp.where(jnp.expand_dims(both, 0), targets, jnp.nan)
+    _check_both_signs(values_of(targets), kept)
+    return targets
+
+
+def _as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
+    """Targets -1 and +1, perhaps all of one sign."""
+    targets = as_targets(y, n, dtype)
+    if is_concrete(targets):
+        _check_signs(values_of(targets))
+        return targets
+    return jnp.where(abs(targets) == 1, targets, jnp.nan)
+
+
+def as_targets_of(
+    loss: AbstractLoss,
+    y: ArrayLike,
+    n: int,
+    dtype: Any,
+    weights: AbstractWeights,
+    *,
+    both_signs: bool = True,
+) -> Array:
+    """Targets of the kind that a loss takes. Signs must be both there, if `both_signs`."""
+    if loss.targets == "signs":
+        return as_signs(y, n, dtype, weights) if both_signs else _as_signs_of_any_class(y, n, dtype)
+    targets = as_targets(y, n, dtype)
+    if loss.targets == "numbers":
+        return targets
+    if is_concrete(targets) and np.any(values_of(targets) < 0):
+        raise ValueError(
+            f"y must hold counts >= 0 for {type(loss).__name__}, but holds "
+            f"{np.min(values_of(targets)):g}"
+        )
+    return jnp.where(targets >= 0, targets, jnp.nan)
+
+
+def _check_signs(values: np.ndarray) -> None:
+    """Raises ValueError unless all values are -1 or +1."""
+    if not np.all(abs(values) == 1):
+        of_columns = "2 * Y - 1 makes signs of one-hot columns"
+        advice = "y, classes = signs(labels)" if values.ndim == 1 else of_columns
+        raise ValueError(
+            f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
+        )
+
+
+def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
+    """Raises ValueError unless each column holds both signs among the points kept."""
+    where = "" if np.all(kept) else " among the points of positive weight"
+    for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
+        if np.all(column == column[0]):
+            if values.ndim > 1:
+                raise ValueError(
+                    f"column {place} of y holds one class only, {column[0]:+g}{where}: leave out "
+                    "that column"
+                )
+            raise ValueError(f"y holds one class only, {column[0]:+g}{where}: two are needed")
+
+
+def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:
+    """Targets (n, c), 1 once in each row and 0 elsewhere.
+
+    At least two columns, or with `every` all of them, must hold a 1 at a point of positive weight.
+    Raises ValueError for known targets and weights that do not; traced ones become NaN.
+    """
+    targets = as_one_hot_of_any_class(Y, n, dtype, weights)
+    kept = weights.kept()
+    if not is_concrete(targets) or kept is None:
+        present = jnp.any((targets > 0) & beside(weights.values > 0, targets), 0)
+        return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
+    _check_present(np.any(values_of(targets)[kept] > 0, axis=0), every)
+    return targets
+
+
+def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+    """Targets (n, c), 1 once in each row and 0 elsewhere, perhaps all of one class. The weights are
+    not used: the arguments are those of all checks of targets.
+    """
+    targets = as_targets(Y, n, dtype, "Y")
+    if targets.ndim != 2 or targets.shape[1] < 2:
+        raise ValueError(
+            f"Y must have shape ({n}, classes), but has shape {targets.shape}: Y, classes = "
+            "one_hot(labels)"
+        )
+    if is_concrete(targets):
+        _check_one_hot(values_of(targets))
+        return targets
+    each_is_0_or_1 = jnp.all((targets == 0) | (targets == 1), 1, keepdims=True)
+    sound = each_is_0_or_1 & (jnp.sum(targets, 1, keepdims=True) == 1)
+    return jnp.where(sound, targets, jnp.nan)
+
+
+def _check_one_hot(values: Float[np.ndarray, "n c"]) -> None:
+    """Raises ValueError unless each row holds one 1 and zeros."""
+    if not (np.all(np.isin(values, (0, 1))) and np.all(values.sum(1) == 1)):
+        raise ValueError(
+            "each row of Y must hold one 1 and zeros, but some do not: Y, classes = one_hot(labels)"
+        )
+
+
+def _check_present(present: Any, every: bool) -> None:
+    """Raises ValueError unless two classes, or with `every` all of them, are present."""
+    if np.sum(present) < 2:
+        raise ValueError(
+            "Y holds one class only among the points of positive weight: two are needed"
+        )
+    if every and not present.all():
+        raise ValueError(
+            f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias "
+            "would be -inf: leave out the column, or take bias=False"
+        )
+
+
+def _named(classes: list[Any]) -> str:
+    """How many classes there are, and the first of them, for a message."""
+    if not classes:
+        return "no class"
+    shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")
+    return f"{len(classes)} class{'' if len(classes) == 1 else 'es'}: {shown}"

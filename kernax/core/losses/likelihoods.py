@@ -1,0 +1,341 @@
+"""Likelihoods `p(y | f)` of one observation given the latent value of a process, as their negative
+logarithms.
+
+`Logistic` and `Poisson` are in `losses`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.parameters import positive
+from kernax.core.base.special_functions import log_rising, scaled_log1p
+from kernax.core.losses.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
+
+_TAIL = -5.0
+_TERMS = 40
+
+
+class Probit(AbstractLikelihood):
+    """`-log Phi(y f)`, y = -1 or +1, Phi the normal distribution function."""
+
+    targets = "signs"
+
+    def __call__(self, y, f):
+        return -norm.logcdf(y * f)
+
+    def derivative(self, y, f):
+        return -y * _hazard(y * f)[0]
+
+    def curvature(self, y, f):
+        hazard, excess = _hazard(y * f)
+        return hazard * excess
+
+    def response(self, f):
+        return norm.cdf(f)
+
+    def moments(self, f):
+        return norm.cdf(f) - norm.cdf(-f), 4 * norm.cdf(f) * norm.cdf(-f)
+
+
+def _hazard(z: Values) -> tuple[Values, Values]:
+    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; below z = -5, where h and z cancel, by
+    a continued fraction.
+    """
+    far = z < _TAIL
+    t = -jnp.where(far, z, _TAIL)
+    excess = _excess_of_hazard(t)
+    near = jnp.where(far, _TAIL, z)
+    hazard = jnp.exp(norm.logpdf(near) - norm.logcdf(near))
+    return jnp.where(far, t + excess, hazard), jnp.where(far, excess, hazard + near)
+
+
+def _excess_of_hazard(t: Values) -> Values:
+    """`h - t` with t = -z, by the continued fraction of Mills' ratio, `1 / (t + 2 / (t + 3 / (t +
+    ...)))` (Abramowitz & Stegun 1964, eq. 26.2.14).
+    """
+    excess = jnp.zeros_like(t)
+    for k in range(_TERMS, 0, -1):
+        excess = k / (t + excess)
+    return excess
+
+
+class Gaussian(AbstractLikelihood):
+    """`(y - f)^2 / (2 noise) + log(2 pi noise) / 2`, noise one variance, or one for each point.
+
+    Raises ValueError where noise has another shape than f, as at new points.
+    """
+
+    of_difference = True
+    noise: Float[Array, "*n"] = positive(default=1.0)
+
+    def __call__(self, y, f):
+        noise = self._noise_of(f)
+        return (y - f) ** 2 / (2 * noise) + jnp.log(2 * math.pi * noise) / 2
+
+    def derivative(self, y, f):
+        return (f - y) / self._noise_of(f)
+
+    def curvature(self, y, f):
+        return 1 / self._noise_of(f)
+
+    def response(self, f):
+        return f
+
+    def moments(self, f):
+        return f, self._noise_of(f)
+
+    def _noise_of(self, f: Values) -> Values:
+        """The noise at each entry of f."""
+        if self.noise.ndim and self.noise.shape != f.shape:
+            raise ValueError(
+                f"noise has shape {self.noise.shape}, one for each point to learn from, but there "
+                f"are values of shape {f.shape}: the noise of other points is not known, so pass "
+                "one noise for all, or predict the latent value alone"
+            )
+        return jnp.ones_like(f) * self.noise
+
+
+_NOT_OF_EACH_POINT = "one for each point would not be known at new points"
+
+
+class StudentT(AbstractLikelihood):
+    """Student's t about f, of so many degrees of freedom: numbers with outliers.
+
+    With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
+    log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: the farther a
+    target is from f, the less influence it has, and a posterior may have several modes.
+    `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it.
+    Up to two degrees y has infinite variance; up to one it has no mean, and f, its median, is given
+    as one.
+
+    Raises ValueError for degrees or a scale that are not one positive number.
+    """
+
+    of_difference = True
+    degrees: Float[Array, ""] = positive(default=4.0)
+    scale: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        check_one_number(self.degrees, "degrees", _NOT_OF_EACH_POINT)
+        check_one_number(self.scale, "scale", _NOT_OF_EACH_POINT)
+
+    @property
+    def convex(self):
+        return False
+
+    def __call__(self, y, f):
+        return self.of_square(((y - f) / self.scale) ** 2)
+
+    def of_square(self, squares: Values) -> Values:
+        """The loss as a function of z^2, in which it is concave."""
+        # By b = 1 / nu, in which many degrees are a small number and derivatives keep their digits.
+        b = 1 / self.degrees
+        rising = log_rising(jnp.full_like(b, 0.5), 2 * b)
+        constant = jnp.log(self.scale) + math.log(2 * math.pi) / 2 - rising
+        return (1 + b) / 2 * scaled_log1p(squares, b) + constant
+
+    def derivative(self, y, f):
+        b = 1 / self.degrees
+        z = (y - f) / self.scale
+        return -(1 + b) * z / (1 + b * z**2) / self.scale
+
+    def curvature(self, y, f):
+        b = 1 / self.degrees
+        squares = ((y - f) / self.scale) ** 2
+        bent = 1 + b * squares
+        return (1 + b) / bent * ((1 - b * squares) / bent) / self.scale**2
+
+    def response(self, f):
+        return f
+
+    def moments(self, f):
+        known = self.degrees > 2
+        ratio = 1 + 2 / jnp.where(known, self.degrees - 2, 1)
+        variance = jnp.where(known, self.scale**2 * ratio, jnp.inf)
+        return f, jnp.ones_like(f) * variance
+
+
+class NegativeBinomial(AbstractLikelihood):
+    """Counts y >= 0 of mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts whose
+    rates differ (Hilbe 2011, section 8.2).
+
+    With `r = 1 / dispersion` it is `(y + r) log(1 + m / r) - y log(m / r) - log C(y + r - 1, y)`;
+    as the dispersion vanishes it is `Poisson`.
+
+    Raises ValueError for a dispersion that is not one positive number.
+    """
+
+    targets = "counts"
+    dispersion: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)
+
+    def __call__(self, y, f):
+        # Without y log(r), which stands in two terms:
+        # r log(1 + m / r) + y log(1 + m / r) - y f - log(Gamma(r + y) / Gamma(r) / r^y) + log y!
+        is_few, mean, log_odds, dispersion = self._odds(f)
+        softplus = jax.nn.softplus(log_odds)
+        of_failures = jnp.where(is_few, scaled_log1p(mean, self.dispersion), softplus / dispersion)
+        of_counts = jnp.where(is_few, jnp.log1p(self.dispersion * mean), softplus)
+        ways = log_rising(y, self.dispersion) - gammaln(y + 1)
+        return of_failures + y * of_counts - y * f - ways
+
+    def derivative(self, y, f):
+        # (m - y) / (1 + m / r)
+        damped, share = self._damped_mean_and_share(f)
+        return damped - y * share
+
+    def curvature(self, y, f):
+        # m (1 + y / r) / (1 + m / r)^2
+        damped, share = self._damped_mean_and_share(f)
+        return (1 + self.dispersion * y) * damped * share
+
+    def _odds(self, f: Values) -> tuple[Array, Values, Values, Values]:
+        """Whether `m / r < 1`; m there; elsewhere, where m may overflow, `log(m / r)` and the
+        dispersion. Numbers that are not asked for are harmless.
+        """
+        is_few = f + jnp.log(self.dispersion) < 0
+        dispersion = jnp.where(is_few, 1, self.dispersion)
+        log_odds = jnp.where(is_few, 0, f) + jnp.log(dispersion)
+        return is_few, jnp.exp(jnp.where(is_few, f, 0)), log_odds, dispersion
+
+    def _damped_mean_and_share(self, f: Values) -> tuple[Values, Values]:
+        """`m / (1 + m / r)` and `1 / (1 + m / r)`."""
+        is_few, mean, log_odds, dispersion = self._odds(f)
+        of_few = 1 / (1 + self.dispersion * mean)
+        damped = jnp.where(is_few, mean * of_few, jax.nn.sigmoid(log_odds) / dispersion)
+        return damped, jnp.where(is_few, of_few, jax.nn.sigmoid(-log_odds))
+
+    def response(self, f):
+        return jnp.exp(f)
+
+    def moments(self, f):
+        mean = jnp.exp(f)
+        return mean, mean + self.dispersion * mean**2
+
+
+class Categorical(AbstractLoss):
+    """`-log softmax(f)_c` for a one-hot row y of class c and a value f for each class."""
+
+    targets = "classes"
+
+    def __call__(self, y: Float[Array, "n c"], f: Float[Array, "n c"]) -> Float[Array, " n"]:
+        return -jnp.sum(y * jax.nn.log_softmax(f), -1)
+
+    def derivative(self, y: Float[Array, "n c"], f: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return jax.nn.softmax(f) - y
+
+    def response(self, f: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return jax.nn.softmax(f)
+
+
+class CustomLikelihood(AbstractLikelihood):
+    """`-log_density(parameters, y, f)`, for a function of one y and one f; derivatives in f are
+    those of JAX.
+
+    Both functions are static: they must take everything that is learned through `parameters`, a
+    module or any pytree of arrays. The density must be log-concave in f and twice differentiable,
+    which is not checked. Predictions of y need `mean_and_variance(parameters, f)`, those of y given
+    f, and raise ValueError without it.
+    """
+
+    log_density: Callable = eqx.field(static=True)
+    parameters: PyTree = ()
+    mean_and_variance: Callable | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def __call__(self, y, f):
+        return _element_by_element(self._one, y, f)
+
+    def derivative(self, y, f):
+        return _element_by_element(jax.grad(self._one, 1), y, f)
+
+    def curvature(self, y, f):
+        return _element_by_element(jax.grad(jax.grad(self._one, 1), 1), y, f)
+
+    def response(self, f):
+        return self.moments(f)[0]
+
+    def moments(self, f):
+        of_one = self.mean_and_variance
+        if of_one is None:
+            raise ValueError(
+                "this CustomLikelihood does not know the mean and the variance of y: pass "
+                "mean_and_variance=function, where function(parameters, f) returns both"
+            )
+        return _element_by_element(lambda f: of_one(self.parameters, f), f)
+
+    def _one(self, y: Float[Array, ""], f: Float[Array, ""]) -> Float[Array, ""]:
+        """The negative logarithm for one observation."""
+        return -self.log_density(self.parameters, y, f)
+
+
+def _element_by_element(function: Callable, *arrays: Values) -> Any:
+    """The function of each entry of arrays of one shape, (n,) or a number."""
+    return function(*arrays) if arrays[0].ndim == 0 else jax.vmap(function)(*arrays)
+
+
+class Shifted(AbstractLikelihood):
+    """`-log p(y | f + mean)`: a likelihood of the part f that a process adds to its mean."""
+
+    inner: AbstractLikelihood
+    mean: Float[Array, " n"]
+
+    @property
+    def convex(self):
+        return self.inner.convex
+
+    def compared(self, y: Values, f: Values) -> tuple[Values, Values]:
+        """The y and f of the inner likelihood. Where it depends on y - f alone the mean is
+        subtracted from y, which costs f no digits.
+        """
+        return (y - self.mean, f) if self.inner.of_difference else (y, f + self.mean)
+
+    def __call__(self, y, f):
+        return self.inner(*self.compared(y, f))
+
+    def derivative(self, y, f):
+        return self.inner.derivative(*self.compared(y, f))
+
+    def curvature(self, y, f):
+        return self.inner.curvature(*self.compared(y, f))
+
+    def response(self, f):
+        return self.inner.response(f + self.mean)
+
+    def moments(self, f):
+        return self.inner.moments(f + self.mean)
+
+
+class Powered(AbstractLikelihood):
+    """`-w log p(y | f)`: likelihoods to the power of the weights of their points."""
+
+    inner: AbstractLikelihood
+    weights: Float[Array, " n"]
+
+    @property
+    def convex(self):
+        return self.inner.convex
+
+    def __call__(self, y, f):
+        return self.weights * self.inner(y, f)
+
+    def derivative(self, y, f):
+        return self.weights * self.inner.derivative(y, f)
+
+    def curvature(self, y, f):
+        return self.weights * self.inner.curvature(y, f)
+
+    def response(self, f):
+        return self.inner.response(f)
+
+    def moments(self, f):
+        return self.inner.moments(f)

@@ -1,0 +1,325 @@
+"""Losses `L(y, f)` of a target and a value, element by element. All are convex in f, except for
+likelihoods whose `convex` is False.
+
+A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
+curvature, but a dual over a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
+for some t, low, high and epsilon.
+"""
+
+import abc
+from typing import ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernax.core.base.parameters import (
+    check_intervals,
+    interval,
+    nonnegative,
+    positive,
+    with_values,
+)
+
+Values = Float[Array, "*n"]
+
+
+class AbstractLoss(eqx.Module):
+    """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
+
+    `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
+    rows). `of_difference` is True where L depends on `y - f` alone: a large bias is then subtracted
+    from y, not added to f, and costs no digits.
+    """
+
+    targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
+    of_difference: ClassVar[bool] = False
+
+    def __check_init__(self):
+        check_intervals(self)
+
+    def __repr__(self) -> str:
+        return with_values(self)
+
+    @property
+    def convex(self) -> bool:
+        """Whether L is convex in f for every y, so that a risk has one minimum."""
+        return True
+
+    @abc.abstractmethod
+    def __call__(self, y: Values, f: Values) -> Values:
+        """The loss."""
+
+    @abc.abstractmethod
+    def derivative(self, y: Values, f: Values) -> Values:
+        """The derivative in f; at a kink, one of its subgradients."""
+
+    @abc.abstractmethod
+    def response(self, f: Values) -> Values:
+        """The inverse link: what f predicts, a mean, a probability of +1, a quantile, or a sign."""
+
+
+class AbstractSmoothLoss(AbstractLoss):
+    """A loss with a derivative everywhere and a curvature almost everywhere."""
+
+    @abc.abstractmethod
+    def curvature(self, y: Values, f: Values) -> Values:
+        """The second derivative in f, >= 0 where the loss is convex."""
+
+
+class AbstractLikelihood(AbstractSmoothLoss):
+    """A smooth loss that normalises: `L(y, f) = -log p(y | f)`, and the moments of y under it.
+
+    Where p is log-concave in f for every y, L is convex; otherwise `convex` must say so.
+    """
+
+    @abc.abstractmethod
+    def moments(self, f: Values) -> tuple[Values, Values]:
+        """The mean and the variance of y given f."""
+
+
+class AbstractPiecewiseLinearLoss(AbstractLoss):
+    """A loss whose dual is a box."""
+
+    @abc.abstractmethod
+    def box(self, y: Values, c: Values) -> tuple[Values, Values, Values, Values]:
+        """`(t, low, high, epsilon)` for the dual of `c L(y, f)`.
+
+        `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`.
+        """
+
+
+def check_one_number(value: Array, name: str, advice: str) -> None:
+    """Raises ValueError for a parameter that is not one number."""
+    shape = jnp.shape(value)
+    if shape:
+        raise ValueError(f"{name} must be one number, but has the shape {shape}: {advice}")
+
+
+_ONE_FIT_EACH = "fit each of several by jax.vmap"
+
+
+class Squared(AbstractSmoothLoss):
+    """`1/2 (y - f)^2`."""
+
+    of_difference = True
+
+    def __call__(self, y, f):
+        return (y - f) ** 2 / 2
+
+    def derivative(self, y, f):
+        return f - y
+
+    def curvature(self, y, f):
+        return jnp.ones_like(f)
+
+    def response(self, f):
+        return f
+
+
+class Huber(AbstractSmoothLoss):
+    """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964).
+
+    Raises ValueError for a delta that is not one positive number.
+    """
+
+    of_difference = True
+    delta: Float[Array, ""] = positive(default=1.0)
+
+    def __check_init__(self):
+        check_one_number(self.delta, "delta", _ONE_FIT_EACH)
+
+    def __call__(self, y, f):
+        r = abs(y - f)
+        return jnp.where(r <= self.delta, r * r / 2, self.delta * (r - self.delta / 2))
+
+    def derivative(self, y, f):
+        return jnp.clip(f - y, -self.delta, self.delta)
+
+    def curvature(self, y, f):
+        return jnp.where(abs(y - f) <= self.delta, jnp.ones_like(f), 0)
+
+    def response(self, f):
+        return f
+
+
+class Logistic(AbstractLikelihood):
+    """`log(1 + exp(-y f))`, y = -1 or +1: `-log p(y)` with `p(+1) = 1 / (1 + exp(-f))`."""
+
+    targets = "signs"
+
+    def __call__(self, y, f):
+        return jax.nn.softplus(-y * f)
+
+    def derivative(self, y, f):
+        return -y * jax.nn.sigmoid(-y * f)
+
+    def curvature(self, y, f):
+        return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+    def response(self, f):
+        return jax.nn.sigmoid(f)
+
+    def moments(self, f):
+        return jnp.tanh(f / 2), 4 * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+
+Bernoulli = Logistic  # the name of the same as a likelihood
+
+
+class SquaredHinge(AbstractSmoothLoss):
+    """`max(0, 1 - y f)^2`, y = -1 or +1."""
+
+    targets = "signs"
+
+    def __call__(self, y, f):
+        return jnp.maximum(1 - y * f, 0) ** 2
+
+    def derivative(self, y, f):
+        return -2 * y * jnp.maximum(1 - y * f, 0)
+
+    def curvature(self, y, f):
+        return jnp.where(y * f < 1, 2 * jnp.ones_like(f), 0)
+
+    def response(self, f):
+        return jnp.sign(f)
+
+
+class Poisson(AbstractLikelihood):
+    """`exp(f) - y f + log y!` for counts y >= 0: `-log p(y)` for a mean of exp(f)."""
+
+    targets = "counts"
+
+    def __call__(self, y, f):
+        return jnp.exp(f) - y * f + jax.lax.lgamma(y + 1)
+
+    def derivative(self, y, f):
+        return jnp.exp(f) - y
+
+    def curvature(self, y, f):
+        return jnp.exp(f)
+
+    def response(self, f):
+        return jnp.exp(f)
+
+    def moments(self, f):
+        return jnp.exp(f), jnp.exp(f)
+
+
+class Hinge(AbstractPiecewiseLinearLoss):
+    """`max(0, 1 - y f)`, y = -1 or +1: the loss of the support vector machine."""
+
+    targets = "signs"
+
+    def __call__(self, y, f):
+        return jnp.maximum(1 - y * f, 0)
+
+    def derivative(self, y, f):
+        return jnp.where(y * f < 1, -y, 0)
+
+    def box(self, y, c):
+        return y, jnp.where(y > 0, 0, -c), jnp.where(y > 0, c, 0), jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return jnp.sign(f)
+
+
+class Absolute(AbstractPiecewiseLinearLoss):
+    """`|y - f|`, for medians."""
+
+    def __call__(self, y, f):
+        return abs(y - f)
+
+    def derivative(self, y, f):
+        return jnp.sign(f - y)
+
+    def box(self, y, c):
+        return y, -c, c, jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return f
+
+
+class Pinball(AbstractPiecewiseLinearLoss):
+    """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
+
+    See Koenker & Bassett 1978. Raises ValueError for a tau that is not one number between 0 and 1.
+    """
+
+    tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
+
+    def __check_init__(self):
+        check_one_number(self.tau, "tau", _ONE_FIT_EACH)
+
+    def __call__(self, y, f):
+        return jnp.maximum(self.tau * (y - f), (self.tau - 1) * (y - f))
+
+    def derivative(self, y, f):
+        return jnp.where(y > f, -self.tau, 1 - self.tau)
+
+    def box(self, y, c):
+        return y, (self.tau - 1) * c, self.tau * c, jnp.zeros((), y.dtype)
+
+    def response(self, f):
+        return f
+
+
+class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
+    """`max(0, |y - f| - epsilon)`: the loss of support vector regression.
+
+    Raises ValueError for an epsilon that is not one number >= 0.
+    """
+
+    epsilon: Float[Array, ""] = nonnegative(default=0.1)
+
+    def __check_init__(self):
+        check_one_number(self.epsilon, "epsilon", _ONE_FIT_EACH)
+
+    def __call__(self, y, f):
+        return jnp.maximum(abs(y - f) - self.epsilon, 0)
+
+    def derivative(self, y, f):
+        return jnp.where(abs(y - f) > self.epsilon, jnp.sign(f - y), 0)
+
+    def box(self, y, c):
+        return y, -c, c, self.epsilon
+
+    def response(self, f):
+        return f
+
+
+def slopes_far_out(
+    loss: AbstractSmoothLoss, y: Values, size: Array | None = None
+) -> tuple[Values, Values]:
+    """The slopes `L'(y, f)` at `f = -16 (1 + size)` and `16 (1 + size)`, the size |y| by default.
+
+    A loss has its minimum at a finite f if the first is not positive and the second not negative.
+    If it falls for ever, its slope there is 1e-7 of that at zero: small, but not zero by underflow.
+    """
+    far = jnp.broadcast_to(16 * (1 + (abs(y) if size is None else size)), y.shape)
+    return loss.derivative(y, -far), loss.derivative(y, far)
+
+
+def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
+    """Raises ValueError for a loss with several minima, where a verb looks for the only one."""
+    if not loss.convex:
+        name = type(loss).__name__
+        raise ValueError(
+            f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one"
+            f"{instead}"
+        )
+
+
+def check_loss_of_number(loss: object) -> None:
+    """Raises ValueError for anything but a loss of one value f."""
+    if not isinstance(loss, AbstractLoss):
+        advice = ""
+        if isinstance(loss, type) and issubclass(loss, AbstractLoss):
+            advice = f": call it, as in {loss.__name__}()"
+        raise ValueError(f"loss must be one of kernax.losses, but is {loss!r}{advice}")
+    if loss.targets == "classes":
+        raise ValueError(
+            f"loss must be one of a single number f, but is {type(loss).__name__}: learn a column "
+            "of signs for each class, by jax.vmap"
+        )

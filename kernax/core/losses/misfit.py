@@ -1,0 +1,153 @@
+"""Values, slopes and misfits of smooth risks of one class and of several.
+
+A misfit is the residual of a condition of optimality, with a bound on its rounding error.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.losses.newton import Misfit
+from kernax.core.operators.cancellation import extra_bits
+from kernax.core.operators.operators import AbstractGram
+
+
+def values_of(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
+    """`K a`, by `careful_mv` where a third of the digits cancels and all of K is held."""
+    plain = gram.mv(a)
+    if not gram.is_dense:
+        return plain
+    # Of a batch one by one, each by the product that it needs.
+    value = one_by_one(_careful_where_needed, gram, a, plain)
+    return plain + (value - stopped(plain))  # the careful value, with the derivative of the plain
+
+
+def _careful_where_needed(
+    gram: AbstractGram, a: Float[Array, "n *c"], plain: Float[Array, "n *c"]
+) -> Float[Array, "n *c"]:
+    """`K a`, which is `plain` where few digits cancel."""
+
+    def careful(a):
+        return gram.careful_mv(a) if a.ndim == 1 else jax.vmap(gram.careful_mv, 1, 1)(a)
+
+    return lax.cond(_cancels(gram, a, plain), careful, lambda _: plain, a)
+
+
+def _cancels(
+    gram: AbstractGram, a: Float[Array, "n *c"], f: Float[Array, "n *c"]
+) -> Bool[Array, ""]:
+    """Whether a third of the digits of `f = K a` is lost, by a bound on the terms of the sums."""
+    root = jnp.sqrt(abs(gram.diagonal()))
+    terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
+    return terms * eps_of(f) ** (1 / 3) > jnp.max(abs(f))
+
+
+def unseen(gram: AbstractGram, dtype: Any) -> float:
+    """The part of the bound `rounding_of_values` by which `values_of` may still be off.
+
+    1/16 without the extra digits: errors add up like a random walk, and the bound like a sum.
+    """
+    return 2.0 ** -extra_bits(gram.in_size(), dtype) if gram.is_dense else 1 / 16
+
+
+def slope_of_risk(
+    gradient: Callable[[Array], Float[Array, "n *c"]],
+    f: Float[Array, "n *c"],
+    ridge: Float[Array, ""],
+    a: Float[Array, "n *c"],
+    d: Float[Array, "n *c"],
+    Kd: Float[Array, "n *c"],
+    d_b: Float[Array, "..."],
+) -> Callable[[Array], Float[Array, ""]]:
+    """The slope at t of `sum_i w_i L(f_i + t (Kd + d_b)) + ridge/2 (a + t d).K (a + t d)`.
+
+    It is divided by the largest entry of the direction, as products would otherwise over- or
+    underflow. `gradient` is that of the losses. Several classes are columns, and d_b a row.
+    """
+    unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
+    unit = positive_or_one(unit)
+    v = Kd + d_b
+    Kd = Kd / unit
+    d_b = d_b / unit
+
+    def slope(t: Float[Array, ""]) -> Float[Array, ""]:
+        g = gradient(f + t * v)
+        of_norm = ridge * (a + t * d)
+        of_coefficients = jnp.sum((of_norm + g) * Kd)
+        return of_coefficients + jnp.sum(_over_points(g) * d_b)
+
+    return slope
+
+
+def rounding_of_values(
+    root: Float[Array, "n ..."], a: Float[Array, "n *c"], b: Float[Array, "..."]
+) -> Float[Array, "n *c"]:
+    """The rounding error of `f = K a + b`: `eps (sqrt(K_ii) sum_j sqrt(K_jj) |a_j| + |b|)`.
+
+    This is a bound, since `|K_ij| <= sqrt(K_ii K_jj)`; `root` is the root of K's diagonal. Several
+    classes are columns, root then is one too, and b a row.
+    """
+    eps = eps_of(a)
+    return eps * (root * _over_points(root * abs(a)) + abs(b))
+
+
+def _over_points(v: Float[Array, "n *c"]) -> Float[Array, "..."]:
+    """The sum over points: a scalar, or a row with one for each class."""
+    return jnp.sum(v, 0, keepdims=v.ndim == 2)
+
+
+def misfit_of(
+    root: Float[Array, "n ..."],
+    of_norm: Float[Array, "n *c"],
+    of_loss: Float[Array, "n *c"],
+    rounding: Float[Array, "n *c"],
+    at_zero: Float[Array, "n *c"],
+    bias: bool,
+    unseen: float,
+) -> Misfit:
+    """The misfit of `of_norm + of_loss = 0` and, with a bias, of `sum of_loss = 0`.
+
+    Each entry counts times `root`, its part in f. Newton's method excuses a residual of up to four
+    times the rounding error, which is therefore limited to `eps^(1/3) / 12` of the terms and of the
+    gradient at f = 0. Where the `unseen` part of the error exceeds that limit, four times that part
+    is added to the residual.
+    """
+    root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
+    misfit = Misfit(
+        left=jnp.max(root * abs(of_norm + of_loss))[None],
+        size=jnp.max(root * (abs(of_norm) + abs(of_loss)))[None],
+        rounding=jnp.max(root * rounding)[None],
+    )
+    if bias:
+        misfit = jax.tree.map(jnp.append, misfit, _misfit_of_sums(of_loss, rounding))
+    most = _most_excused(abs(of_loss) + at_zero, bias)
+    hidden = unseen * misfit.rounding
+    left = misfit.left + jnp.where(hidden > most, 4 * hidden, 0)
+    return Misfit(left, misfit.size, jnp.minimum(misfit.rounding, most))
+
+
+def _misfit_of_sums(of_loss: Float[Array, "n *c"], rounding: Float[Array, "n *c"]) -> Misfit:
+    """The misfit of `sum of_loss = 0`."""
+    return Misfit(
+        left=jnp.max(abs(jnp.sum(of_loss, 0))),
+        size=jnp.max(jnp.sum(abs(of_loss), 0)),
+        rounding=jnp.max(jnp.sum(rounding, 0)),
+    )
+
+
+def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."]:
+    """The limit on rounding: of the largest entry and, with a bias, of the sum."""
+    largest = jnp.max(terms)
+    most = eps_of(terms) ** (1 / 3) / 12 * largest
+    if not bias:
+        return most
+    # The limit for the sum takes the 2-norm of the terms instead of their maximum.
+    in_units = terms / positive_or_one(largest)
+    length = jnp.sqrt(jnp.sum(in_units**2))
+    return most * jnp.stack([jnp.ones_like(length), length])

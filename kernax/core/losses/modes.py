@@ -1,0 +1,241 @@
+"""The mode of a smooth convex loss and half a squared norm, by Newton's method."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from kernax.core.base.numerics import chosen, matmul, positive_or_one, stopped
+from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
+from kernax.core.base.weights import AbstractWeights, PointWeights
+from kernax.core.linalg.linalg import WeightedSystem, quotient, weighted_solve, without_border
+from kernax.core.linalg.solvers import JitteredCholesky
+from kernax.core.losses.losses import AbstractSmoothLoss, slopes_far_out
+from kernax.core.losses.misfit import (
+    misfit_of,
+    rounding_of_values,
+    slope_of_risk,
+    unseen,
+    values_of,
+)
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
+from kernax.core.operators.operators import AbstractGram, is_finite
+
+
+class Mode(NamedTuple):
+    """The minimiser of a smooth risk."""
+
+    coefficients: Float[Array, " n"]
+    bias: Float[Array, ""]
+    result: Any
+    stats: dict[str, Array]
+
+
+def newton_fit(
+    gram: AbstractGram,
+    y: Float[Array, " n"],
+    loss: AbstractSmoothLoss,
+    ridge: Float[Array, ""],
+    weights: AbstractWeights,
+    bias: bool,
+    *,
+    start: Float[Array, " m"] | None = None,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 500,
+) -> Mode:
+    """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
+
+    Without a bias b is 0. `start` are coefficients and bias, if some near the minimum are known.
+    Differentiable in every other array among these, to any order. With the loss
+    `-log p(y | f)` and ridge 1 it is the mode of the posterior of a Gaussian process.
+    """
+    w = weights.values
+    risk = _SmoothRisk(gram, y, loss, ridge, w, bias, stopped(start))
+    x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
+    endings = (
+        (~_is_known(risk), RESULTS.nonfinite),
+        (_has_no_minimum(y, loss, ridge, w, bias), RESULTS.diverged),
+    )
+    result = first_that_holds(endings, result)
+    x = void_unless_known(x, result)
+    return Mode(x[:-1], x[-1], result, stats)
+
+
+def _is_known(risk: "_SmoothRisk") -> Bool[Array, ""]:
+    """Whether no number of a problem is NaN or inf."""
+    parameters = sum(map(jnp.sum, jax.tree.leaves(risk.loss)), jnp.zeros_like(risk.ridge))
+    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.y) + parameters
+    return jnp.isfinite(total) & is_finite(risk.gram)
+
+
+def _has_no_minimum(
+    y: Float[Array, " n"],
+    loss: AbstractSmoothLoss,
+    ridge: Float[Array, ""],
+    weights: Float[Array, " n"],
+    bias: bool,
+) -> Bool[Array, ""]:
+    """Whether the risk falls for ever, where its slope would become zero by underflow alone.
+
+    The sum of the losses may fall along the bias, which has no penalty. Without a ridge a single
+    loss may fall.
+    """
+    present = weights > 0
+    alone = (ridge == 0) & jnp.any(present & _falls(*slopes_far_out(loss, y)))
+    if not bias:
+        return alone
+    slopes = slopes_far_out(loss, y, jnp.max(abs(y)))
+    return alone | _falls(*(jnp.sum(jnp.where(present, weights * part, 0)) for part in slopes))
+
+
+def _falls(down: Float[Array, "*n"], up: Float[Array, "*n"]) -> Bool[Array, "*n"]:
+    """Whether a convex function with these slopes, far to the left and right, falls at one end."""
+    return ~((down <= 0) & (up >= 0))
+
+
+class _SmoothRisk(AbstractConvexProblem):
+    """`sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`, as a function of x = (a, b).
+
+    With `g = w L'(y, f)` and `h = w L''(y, f)`, its minimum is where `ridge a + g = 0` and, with a
+    bias, `sum g = 0`, which together make `sum a = 0`.
+    """
+
+    gram: AbstractGram
+    y: Float[Array, " n"]
+    loss: AbstractSmoothLoss
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
+    near: Float[Array, " m"] | None = None  # an x near the minimum, if one is known
+
+    def start(self):
+        far = self._without_a_guess()
+        if self.near is None:
+            return far
+        near = self.at(self.near)
+        # A guess that is worse than none, or NaN, is none.
+        return chosen(self.objective(near) < self.objective(far), near, far)
+
+    def _without_a_guess(self) -> Iterate:
+        bias = jnp.zeros_like(self.y[0])
+        if self.bias and self.loss.targets == "numbers":
+            # Far from all targets the curvatures of Huber's loss are zero.
+            bias = _median(self.y, self.weights)
+        nothing = jnp.zeros_like(self.y)
+        return Iterate(jnp.append(nothing, bias), nothing)
+
+    def values(self, x):
+        return values_of(self.gram, x[:-1])
+
+    def correction(self, point):
+        # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS
+        # as a correction, so that an error of the solve, jitter included, costs a step and no
+        # digits. Nothing is divided by h.
+        a = point.x[:-1]
+        y, f = self._compared(point)
+        g = self._gradient(y, f)
+        h = self._curvature(y, f)
+        residual = -(self.ridge * a + g)
+        if not self.bias:
+            d = _solved(self.gram, h, self.ridge, residual[:, None])
+            return jnp.append(d[:, 0], jnp.zeros_like(point.x[-1]))
+        # Where all curvatures are zero, the bias follows the gradient.
+        downhill = -jnp.sum(g) / jnp.sum(self.weights)
+        return self._with_bias(h, residual, -jnp.sum(a), downhill)
+
+    def _with_bias(self, h, residual, total, downhill):
+        """The d and d_b with `(H K + ridge) d + h d_b = residual` and `sum d = total`."""
+        d = _solved(self.gram, h, self.ridge, jnp.stack([residual, h], 1))
+        bias_of = partial(quotient, otherwise=downhill)
+        step, of_bias = without_border(d[:, 0], d[:, 1], total, bias_of=bias_of)
+        return jnp.append(step, of_bias)
+
+    def correction_to_differentiate(self, point):
+        return self.correction(point)
+
+    def slope_along(self, point, direction):
+        y, f = self._compared(point)
+        d = direction[:-1]
+        gradient = partial(self._gradient, y)
+        Kd = self.gram.mv(d)
+        return slope_of_risk(gradient, f, self.ridge, point.x[:-1], d, Kd, direction[-1])
+
+    def misfit(self, point):
+        a = point.x[:-1]
+        y, f = self._compared(point)
+        g = self._gradient(y, f)
+        root = jnp.sqrt(abs(self.gram.diagonal()))
+        of_g = self._rounding_of_gradient(y, f, g, rounding_of_values(root, a, point.x[-1]))
+        at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
+        share = unseen(self.gram, f.dtype)
+        return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
+
+    def _rounding_of_gradient(self, y, f, g, of_f: Float[Array, " n"]) -> Float[Array, " n"]:
+        """How far off g may be where f may be off by `of_f`: to first order, and by differences.
+
+        The first order is not enough for losses whose curvature jumps.
+        """
+        tried = [abs(self._gradient(y, f + off) - g) for off in (of_f, -of_f)]
+        return jnp.maximum(self._curvature(y, f) * of_f, jnp.maximum(*tried))
+
+    def settled(self, point):
+        # The coefficients that the condition ridge a + g = 0 gives. Where K is singular to
+        # rounding, f is the same for these and for others.
+        x = point.x
+        known = self.ridge > 0
+        a = -self._gradient(*self._compared(point)) / jnp.where(known, self.ridge, 1)
+        return jnp.append(jnp.where(known, a, x[:-1]), x[-1])
+
+    def objective(self, point):
+        losses = self.loss(self.y, point.values + point.x[-1])
+        weighted = jnp.where(self.weights > 0, self.weights * losses, 0)  # 0 inf is no number
+        # In units of the largest coefficient: beyond the largest float terms may be inf and -inf.
+        a = point.x[:-1]
+        largest = positive_or_one(jnp.max(abs(a)))
+        square = matmul(a / largest, point.values) * largest
+        return jnp.sum(weighted) + self.ridge / 2 * square
+
+    def _compared(self, point):
+        """y and f; both without the bias, where the loss depends on their difference alone."""
+        bias = point.x[-1]
+        if self.loss.of_difference:
+            return self.y - bias, point.values
+        return self.y, point.values + bias
+
+    def _gradient(self, y, f):
+        """`g = w L'(y, f)`."""
+        return self.weights * self.loss.derivative(y, f)
+
+    def _curvature(self, y, f):
+        """`h = w L''(y, f)`."""
+        return self.weights * self.loss.curvature(y, f)
+
+
+def _solved(
+    gram: AbstractGram,
+    h: Float[Array, " n"],
+    ridge: Float[Array, ""],
+    columns: Float[Array, "n p"],
+) -> Float[Array, "n p"]:
+    """`(H K + ridge)^-1 columns`, with everything scaled to one for the solver.
+
+    Each row is divided by its diagonal entry, and each column by its largest entry.
+    """
+    entry = stopped(h * gram.diagonal() + ridge)
+    entry = positive_or_one(entry)
+    columns = columns / entry[:, None]
+    largest = stopped(jnp.max(abs(columns), 0, keepdims=True))
+    largest = positive_or_one(largest)
+    system = WeightedSystem.of(gram, PointWeights(h / entry), ridge / entry)
+    solved, _, _ = weighted_solve(system, columns / largest, JitteredCholesky())
+    return solved * largest
+
+
+def _median(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """The weighted median: at least half of the weight is at y <= it, and half at y >= it."""
+    order = jnp.argsort(y)
+    below = jnp.cumsum(weights[order])
+    return y[order][jnp.searchsorted(below, below[-1] / 2)]

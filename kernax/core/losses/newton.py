@@ -1,0 +1,273 @@
+"""Newton's method for convex functions."""
+
+import abc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import chosen, eps_of, positive_or_one
+from kernax.core.base.sharding import while_loop
+from kernax.core.base.solution import RESULTS, first_that_holds
+
+
+class Misfit(eqx.Module):
+    """The residuals of the conditions of optimality, one entry for each kind of condition.
+
+    Attributes:
+        left: the residual: the largest absolute value of a sum that is zero at the optimum.
+        size: the largest sum of the absolute values of its terms, in the same unit.
+        rounding: the error of the sum that follows from the rounding of the point's values.
+    """
+
+    left: Float[Array, "..."]
+    size: Float[Array, "..."]
+    rounding: Float[Array, "..."]
+
+    def within(self, tolerance: ArrayLike, excuse: float = 4.0) -> Bool[Array, ""]:
+        """Whether each residual is at most `tolerance` of its terms and `excuse` times rounding."""
+        return jnp.all(self.left <= tolerance * self.size + excuse * self.rounding)
+
+    def relative(self) -> Float[Array, ""]:
+        """The largest residual, relative to the terms of its sum and of the point's values."""
+        whole = self.size + self.rounding / eps_of(self.size)
+        return jnp.max(self.left / positive_or_one(whole))
+
+
+class Iterate(eqx.Module):
+    """An argument x of F, and values computed from it once because they cost most."""
+
+    x: Array
+    values: Array
+
+
+class AbstractConvexProblem(eqx.Module):
+    """A convex differentiable function F of an array x, to be minimised; its data are fields."""
+
+    @abc.abstractmethod
+    def start(self) -> Iterate:
+        """A point to start from."""
+
+    @abc.abstractmethod
+    def values(self, x: Array) -> Array:
+        """What `Iterate` holds beside x, such as a product with a matrix."""
+
+    @abc.abstractmethod
+    def correction(self, point: Iterate) -> Array:
+        """Newton's step d, `F''(x) d = -F'(x)`, or one close enough to it that F falls along it."""
+
+    @abc.abstractmethod
+    def correction_to_differentiate(self, point: Iterate) -> Array:
+        """Newton's step at the minimum, differentiable in the fields and in x.
+
+        NaN where the derivatives would be wrong.
+        """
+
+    @abc.abstractmethod
+    def slope_along(self, point: Iterate, direction: Array) -> Callable[[Array], Array]:
+        """The function `t -> d/dt F(x + t direction)`, to be called for many t."""
+
+    @abc.abstractmethod
+    def misfit(self, point: Iterate) -> Misfit:
+        """The residual of F'(x) = 0, computed without the curvature that steps are made of."""
+
+    @abc.abstractmethod
+    def settled(self, point: Iterate) -> Array:
+        """An x with the same F up to rounding, perhaps closer to F'(x) = 0, or the point's own."""
+
+    @abc.abstractmethod
+    def objective(self, point: Iterate) -> Float[Array, ""]:
+        """F(x)."""
+
+    def at(self, x: Array) -> Iterate:
+        """The point whose argument is x."""
+        return Iterate(x, self.values(x))
+
+
+class _Progress(eqx.Module):
+    """Newton's method after some steps."""
+
+    point: Iterate
+    misfit: Misfit
+    steps: Int[Array, ""]
+    stuck: Bool[Array, ""]  # whether the last step improved little where it should have
+    finite: Bool[Array, ""]  # whether the last step led to finite numbers
+
+    @staticmethod
+    def at(problem: AbstractConvexProblem, point: Iterate) -> "_Progress":
+        """Before the first step."""
+        misfit = problem.misfit(point)
+        no_step = jnp.zeros((), jnp.int32)
+        return _Progress(point, misfit, no_step, jnp.array(False), _is_finite(point, misfit))
+
+
+def newton(
+    problem: AbstractConvexProblem,
+    *,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 500,
+) -> tuple[Array, Any, dict[str, Array]]:
+    """Newton's method with a line search by slopes, until the misfit is within `rtol` or rounding.
+
+    Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the
+    size of a step. Success depends on the last point alone: its misfit must be within rtol (default
+    sqrt(eps)) of its terms and rounding. The iteration ends where that holds to 8 eps (or rtol), or
+    where the misfit no longer falls.
+
+    Returns:
+        x, the result (successful; inaccurate, where neither x nor rounding can be improved;
+        max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
+        `residual`, the relative misfit.
+    """
+    start = problem.start()
+    eps = eps_of(start.x)
+    goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
+
+    def go_on(now: _Progress) -> Array:
+        arrived = now.misfit.within(goal, excuse=1 / 16)
+        return ~arrived & ~now.stuck & now.finite & (now.steps < max_steps)
+
+    end = while_loop(go_on, partial(_one_step, problem, bar), _Progress.at(problem, start))
+    point, misfit = _settled(problem, end.point, end.misfit)
+    result = _ending(end, misfit.within(bar))
+    residual = misfit.relative()
+    stats = {"steps": end.steps, "objective": problem.objective(point), "residual": residual}
+    return point.x, result, stats
+
+
+def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
+    """How Newton's method ended, from its last step and from how close the point is."""
+    endings = (
+        (is_close, RESULTS.successful),
+        (~end.finite, RESULTS.nonfinite),
+        (end.stuck, RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.max_steps_reached)
+
+
+def _one_step(problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress) -> _Progress:
+    """A Newton step, shortened where F would rise, and taken back where it is of no use."""
+    direction = problem.correction(now.point)
+    slope = problem.slope_along(now.point, direction)
+    at_zero = slope(jnp.zeros_like(direction, shape=()))
+    # Near the minimum a step of full length is Newton's own, and the misfit falls to a fraction of
+    # itself unless it is rounding. The same holds where F does not change along the step, as for
+    # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
+    in_full = now.misfit.within(bar) | ~(at_zero < 0)
+    length = _length(slope, at_zero, skip=in_full)
+    # Where a step is shortened to the rounding of the full one, the gradient is rounding as well.
+    must_help = in_full | (length <= eps_of(direction))
+    return _judged(now, problem, problem.at(now.point.x + length * direction), must_help)
+
+
+def _judged(
+    now: _Progress, problem: AbstractConvexProblem, point: Iterate, must_help: Bool[Array, ""]
+) -> _Progress:
+    """The point a step leads to, or that before it where the misfit must fall and rises."""
+    misfit = problem.misfit(point)
+    finite = _is_finite(point, misfit)
+    left = misfit.relative()
+    left_before = now.misfit.relative()
+    worse = must_help & ~(left < left_before)
+    slow = must_help & ~(left < left_before / 2)
+    point, misfit = chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
+    return _Progress(point, misfit, now.steps + 1, slow, finite)
+
+
+def _is_finite(point: Iterate, misfit: Misfit) -> Bool[Array, ""]:
+    """Whether neither x nor its misfit is NaN or inf."""
+    return jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
+
+
+def _settled(
+    problem: AbstractConvexProblem, point: Iterate, misfit: Misfit
+) -> tuple[Iterate, Misfit]:
+    """The settled point and its misfit, unless its misfit is larger: then the point itself."""
+    settled = problem.at(problem.settled(point))
+    of_settled = problem.misfit(settled)
+    closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled.x))
+    return chosen(closer, (settled, of_settled), (point, misfit))
+
+
+class _Slope(eqx.Module):
+    """The slope of F at t."""
+
+    t: Float[Array, ""]
+    value: Float[Array, ""]
+
+
+class _Bracket(eqx.Module):
+    """The slope is negative at `low` and positive at `high`; `tried` is between, or `high`."""
+
+    low: _Slope
+    high: _Slope
+    tried: _Slope
+    tries: Int[Array, ""]
+
+    @staticmethod
+    def of(slope: Callable[[Array], Array], at_zero: Array) -> "_Bracket":
+        """Between 0 and 1, where 1 is tried first."""
+        zero = jnp.zeros_like(at_zero)
+        one = jnp.ones_like(at_zero)
+        high = _Slope(one, slope(one))
+        return _Bracket(_Slope(zero, at_zero), high, high, jnp.zeros((), jnp.int32))
+
+
+def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Float[Array, ""]:
+    """A t <= 1 where the slope, negative at t = 0, is small or still negative.
+
+    It is 1 if the slope there is at most a tenth of |at_zero|, or with `skip` in any case; else a
+    t where |slope| is at most half of that. The slope of a convex function rises in t; its zero is
+    found by secants and halving in turn. A slope that overflows counts as positive.
+
+    No t is larger than 1: coefficients that K maps to zero, on which F does not depend, are
+    multiplied by 1 - t in a step, and after several long steps their rounding errors would be
+    larger than everything else.
+    """
+    first_bar = abs(at_zero) / 10
+    later_bar = abs(at_zero) / 2
+
+    def go_on(now: _Bracket) -> Array:
+        at_t = now.tried.value
+        fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)  # not NaN
+        return ~(skip | fits) & (now.tries < 80)
+
+    start = _Bracket.of(slope, at_zero)
+    return while_loop(go_on, partial(_narrowed, slope), start).tried.t
+
+
+def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
+    """A bracket that ends at what was tried, and a next try inside."""
+    short = now.tried.value <= 0
+    low = chosen(short, now.tried, now.low)
+    high = chosen(short, now.high, now.tried)
+    secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
+    secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
+    t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
+    return _Bracket(low, high, _Slope(t, slope(t)), now.tries + 1)
+
+
+def minimum(
+    problem: AbstractConvexProblem,
+    *,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 500,
+) -> tuple[Array, Any, dict[str, Array]]:
+    """`newton(problem)`, differentiable in the fields of the problem to any order."""
+    return implicit(
+        lambda args: newton(args[0], rtol=args[1], max_steps=args[2]),
+        lambda end, args: _one_more(end, args[0]),
+        (problem, rtol, max_steps),
+    )
+
+
+def _one_more(
+    end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem
+) -> tuple[Array, Any, dict[str, Array]]:
+    """What `newton` returned after one more step, whose derivative is that of the minimum."""
+    x, result, stats = end
+    return x + problem.correction_to_differentiate(problem.at(x)), result, stats

@@ -1,0 +1,183 @@
+"""The mode of the softmax loss over several classes and half a squared norm, by Newton's method
+with the full Hessian over all of them.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.solution import RESULTS, void_unless_known
+from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.linalg.linalg import without_border
+from kernax.core.losses.misfit import (
+    misfit_of,
+    rounding_of_values,
+    slope_of_risk,
+    unseen,
+    values_of,
+)
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
+from kernax.core.losses.softmax_hessian import hessian, hessian_inverse, sum_of_others
+from kernax.core.operators.operators import AbstractGram, is_finite
+
+
+class ClassMode(NamedTuple):
+    """The minimiser of a softmax risk."""
+
+    coefficients: Float[Array, "n c"]
+    bias: Float[Array, " c"]
+    result: Any
+    stats: dict[str, Array]
+
+
+def softmax_fit(
+    gram: AbstractGram,
+    Y: Float[Array, "n c"],
+    offset: Float[Array, "n c"],
+    ridge: Float[Array, ""],
+    weights: Float[Array, " n"],
+    bias: bool,
+    *,
+    rtol: ArrayLike | None = None,
+    max_steps: ArrayLike = 500,
+) -> ClassMode:
+    """The minimiser of `-sum_i w_i Y_i.log softmax(f_i) + ridge/2 sum_c a_c.K a_c`, `f = offset +
+    K a + b`.
+
+    Without a bias b is 0. Differentiable in every array among these, to any order. With ridge 1 it
+    is the mode of the posterior of Gaussian processes, one for each class.
+    """
+    risk = _SoftmaxRisk(gram, Y, offset, ridge, weights, bias)
+    x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
+    result = RESULTS.where(_is_known(risk), result, RESULTS.nonfinite)
+    x = void_unless_known(_balanced(x), result)  # of the rounding of many steps
+    return ClassMode(x[:-1], x[-1], result, stats)
+
+
+def _is_known(risk: "_SoftmaxRisk") -> Bool[Array, ""]:
+    """Whether no number of a problem is NaN or inf."""
+    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.Y) + jnp.sum(risk.offset)
+    return jnp.isfinite(total) & is_finite(risk.gram)
+
+
+class _SoftmaxRisk(AbstractConvexProblem):
+    """The objective of `softmax_fit`, as a function of x, the coefficients a above the biases b."""
+
+    gram: AbstractGram
+    Y: Float[Array, "n c"]
+    offset: Float[Array, "n c"]
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
+
+    def start(self):
+        nothing = jnp.zeros_like(self.Y)
+        return Iterate(jnp.append(nothing, nothing[:1], 0), nothing)
+
+    def values(self, x):
+        return values_of(self.gram, x[:-1])
+
+    def correction(self, point):
+        return self._correction(point, self._left(point), most_left=jnp.inf)
+
+    def correction_to_differentiate(self, point):
+        # What is left at the minimum is rounding, of which no solve need know digits: it counts as
+        # zero.
+        left = self._left(point)
+        most_left = direct_accuracy(left.dtype)
+        return self._correction(point, left - stopped(left), most_left)
+
+    def _correction(self, point, left, most_left):
+        # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W
+        # d_b, and sums of zero over the points. W has constants in its kernel, so that d_b is fixed
+        # up to one, and sums to zero.
+        P = jax.nn.softmax(self._function(point))
+        inverse = hessian_inverse(self.gram, P, self.ridge, self.weights, most_left)
+        if not self.bias:
+            return _balanced(jnp.append(inverse(left), jnp.zeros_like(point.x[-1:]), 0))
+
+        # All right-hand sides at once: the inverse stands in the program once, however many classes
+        # there are.
+        columns = jnp.append(left[None], _hessian_of_biases(P, self.weights), 0)
+        solutions = jax.vmap(inverse)(columns)
+        of_border = jnp.moveaxis(solutions[1:], 0, 2)
+        total = -jnp.sum(point.x[:-1], 0)
+        d, d_b = without_border(solutions[0], of_border, total, bias_of=_biases)
+        return _balanced(jnp.append(d, d_b[None], 0))
+
+    def slope_along(self, point, direction):
+        d = direction[:-1]
+        Kd = self.gram.mv(d)
+        f = self._function(point)
+        return slope_of_risk(self._gradient, f, self.ridge, point.x[:-1], d, Kd, direction[-1:])
+
+    def misfit(self, point):
+        a = point.x[:-1]
+        f = self._function(point)
+        P = jax.nn.softmax(f)
+        root = jnp.sqrt(abs(self.gram.diagonal()))[:, None]
+        added = abs(self.offset) + abs(point.x[-1:])
+        of_f = jnp.max(rounding_of_values(root, a, added), 1, keepdims=True)
+        of_g = self.weights[:, None] * P * sum_of_others(P) * of_f
+        at_zero = abs(self._gradient(jnp.zeros_like(f)))
+        g = self._gradient(f)
+        share = unseen(self.gram, f.dtype)
+        return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
+
+    def settled(self, point):
+        a = -self._gradient(self._function(point)) / self.ridge
+        return _balanced(jnp.append(a, point.x[-1:], 0))
+
+    def objective(self, point):
+        logs = jax.nn.log_softmax(self._function(point))
+        square = jnp.sum(point.x[:-1] * point.values)
+        return -jnp.sum(self.weights[:, None] * self.Y * logs) + self.ridge / 2 * square
+
+    def _function(self, point):
+        return self.offset + point.values + point.x[-1:]
+
+    def _left(self, point):
+        """`-(ridge a + g)`, which is zero at the minimum."""
+        return -(self.ridge * point.x[:-1] + self._gradient(self._function(point)))
+
+    def _gradient(self, f):
+        P = jax.nn.softmax(f)
+        return self.weights[:, None] * jnp.where(
+            self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P
+        )
+
+
+def _balanced(x):
+    """Rows that sum to zero, as they do at the minimum. Rounding of the gradient, over the ridge,
+    may be far more than x.
+    """
+    return x - jnp.mean(x, 1, keepdims=True)
+
+
+def _hessian_of_biases(P, weights):
+    """What the Hessian makes of a bias of one in each class, (classes, n, classes)."""
+
+    def of_one(bias: Float[Array, " c"]) -> Float[Array, "n c"]:
+        return hessian(P, weights, jnp.broadcast_to(bias, P.shape))
+
+    return jax.vmap(of_one)(jnp.eye(P.shape[1], dtype=P.dtype))
+
+
+def _biases(pull, sums):
+    """The b with `pull b = sums`, where pull maps constants to zero and the sums have no constant
+    part. Where pull is zero, as all points are certain of their class, b is the sums.
+    """
+    trace = jnp.trace(pull)
+    identity = jnp.eye(len(pull), dtype=pull.dtype)
+    whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
+
+    def solved(_, b):
+        return one_by_one(jnp.linalg.solve, whole, b)
+
+    return lax.custom_linear_solve(lambda b: matmul(whole, b), sums, solved, symmetric=True)

@@ -1,0 +1,186 @@
+"""The Hessian of the softmax loss over all classes, and the inverse of what Newton's method makes
+of it.
+"""
+
+import abc
+import functools
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.sharding import scan
+from kernax.core.linalg.factors import cholesky_factor, range_of_jitter
+from kernax.core.linalg.refinement import refined
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.operators.operators import AbstractGram, DenseGram, LowRankGram
+
+
+def hessian(P, weights, v):
+    """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n,
+    classes).
+
+    About the value at the likeliest class: where that is nearly certain the difference would
+    cancel.
+    """
+    v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
+    return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
+
+
+def sum_of_others(P):
+    """`1 - P` to full relative precision."""
+    likeliest = _likeliest(P)
+    return jnp.where(likeliest > 0, jnp.sum((1 - likeliest) * P, 1, keepdims=True), 1 - P)
+
+
+def _likeliest(P):
+    """One at the first class of the largest probability, zero elsewhere."""
+    return jax.nn.one_hot(jnp.argmax(P, 1), P.shape[1], dtype=P.dtype)
+
+
+class AbstractHessianInverse(abc.ABC):
+    """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts.
+
+    NaN where more than the share `most_left` of the right-hand side is left.
+    """
+
+    args: tuple[Any, Array, Array, Array]  # K, the probabilities P, the ridge, the weights
+    most_left: float
+
+    @abc.abstractmethod
+    def _roughly_solved(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """The solution, to a digit or two at least."""
+
+    def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        return lax.custom_linear_solve(
+            lambda a: _apply(*self.args, a),
+            r,
+            lambda _, r: self._unless_left(*self._solved(r)),
+            lambda _, r: self._unless_left(*self._solved_transposed(r)),
+        )
+
+    def _unless_left(self, solution, share):
+        return jnp.where(share <= self.most_left, solution, jnp.nan)
+
+    def _solved(self, r):
+        # For small ridges the sum over the classes is so close to singular that in float32 the
+        # second digit may be lost.
+        gram, P, ridge, weights = stopped(self.args)
+        return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
+
+    def _solved_transposed(self, r):
+        gram, P, ridge, weights = stopped(self.args)
+        W = partial(hessian, P, weights)
+
+        def roughly(r):
+            inside, _ = self._solved(W(r))
+            outside = r - gram.mv(inside)
+            return outside / ridge
+
+        return refined(roughly, lambda a: ridge * a + gram.mv(W(a)), r)
+
+
+class HessianInverse(AbstractHessianInverse):
+    """That of a K of n^2 numbers, by factors of size n for each class and one for all.
+
+    The error of the rough solution is about eps times the largest eigenvalue of `w K / ridge`.
+    """
+
+    def __init__(self, gram, P, ridge, weights, most_left):
+        # With K = L L^T, D_c = w P_c and V_c = L R_c^-T, R_c R_c^T = ridge + L^T D_c L, K (ridge +
+        # D_c K)^-1 is V_c V_c^T. So values f_c = K a_c with ridge a_c + D_c (f_c - q) = r_c, q =
+        # sum_c P_c f_c, are V_c V_c^T (r_c + D_c q), and with G_c = w^1/2 P_c V_c (I - sum_c G_c
+        # G_c^T) w^1/2 q = w^1/2 sum_c P_c V_c V_c^T r_c: a matrix with eigenvalues between 0 and 1,
+        # of which sums lose no more than eps.
+        self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
+        self.most_left = most_left
+        gram, P, ridge, weights = stopped(self.args)
+        lower = _root(gram)
+        identity = jnp.eye(len(lower), dtype=P.dtype)
+        root_of_weights = jnp.sqrt(weights)
+
+        def with_class(left, P_c):
+            A = matmul(lower.T, (weights * P_c)[:, None] * lower) + ridge * identity
+            V = solve_lower(cholesky_factor(DenseGram(A)).lower, lower.T).T
+            G = (root_of_weights * P_c)[:, None] * V
+            return left - matmul(G, G.T), V
+
+        left, self.roots = scan(with_class, identity, P.T)
+        self.total = cholesky_factor(DenseGram(left))
+        self.root_of_weights = root_of_weights
+
+    def _roughly_solved(self, r):
+        _, P, ridge, weights = stopped(self.args)
+        q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
+        # Which leaves the step of D instead of W <= D: shorter, but downhill too.
+        q = jnp.where(self.total.exists, q, 0)
+        f = self._values(r + self.root_of_weights[:, None] * P * q[:, None])
+        return (r - hessian(P, weights, f)) / ridge
+
+    def _values(self, r):
+        """`K (ridge + D_c K)^-1 r_c` for each class."""
+        inside = jnp.einsum("cij,ic->cj", self.roots, r, precision=lax.Precision.HIGHEST)
+        return jnp.einsum("cij,cj->ic", self.roots, inside, precision=lax.Precision.HIGHEST)
+
+
+def _root(gram: DenseGram) -> Float[Array, "n n"]:
+    """L with `L L^T = K` to some eps of its mean diagonal."""
+    mean = jnp.mean(gram.diagonal())
+    first, _ = range_of_jitter(mean)
+    return cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
+
+
+class HessianInverseOfFeatures(AbstractHessianInverse):
+    """That of `K = F F^T` of D features, by one factor of size D times the number of classes."""
+
+    def __init__(self, gram, P, ridge, weights, most_left):
+        # u = F^T a solves (ridge + F^T W F) u = F^T r, where W couples the classes, and a is (r - W
+        # F u) / ridge.
+        self.args = (gram, P, ridge, weights)
+        self.most_left = most_left
+        gram, P, ridge, weights = stopped(self.args)
+        curvature = _curvature_of_features(gram.features, P, weights)
+        identity = jnp.eye(len(curvature), dtype=P.dtype)
+        self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
+
+    def _roughly_solved(self, r):
+        gram, P, ridge, weights = stopped(self.args)
+        F = gram.features
+        of_features = matmul(F.T, r)
+        u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T
+        return (r - hessian(P, weights, matmul(F, u))) / ridge
+
+
+def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "m m"]:
+    """`F^T W F` over all features and classes, m of both, the features of a class in a row."""
+    others = sum_of_others(P)
+    d = F.shape[1]
+    c = P.shape[1]
+
+    def block(pair):
+        i, j = pair
+        of_both = jnp.where(i == j, others[:, i], -P[:, j])
+        return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
+
+    classes = jnp.arange(c)
+    blocks = lax.map(block, (jnp.repeat(classes, c), jnp.tile(classes, c)))
+    return blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)
+
+
+@functools.singledispatch
+def hessian_inverse(gram: AbstractGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
+    """`(W K + ridge I)^-1` of a K however held, W the Hessian at the probabilities P."""
+    return HessianInverse(gram, P, ridge, weights, most_left)
+
+
+@hessian_inverse.register
+def _(gram: LowRankGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
+    return HessianInverseOfFeatures(gram, P, ridge, weights, most_left)
+
+
+def _apply(gram, P, ridge, weights, a):
+    return ridge * a + hessian(P, weights, gram.mv(a))

@@ -1,0 +1,43 @@
+"""Matrix-vector products whose terms cancel."""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from kernax.core.base.numerics import matmul
+from kernax.core.base.powers import exponent_of, times_power_of_two
+
+
+def extra_bits(n: int, dtype: jnp.dtype) -> int:
+    """How many more bits of a product of n terms `careful_product` gets right than `matmul`.
+
+    For n = 1000 these are 21 in float64, and 7 in float32.
+    """
+    return (jnp.finfo(dtype).nmant + 1 - math.ceil(math.log2(n + 1))) // 2
+
+
+def careful_product(K: Array, v: Array) -> Array:
+    """`K v` for a vector, with `extra_bits` more than `matmul` where its terms cancel.
+
+    K and v are split into leading bits, so few that their products are summed without a rounding
+    error (Ozaki et al. 2012, Numerical Algorithms 59), and a rest, whose products are rounded.
+    Derivatives are meaningless.
+    """
+    bits = extra_bits(len(v), v.dtype)
+    coarse_K = _coarse(K, bits)
+    coarse_v = _coarse(v, bits)
+    leading_v = (v + coarse_v) - coarse_v
+    leading_K = (K + coarse_K) - coarse_K
+    rest = matmul(K, v - leading_v) + matmul(K - leading_K, leading_v)
+    return matmul(leading_K, leading_v) + rest
+
+
+def _coarse(x: Array, bits: int) -> Array:
+    """A number that, added to x and subtracted again, leaves the leading bits of x.
+
+    These are the `bits` leading ones of the largest entry.
+    """
+    digits = jnp.finfo(x.dtype).nmant + 1
+    unit = times_power_of_two(jnp.ones((), x.dtype), exponent_of(jnp.max(abs(x))) - bits)
+    return 1.5 * 2.0 ** (digits - 1) * unit

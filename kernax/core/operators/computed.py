@@ -1,0 +1,94 @@
+"""Gram matrices computed by a kernel: as an array, or part by part where they are never held."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.boundary import count, dtype_of
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import diagonal_of
+from kernax.core.operators.memory import check_memory
+from kernax.core.operators.mesh import RowsOverMesh
+from kernax.core.operators.pairs import pairs_of
+from kernax.core.operators.unheld import AbstractUnheldGram
+from kernax.errors import NonFiniteError
+
+
+def gram_of_prepared(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
+) -> Float[Array, "n m"]:
+    """`gram` of a kernel and points from `prepare`, which has checked them already."""
+    return checked_pairs(kernel, X, Z, None)[0]
+
+
+def checked_pairs(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree | None,
+    block_size: int | None,
+    spread: RowsOverMesh | None = None,
+) -> tuple[Float[Array, "n m"], tuple[Float[Array, " _"], ...]]:
+    """The matrix, and `k(x, x)` over each stack. Arguments are those of `pairs_of`.
+
+    Raises MemoryBudgetError where the matrix does not fit into memory, NonFiniteError where it is
+    known to hold NaN or inf.
+    """
+    check_memory(X, Z, first=lambda: eqx.filter_eval_shape(_of_first_points, kernel, X, Z))
+    K, finite, diagonals = pairs_of(kernel, X, Z, block_size, spread)
+    if is_concrete(finite) and not finite:
+        wider = " or use float64" if K.dtype == jnp.float32 else ""
+        raise NonFiniteError(
+            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale "
+            f"inputs{wider}, and leave out points where the kernel is not defined"
+        )
+    return K, diagonals
+
+
+def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> Array:
+    """`k(x_1, z_1)`."""
+    return kernel(points_at(X, 0), points_at(X if Z is None else Z, 0))
+
+
+class AbstractComputedGram(AbstractUnheldGram):
+    """The Gram matrix of a kernel at points, never held: each subclass computes products in its own
+    way, and the kernel computes parts of the matrix.
+
+    The whole matrix (`as_matrix`), rows and submatrices raise as `gram` does.
+    """
+
+    kernel: eqx.AbstractVar[AbstractKernel]
+    points: eqx.AbstractVar[PyTree]
+
+    @abc.abstractmethod
+    def product(self, columns: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`K V`."""
+
+    def mv(self, vector):
+        dtype = jnp.result_type(vector, dtype_of(self.points))
+        columns = jnp.asarray(vector, dtype).reshape(len(vector), -1)
+        return self.product(columns).reshape(jnp.shape(vector))
+
+    def careful_mv(self, vector):
+        return self.mv(vector)
+
+    def diagonal(self):
+        return diagonal_of(self.kernel, self.points)
+
+    def rows(self, places):
+        part = points_at(self.points, places)
+        K = gram_of_prepared(self.kernel, part, self.points)
+        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
+
+    def submatrix(self, places):
+        return gram_of_prepared(self.kernel, points_at(self.points, places))
+
+    def as_matrix(self):
+        return gram_of_prepared(self.kernel, self.points)
+
+    def in_structure(self):
+        return jax.ShapeDtypeStruct((count(self.points),), dtype_of(self.points))

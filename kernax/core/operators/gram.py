@@ -1,0 +1,268 @@
+"""Gram matrices of any kernel: as an array, and as operators that need not hold them.
+
+`gram` and `gram_operator` are for users, and check their arguments. Learners, which have checked
+theirs already, call `gram_of_prepared` or `operator_of_prepared`.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.base.boundary import as_scalar, count, dtype_of
+from kernax.core.base.intervals import NONNEGATIVE
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import is_varying
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
+from kernax.core.operators.computed import (
+    AbstractComputedGram,
+    checked_pairs,
+    gram_of_prepared,
+)
+from kernax.core.operators.features import low_rank_gram
+from kernax.core.operators.memory import MOST_HELD
+from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
+from kernax.core.operators.mesh_gram import MeshGram, product_over_mesh
+from kernax.core.operators.operators import (
+    AbstractGram,
+    DenseGram,
+    LowRankGram,
+    WeightedForm,
+    tell_lineax,
+)
+from kernax.core.operators.structure import AbstractStructure
+from kernax.core.operators.tiles import product_by_rows, product_by_tiles, squares_by_rows
+
+
+def gram(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_size: int | None = None
+) -> Float[Array, "n m"]:
+    """The matrix `K[i, j] = k(x_i, z_j)`, shape (n, m).
+
+    `gram(kernel, X)` is symmetric, with the exact diagonal `k(x_i, x_i)`. All rows are computed
+    together, unless the kernel needs much more memory than a number per pair, such as a table for
+    each pair of strings: then as many rows at a time as fit a fixed budget, computed again in the
+    backward pass. `block_size` sets that number of rows; under an outer `vmap` each member uses the
+    whole budget. Where the rows of X are spread over a mesh, those of the matrix are as well, and
+    it may be symmetric to rounding only.
+
+    Raises:
+        ValueError: points of the wrong shape, or NaN or inf in them; a bad block_size.
+        NonFiniteError: the kernel is NaN or inf on these points.
+        MemoryBudgetError: the matrix would not fit into memory.
+    """
+    kernel, X, Z = prepare_stacks(kernel, X, Z)
+    spread = None if Z is None else rows_over_mesh(X)
+    if spread is not None:
+        X = by_rows(X, spread)
+        Z = whole_on_each(Z, spread)
+    K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)), spread)
+    for stack, diagonal in zip((X, Z), diagonals):
+        warn_of_featureless_points(kernel, stack, diagonal)
+    return K
+
+
+def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
+    """The vector of `k(x_i, x_i)`, shape (n,)."""
+    kernel, X, _ = prepare_stacks(kernel, X)
+    return diagonal_of(kernel, X)
+
+
+def gram_operator(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree | None = None,
+    *,
+    ridge: ArrayLike | None = None,
+    block_size: int | str | None = None,
+) -> lx.AbstractLinearOperator:
+    """The Gram matrix as a lineax operator: `K` (n, n), `K + ridge I`, or `k(x_i, z_j)` (n, m).
+
+    Without `block_size` the dense matrix is held. With it, each product computes the matrix in
+    tiles, of at most as many numbers at a time as `block_size` rows have, and on a CPU of no more
+    than fit its caches, in the forward and in the backward pass: memory is O(block_size n). "auto"
+    holds the matrix of up to 8192 points. It holds none of more, and none of rows over a mesh
+    (`kernax.scale.rows_over`), of which each device computes its own.
+
+    The operator of one stack is tagged as positive semidefinite for lineax. Without a ridge it has,
+    held or not: products with one column or many (`mv`), `diagonal()`, `rows(places)`,
+    `columns_product(places, values)`, `submatrix(places)`. That of two stacks has a transpose.
+
+    Raises as `gram` does, and ValueError for a ridge together with two stacks.
+    """
+    kernel, X, Z = prepare_stacks(kernel, X, Z)
+    spread = rows_over_mesh(X)
+    block_size = checked_block(block_size, max(map(count, (X, X if Z is None else Z))), spread)
+    if Z is None:
+        operator = operator_of_prepared(kernel, X, Layout(block_size, spread=spread))
+        if ridge is None:
+            return operator
+        return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
+    if ridge is not None:
+        raise ValueError("ridge goes with one stack alone, but Z came too: leave out one of them")
+    if block_size is None:
+        return CrossGram(gram_of_prepared(kernel, X, Z))
+    return BlockedCrossGram(kernel, X, Z, block_size, spread)
+
+
+def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
+    """`K + ridge I`, held or not as K is."""
+    n = gram.in_size()
+    if gram.is_dense:
+        return DenseGram(gram.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
+    return WeightedForm(gram, UnitWeights(n, ridge.dtype), jnp.full(n, ridge))
+
+
+class Layout(eqx.Module):
+    """How a Gram matrix is held: whole, by few features, by a structure such as a line or a grid,
+    or not at all, where each product computes it in blocks of rows.
+
+    The layout is chosen once, before anything is compiled.
+
+    Attributes:
+        spread: the mesh over which rows are spread, where they are computed in blocks or as
+            features.
+    """
+
+    block_size: int | None = eqx.field(static=True, default=None)
+    in_features: bool = eqx.field(static=True, default=False)
+    structure: AbstractStructure | None = None
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether n^2 numbers are held."""
+        return self.block_size is None and not self.in_features and self.structure is None
+
+
+def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
+    """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
+    if layout.block_size is not None and layout.spread is not None:
+        return MeshGram(kernel, X, layout.block_size, layout.spread)
+    if layout.block_size is not None:
+        return BlockedGram(kernel, X, layout.block_size)
+    if layout.structure is not None:
+        return layout.structure.gram(kernel, X)
+    of_stack = low_rank_gram(kernel) if layout.in_features else None
+    if of_stack is None:
+        return DenseGram(gram_of_prepared(kernel, X))
+    gram = of_stack(X)
+    return LowRankGram(gram.features, gram.remainder, layout.spread)
+
+
+_ROWS_AT_ONCE = 128
+
+
+def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -> int | None:
+    """A block size, or None for a matrix that is held; for "auto" the one that suits n points.
+
+    Raises ValueError for what is neither None, a positive integer nor "auto".
+    """
+    if isinstance(block_size, str) and block_size == "auto":
+        return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
+    hint = '; or "auto", which chooses it'
+    return None if block_size is None else check_count(block_size, "block_size", hint=hint)
+
+
+class BlockedGram(AbstractComputedGram):
+    """The Gram matrix of a stack; each product computes tiles of it and keeps none.
+
+    At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is
+    `k(x, x)`, as in `gram`: the distance of a point to itself would be rounded like any other.
+    """
+
+    kernel: AbstractKernel
+    points: PyTree
+    block_size: int = eqx.field(static=True)
+
+    def product(self, columns):
+        if is_varying((self.kernel, self.points, columns)):
+            # There JAX (0.10.2) mistakes which results of the loop over tiles vary, where it
+            # transposes a linear solve.
+            return self.columns_product(jnp.arange(count(self.points)), columns)
+        most_pairs = self.block_size * count(self.points)
+        return product_by_tiles(self.kernel, self.points, columns, most_pairs)
+
+    def columns_product(self, places, values):
+        part = points_at(self.points, places)
+        return product_by_rows(self.kernel, self.points, part, values, self.block_size, places)
+
+    def squares_in_products(self, vector):
+        return squares_by_rows(self.kernel, self.points, vector, self.block_size)
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+
+class AbstractCrossGram(lx.AbstractLinearOperator):
+    """`k(x_i, z_j)` of two stacks, (n, m)."""
+
+    @abc.abstractmethod
+    def rows(self, places: Int[Array, " k"]) -> Float[Array, "k m"]:
+        """The rows at `places`."""
+
+
+class CrossGram(AbstractCrossGram):
+    """`k(x_i, z_j)` of two stacks in one array."""
+
+    matrix: Float[Array, "n m"]
+
+    def mv(self, vector):
+        return matmul(self.matrix, vector)
+
+    def rows(self, places):
+        return self.matrix[places]
+
+    def as_matrix(self):
+        return self.matrix
+
+    def transpose(self):
+        return CrossGram(self.matrix.T)
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.matrix[0])
+
+    def out_structure(self):
+        return jax.eval_shape(lambda: self.matrix[:, 0])
+
+
+class BlockedCrossGram(AbstractCrossGram):
+    """`k(x_i, z_j)` of two stacks; products compute `block_size` rows at a time and keep none."""
+
+    kernel: AbstractKernel
+    X: PyTree
+    Z: PyTree
+    block_size: int = eqx.field(static=True)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of X
+
+    def mv(self, vector):
+        if self.spread is None:
+            return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
+        whole = (self.kernel, self.Z, vector, None)
+        return product_over_mesh(whole, self.X, self.block_size, self.spread)
+
+    def rows(self, places):
+        return gram_of_prepared(self.kernel, points_at(self.X, places), self.Z)
+
+    def as_matrix(self):
+        return gram_of_prepared(self.kernel, self.X, self.Z)
+
+    def transpose(self):
+        return BlockedCrossGram(self.kernel, self.Z, self.X, self.block_size)
+
+    def in_structure(self):
+        return jax.ShapeDtypeStruct((count(self.Z),), dtype_of(self.X, self.Z))
+
+    def out_structure(self):
+        return jax.ShapeDtypeStruct((count(self.X),), dtype_of(self.X, self.Z))
+
+
+tell_lineax(AbstractCrossGram, of_one_stack=False)

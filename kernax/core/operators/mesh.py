@@ -1,0 +1,162 @@
+"""Rows that are spread over the devices of a mesh."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.core
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from kernax.core.base.boundary import count
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.sharding import compiled
+from kernax.core.operators.operators import AbstractGram, LowRankGram, ScaledGram
+
+
+class RowsOverMesh(NamedTuple):
+    """The first axis of every array of a stack is divided evenly over axes of a mesh."""
+
+    mesh: Mesh | AbstractMesh
+    axes: tuple[str, ...]
+
+    @property
+    def parts(self) -> int:
+        """How many devices share the rows."""
+        return math.prod(self.mesh.shape[axis] for axis in self.axes)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """How an array of rows is partitioned, for `jax.shard_map`."""
+        return PartitionSpec(self.axes)
+
+
+def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
+    """How the rows of a stack are spread; None for a stack on one device, or whole on each.
+
+    Of a traced stack only the mesh is known: that of the arrays it is computed from, or else that
+    of `jax.set_mesh`. Its rows are then assumed to be spread over as many of the first automatic
+    axes as share them evenly. If they are laid out otherwise XLA moves them, and to divide a stack
+    that is whole on each device costs nothing.
+    """
+    n = count(X)
+    found = {_rows_of(leaf, n) for leaf in jax.tree.leaves(X)}
+    rows = found.pop() if len(found) == 1 else None
+    return rows if rows is not None and rows.parts > 1 and n % rows.parts == 0 else None
+
+
+def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
+    """How one array of n rows is spread."""
+    if isinstance(leaf, jax.core.Tracer):
+        return _evenly(_mesh_of(leaf), n)
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        return None
+    first = tuple(sharding.spec[:1])
+    axes = first[0] if first and isinstance(first[0], tuple) else first
+    are_automatic = bool(axes) and set(axes) <= set(_automatic(sharding.mesh))
+    return RowsOverMesh(sharding.mesh, axes) if are_automatic else None
+
+
+def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
+    """Over as many of the first automatic axes as share n rows evenly."""
+    rows = RowsOverMesh(mesh, _automatic(mesh))
+    while n % rows.parts:
+        rows = RowsOverMesh(mesh, rows.axes[:-1])
+    return rows
+
+
+def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
+    """The automatic axes of a mesh."""
+    types = zip(mesh.axis_names, mesh.axis_types)
+    return tuple(name for name, kind in types if kind == AxisType.Auto)
+
+
+def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
+    """The mesh of the arrays from which one is computed, else that of the context."""
+    mesh = jax.typeof(traced).sharding.mesh
+    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+
+
+def check_same_devices(X: PyTree, **others: PyTree) -> None:
+    """Raises ValueError, by name, for arrays that are known to be on other devices than X: JAX does
+    not compute with both.
+    """
+    of_X = _devices_of(X)
+    for name, tree in others.items():
+        devices = _devices_of(tree)
+        if of_X and devices and of_X != devices:
+            raise ValueError(
+                f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
+                f"{_in_words(devices)}: kernax.scale.rows_over(mesh, X, y, weights) spreads them "
+                "all over one mesh, and arrays of NumPy are moved to the devices of X"
+            )
+
+
+def _devices_of(tree: PyTree) -> frozenset[Any]:
+    """The devices of the first committed array; none where no array is committed to any."""
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.Array) and is_concrete(leaf) and leaf.committed:
+            return frozenset(leaf.devices())
+    return frozenset()
+
+
+def _in_words(devices: frozenset[Any]) -> str:
+    """One device by its name, several by their number and the name of the first one."""
+    first = min(devices, key=lambda device: device.id)
+    return f"{first} alone" if len(devices) == 1 else f"{len(devices)} devices from {first} on"
+
+
+@functools.singledispatch
+def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
+    """How the rows of vectors that a Gram matrix is multiplied with are spread."""
+    return None
+
+
+@spread_of.register
+def _(gram: ScaledGram) -> RowsOverMesh | None:
+    return spread_of(gram.gram)
+
+
+@spread_of.register
+def _(gram: LowRankGram) -> RowsOverMesh | None:
+    return gram.spread
+
+
+@compiled
+def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
+    """The same arrays, all of them on every device of the mesh."""
+    return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
+
+
+@compiled
+def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
+    """The same stack, its rows over the mesh."""
+    return lax.with_sharding_constraint(X, NamedSharding(rows.mesh, rows.spec))
+
+
+def on_parts(
+    function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree, joined: bool = False
+) -> Any:
+    """`function(whole, *parts)` on every device, where `whole` is the same on all of them, and the
+    parts are the device's own rows of the stacks.
+
+    It returns rows, which are put together, or with `joined` what is the same on all devices.
+    Inside, `jax.lax` has collectives over `rows.axes`.
+    """
+    arrays, rest = eqx.partition(whole, eqx.is_array)
+
+    def of_part(arrays: PyTree, *parts: PyTree) -> Any:
+        return function(eqx.combine(arrays, rest), *parts)
+
+    in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
+    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    out_specs = PartitionSpec() if joined else rows.spec
+    mapped = jax.shard_map(
+        of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+    return mapped(arrays, *stacks)

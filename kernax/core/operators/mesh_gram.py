@@ -1,0 +1,141 @@
+"""The Gram matrix of points that are spread over the devices of a mesh, by its products."""
+
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from kernax.core.base.boundary import count
+from kernax.core.base.sharding import compiled, scan
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.computed import AbstractComputedGram
+from kernax.core.operators.mesh import RowsOverMesh, on_parts, spread_of
+from kernax.core.operators.operators import WeightedForm
+from kernax.core.operators.tiles import product_by_rows, product_by_tiles, products_both_ways
+
+
+class MeshGram(AbstractComputedGram):
+    """The Gram matrix of a stack whose rows are spread over a mesh, never held.
+
+    The devices stand in a circle. For a product each computes the tiles of its own block of points,
+    and of its points beside those of the devices at the offsets 1, 2, ... from it, which are passed
+    to it with their part of the vectors. K is symmetric: up to half of the circle, a tile is
+    computed once, for its rows and its columns, and what the columns get is passed back. Opposite
+    devices, of an even number, each compute what their own rows get.
+
+    Nothing but blocks of points and vectors is exchanged, one at a time, forwards and backwards:
+    each device holds O((block_size + d) n / devices) numbers. Derivatives are exact, of every
+    order.
+
+    Attributes:
+        block_size: rows of K that are computed at a time.
+        spread: over what mesh.
+    """
+
+    kernel: AbstractKernel
+    points: PyTree
+    block_size: int = eqx.field(static=True)
+    spread: RowsOverMesh = eqx.field(static=True)
+
+    def product(self, columns):
+        return _product(self.kernel, self.points, columns, self.block_size, self.spread)
+
+    def columns_product(self, places, values):
+        whole = (self.kernel, points_at(self.points, places), values, places)
+        return product_over_mesh(whole, self.points, self.block_size, self.spread)
+
+    def squares_in_products(self, vector):
+        # The squares of the entries are the Gram matrix of the square of the kernel.
+        squares = MeshGram(self.kernel * self.kernel, self.points, self.block_size, self.spread)
+        return squares.mv(vector**2)
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+
+@spread_of.register
+def _(gram: MeshGram) -> RowsOverMesh:
+    return gram.spread
+
+
+@compiled
+def _product(
+    kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], most_rows: int, spread: RowsOverMesh
+) -> Float[Array, "n p"]:
+    """`K V`, of points and vectors that are spread alike."""
+    return on_parts(partial(_rows_of_product, most_rows, spread), spread, kernel, X, V)
+
+
+def _rows_of_product(
+    most_rows: int, spread: RowsOverMesh, kernel: AbstractKernel, X: PyTree, V: Float[Array, "m p"]
+) -> Float[Array, "m p"]:
+    """Those of the points X of this device, V being its part of the vectors."""
+
+    # In the backward pass the points of another device are passed on again, so that no more than
+    # one block of them is held.
+    @partial(jax.checkpoint, prevent_cse=False)
+    def at_offset(offset, kernel, X, V):
+        Z, of_Z = _passed_on((X, V), offset, _from_offset, spread)
+        to_X, to_Z = products_both_ways(kernel, X, Z, V, of_Z, most_rows)
+        return to_X + _passed_on(to_Z, offset, _back_to, spread)
+
+    @jax.checkpoint
+    def opposite(kernel, X, V):
+        Z, of_Z = _from_offset(spread.parts // 2, spread, (X, V))
+        return product_by_rows(kernel, X, Z, of_Z, most_rows)
+
+    def step(product, offset):
+        return product + at_offset(offset, kernel, X, V), None
+
+    product = product_by_tiles(kernel, X, V, most_rows * count(X))
+    if spread.parts > 2:
+        product, _ = scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
+    return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
+
+
+def _passed_on(
+    block: PyTree, offset: Int[Array, ""], pass_on: Callable, spread: RowsOverMesh
+) -> PyTree:
+    """`pass_on` of a block by an offset that a loop counts, the same on all devices: a branch for
+    each offset, as these must be known where a program is compiled.
+    """
+    offsets = range(1, (spread.parts + 1) // 2)
+    return lax.switch(offset - 1, [partial(pass_on, each, spread) for each in offsets], block)
+
+
+def _back_to(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
+    """The block of the device at an offset backwards: what it has computed for this one."""
+    return _from_offset(-offset, spread, block)
+
+
+def _from_offset(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
+    """The block of the device that stands at an offset from this one in the circle."""
+    parts = spread.parts
+    senders = [((i + offset) % parts, i) for i in range(parts)]
+    return jax.tree.map(lambda leaf: lax.ppermute(leaf, spread.axes, senders), block)
+
+
+@compiled
+def product_over_mesh(
+    whole: tuple[AbstractKernel, PyTree, Float[Array, "m *p"], Int[Array, " m"] | None],
+    X: PyTree,
+    most_rows: int,
+    spread: RowsOverMesh,
+) -> Float[Array, "n *p"]:
+    """`k(X, Z) V` of points X over a mesh. What is `whole` on each device is the kernel, Z, V, and
+    the places of Z in X, None where they are other points.
+    """
+
+    def of_part(whole, X):
+        kernel, Z, V, places = whole
+        if places is not None:
+            first = lax.axis_index(spread.axes) * count(X)
+            places = places - first.astype(places.dtype)
+        return product_by_rows(kernel, X, Z, V, most_rows, places)
+
+    return on_parts(of_part, spread, whole, X)

@@ -1,0 +1,407 @@
+"""Gram matrices as lineax operators, held or not.
+
+Every Gram matrix has the same methods: products with one or many columns, rows, columns and
+submatrices on demand, its diagonal. Callers need not know how it is held. Those made of a kernel
+and points are in `gram`, those of some operator of lineax in `foreign`; here are those made of
+arrays.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import beside, matmul, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.operators.cancellation import careful_product, extra_bits
+
+Places = Int[Array, " m"]
+
+
+class AbstractGram(lx.AbstractLinearOperator):
+    """A positive semidefinite matrix K (n, n), held or not.
+
+    An operator of one's own, such as a low-rank approximation or a Kronecker product, is a subclass
+    with these methods; every learner takes it. How it is best factorised is registered with
+    `kernax.core.linalg.factors.factorise`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def solves_one_by_one(self) -> bool:
+        """Whether a batch of solves goes through `batching.one_by_one`: where K is arrays, whose
+        factors call LAPACK.
+        """
+
+    @property
+    @abc.abstractmethod
+    def is_dense(self) -> bool:
+        """Whether all n^2 numbers are held."""
+
+    @property
+    @abc.abstractmethod
+    def largest_rank(self) -> int:
+        """An upper bound of the rank of K without the diagonal that is added to it: n, or the
+        number of features.
+        """
+
+    @abc.abstractmethod
+    def mv(self, vector: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """`K v`, of one vector or of many columns."""
+
+    @abc.abstractmethod
+    def careful_mv(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`K v` with more digits where terms cancel, if K is held. Derivatives are meaningless."""
+
+    @abc.abstractmethod
+    def squares_in_products(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`sum_j (K_ij v_j)^2`, from which the rounding error of `K v` is estimated."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]:
+        """`K_ii`."""
+
+    @abc.abstractmethod
+    def rows(self, places: Places) -> Float[Array, "m n"]:
+        """`K[places]`."""
+
+    @abc.abstractmethod
+    def columns_product(self, places: Places, values: Float[Array, "m *p"]) -> Float[Array, "n *p"]:
+        """`K[:, places] @ values`; one place may be given twice."""
+
+    @abc.abstractmethod
+    def submatrix(self, places: Places) -> Float[Array, "m m"]:
+        """`K[places][:, places]`; all places differ."""
+
+    @abc.abstractmethod
+    def held(self) -> "AbstractGram":
+        """The same matrix held: all of its numbers, or the factors it is a product of."""
+
+    @abc.abstractmethod
+    def symmetric_form(
+        self, weights: AbstractWeights, shift: Float[Array, " n"]
+    ) -> lx.AbstractLinearOperator:
+        """`S K S + diag(shift)`, S = sqrt(W): the matrix for solvers and for `factorise`."""
+
+    def transpose(self):
+        return self
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+class DenseGram(AbstractGram):
+    """K in one array."""
+
+    matrix: Float[Array, "n n"]
+
+    @property
+    def solves_one_by_one(self):
+        return True
+
+    @property
+    def is_dense(self):
+        return True
+
+    @property
+    def largest_rank(self):
+        return len(self.matrix)
+
+    def mv(self, vector):
+        return matmul(self.matrix, vector)
+
+    def careful_mv(self, vector):
+        return careful_product(self.matrix, vector)
+
+    def squares_in_products(self, vector):
+        return jnp.sum((self.matrix * vector[None, :]) ** 2, 1)
+
+    def diagonal(self):
+        return jnp.diagonal(self.matrix)
+
+    def rows(self, places):
+        return self.matrix[places]
+
+    def columns_product(self, places, values):
+        n = len(self.matrix)
+        # To gather columns takes as long as to read three times as many.
+        if 3 * len(places) <= n:
+            return matmul(self.matrix[places].T, values)
+        return matmul(self.matrix, in_places(places, values, n))
+
+    def submatrix(self, places):
+        return self.matrix[places[:, None], places[None, :]]
+
+    def held(self):
+        return self
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+    def as_matrix(self):
+        return self.matrix
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.matrix[0])
+
+
+class LowRankGram(AbstractGram):
+    """`F F^T + diag(remainder)`, F (n, features): never a matrix of n^2 numbers.
+
+    The Gram matrix of a kernel of few features has no remainder; sparse approximations of a process
+    have one (the fully independent conditional of Snelson & Ghahramani 2006).
+
+    Attributes:
+        spread: over what mesh the rows of F are: a `RowsOverMesh`, or None.
+    """
+
+    features: Float[Array, "n d"]
+    remainder: Float[Array, " n"]
+    spread: Any = eqx.field(static=True, default=None)
+
+    @property
+    def solves_one_by_one(self):
+        return True
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def largest_rank(self):
+        return self.features.shape[1]
+
+    def mv(self, vector):
+        inside = matmul(self.features.T, vector)
+        return matmul(self.features, inside) + beside(self.remainder, vector) * vector
+
+    def careful_mv(self, vector):
+        # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 a careful
+        # product would be no better.
+        if extra_bits(len(vector), vector.dtype) < 6:
+            return self.mv(vector)
+        unit = exponent_of(jnp.max(jnp.abs(vector)))
+        inside = careful_product(self.features.T, times_power_of_two(vector, -unit))
+        of_features = times_power_of_two(matmul(self.features, inside), unit)
+        return of_features + self.remainder * vector
+
+    def squares_in_products(self, vector):
+        # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, and what the remainder adds where j = i.
+        squares = vector**2
+        inside = matmul(self.features.T, squares[:, None] * self.features)
+        of_features = jnp.sum(matmul(self.features, inside) * self.features, 1)
+        own = jnp.sum(self.features**2, 1)
+        return of_features + ((own + self.remainder) ** 2 - own**2) * squares
+
+    def diagonal(self):
+        return jnp.sum(self.features**2, 1) + self.remainder
+
+    def rows(self, places):
+        everywhere = matmul(self.features[places], self.features.T)
+        return everywhere.at[jnp.arange(len(places)), places].add(self.remainder[places])
+
+    def columns_product(self, places, values):
+        inside = matmul(self.features[places].T, values)
+        alone = beside(self.remainder[places], values) * values
+        return matmul(self.features, inside).at[places].add(alone)
+
+    def submatrix(self, places):
+        part = self.features[places]
+        return matmul(part, part.T) + jnp.diag(self.remainder[places])
+
+    def held(self):
+        return self
+
+    def symmetric_form(self, weights, shift):
+        features = weights.times_roots(self.features)
+        return LowRankGram(features, weights.times(self.remainder) + shift, self.spread)
+
+    def as_matrix(self):
+        return matmul(self.features, self.features.T) + jnp.diag(self.remainder)
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.remainder)
+
+
+class ScaledGram(AbstractGram):
+    """`gain K`, holding K as it is: their product would be one matrix more."""
+
+    gram: AbstractGram
+    gain: Float[Array, ""]
+
+    @property
+    def solves_one_by_one(self):
+        return self.gram.solves_one_by_one
+
+    @property
+    def is_dense(self):
+        return self.gram.is_dense
+
+    @property
+    def largest_rank(self):
+        return self.gram.largest_rank
+
+    def mv(self, vector):
+        return self.gain * self.gram.mv(vector)
+
+    def careful_mv(self, vector):
+        return self.gain * self.gram.careful_mv(vector)
+
+    def squares_in_products(self, vector):
+        return self.gram.squares_in_products(self.gain * vector)
+
+    def diagonal(self):
+        return self.gain * self.gram.diagonal()
+
+    def rows(self, places):
+        return self.gain * self.gram.rows(places)
+
+    def columns_product(self, places, values):
+        return self.gain * self.gram.columns_product(places, values)
+
+    def submatrix(self, places):
+        return self.gain * self.gram.submatrix(places)
+
+    def held(self):
+        return ScaledGram(self.gram.held(), self.gain)
+
+    def symmetric_form(self, weights, shift):
+        return WeightedForm(self, weights, shift)
+
+    def as_matrix(self):
+        return self.gain * self.gram.as_matrix()
+
+    def in_structure(self):
+        return self.gram.in_structure()
+
+
+def in_places(places: Places, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
+    """n rows, of which those at `places` are given and the others are zero; the sum of those at one
+    place.
+    """
+    return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[places].add(values)
+
+
+def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
+    """Whether K holds no NaN and no inf: the mean of a row with one of them is not finite."""
+    n = gram.in_size()
+    means = stopped(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
+    return jnp.all(jnp.isfinite(means))
+
+
+class WeightedForm(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S = sqrt(W), holding K as it is.
+
+    A sum and products of lineax's operators would do the same, but inside `jax.shard_map` lineax
+    refuses parts that vary over different axes of the mesh.
+    """
+
+    gram: AbstractGram
+    weights: AbstractWeights
+    shift: Float[Array, " n"]
+
+    def mv(self, vector):
+        inside = self.gram.mv(self.weights.times_roots(vector))
+        return self.weights.times_roots(inside) + self.shift * vector
+
+    def as_matrix(self):
+        return self.weights.around(self.gram.as_matrix()) + jnp.diag(self.shift)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """The diagonal, without computing the matrix."""
+        return self.weights.times(self.gram.diagonal()) + self.shift
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.shift)  # with the axes of a mesh that it varies over
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+def mean_diagonal(operator: lx.AbstractLinearOperator) -> Float[Array, ""]:
+    """The mean of the diagonal; of `S K S + diag(shift)` over the points of positive weight."""
+    diagonal = lx.diagonal(operator)
+    if isinstance(operator, (WeightedForm, AbstractStructuredForm)):
+        return operator.weights.mean(diagonal)
+    return jnp.mean(diagonal)
+
+
+class AbstractStructuredForm(lx.AbstractLinearOperator):
+    """`S K S + diag(shift)`, S = sqrt(W), for a K of some structure: `factorise` has a method for
+    each subclass.
+    """
+
+    gram: eqx.AbstractVar[Any]
+    weights: eqx.AbstractVar[AbstractWeights]
+    shift: eqx.AbstractVar[Float[Array, " n"]]
+
+    @property
+    def dense(self) -> WeightedForm:
+        """The same matrix, of which nothing is known but its products."""
+        return WeightedForm(self.gram, self.weights, self.shift)
+
+    def mv(self, vector):
+        return self.dense.mv(vector)
+
+    def as_matrix(self):
+        return self.dense.as_matrix()
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """The diagonal, without computing the matrix."""
+        return self.dense.diagonal()
+
+    def transpose(self):
+        return self
+
+    def in_structure(self):
+        return self.dense.in_structure()
+
+    def out_structure(self):
+        return self.in_structure()
+
+
+# Structures that no Gram matrix is known to have.
+_NEVER = (
+    lx.is_diagonal,
+    lx.is_tridiagonal,
+    lx.has_unit_diagonal,
+    lx.is_lower_triangular,
+    lx.is_upper_triangular,
+    lx.is_negative_semidefinite,
+)
+
+
+def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool) -> None:
+    """Registers a class of operators with lineax: its structure, and how it is materialised.
+
+    Gram matrices of one stack are symmetric and positive semidefinite; those of two are neither.
+    """
+    _tell_structure(operator, of_one_stack)
+    tags = lx.positive_semidefinite_tag if of_one_stack else ()
+    held = lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tags)
+    lx.materialise.register(operator)(held)
+    lx.linearise.register(operator)(lambda operator: operator)
+    lx.conj.register(operator)(lambda operator: operator)
+    if of_one_stack:
+        lx.diagonal.register(operator)(lambda operator: operator.diagonal())
+
+
+def _tell_structure(operator: type[lx.AbstractLinearOperator], of_one_stack: bool) -> None:
+    """Registers which structures every operator of a class has, and which none is known to have."""
+    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
+        fact.register(operator)(lambda _: of_one_stack)
+    for fact in _NEVER:
+        fact.register(operator)(lambda _: False)
+
+
+tell_lineax(AbstractGram, of_one_stack=True)
+tell_lineax(WeightedForm, of_one_stack=True)
+tell_lineax(AbstractStructuredForm, of_one_stack=True)

@@ -1,0 +1,298 @@
+"""How a Gram matrix is computed: all pairs at once where they fit, in tiles or rows where not."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jex
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from kernax.core.base.boundary import count
+from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.sharding import compiled
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
+
+# Floats that pairs computed at one time may hold between them: on a CPU, what the cache of a core
+# holds; elsewhere, what keeps an accelerator busy.
+_BUDGET = {"cpu": 3 * 2**14}
+_LARGE_BUDGET = 2**26
+
+
+class Pairs(NamedTuple):
+    """A Gram matrix, whether all of it is finite, and `k(x, x)` over each of its stacks."""
+
+    matrix: Float[Array, "n m"]
+    finite: Bool[Array, ""]
+    diagonals: tuple[Float[Array, " _"], ...]
+
+
+@compiled
+def pairs_of(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Z: PyTree | None,
+    block_size: int | None = None,
+    spread: RowsOverMesh | None = None,
+) -> Pairs:
+    """`k(x_i, z_j)`; of one stack (`Z=None`) symmetric, with the exact diagonal. Of two stacks,
+    where the rows of X are `spread`, each device computes its own rows, of all Z.
+
+    Inside a compiled function XLA does not compute the fields that are not used.
+    """
+    if Z is None:
+        return _of_one_stack(kernel, X, block_size)
+    if spread is None:
+        K = _matrix(kernel, X, Z, block_size)
+    else:
+        K = _by_rows_over_mesh(kernel, X, Z, block_size, spread)
+    diagonals = _diagonal(kernel, X), _diagonal(kernel, Z)
+    finite = _all_finite(K)
+    for diagonal in diagonals:
+        finite = finite & jnp.all(jnp.isfinite(diagonal))
+    return Pairs(K, finite, stopped(diagonals))
+
+
+def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> Pairs:
+    """`k(x_i, x_j)`, symmetric, with the exact diagonal."""
+    n = count(X)
+    at_once = pairs_at_once(kernel, X, X, block_size)
+    whole = at_once >= n * n
+    spread = rows_over_mesh(X)
+    if spread is None:
+        K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
+        symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
+    elif whole:
+        K, symmetric = _whole_over_mesh(kernel, X, spread)
+    else:
+        K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
+    check_scalar(kernel, K)
+    diagonal = _diagonal(kernel, X)
+    finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
+    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
+    return Pairs(_valued(K, stopped(exact)), finite, (stopped(diagonal),))
+
+
+def _by_rows_over_mesh(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None, spread: RowsOverMesh
+) -> Float[Array, "n m"]:
+    """`k(x_i, z_j)`, of which each device computes some of its rows at a time. Points alone are
+    exchanged.
+    """
+
+    def of_part(whole: tuple[AbstractKernel, PyTree], part: PyTree) -> Array:
+        kernel, Z = whole
+        return _matrix(kernel, part, Z, block_size)
+
+    return on_parts(of_part, spread, (kernel, Z), X)
+
+
+def _whole_over_mesh(
+    kernel: AbstractKernel, X: PyTree, spread: RowsOverMesh
+) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+    """K by rows over a mesh, and K or the larger of K and K^T, entry by entry.
+
+    Only points are exchanged: K^T is computed as K is. With the points of both sides over the mesh
+    XLA would exchange matrices, one for each coordinate.
+    """
+    columns = whole_on_each(X, spread)
+    K = all_pairs(kernel, X, columns)
+    if kernel.is_mirrored:
+        return K, K
+    turned = jax.vmap(lambda x: jax.vmap(lambda z: kernel(z, x))(columns))(X)
+    return K, jnp.maximum(K, turned)
+
+
+def _matrix(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None
+) -> Float[Array, "n m"]:
+    """`k(x_i, z_j)`, all pairs together or by rows."""
+    m = count(Z)
+    at_once = pairs_at_once(kernel, X, Z, block_size)
+    if at_once >= count(X) * m:
+        K = all_pairs(kernel, X, Z)
+    else:
+        row = jax.checkpoint(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))
+        K = lax.map(row, X, batch_size=max(1, at_once // m))
+    check_scalar(kernel, K)
+    return K
+
+
+def check_scalar(kernel: AbstractKernel, K: Array) -> None:
+    """Raises ValueError unless the kernel gave a real number for each pair."""
+    if not eqx.is_array(K):
+        raise ValueError(
+            f"a kernel must return a real scalar, but {type(kernel).__name__} returns a "
+            f"{type(K).__name__}"
+        )
+    if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
+        raise ValueError(
+            f"a kernel must return a real scalar, but {type(kernel).__name__} returns {K.dtype} of "
+            f"shape {K.shape[2:]}: sum over axes, and multiply integers and booleans by 1.0"
+        )
+
+
+def _diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
+    return jax.vmap(lambda x: kernel(x, x))(X)
+
+
+def _all_finite(K: Array) -> Array:
+    """Whether a matrix holds no NaN and no inf."""
+    # NaN or inf makes the mean of its column so; the product runs as fast as K can be read.
+    means = matmul(jnp.full(len(K), 1 / len(K), K.dtype), lax.stop_gradient(K))
+    return jnp.all(jnp.isfinite(means))
+
+
+@jax.custom_jvp
+def _valued(K: Array, exact: Array) -> Array:
+    """The value of the second matrix, with the derivative of the first."""
+    return exact
+
+
+@_valued.defjvp
+def _valued_jvp(primals, tangents):
+    return _valued(*primals), tangents[0]
+
+
+def all_pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Array:
+    """`k(x_i, z_j)` for all pairs together."""
+    return jax.vmap(lambda x: jax.vmap(lambda z: kernel(x, z))(Z))(X)
+
+
+def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Array, "n n"]:
+    """K in square tiles; those below the diagonal are transposes, which halves the work.
+
+    Recomputed in the backward pass.
+    """
+    n = count(X)
+    blocks = -(-n // side)
+    side = -(-n // blocks)
+    # The last block repeats the last point.
+    place = np.minimum(np.arange(blocks * side), n - 1).reshape(blocks, side)
+    parts = points_at(X, place)
+
+    def tile(pair):
+        x, z = (jax.tree.map(lambda leaf, i=i: leaf[i], parts) for i in pair)
+        return all_pairs(kernel, x, z)
+
+    tiles = lax.map(jax.checkpoint(tile), np.triu_indices(blocks))
+    return _assembled(tiles, blocks)[:n, :n]
+
+
+def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, "_ _"]:
+    """The symmetric matrix whose tiles on and above the diagonal are given, row by row."""
+    everywhere = tiles[_places_of_tiles(blocks)]
+    above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
+    K = jnp.where(above, everywhere, jnp.swapaxes(everywhere, 2, 3))
+    size = blocks * tiles.shape[1]
+    return jnp.swapaxes(K, 1, 2).reshape(size, size)
+
+
+def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
+    """Of every block, the place of its tile, or of that of its mirror image, row by row."""
+    rows, columns = np.triu_indices(blocks)
+    places = np.zeros((blocks, blocks), int)
+    places[rows, columns] = np.arange(len(rows))
+    return np.maximum(places, places.T)
+
+
+def _symmetric(K: Array, mirrored: bool) -> Array:
+    """The larger of K and K^T, entry by entry; on a CPU K itself if the kernel is `mirrored`."""
+    # The matrix product of a CPU is symmetric bitwise already, and a transposition there would cost
+    # twice the product. Not the mean of both: XLA may fuse the last multiplication of K, but not
+    # that of K.T, into the addition, unrounded, and the mean would not be symmetric. And no K.T,
+    # which, fused with the maximum and the diagonal, takes jaxlib 0.10.2 minutes to compile from
+    # n = 1000 on.
+    i = jnp.arange(len(K))
+
+    def larger(K):
+        transposed = K.at[i[None, :], i[:, None]].get(mode="promise_in_bounds")
+        return jnp.maximum(K, transposed)
+
+    return lax.platform_dependent(K, cpu=lambda K: K, default=larger) if mirrored else larger(K)
+
+
+def pairs_at_once(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None = None
+) -> int:
+    """How many pairs to compute together: `block_size` rows, or as many as fit a fixed budget.
+
+    A kernel of vectors holds a number or two for each pair, and all pairs are computed in one
+    program that holds the matrix and little else. A kernel of strings may hold a table for each
+    pair, of as many numbers as the product of two lengths: for 400 strings together that would be
+    gigabytes. See `_held_by` for how this is found out.
+
+    - At most 4 numbers a pair: all pairs at once, unless what each point holds by itself (such as a
+      histogram of substrings) exceeds the large budget; then a square block of them.
+    - More: as many pairs as fit the budget of the device. On a CPU that is what the cache of one
+      core holds: 256 pairs of strings of 57 letters take half as long together as 1024 do.
+
+    Under an outer `vmap` all members together hold more, which is not known here.
+    """
+    n = count(X)
+    m = count(Z)
+    if block_size is not None:
+        return block_size * m
+    held = _held_by(kernel, X, Z)
+    if n * held.row > _LARGE_BUDGET:
+        n = m = max(1, min(n, m, _LARGE_BUDGET // held.row))
+    if held.pair <= 4:
+        return n * m
+    budget = _BUDGET.get(jax.default_backend(), _LARGE_BUDGET)
+    return min(n * m, max(1, budget // held.pair))
+
+
+def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
+    """How many rows of `k(x_i, z_j)` to compute together: `most` of a plain kernel, of one that
+    needs much memory for a pair as few as `pairs_at_once` says.
+    """
+    return max(1, min(most, pairs_at_once(kernel, X, Z) // max(1, count(Z))))
+
+
+class _Held(NamedTuple):
+    """How many numbers the largest intermediate result of a kernel holds."""
+
+    pair: int  # for each pair
+    row: int  # for each point of the first stack
+
+
+def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
+    """What a kernel holds, from its traces with 2 and 3 points a side.
+
+    Every intermediate result of i and j points has a size `pair i j + row i + column j + rest`: a
+    second difference leaves what it holds for each pair, a first one what it holds for each row.
+    The largest counts, as XLA frees most of them in turn.
+    """
+    sizes = partial(_sizes_of_results, kernel, X, Z)
+    of_pair = sizes(3, 3) - sizes(3, 2) - sizes(2, 3) + sizes(2, 2)
+    of_row = sizes(3, 2) - sizes(2, 2) - 2 * of_pair
+    return _Held(int(of_pair.max()), int(of_row.max()))
+
+
+def _sizes_of_results(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, rows: int, columns: int
+) -> Int[np.ndarray, " results"]:
+    """The sizes of all intermediate results for that many points, and zero."""
+    shapes = _shapes(X, rows), _shapes(Z, columns)
+    trace = jax.make_jaxpr(lambda X, Z: all_pairs(kernel, X, Z))(*shapes)
+    return np.array([0, *_sizes(trace.jaxpr)])
+
+
+def _shapes(stack: PyTree, n: int) -> PyTree:
+    """A stack of n points, as shapes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), stack)
+
+
+def _sizes(jaxpr: Any) -> Iterator[int]:
+    """The size of every intermediate result, those inside loops and calls included."""
+    for equation in jaxpr.eqns:
+        yield from (math.prod(out.aval.shape) for out in equation.outvars)
+        for inner in jex.jaxprs_in_params(equation.params):
+            yield from _sizes(inner)

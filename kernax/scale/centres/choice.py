@@ -1,0 +1,281 @@
+"""Which points are centres: drawn uniformly, by leverage scores, or taken by greedy pivots."""
+
+import abc
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
+
+from kernax.core.base.boundary import as_scalar, as_stack, cast, check_key, dtype_of
+from kernax.core.base.boundary import count as size_of
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.base.sharding import compiled, scan
+from kernax.core.base.solution import warn
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import check_points, diagonal_of, prepare
+from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.pivots import inducing_points
+from kernax.core.linalg.solves import solve_lower
+from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.operators import DenseGram
+from kernax.errors import ConditionWarning
+
+
+class AbstractChoice(eqx.Module):
+    """How centres are chosen among points: a subclass says their `places`."""
+
+    @abc.abstractmethod
+    def places(self, kernel: AbstractKernel, X: PyTree, number: int, key: PRNGKeyArray) -> Any:
+        """The indices of at most `number` points of the stack X, none of them twice."""
+
+
+class Uniform(AbstractChoice):
+    """Every point with the same probability, none twice."""
+
+    def places(self, kernel, X, number, key):
+        return jax.random.permutation(key, size_of(X))[:number]
+
+
+_UNIFORM = Uniform()
+
+
+class GreedyPivots(AbstractChoice):
+    """Each centre where those before it leave the most variance: see `inducing_points`.
+
+    It takes O(n number^2) operations and O(n number) memory. The key is not used.
+    """
+
+    def places(self, kernel, X, number, key):
+        return inducing_points(kernel, X, number).stats["places"]
+
+
+class LeverageScores(AbstractChoice):
+    """With probabilities that grow with the ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`:
+    the worse the other points represent a point, the sooner it is drawn (Rudi, Calandriello,
+    Carratino & Rosasco 2018, algorithm 1, BLESS).
+
+    For a very large ridge all scores are equal. From there the ridge falls by a factor of four at a
+    time; at each level candidates are drawn uniformly, more of them the smaller the ridge, and
+    their scores are estimated by the points drawn at the level before. It takes some `min(n, 4 n
+    k(x, x) / ridge) number^2` operations, which is a pass over all points where the ridge is no
+    more than 4 k(x, x), and memory for `number^2` numbers.
+
+    Attributes:
+        ridge: > 0, that of the fit, in units of k.
+
+    Choosing raises ValueError for another ridge, under `jit`, and where some k(x, x) is not finite.
+    """
+
+    ridge: ArrayLike
+
+    def places(self, kernel, X, number, key):
+        ridge = as_scalar(self.ridge, dtype_of(X), "ridge", POSITIVE)
+        if not is_concrete(kernel, X, ridge):
+            raise ValueError(
+                "LeverageScores draws as many points as the scores ask for, which must be known: "
+                "choose centres outside of jit and vmap, or by=Uniform()"
+            )
+        kernel, X = stopped((kernel, X))
+        return _by_scores(kernel, X, float(ridge), number, key).places
+
+
+def choose_centres(
+    kernel: AbstractKernel,
+    X: PyTree,
+    number: int,
+    *,
+    key: PRNGKeyArray,
+    by: AbstractChoice = _UNIFORM,
+) -> PyTree:
+    """A stack of `number` points of X, none of them twice, for `nystrom`, `falkon` or `sgpr`.
+
+    Arguments:
+        kernel: any kernel.
+        X: a stack of n points of any kind.
+        number: how many; n at most.
+        key: draws them.
+        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()`, which may stop at fewer, or an
+            `AbstractChoice` of your own.
+
+    Raises ValueError for bad points or numbers.
+    """
+    check_key(key)
+    kernel, X = prepare(kernel, X)
+    number = check_count(number, "number")
+    if number > size_of(X):
+        raise ValueError(
+            f"number must be at most {size_of(X)}, the number of points, but is {number}"
+        )
+    if not isinstance(by, AbstractChoice):
+        raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
+    places = by.places(kernel, X, number, key)
+    return points_at(X, places)
+
+
+def checked_centres(
+    kernel: AbstractKernel,
+    X: PyTree,
+    centres: Any,
+    key: PRNGKeyArray | None,
+    weights: AbstractWeights | None = None,
+) -> PyTree:
+    """Centres as a stack in the dtype of X: those given, or as many points of X of positive weight,
+    drawn uniformly.
+
+    Warns of more centres than points, which represent no more functions than all points do.
+    """
+    n = size_of(X)
+    kept = None if weights is None else weights.kept()
+    points = n if kept is None else int(np.sum(kept))
+    number = number_of_centres(centres, key)
+    if number is None:
+        Z = as_stack(centres, "centres")
+        check_points(kernel, Z)
+        warn_of_many(size_of(Z), n)
+        return cast(Z, dtype_of(X))
+    warn_of_many(number, points)
+    assert key is not None
+    places = jax.random.permutation(key, n)
+    if weights is not None and weights.removes:
+        # Those that are removed come last; the order of the others is as it was drawn.
+        places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
+    return points_at(X, places[: min(number, points)])
+
+
+def number_of_centres(centres: Any, key: Any) -> int | None:
+    """How many are to be drawn; None for a stack. Raises ValueError without a key."""
+    if not isinstance(centres, (int, np.integer)) or isinstance(centres, bool):
+        return None
+    if key is None:
+        raise ValueError(
+            f"centres is a number, {centres}, of points to draw: pass key=jax.random.key(0), or a "
+            "stack of points as centres"
+        )
+    check_key(key)
+    return check_count(centres, "centres")
+
+
+def warn_of_many(number: int, n: int) -> None:
+    """Warns of more centres than points."""
+    if number > n:
+        warn(
+            f"there are {number} centres for {n} points, more than there can be any use for: pass "
+            "fewer centres",
+            ConditionWarning,
+        )
+
+
+_LEAST = 16  # points at first
+_FALL = 4.0  # of the ridge, from one level to the next
+_CANDIDATES = 4.0  # a candidate is drawn for each quarter of `variance / ridge`
+_DRAWN = 2.0  # points for each of the effective dimension
+
+
+def _by_scores(
+    kernel: AbstractKernel, X: PyTree, ridge: float, number: int, key: PRNGKeyArray
+) -> "_Drawn":
+    """The points that BLESS draws: `number` of its last candidates."""
+    n = size_of(X)
+    whole = n * float(jnp.max(diagonal_of(kernel, X)))
+    if not math.isfinite(whole):
+        raise ValueError(
+            "LeverageScores needs k(x, x) to be finite at every point of X, but one is inf or NaN: "
+            "rescale X"
+        )
+    key, first = jax.random.split(key)
+    places = jax.random.permutation(first, n)[: min(n, _LEAST)]
+    drawn = _Drawn(places, jnp.full(len(places), len(places) / n, dtype_of(X)))
+    # For a ridge that large every point has the same score.
+    now = max(whole / _LEAST, _FALL * ridge)
+    while now > ridge:
+        now = max(now / _FALL, ridge)
+        key, of_level = jax.random.split(key)
+        at_least = number if now <= ridge else 0
+        wanted = _CANDIDATES * max(whole / now, at_least)
+        drawn = _next_drawn(kernel, X, drawn, now, (_bucket(wanted, n), at_least, number), of_level)
+    return drawn
+
+
+class _Drawn(NamedTuple):
+    """Points that were drawn, and with which probability each of them was."""
+
+    places: Int[Array, " m"]
+    shares: Float[Array, " m"]
+
+
+def _next_drawn(
+    kernel: AbstractKernel,
+    X: PyTree,
+    before: _Drawn,
+    ridge: float,
+    sizes: tuple[int, int, int],
+    key: PRNGKeyArray,
+) -> _Drawn:
+    """The points drawn for a smaller ridge; `sizes` are the number of candidates, and the least and
+    the largest number of points drawn among them.
+    """
+    n = size_of(X)
+    of_candidates, at_least, at_most = sizes
+    for_candidates, for_draws = jax.random.split(key)
+    candidates = jax.random.permutation(for_candidates, n)[:of_candidates]
+    at = jnp.asarray(ridge, before.shares.dtype)
+    scores = _scores(
+        kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
+    )
+    size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
+    chosen = _without_repetition(for_draws, scores, max(size, at_least))
+    return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
+
+
+def _shares(
+    scores: Float[Array, " r"], chosen: Int[Array, " m"], of_candidates: float
+) -> Float[Array, " m"]:
+    """The probabilities with which points were drawn, as candidates and then among these."""
+    return jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores)) * of_candidates
+
+
+def _bucket(wanted: float, most: int) -> int:
+    """The power of two that is no less than wanted, at least 16, or the most: few programs are
+    compiled.
+    """
+    return min(most, 2 ** max(4, math.ceil(math.log2(max(wanted, 1)))))
+
+
+_CANDIDATES_OF_TILE = 4096
+
+
+@compiled
+def _scores(kernel, points, shares, candidates, ridge):
+    """`(k(x, x) - k(x, J) (K_JJ + ridge A)^-1 k(J, x)) / ridge`, for points J of which each was
+    drawn with the probability A_jj (Rudi et al. 2018, equation 3); a tile of candidates at a time.
+    """
+    K = gram_of_prepared(kernel, points) + ridge * jnp.diag(shares)
+    factor = cholesky_factor(DenseGram(K))
+    n = size_of(candidates)
+    tiles = -(-n // _CANDIDATES_OF_TILE)
+    # The last tile is filled up by the first candidates.
+    places = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
+
+    def of_tile(_, places):
+        tile = points_at(candidates, places)
+        explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
+        left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
+        # A score is at most one, and that of a point explained entirely is rounding.
+        return None, jnp.clip(left / ridge, eps_of(left), 1)
+
+    return scan(of_tile, None, places)[1].reshape(-1)[:n]
+
+
+def _without_repetition(key: PRNGKeyArray, scores: Float[Array, " r"], size: int) -> Array:
+    """Places drawn one after the other by their scores (Efraimidis & Spirakis 2006)."""
+    return jax.lax.top_k(
+        jnp.log(scores) + jax.random.gumbel(key, scores.shape, scores.dtype), size
+    )[1]

@@ -1,0 +1,311 @@
+"""Smooth risks over centres, for more points than a matrix of all of them allows (FALKON)."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
+
+from kernax.core.base.implicit import implicit
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import stopped
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.sharding import compiled, varying_alike, while_loop
+from kernax.core.base.solution import Solution, finish
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.centres import wide
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared, check_convex
+from kernax.core.operators.memory import check_memory
+from kernax.core.operators.mesh import whole_on_each
+from kernax.scale.centres.choice import checked_centres
+from kernax.scale.centres.fit_of_chunks import falkon_of_chunks
+from kernax.scale.centres.kept_minimum import Kept, check_kept, facts_of_fit
+from kernax.scale.centres.normal_equations import solve_normal_equations
+from kernax.scale.centres.preconditioner import size_of_sample
+from kernax.scale.centres.problem import (
+    Plan,
+    Problem,
+    RiskOverCentres,
+    solution_of,
+    unit_of_targets,
+)
+from kernax.scale.centres.rows import rows_of_tile
+from kernax.scale.centres.span import AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.cluster.checkpoints import Checkpoints
+from kernax.scale.data.chunks import Chunks
+
+_SQUARED = Squared()
+
+
+def falkon(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike | None,
+    ridge: ArrayLike,
+    centres: PyTree | int | None = None,
+    *,
+    loss: AbstractSmoothLoss = _SQUARED,
+    weights: ArrayLike | None = None,
+    key: PRNGKeyArray | None = None,
+    bias: bool = False,
+    rtol: float | None = None,
+    max_steps: int = 500,
+    progress: bool = False,
+    checkpoint: Checkpoints | None = None,
+    throw: bool = True,
+) -> Solution[Any]:
+    """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
+    z_j)` of m centres z, or `f = a.phi` of m explicit features; with a `bias` over f + b.
+
+    For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017),
+    the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
+    Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
+    K_nm, n x m, is never held: conjugate gradients take products over its rows, computed anew a
+    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample in which rows
+    of large weight come first; the centres may be any. Memory is O(m^2), not O(n m).
+
+    Where the rows are over a mesh (`kernax.scale.rows_over`), each device sums over its own, and
+    passes m x p or m x m numbers on for each sum; m x m matrices are held and factorised by each.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: a stack of n points, on one device or with its rows over a mesh; or
+            `kernax.scale.Chunks`, rows that are read again in every pass, with `y=None` and no
+            weights beside it. Then there is no derivative, and kernel, ridge, centres and loss must
+            be known numbers. One pass counts and checks the rows, after one that draws centres
+            where these are a number; each gradient, each product and each Hessian of all rows takes
+            one more and, for losses other than squares, each line search. Squares over at most 4000
+            centres in float64 usually take five to seven. Chunks that give another number of rows
+            in a later pass are refused.
+        y: targets (n,); for squares also (n, outputs), which share every product.
+        ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
+        centres: a stack of m points, such as those of `choose_centres`; or their number, of points
+            of X of positive weight that are drawn by `key`; or None for all functions of a kernel
+            of explicit features, such as `random_fourier_features`, of which there may be more than
+            `kernel_ridge` can hold for n points.
+        loss: smooth and convex; its parameters may be learned.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
+        key: for a number of centres.
+        bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
+            is the mean k(z, z): none, unless the ridge exceeds the sum of weights by far.
+        rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
+            4, and accepts sqrt(eps) where no step lowers it further.
+        max_steps: the most steps of conjugate gradients in all, each of which is a product with
+            K_nm and one with its transpose; measuring the residual may take more.
+        progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
+            none for arrays.
+        checkpoint: keeps the state of the fit, after every product unless it says otherwise: the
+            same call, made again, goes on from there to the same result, and returns a fit that is
+            over at once. Each time m x m matrices are written, and no row. The call is identified
+            by the checkpoint's name, shapes and dtypes, the number of points (in arrays, of those
+            of positive weight), kernel, centres, loss, ridge, bias, rtol and max_steps, not by the
+            values of rows. There is no derivative then, and all arguments must be known numbers.
+            Give each fit a folder of its own.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
+        `kernax.online.LinearFunction` of the features, differentiable in the kernel, X, the
+        centres, y, the loss's parameters, ridge and weights, to any order, in memory as above.
+        Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
+        would make the rounding of the Hessian exceed the ridge), the `objective`, of chunks
+        `points`, the number of rows, and `residual`: the length of the step that Newton's method
+        would take next, whose square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
+        length of the targets, whose square is `sum_i w_i y_i^2` for squares, or to that of the
+        function, where that is larger. It is computed anew from the solution that is returned, with
+        a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
+        derivative is NaN where its system cannot be solved.
+
+    Raises:
+        ValueError: bad shapes or values, a loss that is not smooth or not convex, an iterator as X,
+            a checkpoint under a transformation.
+        KernaxFileError: the folder of the checkpoint is that of another call.
+        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
+            where a ridge is too small for the precision.
+        MemoryBudgetError: m x m numbers do not fit.
+    """
+    _check_loss(loss)
+    rtol, max_steps = as_stopping(rtol, max_steps)
+    check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
+    plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
+    if isinstance(X, Chunks):
+        _refuse_beside_chunks(y, weights)
+        of_pass = bool(progress), checkpoint
+        solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, *of_pass)
+    else:
+        _refuse_iterators(X, progress)
+        of_call = plan_of, checkpoint, throw
+        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, *of_call)
+    return finish(solution, throw, "falkon: a larger ridge, or centres further apart, may help.")
+
+
+def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
+    """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
+    task = check_task(
+        "falkon",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=partial(as_targets_of, loss),
+        one_column=_instead_of_columns(loss),
+        holds_gram=False,
+        throw=throw,
+    )
+    span = _span(task, centres, key)
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
+    guarded_loss = task.module(loss, throw=throw)
+    arguments = task.columns, guarded_loss, ridge
+    one_column = task.y.ndim == 1
+    of_risk = span, task.X, task.weights, arguments, plan
+    first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
+    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(task.dtype), first=first)
+    if checkpoint is not None:
+        return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
+    return _falkon(span, task.X, task.weights, arguments, plan, one_column)
+
+
+def _instead_of_columns(loss: AbstractSmoothLoss) -> str | None:
+    """What to do with several columns of targets; None for squares, which take them together."""
+    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
+
+
+def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
+    """The functions to sum, on every device that has some of the rows."""
+    if centres is None:
+        return OfFeatures.of(task.kernel, task.X)
+    Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
+    spread = task.layout.spread
+    return OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
+
+
+def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
+    """The plan of a fit, made before anything is compiled."""
+    sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
+    return Plan(tile=rows_of_tile(m), sample=sample, **options)
+
+
+def _refuse_beside_chunks(y: Any, weights: Any) -> None:
+    """Raises ValueError for targets or weights beside chunks, which hold them."""
+    if y is not None or weights is not None:
+        name = "weights" if y is None else "y"
+        raise ValueError(
+            f"{name} must be None where X is kernax.scale.Chunks, whose chunks hold (X, y) or (X, "
+            "y, weights)"
+        )
+
+
+def _refuse_iterators(X: Any, progress: bool) -> None:
+    """Raises ValueError for what can be read only once, and for a bar where there are no passes."""
+    if isinstance(X, Iterator):
+        raise ValueError(
+            f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
+            "once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a function "
+            "that makes the iterator, and y=None"
+        )
+    if progress:
+        raise ValueError(
+            "progress=True draws a bar of passes over chunks, but X holds arrays: leave it out"
+        )
+
+
+def _check_loss(loss: Any) -> None:
+    """Raises ValueError unless it is a convex smooth loss of a number."""
+    if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
+        raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
+    check_convex("falkon", loss)
+
+
+@compiled
+def _falkon(span, X, weights, arguments, plan, one_column):
+    """The function that minimises the risk."""
+    problem, unit = _in_units(_problem(span, X, weights, arguments))
+    *end, _ = implicit(_solved, _one_step, (problem, plan))
+    dtype = problem.y.dtype
+    return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
+
+
+def _problem(span, X, weights, arguments) -> Problem:
+    """All that the minimiser depends on, with weights of one as spread as the rows."""
+    return varying_alike(Problem(span, X, weights.values, *arguments))
+
+
+def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
+    """`_falkon` in a loop of Python, which keeps its state."""
+    of_rows = _risk(span, X, weights, arguments, plan)
+    y, loss, ridge = arguments
+    kept = Kept(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
+    end = of_rows.risk.minimum(y.shape[1], plan, kept)
+    return _solution(end, span, of_rows.unit, y.dtype, plan, one_column)
+
+
+class _Rows(NamedTuple):
+    """A risk, the exponents of its targets, and how many points there are that count."""
+
+    risk: RiskOverCentres
+    unit: Array
+    points: Array
+
+
+@compiled
+def _risk(span, X, weights, arguments, plan):
+    problem = _problem(span, X, weights, arguments)
+    points = jnp.count_nonzero(problem.weights)
+    problem, unit = _in_units(problem)
+    return _Rows(problem.over_centres(plan), unit, points)
+
+
+@compiled
+def _solution(end, span, unit, dtype, plan, one_column):
+    """The function that was found."""
+    of_end = end.a, end.result, end.stats
+    return solution_of(of_end, span, unit, dtype, plan, one_column)
+
+
+def _in_units(problem: Problem) -> tuple[Problem, Array]:
+    """The problem with targets divided by powers of two, and the exponents of these."""
+    kept = problem.weights[:, None] > 0
+    unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
+    y = times_power_of_two(problem.y, -unit)
+    return eqx.tree_at(lambda problem: problem.y, problem, y), unit
+
+
+def _solved(args: tuple[Problem, Plan]) -> tuple:
+    """The minimum, and what it was solved with."""
+    problem, plan = args
+    end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
+    return end.a, end.result, end.stats, end.P
+
+
+_MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
+
+
+def _one_step(end: tuple, args: tuple[Problem, Plan]) -> tuple:
+    """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
+    problem, plan = args
+    a, result, stats, P = end
+    risk = problem.over_centres(plan).risk
+    fixed = stopped(P)
+    tolerance = risk.eps ** (2 / 3)
+    accurate = 4 * risk.eps ** (1 / 3)
+
+    def solve(multiply, b):
+        d = solve_normal_equations(
+            multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, while_loop
+        ).x
+        left = fixed.length_of_step(b - multiply(d))
+        sound = left <= accurate * fixed.length_of_step(b)
+        return jnp.where(sound[None, :], d, jnp.nan)
+
+    multiply = lambda V: risk.product(a, V)
+    # What is left of the gradient has no part in the derivative, and nothing is solved for it.
+    gradient = risk.gradient(a)
+    moved = gradient - lax.stop_gradient(gradient)
+    d = lax.custom_linear_solve(multiply, moved, solve, symmetric=True)
+    return a - d, result, stats, P

@@ -1,0 +1,165 @@
+"""A fit over centres whose rows are read chunk by chunk."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from kernax.core.base.bar import bar_of
+from kernax.core.base.boundary import as_scalar, as_stack, cast, count, dtype_of
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.solution import Solution
+from kernax.core.base.weights import AbstractWeights, UnitWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import check_points
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.linear import LinearFunction
+from kernax.core.linalg.centres import wide
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.operators.memory import check_memory
+from kernax.scale.centres.choice import number_of_centres, warn_of_many
+from kernax.scale.centres.kept_minimum import Kept, facts_of_fit
+from kernax.scale.centres.minimum import Minimum
+from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
+from kernax.scale.centres.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
+from kernax.scale.centres.rows import ArrayRows
+from kernax.scale.centres.span import AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.centres.streamed import (
+    StreamedRows,
+    Survey,
+    drawn,
+    first_points,
+    not_shown,
+    survey,
+)
+from kernax.scale.cluster.checkpoints import Checkpoints
+from kernax.scale.data.chunks import Chunks
+
+
+def falkon_of_chunks(
+    kernel: AbstractKernel,
+    chunks: Chunks,
+    ridge: Any,
+    centres: Any,
+    loss: AbstractSmoothLoss,
+    key: Any,
+    plan_of: Callable[[int, int, Any], Plan],
+    progress: bool,
+    checkpoint: Checkpoints | None,
+) -> Solution[KernelExpansion | LinearFunction]:
+    """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
+    _check_known(kernel, ridge, centres, loss)
+    as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
+    check = partial(_checked_targets, loss)
+    span = _span(chunks, kernel, check, centres, key)
+    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(dtype_of(kernel)))
+    with _shown(progress) as show:
+        rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
+        dtype = rows.surveyed.largest.dtype
+        ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
+        end = _minimum(rows, cast(loss, dtype), ridge, plan, checkpoint)
+    found = rows.surveyed
+    of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
+    return solution_of(
+        of_end, rows.within.span, rows.unit, dtype, plan, one_column=found.outputs is None
+    )
+
+
+def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, Plan]:
+    """All rows after a first pass, and the plan for as many."""
+    m = span.size
+    found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
+    warn_of_many(m, found.n)
+    _check_classes(loss, found)
+    dtype = found.largest.dtype
+    plan = plan_of(found.n, m, dtype)
+    unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
+    within = _sample_within(found, span.prepared(dtype), unit, plan)
+    return StreamedRows(chunks, found, within, unit, check, show), plan
+
+
+def _minimum(
+    rows: StreamedRows,
+    loss: AbstractSmoothLoss,
+    ridge: Array,
+    plan: Plan,
+    checkpoint: Checkpoints | None,
+) -> Minimum:
+    """The minimum of the risk of all rows."""
+    sample = None if plan.sample is None else rows.within
+    risk = RiskOverCentres.of(rows, rows.within, sample, loss, ridge)
+    kept = None
+    if checkpoint is not None:
+        facts = facts_of_fit(rows.within.span, loss, ridge, rows.surveyed.n, plan)
+        kept = Kept(checkpoint, facts)
+    return risk.minimum(rows.surveyed.columns, plan, kept)
+
+
+def _sample_within(found: Survey, span: AbstractSpan, unit: Any, plan: Plan) -> ArrayRows:
+    """The rows in memory that stand for all."""
+    X, y, weights = found.sample_of(plan.sample)
+    y = times_power_of_two(y, -unit)
+    return ArrayRows(span, X, y, weights, tile=plan.tile, bias=plan.bias)
+
+
+def _check_known(*arguments: Any) -> None:
+    """Raises ValueError for arguments that are being traced."""
+    if not is_concrete(*arguments):
+        raise ValueError(
+            "chunks are read outside of jit, grad and vmap: kernel, ridge, centres and loss must "
+            "hold known numbers; for derivatives pass arrays as X and y"
+        )
+
+
+def _span(
+    chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any
+) -> AbstractSpan:
+    """The functions to sum: the kernel at given centres or at points that are drawn, or its
+    features.
+    """
+    if centres is None:
+        return OfFeatures.of(kernel, first_points(chunks, kernel, check))
+    number = number_of_centres(centres, key)
+    if number is not None:
+        Z = drawn(chunks, kernel, check, number, key)
+        warn_of_many(number, count(Z))  # of fewer points all are drawn
+        return OfCentres(kernel, Z)
+    Z = as_stack(centres, "centres")
+    check_points(kernel, Z)
+    return OfCentres(kernel, Z)
+
+
+def _check_classes(loss: AbstractSmoothLoss, found: Survey) -> None:
+    """Raises ValueError for one class alone, where there have to be two."""
+    if loss.targets == "signs":
+        both = jnp.stack([found.least, found.largest])
+        as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
+
+
+def _checked_targets(
+    loss: AbstractSmoothLoss, y: Any, n: int, dtype: Any, weights: AbstractWeights
+) -> Array:
+    """Targets of a chunk. Raises ValueError for several columns where there may be one."""
+    signs = {"both_signs": False} if loss.targets == "signs" else {}
+    columns = as_targets_of(loss, y, n, dtype, weights, **signs)
+    if columns.ndim != 1 and not isinstance(loss, Squared):
+        raise ValueError(
+            f"y must have shape ({n},), but has shape {columns.shape}: make one fit for each column"
+        )
+    return columns
+
+
+@contextlib.contextmanager
+def _shown(progress: bool) -> Iterator[Any]:
+    """What is told how many chunks of a pass are done: a bar, or nothing."""
+    if not progress:
+        yield not_shown
+        return
+    with bar_of("chunks", 1) as show:
+        yield show

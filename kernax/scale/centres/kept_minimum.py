@@ -1,0 +1,206 @@
+"""The minimum of a risk over centres, found in steps of Python between which the state is kept.
+
+The steps are those of `minimum`, one after the other rather than loops within loops: each is a
+program of its own, of one product with the Hessian, or of what comes between two solves.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Int
+
+from kernax.core.base.identity import digest_of_array, facts_of, is_array, places_of
+from kernax.core.base.numerics import is_concrete
+from kernax.scale.centres.minimum import Minimum, Newton, Point, Progress
+from kernax.scale.centres.normal_equations import Iterate, begun, found_by, is_open, one_step
+from kernax.scale.centres.preconditioner import HessianFactor
+from kernax.scale.centres.risk import Risk
+from kernax.scale.cluster.checkpoints import Checkpoints
+
+# What a solve is for, or that there is none.
+_BEFORE_START = 0
+_STEP = 1
+_MEASUREMENT = 2
+_OVER = 3
+
+
+class Kept(NamedTuple):
+    """Where a fit is kept, and what identifies it beside its name."""
+
+    checkpoints: Checkpoints
+    facts: dict[str, str]
+
+
+class _Solve(eqx.Module):
+    """Conjugate gradients after some steps, their units, and whether there are more to take."""
+
+    iterate: Iterate
+    unit: Int[Array, "1 p"]
+    goes_on: Bool[Array, ""]
+
+
+class _State(eqx.Module):
+    """Newton's method before some product: what is kept, and not computed again.
+
+    Of the Hessian's factors L is left out, which is that of the risk. R, m x m numbers, is kept, as
+    it takes as long as many products.
+    """
+
+    progress: Progress
+    solve: _Solve
+    stage: int
+
+
+def kept_minimum(
+    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike, kept: Kept
+) -> Minimum:
+    """`minimum.minimise`, from the last state that was kept."""
+    run = risk.rows.run
+    method = run(Newton.of, risk, shape[1], rtol, max_steps)
+    states = kept.checkpoints.steps(
+        _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
+    )
+    end = None
+    for _, state in states:
+        end = state.progress
+    return run(_minimum, method, end)
+
+
+def check_kept(checkpoint: Any, *known: Any) -> None:
+    """Raises ValueError for what is no checkpoint of a fit, and where anything is being traced."""
+    if checkpoint is None:
+        return
+    if not isinstance(checkpoint, Checkpoints):
+        raise ValueError(
+            "checkpoint must be kernax.scale.Checkpoints(folder, name=...), but is of type "
+            f"{type(checkpoint).__name__}"
+        )
+    # Under jit whatever is computed is traced, also where all arguments are known.
+    if not is_concrete(*known, jnp.zeros(())):
+        raise ValueError(
+            "checkpoint must be None under jit, grad and vmap: a fit that is kept is a loop of "
+            "Python, of known numbers, and has no derivative"
+        )
+
+
+def facts_of_fit(span: Any, loss: Any, ridge: Array, n: Any, plan: Any) -> dict[str, str]:
+    """What identifies a fit: all but the values of rows."""
+    facts = {
+        "number of points": str(int(n)),
+        "precision": str(ridge.dtype),
+        "ridge": repr(float(ridge)),
+        "rtol": repr(None if plan.rtol is None else float(plan.rtol)),
+        "max_steps": repr(int(plan.max_steps)),
+        "bias": repr(plan.bias),
+    }
+    return facts | _facts_with_values("functions", span) | _facts_with_values("loss", loss)
+
+
+def _facts_with_values(name: str, tree: Any) -> dict[str, str]:
+    """The structure and the leaves of a pytree, of arrays a digest of their values."""
+    arrays = [(place, leaf) for place, leaf in places_of(name, tree) if is_array(leaf)]
+    values = {f"the values of {place}": digest_of_array(leaf) for place, leaf in arrays}
+    return facts_of(name, tree) | values
+
+
+def _is_over(state: _State) -> bool:
+    return state.stage == _OVER
+
+
+def _advanced(state: _State, method: Newton) -> _State:
+    """One product, or the end of a solve and the beginning of the next."""
+    run = method.risk.rows.run
+    if state.stage == _BEFORE_START:
+        progress, goes_on = run(_started, method, state.progress.point.a.shape)
+    elif bool(state.solve.goes_on):
+        solve = run(_with_product, method, state.stage, state.progress, state.solve)
+        return _State(state.progress, solve, state.stage)
+    else:
+        progress, goes_on = run(_solved, method, state.stage, state.progress, state.solve)
+    stage = _stage_after(method, state.stage, bool(goes_on))
+    solve = state.solve if stage == _OVER else run(_begun, method, stage, progress)
+    return _State(progress, solve, stage)
+
+
+def _stage_after(method: Newton, stage: int, goes_on: bool) -> int:
+    """What to solve for next: what is left is measured once no step seems to be of use."""
+    if goes_on:
+        return _STEP
+    if method.risk.sample is None or stage == _MEASUREMENT:
+        return _OVER
+    return _MEASUREMENT
+
+
+def _started(method: Newton, shape: tuple[int, int]) -> tuple[Progress, Array]:
+    """Newton's method at its start, and whether there is a step to take."""
+    progress = method.start(shape)
+    return _without_lower(progress), method.go_on(progress)
+
+
+def _begun(method: Newton, stage: int, progress: Progress) -> _Solve:
+    """A solve before its first product."""
+    point = _with_lower(method, progress).point
+    rtol, most = _asked_for(method, stage, progress)
+    iterate, unit = begun(point.P, point.gradient, rtol)
+    return _Solve(iterate, unit, is_open(iterate, most))
+
+
+def _with_product(method: Newton, stage: int, progress: Progress, solve: _Solve) -> _Solve:
+    """A solve after one product more."""
+    point = _with_lower(method, progress).point
+    _, most = _asked_for(method, stage, progress)
+    iterate = one_step(partial(method.product, point), point.P, solve.iterate)
+    return _Solve(iterate, solve.unit, is_open(iterate, most))
+
+
+def _asked_for(method: Newton, stage: int, progress: Progress) -> tuple[Any, Any]:
+    """How exactly to solve, and in how many steps at most."""
+    return method.to_step(progress) if stage == _STEP else method.to_measure(progress)
+
+
+def _solved(
+    method: Newton, stage: int, progress: Progress, solve: _Solve
+) -> tuple[Progress, Array]:
+    """Newton's method after a solve, and whether there is a step to take."""
+    progress = _with_lower(method, progress)
+    found = found_by(solve.iterate, solve.unit)
+    end = (method.moved if stage == _STEP else method.measured)(progress, found)
+    return _without_lower(end), method.go_on(end)
+
+
+def _minimum(method: Newton, end: Progress) -> Minimum:
+    return method.minimum(_with_lower(method, end))
+
+
+def _without_lower(progress: Progress) -> Progress:
+    return eqx.tree_at(_lower, progress, None)
+
+
+def _with_lower(method: Newton, progress: Progress) -> Progress:
+    return eqx.tree_at(_lower, progress, method.risk.lower, is_leaf=lambda leaf: leaf is None)
+
+
+def _lower(progress: Progress) -> Any:
+    return progress.point.P.lower
+
+
+def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
+    """A state of the shapes and dtypes of all others."""
+    dtype = risk.gram.dtype
+    m, outputs = shape
+    number = jnp.zeros((), dtype)
+    count = jnp.zeros((), jnp.int32)
+    no = jnp.array(False)
+    numbers = jnp.zeros(outputs, dtype)
+    coefficients = jnp.zeros(shape, dtype)
+    P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
+    point = Point(coefficients, coefficients, numbers, P, numbers, number)
+    progress = Progress(point, number, count, count, count, no, no, no)
+    active = jnp.zeros(outputs, bool)
+    iterate = Iterate(
+        coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
+    )
+    solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
+    return _State(_without_lower(progress), solve, _BEFORE_START)

@@ -1,0 +1,260 @@
+"""The minimum of a risk over centres, by Newton's method with conjugate gradients."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.base.numerics import chosen, positive_or_one
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.scale.centres.normal_equations import Steps, solve_normal_equations
+from kernax.scale.centres.preconditioner import HessianFactor
+from kernax.scale.centres.risk import LENGTHS, Risk, Size
+
+_MOST_NEWTON_STEPS = 100
+_MOST_TO_MEASURE = 50  # steps of conjugate gradients, where two to four are usual
+# Full steps in turn that lower what is left by less than a tenth, as some do where curvatures jump:
+# so many are taken for rounding.
+_MOST_SLOW = 5
+_CLOSE = 1e-2  # residuals below which a Hessian serves for the steps that follow
+
+
+class Point(eqx.Module):
+    """Coefficients a, and what was computed there."""
+
+    a: Float[Array, "m p"]
+    gradient: Float[Array, "m p"]
+    objective: Float[Array, " p"]
+    P: HessianFactor
+    size: Float[Array, " p"]  # what the length of Newton's step is compared with
+    left: Float[Array, ""]  # that length, relative to the size
+
+
+class Progress(eqx.Module):
+    """Newton's method after some steps."""
+
+    point: Point
+    ratio: Float[Array, ""]  # of lengths in the norm of F'' to those in the norm of P, as measured
+    steps: Int[Array, ""]
+    products: Int[Array, ""]
+    slow: Int[Array, ""]  # how many full steps in turn have hardly lowered what is left
+    stuck: Bool[Array, ""]
+    finite: Bool[Array, ""]
+    measured: Bool[Array, ""]  # whether what is left is known in the norm of F''
+
+
+class Minimum(eqx.Module):
+    """How the iteration ended; P is at the last a, or near it."""
+
+    a: Float[Array, "m p"]
+    P: HessianFactor
+    result: Any
+    stats: dict[str, Array]
+
+
+def minimise(
+    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike
+) -> Minimum:
+    """The minimum of F, by Newton's method with conjugate gradients.
+
+    Success is decided by the gradient g at the last a, computed anew: by `sqrt(g.d)` for `F'' d =
+    g`. Where P is F'' but for its rounding, that is `sqrt(g.P^-1 g)` times its excess; where it is
+    that of a sample, the equation is solved to a digit.
+    """
+    method = Newton.of(risk, shape[1], rtol, max_steps)
+    start = method.start(shape)
+    if risk.sample is None:
+        end = risk.rows.repeat(method.go_on, method.step, start)
+    else:
+        end = risk.rows.repeat(method.is_open, method.measured_end, start)
+    return method.minimum(end)
+
+
+def _tolerances(risk: Risk, rtol: ArrayLike | None) -> tuple[ArrayLike, ArrayLike]:
+    """The residual to stop at, and that to accept where no step lowers it further."""
+    return (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
+
+
+class Newton(eqx.Module):
+    """Newton's method for one risk."""
+
+    risk: Risk
+    size: Size
+    max_steps: ArrayLike
+    goal: Any
+    bar: ArrayLike
+
+    @staticmethod
+    def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
+        return Newton(risk, Size.of(risk, outputs), max_steps, *_tolerances(risk, rtol))
+
+    def start(self, shape: tuple[int, int]) -> Progress:
+        """At zero; of squares, where P is the Hessian itself, one step further."""
+        risk = self.risk
+        nothing = jnp.zeros(shape, risk.gram.dtype)
+        one = jnp.ones((), nothing.dtype)
+        P = risk.hessian(nothing)
+        point = self._at(nothing, P, one)
+        if risk.quadratic and risk.sample is None:
+            step = -P.solve(point.gradient)
+            point = self._at(jnp.where(jnp.isfinite(step), step, 0), P, one)
+        no_step = jnp.zeros((), jnp.int32)
+        finite = jnp.isfinite(point.left)
+        never = jnp.array(False)
+        measured = jnp.array(risk.sample is None)
+        return Progress(point, one, no_step, no_step, no_step, never, finite, measured)
+
+    def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> Point:
+        """What is known at a, rounded to the precision in which it is returned."""
+        a = a.astype(self.risk.precision).astype(a.dtype)
+        unit = self.size.unit
+        gradient, objective, squares = self.risk.at(a, unit)
+        size = jnp.sqrt(jnp.maximum(self.size.number**2, squares))
+        size = times_power_of_two(size, unit)
+        length = P.length_of_step(gradient)
+        length = length if self.risk.sample is not None else P.excess * length
+        left = ratio * _relative(length, size, gradient)
+        return Point(a, gradient, objective, P, size, left)
+
+    def go_on(self, now: Progress) -> Bool[Array, ""]:
+        more = (now.steps < _MOST_NEWTON_STEPS) & (now.products < self.max_steps)
+        return (now.point.left > self.goal) & ~now.stuck & now.finite & more
+
+    def is_open(self, now: Progress) -> Bool[Array, ""]:
+        """Whether there is more to do, or what is left is not known."""
+        return self.go_on(now) | (now.finite & ~now.measured & ~now.stuck)
+
+    def measured_end(self, now: Progress) -> Progress:
+        """Newton's steps until they seem to suffice, and what is left by then, measured."""
+        end = self.risk.rows.repeat(self.go_on, self.step, now)
+        return self.measured(end, self._solved(end.point, *self.to_measure(end)))
+
+    def to_measure(self, now: Progress) -> tuple[Any, Any]:
+        """How exactly to solve for what is left, and in how many steps at most."""
+        return 0.1 / jnp.minimum(now.point.P.excess, 1e3), _MOST_TO_MEASURE
+
+    def measured(self, end: Progress, found: Steps) -> Progress:
+        """The same point, at which what is left is known."""
+        point = end.point
+        length = jnp.hypot(found.length, point.P.excess * found.left)
+        left = _relative(length, point.size, point.gradient)
+        known = found.arrived & jnp.isfinite(left)
+        moves = known & (left > 0) & (point.left > 0)
+        ratio = jnp.where(moves, end.ratio * left / positive_or_one(point.left), end.ratio)
+        point = eqx.tree_at(lambda point: point.left, point, jnp.where(known, left, point.left))
+        return Progress(
+            point,
+            ratio,
+            end.steps,
+            end.products + found.taken,
+            end.slow,
+            end.stuck | ~known,
+            end.finite,
+            known,
+        )
+
+    def minimum(self, end: Progress) -> Minimum:
+        """What was found, and how it ended."""
+        point = end.point
+        stats = {"steps": end.steps, "products": end.products}
+        stats |= {"residual": point.left, "objective": point.objective}
+        return Minimum(point.a, point.P, self._ending(end), stats)
+
+    def _ending(self, end: Progress) -> Any:
+        """How it ended, from the last point alone where that is close."""
+        point = end.point
+        endings = (
+            (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
+            (~point.P.exists, RESULTS.not_psd),
+            (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
+            (end.measured & (point.left <= self.bar), RESULTS.successful),
+            (end.products >= self.max_steps, RESULTS.max_steps_reached),
+            (end.stuck, RESULTS.inaccurate),
+        )
+        return first_that_holds(endings, RESULTS.max_steps_reached)
+
+    def step(self, now: Progress) -> Progress:
+        """One step: as exact as it is of use, shortened where F would rise."""
+        return self.moved(now, self._solved(now.point, *self.to_step(now)))
+
+    def to_step(self, now: Progress) -> tuple[Any, Any]:
+        """How exactly to solve for a step, and in how many steps at most."""
+        return self._forcing(now.point.left), self.max_steps - now.products
+
+    def moved(self, now: Progress, found: Steps) -> Progress:
+        """The end of a step, of which Newton's is known."""
+        point = now.point
+        length = self._length(point, -found.x)
+        a = point.a - length * found.x
+        P = point.P if self.risk.quadratic else self._hessian(point, a)
+        after = self._at(a, P, now.ratio)
+        return self._judged(now, after, length, found.taken)
+
+    def _solved(self, point: Point, rtol: Any, max_steps: Any) -> Steps:
+        """d with `F'' d = F'`."""
+        repeat = self.risk.rows.repeat
+        multiply = partial(self.product, point)
+        return solve_normal_equations(multiply, point.P, point.gradient, rtol, max_steps, repeat)
+
+    def product(self, point: Point, V: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """`F'' V`."""
+        return self.risk.product(point.a, V)
+
+    def _hessian(self, before: Point, a: Float[Array, "m p"]) -> HessianFactor:
+        """That at a; of a sample, that before where the step is small."""
+        new = self.risk.hessian
+        if self.risk.sample is None:
+            return new(a)
+        rows = self.risk.rows
+        is_small = before.left < _CLOSE
+        return rows.either(is_small, lambda both: both[0], lambda both: new(both[1]), (before.P, a))
+
+    def _forcing(self, left: Float[Array, ""]) -> Float[Array, ""]:
+        """How exactly to solve for a step: for a quadratic F as exactly as is asked for."""
+        needed = self.goal / 2 / left
+        return needed if self.risk.quadratic else jnp.maximum(needed, jnp.minimum(0.1, left))
+
+    def _length(self, point: Point, d: Float[Array, "m p"]) -> Float[Array, ""]:
+        """The longest step at whose end F falls, or rises a tenth as fast as it fell at first."""
+        if self.risk.quadratic:
+            return jnp.ones((), d.dtype)
+        slopes = self.risk.slopes(point.a, d)
+        fits = (slopes[1:] <= abs(slopes[0]) / 10) | ~(slopes[0] < 0)  # false for NaN
+        first = jnp.where(jnp.any(fits), jnp.argmax(fits), len(LENGTHS) - 1)
+        return jnp.asarray(LENGTHS, d.dtype)[first]
+
+    def _judged(
+        self, now: Progress, after: Point, length: Float[Array, ""], products: Array
+    ) -> Progress:
+        """The point a step leads to; that before it where it should help, and does not."""
+        before = now.point
+        finite = jnp.all(jnp.isfinite(after.a)) & jnp.isfinite(after.left)
+        must_help = jnp.asarray(self.risk.quadratic) | (before.left <= self.bar)
+        worse = must_help & ~(after.left < before.left)
+        not_halved = ~(after.left < before.left / 2)
+        idle = ~(after.left < 0.9 * before.left) & (length == 1)
+        slow = jnp.where(idle, now.slow + 1, 0)
+        return Progress(
+            chosen(worse | ~finite, before, after),
+            now.ratio,
+            now.steps + 1,
+            now.products + products,
+            slow,
+            (must_help & not_halved) | (slow >= _MOST_SLOW),
+            finite,
+            jnp.asarray(self.risk.sample is None),
+        )
+
+
+def _relative(
+    length: Float[Array, " p"], size: Float[Array, " p"], gradient: Float[Array, "m p"]
+) -> Float[Array, ""]:
+    """The largest of `length / size`: zero only where the gradient is, and inf where one of the two
+    is out of the range of floats.
+    """
+    known = jnp.isfinite(size) & (size > 0) & (length > 0)
+    ratio = jnp.where(known, length / positive_or_one(size), jnp.inf)
+    return jnp.max(jnp.where(jnp.all(gradient == 0, 0), 0, ratio))

@@ -1,0 +1,162 @@
+"""The Hessian of a risk over centres, factorised from all rows or from a sample of them."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.base.numerics import eps_of
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
+from kernax.core.operators.mesh import RowsOverMesh, on_parts
+from kernax.core.operators.operators import DenseGram
+from kernax.scale.centres.rows import ArrayRows
+
+
+class HessianFactor(eqx.Module):
+    """`P = L H L^T` with `L L^T = K_mm`, `H = L^-1 G L^-T + ridge D = R R^T` and `G` about
+    `K_nm^T W K_nm`: where G is that of all rows, `P = K_nm^T W K_nm + ridge L D L^T`, the Hessian.
+
+    Between the factors of L the eigenvalues of H lie between the ridge and the sum of weights times
+    the variance, whatever those of K_mm are (Rudi, Carratino & Rosasco 2017, equation 13).
+    """
+
+    lower: Float[Array, "m m"]  # L
+    inner: Float[Array, "m m"]  # R
+    exists: Bool[Array, ""]
+    # Rounding of H up to `(excess^2 - 1) ridge I` makes lengths in the norm of P^-1 too short by
+    # that factor at most: the Hessian is no less than `ridge L D L^T`.
+    excess: Float[Array, ""]
+
+    @staticmethod
+    @compiled
+    def of_square(
+        square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
+    ) -> "HessianFactor":
+        """That of G. Its rounding is multiplied by the squares of `L^-1`: for float64."""
+        white = solve_lower(lower, solve_lower(lower, square).T)
+        squares = jnp.sum(inverse_of_lower(lower) ** 2)
+        off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) * squares
+        return HessianFactor.of_whitened(white, lower, ridges, off)
+
+    @staticmethod
+    @compiled
+    def of_whitened(
+        square: Float[Array, "m m"],
+        lower: Float[Array, "m m"],
+        ridges: Float[Array, " m"],
+        off: ArrayLike = 0.0,
+    ) -> "HessianFactor":
+        """That of `L^-1 G L^-T`, which is off by `off`; with a larger ridge, and so more steps,
+        where that of the problem is less than its rounding.
+        """
+        rounding = 4 * eps_of(square) * jnp.trace(square) + off
+        enough = jnp.maximum(ridges, rounding)
+        factor = cholesky_factor(DenseGram((square + square.T) / 2 + jnp.diag(enough)))
+        more = rounding + jnp.max(enough - ridges)
+        excess = jnp.sqrt(1 + more / jnp.max(ridges))
+        return HessianFactor(lower, factor.lower, factor.exists, excess)
+
+    @compiled
+    def whitened(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """A v with `|v|^2 = g.P^-1 g`."""
+        return solve_lower(self.inner, solve_lower(self.lower, g))
+
+    @compiled
+    def solve(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """`P^-1 g`."""
+        inside = solve_lower_transposed(self.inner, self.whitened(g))
+        return solve_lower_transposed(self.lower, inside)
+
+    @compiled
+    def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
+        """`sqrt(d.P d)` of `d = P^-1 g`, of each column."""
+        return norms(self.whitened(g))
+
+
+def norms(A: Float[Array, "m p"]) -> Float[Array, " p"]:
+    """The length of each column, whose squares may be no floats."""
+    unit = exponent_of(jnp.max(jnp.abs(A), 0))
+    lengths = jnp.linalg.norm(times_power_of_two(A, -unit[None, :]), axis=0)
+    return times_power_of_two(lengths, unit)
+
+
+# The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it
+# saves some twelve products with K_nm; of other losses there is one for each of Newton's steps.
+_MOST_CENTRES = {True: 4000, False: 300}
+LEAST_ROWS = 4096
+# With 4 rows a centre conjugate gradients take three steps for a digit, with 16 one or two. A row
+# of the sample takes some m operations for each of those of a row in a product: so many rows that
+# the sample costs about two products.
+_ROWS_A_CENTRE = 4
+MOST_ROWS_A_CENTRE = 16
+_OF_TWO_PRODUCTS = 100
+
+
+def size_of_sample(n: int, m: int, quadratic: bool, dtype: Any) -> int | None:
+    """How many of n rows the Hessian is made of for m centres; None for all."""
+    if dtype == jnp.float64 and m <= _MOST_CENTRES[quadratic]:
+        return None
+    wanted = min(MOST_ROWS_A_CENTRE * m, max(_ROWS_A_CENTRE * m, _OF_TWO_PRODUCTS * n // m))
+    return min(n, max(LEAST_ROWS, wanted))
+
+
+def priorities(numbers: Any, weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`w_i / u_i` of rows, with u_i in (0, 1): multiples of the golden ratio, without their whole
+    part, which are spread evenly over rows that follow each other, and have no period.
+
+    `numbers` are those of the rows, of 32 bits. The multiples are exact, modulo 2^32 (Knuth, The
+    Art of Computer Programming 3, 6.4).
+    """
+    multiples = jnp.asarray(numbers, jnp.uint32) * jnp.asarray(0x9E3779B9, jnp.uint32)
+    u = ((multiples >> jnp.asarray(8, jnp.uint32)).astype(weights.dtype) + 0.5) / 2**24
+    return weights / u
+
+
+def sampled(rows: ArrayRows, size: int) -> ArrayRows:
+    """Rows of the highest priority, with weights that make their sums those of all rows: none that
+    is heavier than the others together make a sample is left out.
+
+    A row stands for the others with `max(w_i, t)`, t being the highest priority that is left out
+    (Duffield, Lund & Thorup 2007). A sample of the rows serves any centres, however they were
+    chosen; only the number of steps depends on it.
+    """
+    n = len(rows.weights)
+    if size >= n:
+        return rows
+    weights = lax.stop_gradient(rows.weights)
+    of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
+    highest, places = _highest(of_rows, size + 1, rows.spread)
+    return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
+
+
+def _highest(
+    values: Float[Array, " n"], number: int, spread: RowsOverMesh | None
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """The largest values and their places, the first of those that are equal."""
+    if spread is None:
+        highest, places = lax.top_k(values, number)
+        return highest, places
+
+    of_part = partial(_highest_of_part, number, spread)
+    largest, places = on_parts(of_part, spread, None, values)
+    highest, at = lax.top_k(largest, number)
+    return highest, places[at]
+
+
+def _highest_of_part(
+    number: int, spread: RowsOverMesh, _: None, own: Float[Array, " n"]
+) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
+    """Those of one device, so that no more are passed on, and their places among all."""
+    largest, places = lax.top_k(own, min(number, len(own)))
+    return largest, places + lax.axis_index(spread.axes) * len(own)
+
+
+def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:
+    """Weights of a sample, given the highest priority that is left out; zero stays zero."""
+    return jnp.where(weights > 0, jnp.maximum(weights, left_out), 0)

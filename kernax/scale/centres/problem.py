@@ -1,0 +1,149 @@
+"""All that a fit over centres depends on, and its minimum."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.linear import LinearFunction
+from kernax.core.linalg.centres import factor_of_gram, wide
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.operators.mesh import RowsOverMesh
+from kernax.scale.centres.kept_minimum import Kept, kept_minimum
+from kernax.scale.centres.minimum import Minimum, minimise
+from kernax.scale.centres.preconditioner import sampled
+from kernax.scale.centres.risk import Risk
+from kernax.scale.centres.rows import AbstractRows, ArrayRows
+from kernax.scale.centres.span import AbstractSpan
+
+# The penalty of a bias b is `ridge/2 _OF_BIAS b^2 / v`, v the mean variance over the centres: so
+# little that it shows where the ridge exceeds the sum of weights by far, and enough for a minimum
+# where no curvature is left.
+_OF_BIAS = 1e-4
+
+
+class Plan(NamedTuple):
+    """What is decided before anything is compiled.
+
+    Attributes:
+        tile: how many rows of K_nm are computed at a time.
+        sample: how many rows the Hessian's factor is made of; None for all.
+        rtol, max_steps: when to stop.
+        bias: whether there is one.
+        spread: over which mesh the rows are; None for one device.
+    """
+
+    tile: int
+    sample: int | None
+    rtol: Array | None
+    max_steps: Array
+    bias: bool
+    spread: RowsOverMesh | None = None
+
+
+class RiskOverCentres(NamedTuple):
+    """A risk, how the factor of the centres' Gram matrix ended, and its jitter."""
+
+    risk: Risk
+    result: Any
+    jitter: Array
+
+    @staticmethod
+    def of(
+        rows: AbstractRows,
+        within: ArrayRows,
+        sample: ArrayRows | None,
+        loss: AbstractSmoothLoss,
+        ridge: Float[Array, ""],
+    ) -> "RiskOverCentres":
+        """The risk of rows; `within` are some rows in memory, with the functions to sum."""
+        precision = within.y.dtype
+        dtype = wide(precision)
+        K = within.span.products(dtype)
+        at = factor_of_gram(K, beside=precision, most=_largest_inverse(K, rows, sample, ridge))
+        gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
+        lower = at.lower
+        penalties = jnp.ones(len(K), dtype)
+        if within.bias:
+            inverse = 1 / jnp.mean(jnp.diagonal(K))
+            gram = _bordered(gram, _OF_BIAS * inverse)
+            lower = _bordered(lower, jnp.sqrt(inverse))
+            penalties = jnp.append(penalties, jnp.full(1, _OF_BIAS, dtype))
+        matrices = gram, stopped(lower), stopped(penalties)
+        risk = Risk(rows, sample, loss, ridge.astype(dtype), *matrices, precision)
+        return RiskOverCentres(risk, at.result, at.jitter)
+
+    def minimum(self, outputs: int, plan: Plan, kept: Kept | None = None) -> Minimum:
+        """Its minimum, without success where K_mm has no factor."""
+        shape = len(self.risk.gram), outputs
+        if kept is None:
+            end = minimise(self.risk, shape, plan.rtol, plan.max_steps)
+        else:
+            end = kept_minimum(self.risk, shape, plan.rtol, plan.max_steps, kept)
+        failed = ((self.result != RESULTS.successful, self.result),)
+        result = first_that_holds(failed, end.result)
+        return Minimum(end.a, end.P, result, end.stats | {"jitter": self.jitter})
+
+
+def _largest_inverse(
+    K: Float[Array, "m m"], rows: AbstractRows, sample: ArrayRows | None, ridge: Float[Array, ""]
+) -> Float[Array, ""] | None:
+    """The largest sum of squares of `L^-1` for which the rounding of the Hessian of all rows stays
+    below the ridge; None for the Hessian of a sample.
+    """
+    if sample is not None:
+        return None
+    entry = rows.weight.astype(K.dtype) * jnp.mean(jnp.diagonal(K)) ** 2
+    return ridge.astype(K.dtype) / (4 * eps_of(K) * entry)
+
+
+def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, "k k"]:
+    """A with one more row and column, zero but for the last entry."""
+    m = len(A)
+    return jnp.pad(A, (0, 1)) + jnp.pad(corner.reshape(1, 1), (m, 0))
+
+
+class Problem(eqx.Module):
+    """All that the minimiser depends on, in memory."""
+
+    span: AbstractSpan
+    X: PyTree
+    weights: Float[Array, " n"]
+    y: Float[Array, "n p"]
+    loss: AbstractSmoothLoss
+    ridge: Float[Array, ""]
+
+    def over_centres(self, plan: Plan) -> RiskOverCentres:
+        """The risk."""
+        known = self.span, self.X, self.y, self.weights
+        rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, spread=plan.spread)
+        sample = None if plan.sample is None else sampled(rows, plan.sample)
+        return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
+
+
+def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> Int[Array, "1 p"]:
+    """For squares, the exponents of the largest targets, in units of which no square leaves the
+    range of floats; zero for other losses, which fix the unit of the targets.
+    """
+    exponents = exponent_of(largest)[None, :]
+    return exponents if isinstance(loss, Squared) else jnp.zeros_like(exponents)
+
+
+def solution_of(
+    end: tuple, span: AbstractSpan, unit: Array, dtype: Any, plan: Plan, one_column: bool
+) -> Solution[KernelExpansion | LinearFunction]:
+    """The function, with coefficients in the units of the targets."""
+    a, result, stats = end
+    a = times_power_of_two(a, unit).astype(dtype)
+    a = void_unless_known(a, result)
+    a = a[:, 0] if one_column else a
+    none = void_unless_known(jnp.zeros_like(a, shape=a.shape[1:]), result)
+    a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
+    of_columns = times_power_of_two(stats["objective"], 2 * unit[0])
+    stats = stats | {"objective": jnp.sum(of_columns)}
+    return Solution(span.function(a, bias), result, stats)

@@ -1,0 +1,225 @@
+"""The risk of a function over centres: its gradient, its Hessian, and what to compare them with.
+
+`F(a) = sum_i w_i L(y_i, f_i) + ridge/2 a.M a`, `f = C a`, where C is `K_nm` and M is `K_mm`; with a
+bias, C has one column more, of ones, and M one entry more. Nothing of size n m is held.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.linalg.solves import inverse_of_lower
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.scale.centres.bands import upper_bands, whole_of_bands
+from kernax.scale.centres.preconditioner import HessianFactor
+from kernax.scale.centres.rows import AbstractRows, ArrayRows, Tile
+
+# Lengths that a step may be shortened to: very short where only the ridge has curvature left.
+LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20, 28, 38])
+_ROWS_OF_SQUARE = 1024  # at a time, in matrix products
+
+
+def _gradient_part(tile: Tile, known: Any) -> Any:
+    """`C^T g` with `g = w L'(y, f)`."""
+    loss, a = known
+    return tile.pulled(tile.weighted(loss.derivative(tile.y, tile.values(a))))
+
+
+def _point_part(tile: Tile, known: Any) -> Any:
+    """`C^T g`, and the sums of `w L` and `w L'' f^2`, f in some unit, of each column."""
+    loss, a, unit = known
+    f = tile.values(a)
+    pulled = tile.pulled(tile.weighted(loss.derivative(tile.y, f)))
+    losses = jnp.sum(tile.weighted(loss(tile.y, f)), 0)
+    squares = loss.curvature(tile.y, f) * times_power_of_two(f, -unit[None, :]) ** 2
+    return pulled, losses, jnp.sum(tile.weighted(squares), 0)
+
+
+def _product_part(tile: Tile, known: Any) -> Any:
+    """`C^T H C V` with `H = w L''(y, f)`."""
+    loss, a, V = known
+    if isinstance(loss, Squared):
+        return tile.pulled(tile.weighted(tile.values(V)))
+    p = a.shape[1]
+    both = tile.values(jnp.concatenate([a, V], 1))
+    h = tile.weighted(loss.curvature(tile.y, both[:, :p]))
+    return tile.pulled(h * both[:, p:])
+
+
+def _square_part(tile: Tile, known: Any) -> Any:
+    """`C^T H C`, H that of the first column, in bands."""
+    loss, a = known
+    y = tile.y[:, :1]
+    h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
+    return upper_bands((h * tile.cross).T, tile.cross)
+
+
+def _whitened_square_part(tile: Tile, known: Any) -> Any:
+    """`L^-1 C^T H C L^-T`, in bands."""
+    loss, a, inverse = known
+    y = tile.y[:, :1]
+    h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
+    rows = (jnp.sqrt(h) * tile.cross).T
+    # By matrix products, as triangular solves of so many columns take one core alone.
+    white = matmul(inverse, rows.astype(inverse.dtype))
+    return upper_bands(white, white.T)
+
+
+@compiled
+def _of_sample(
+    sample: ArrayRows, loss: AbstractSmoothLoss, a: Array, lower: Array, ridges: Array
+) -> HessianFactor:
+    """The Hessian of some rows."""
+    known = loss, a, inverse_of_lower(lower)
+    bands = sample.rough_total(_whitened_square_part, known, _ROWS_OF_SQUARE)
+    return HessianFactor.of_whitened(whole_of_bands(bands), lower, ridges)
+
+
+def _slope_part(tile: Tile, known: Any) -> Any:
+    """`sum w L'(y, f + t v) v`, `v = C d`, for each length t of a step d, which is u in some
+    unit; the last factor in that unit too.
+    """
+    loss, a, u, unit, lengths = known
+    both = tile.values(jnp.concatenate([a, u], 1))
+    f, along = jnp.split(both, 2, axis=1)
+    v = times_power_of_two(along, unit)
+    slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * along))
+    return jnp.stack([slope(t.astype(f.dtype)) for t in lengths])
+
+
+class Risk(eqx.Module):
+    """F, as a function of a.
+
+    Attributes:
+        rows: of all points.
+        sample: some of them, for the Hessian's factor; None for all.
+        loss: L, of one column unless it is quadratic.
+        gram: M, with its jitter.
+        lower: L with `L D L^T = M`.
+        penalties: the diagonal of D, ones but for a bias.
+        precision: the dtype of C.
+    """
+
+    rows: AbstractRows
+    sample: ArrayRows | None
+    loss: AbstractSmoothLoss
+    ridge: Float[Array, ""]
+    gram: Float[Array, "m m"]
+    lower: Float[Array, "m m"]
+    penalties: Float[Array, " m"]
+    precision: Any = eqx.field(static=True)
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether F is, so that one Newton step leads to its minimum."""
+        return isinstance(self.loss, Squared)
+
+    @property
+    def eps(self) -> float:
+        """The rounding unit of C."""
+        return eps_of(self.precision)
+
+    def gradient(self, a: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """F'(a)."""
+        pulled = self.rows.total(_gradient_part, (self.loss, a))
+        return pulled + self.ridge * matmul(self.gram, a)
+
+    def at(self, a: Float[Array, "m p"], unit: Int[Array, " p"]) -> tuple[Array, Array, Array]:
+        """F'(a), F(a) of each column, and `a.F''(a) a`, a in units of `2^unit`."""
+        pulled, losses, squares = self.rows.total(_point_part, (self.loss, a, unit))
+        image = matmul(self.gram, a)
+        of_unit = lambda A: times_power_of_two(A, -unit[None, :])
+        squares = squares + self.ridge * jnp.sum(of_unit(a) * of_unit(image), 0)
+        objective = losses + self.ridge / 2 * jnp.sum(a * image, 0)
+        return pulled + self.ridge * image, objective, squares
+
+    def product(self, a: Float[Array, "m p"], V: Float[Array, "m p"]) -> Float[Array, "m p"]:
+        """`F''(a) V`."""
+        pulled = self.rows.total(_product_part, (self.loss, a, V))
+        return pulled + self.ridge * matmul(self.gram, V)
+
+    def hessian(self, a: Float[Array, "m p"]) -> HessianFactor:
+        """F''(a), or that of the sample."""
+        ridges = self.ridge * self.penalties
+        if self.sample is not None:
+            return _of_sample(self.sample, self.loss, a, self.lower, ridges)
+        bands = self.rows.rough_total(_square_part, (self.loss, a), _ROWS_OF_SQUARE)
+        return HessianFactor.of_square(whole_of_bands(bands), self.lower, ridges)
+
+    def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:
+        """The slope of F at a, and at each of `LENGTHS` along d from there: up to one factor."""
+        lengths = jnp.asarray(np.append(0, LENGTHS), d.dtype)
+        unit = exponent_of(jnp.max(jnp.abs(d)))
+        u = times_power_of_two(d, -unit)
+        slopes = self.rows.total(_slope_part, (self.loss, a, u, unit, lengths))
+        image = matmul(self.gram, u)
+        return slopes + self.ridge * (jnp.sum(a * image) + lengths * jnp.sum(d * image))
+
+
+class Size(eqx.Module):
+    """What a residual is compared with: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean curvature at
+    zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
+
+    Attributes:
+        unit: of the number, an exponent of two.
+        number: in that unit.
+    """
+
+    unit: Int[Array, " p"]
+    number: Float[Array, " p"]
+
+    @staticmethod
+    def of(risk: Risk, outputs: int) -> "Size":
+        nothing = jnp.zeros((), risk.gram.dtype)
+        lowest = jnp.full(outputs, _LOWEST, jnp.int32)
+        start = _Sums(lowest, jnp.zeros(outputs, nothing.dtype), nothing, nothing)
+        sums = risk.rows.fold(_with_sizes, start, risk.loss, joined=_joined_sizes)
+        mean = sums.curvature / positive_or_one(sums.weight)
+        root = jnp.sqrt(sums.squares / positive_or_one(mean))
+        further = exponent_of(root)
+        unit = jnp.where(root > 0, sums.unit + further, 0)
+        return Size(unit, times_power_of_two(root, -further))
+
+
+class _Sums(NamedTuple):
+    """The sums of `w L'(y, 0)^2`, in units of `2^(2 unit)`, of `w L''(y, 0)` and of w."""
+
+    unit: Int[Array, " p"]
+    squares: Float[Array, " p"]
+    curvature: Float[Array, ""]
+    weight: Float[Array, ""]
+
+
+_LOWEST = -4096  # below the exponent of any float
+
+
+def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
+    """The sums with a tile more, in units of the largest slope so far."""
+    nothing = jnp.zeros_like(tile.y)
+    slopes = tile.kept(loss.derivative(tile.y, nothing))
+    largest = jnp.max(jnp.abs(slopes), 0)
+    is_normal = largest >= jnp.finfo(largest.dtype).tiny
+    unit = jnp.maximum(now.unit, jnp.where(is_normal, exponent_of(largest), _LOWEST))
+    squares = jnp.sum(tile.weighted(times_power_of_two(slopes, -unit[None, :]) ** 2), 0)
+    curvature = jnp.sum(jnp.mean(tile.weighted(loss.curvature(tile.y, nothing)), 1))
+    wide = lambda number: number.astype(now.squares.dtype)
+    return _Sums(
+        unit,
+        times_power_of_two(now.squares, 2 * (now.unit - unit)) + wide(squares),
+        now.curvature + wide(curvature),
+        now.weight + wide(jnp.sum(tile.weights)),
+    )
+
+
+def _joined_sizes(sums: _Sums, axes: tuple[str, ...]) -> _Sums:
+    """The sums of all devices along axes of a mesh, in units of the largest slope of all."""
+    unit = lax.pmax(sums.unit, axes)
+    squares = times_power_of_two(sums.squares, 2 * (sums.unit - unit))
+    return _Sums(unit, *lax.psum((squares, sums.curvature, sums.weight), axes))

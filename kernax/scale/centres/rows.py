@@ -1,0 +1,267 @@
+"""Sums over the rows of `K_nm = k(X, Z)`, or of features, a tile at a time, none of which is kept.
+
+To minimise a risk over such functions takes sums over rows only: the gradient, products with the
+Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
+chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
+Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of all are
+added: nothing else is communicated.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from kernax.core.base.boundary import count
+from kernax.core.base.numerics import matmul
+from kernax.core.base.sharding import compiled, scan, varying_alike, while_loop
+from kernax.core.base.stacks import points_at
+from kernax.core.linalg.centres import wide
+from kernax.core.operators.mesh import RowsOverMesh, on_parts
+from kernax.scale.centres.span import AbstractSpan
+
+
+class Tile(eqx.Module):
+    """Some rows: `k(x_i, Z)` or `phi(x_i)`, their targets and weights; rows of weight zero do not
+    count.
+    """
+
+    cross: Float[Array, "t m"]
+    y: Float[Array, "t p"]
+    weights: Float[Array, " t"]
+
+    def values(self, a: Float[Array, "m p"]) -> Float[Array, "t p"]:
+        """`K a`."""
+        return matmul(self.cross, a.astype(self.cross.dtype))
+
+    def pulled(self, V: Float[Array, "t p"]) -> Float[Array, "m p"]:
+        """`K^T V`."""
+        return matmul(self.cross.T, V)
+
+    def kept(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
+        """Values of rows of positive weight, zero for the others."""
+        return jnp.where(self.weights[:, None] > 0, values, 0)
+
+    def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
+        """`W values`, zero where the weight is zero, also for a value that is not finite."""
+        weights = self.weights[:, None]
+        return weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)
+
+
+# `part(tile, known)` is what is added up over tiles, `step(state, tile, known)` the next state.
+Part = Callable[[Tile, Any], PyTree]
+Step = Callable[[Any, Tile, Any], Any]
+# The state of all rows, from those that the devices along axes of a mesh have found in their own.
+Joined = Callable[[Any, tuple[str, ...]], Any]
+
+
+class AbstractRows(eqx.Module):
+    """Rows of `k(X, Z)` or of features, with targets and weights."""
+
+    @property
+    @abc.abstractmethod
+    def weight(self) -> Float[Array, ""]:
+        """The sum of the weights of all rows."""
+
+    @abc.abstractmethod
+    def fold(
+        self,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None = None,
+        joined: Joined = lax.psum,
+    ) -> Any:
+        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given.
+
+        The start is the state of no rows, from which each device of a mesh begins.
+        """
+
+    @abc.abstractmethod
+    def shape_of(self, part: Part, known: PyTree) -> PyTree:
+        """The shapes and dtypes that `part` returns."""
+
+    @abc.abstractmethod
+    def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
+        """`step` of a state, again and again while `go_on` holds of it."""
+
+    @abc.abstractmethod
+    def run(self, function: Callable, *args: Any) -> Any:
+        """`function(*args)` from Python, compiled where sums are."""
+
+    @abc.abstractmethod
+    def either(self, condition: Bool[Array, ""], yes: Callable, no: Callable, state: Any) -> Any:
+        """`yes(state)` where the condition holds, otherwise `no(state)`."""
+
+    def total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
+        """The sum of `part(tile, known)` over all tiles, in the precision of `wide`.
+
+        Without float64 the rounding of each addition is carried along (Kahan 1965, "Further remarks
+        on reducing truncation errors"), as it would grow with the number of tiles.
+        """
+        nothing = self._nothing(part, known)
+        if all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(nothing)):
+            return self.fold(jtu.Partial(_added, part), nothing, known, tile)
+        total, excess = self.fold(jtu.Partial(_compensated, part), (nothing, nothing), known, tile)
+        return jax.tree.map(jnp.subtract, total, excess)
+
+    def rough_total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
+        """The same, without the rounding: for sums too large to be held twice, that need not be
+        exact.
+        """
+        return self.fold(jtu.Partial(_added, part), self._nothing(part, known), known, tile)
+
+    def _nothing(self, part: Part, known: PyTree) -> PyTree:
+        """The sum over no tiles."""
+        shapes = self.shape_of(part, known)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide(leaf.dtype)), shapes)
+
+
+def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
+    """A sum with one part more."""
+    add = lambda total, leaf: total + leaf.astype(total.dtype)
+    return jax.tree.map(add, total, part(tile, known))
+
+
+def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
+    """A sum with one part more, and by how much it is too large."""
+    total, excess = state
+    added = jax.tree.map(jnp.subtract, part(tile, known), excess)
+    after = jax.tree.map(jnp.add, total, added)
+    return after, jax.tree.map(_rounding, after, total, added)
+
+
+def _rounding(after: Array, total: Array, added: Array) -> Array:
+    """By how much a sum is too large; zero of one that is not finite, which stays as it is."""
+    excess = (after - total) - added
+    return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
+
+
+class ArrayRows(AbstractRows):
+    """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
+
+    With a `bias`, there is one column more, of ones. Rows that are `spread` over a mesh stay where
+    they are: the functions are the same on all devices.
+    """
+
+    span: AbstractSpan
+    X: PyTree
+    y: Float[Array, "n p"]
+    weights: Float[Array, " n"]
+    tile: int = eqx.field(static=True)
+    bias: bool = eqx.field(static=True, default=False)
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)
+
+    @property
+    def weight(self):
+        return jnp.sum(self.weights)
+
+    def fold(self, step, start, known, tile=None, joined=lax.psum):
+        if self.spread is None:
+            return self._folded(step, start, known, tile)
+        return self._folded_by_each(self.spread, step, start, known, tile, joined)
+
+    def _folded_by_each(
+        self,
+        spread: RowsOverMesh,
+        step: Step,
+        start: Any,
+        known: PyTree,
+        tile: int | None,
+        joined: Joined,
+    ) -> Any:
+        """What the devices of a mesh have found, joined."""
+
+        def of_part(whole: tuple, rows: tuple) -> Any:
+            span, step, start, known = whole
+            own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
+            return joined(own.fold(step, start, known, tile), spread.axes)
+
+        rows = self.X, self.y, self.weights
+        return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)
+
+    def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
+        """The fold on one device."""
+        parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
+
+        def with_tile(state, at):
+            return step(state, self._tile(at), known), None
+
+        # Only a sum is differentiated, whose state is not kept.
+        return scan(jax.checkpoint(with_tile), start, parts)[0]
+
+    def _tile(self, at: tuple) -> Tile:
+        X, y, weights = at
+        cross = self.span.values(X)
+        if self.bias:
+            cross = jnp.concatenate([cross, jnp.ones_like(cross, shape=(len(cross), 1))], 1)
+        return Tile(cross, y, weights)
+
+    def shape_of(self, part, known):
+        one = points_at((self.X, self.y, self.weights), slice(1))
+        return eqx.filter_eval_shape(lambda known: part(self._tile(one), known), known)
+
+    def repeat(self, go_on, step, state):
+        # JAX hashes functions, and a method hashes the arrays of its module.
+        return while_loop(lambda now: go_on(now), step, state)
+
+    def run(self, function, *args):
+        return _called(function, *args)
+
+    def either(self, condition, yes, no, state):
+        alike = lambda branch: lambda state: varying_alike((branch(state), state))[0]
+        condition, state = varying_alike((condition, state))
+        return lax.cond(condition, alike(yes), alike(no), state)
+
+    def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
+        """Some of the rows, with weights of their own; the last again, with weight zero, where
+        devices would not share them evenly.
+        """
+        missing = 0 if self.spread is None else -len(weights) % self.spread.parts
+        places = jnp.pad(places, (0, missing), mode="edge")
+        X, y = points_at((self.X, self.y), places)
+        return self.of(X, y, jnp.pad(weights, (0, missing)))
+
+    def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":
+        """Other rows for the same functions."""
+        known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
+        return ArrayRows(self.span, X, y, weights, **known)
+
+
+@compiled
+def _called(function: Callable, *args: Any) -> Any:
+    return function(*args)
+
+
+def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
+    """Stacks cut into tiles of one size of at most `most`, (tiles, size, ...); what is missing at
+    the end has weight zero: the last array is that of weights.
+    """
+    tiles = -(-n // most)
+    size = -(-n // tiles)
+    missing = tiles * size - n
+    X, y, weights = rows
+    if missing:
+        again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
+        X, y = jax.tree.map(again, (X, y))
+        weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
+    cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
+    return jax.tree.map(cut, (X, y, weights))
+
+
+# Numbers that a tile may hold: on a CPU what its caches hold, elsewhere what keeps it busy. The
+# times of a product differ little from 128 to 2048 rows for 2000 centres.
+_IN_TILE = {"cpu": 2**19}
+_IN_LARGE_TILE = 2**26
+
+
+def rows_of_tile(m: int) -> int:
+    """How many rows to compute together for m centres."""
+    numbers = _IN_TILE.get(jax.default_backend(), _IN_LARGE_TILE)
+    return max(64, min(4096, numbers // m))

@@ -1,0 +1,5 @@
+"""Several processes and devices: connecting them, rows over their mesh, and checkpoints that they
+write together.
+"""
+
+# May import: kernax.core, kernax.scale.data.

@@ -1,0 +1,367 @@
+"""The state of a computation over devices and processes, in a folder from which it goes on."""
+
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from kernax.core.base.identity import check_same_call, differing_facts, facts_of, places_of
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import warn
+from kernax.core.operators.mesh import rows_over_mesh
+from kernax.errors import DamagedCheckpointWarning, KernaxFileError
+from kernax.scale.cluster import sealed
+from kernax.scale.cluster.processes import check_connected
+from kernax.scale.cluster.stored import check_orbax, read_state, write_state
+
+_PIECES = 50  # how often a state is kept in a run where the user does not say
+_NOTHING = -1  # in place of a step: the folder holds no checkpoint,
+_ALL_DAMAGED = -2  # or none that is sound
+_NO_FACTS: Mapping[str, str] = MappingProxyType({})
+_UNFINISHED = ".unfinished"
+_REMOVED = ".removed"
+_STEP = re.compile(r"0|[1-9]\d*", re.ASCII)  # not `isdigit`, which takes the digits of all scripts
+_UNFINISHED_STEP = re.compile(rf"({_STEP.pattern})\.(unfinished|removed)", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """A folder in which a loop of steps keeps its state, to go on from where it was killed.
+
+        checkpoints = kernax.scale.Checkpoints("run", name="evidence of x.npy", every=10)
+        for step, state in checkpoints.steps(advance, state, 200, args=(X, y)):
+            print(step)
+
+    The same program, started again, goes on from the last state that was kept, and ends where it
+    would have ended without the interruption: bitwise on the same devices, and up to the order of
+    sums on another number of devices or processes. A state is any pytree, whose arrays may be
+    spread over devices and processes; it is written by all of them together, by orbax, whole or not
+    at all, into a folder that all of them see. A state with rows that `rows_over` has filled up can
+    only go on where the number of devices fills them up to the same number.
+
+    A checkpoint with a file that is missing, cut or changed in any bit is never read: a
+    `DamagedCheckpointWarning` says so, and the one before it is taken. Where all are damaged, or
+    the folder is that of another call, a `KernaxFileError` says what to do. The call is identified
+    by `name` and by the structure, shapes and dtypes of the state, not by the values of data: let
+    the name say what they are.
+
+    `falkon` takes one as `checkpoint`. `minimise` and `multi_start` take a `kernax.Checkpoint`,
+    which needs no name, as it identifies the whole call.
+
+    Arguments:
+        folder: it is created where there is none. Two jobs must not use one folder at a time.
+        name: of the call.
+        every: after how many steps the state is kept; it is kept at the end as well.
+        seconds: after how many seconds it is kept, by the clock of process 0; with `every`,
+            whichever comes first. Without either it is kept some fifty times in a run.
+        keep: how many of the newest checkpoints stay: by default two, of which one is left if the
+            other is damaged.
+
+    Raises ValueError for arguments of the wrong kind. Needs
+    `pip install 'kernax-toolkit[cluster]'`.
+    """
+
+    folder: str | os.PathLike
+    name: str = dataclasses.field(default="", kw_only=True)
+    every: int | None = dataclasses.field(default=None, kw_only=True)
+    seconds: float | None = dataclasses.field(default=None, kw_only=True)
+    keep: int = dataclasses.field(default=2, kw_only=True)
+
+    def __post_init__(self):
+        if not isinstance(self.folder, (str, os.PathLike)):
+            raise ValueError(
+                f"folder of Checkpoints must be a path, but is of type {type(self.folder).__name__}"
+            )
+        if not isinstance(self.name, str):
+            raise ValueError(f"name of Checkpoints must be a text, but is {self.name!r}")
+        if self.every is not None:
+            check_count(self.every, "every of Checkpoints")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds of Checkpoints must be positive, but is {self.seconds!r}")
+        check_count(self.keep, "keep of Checkpoints")
+
+    def steps(
+        self,
+        advance: Callable[..., Any],
+        state: Any,
+        count: int | None,
+        args: tuple = (),
+        *,
+        is_over: Callable[[Any], bool] | None = None,
+        facts: Mapping[str, str] = _NO_FACTS,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields `(step, state)` where the loop begins, and after each step up to `count`, or up to
+        the first state that is over.
+
+        It begins at `(0, state)`, or at the last state that was kept, so that the last one yielded
+        is always the result. Where the loop is killed, or left by `break`, the steps since the last
+        state that was kept are lost.
+
+        Arguments:
+            advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
+                and dtypes. It should be compiled by `jax.jit`.
+            state: any pytree. Arrays that are not spread over devices, and numbers, must be the
+                same in all processes.
+            count: how many steps there are at most. None where `is_over` alone ends the loop; then
+                the state is kept after every step, unless `every` or `seconds` says otherwise.
+            args: what else `advance` takes. Arrays that are spread over processes must be passed
+                so, since a compiled function cannot close over them.
+            is_over: whether a state is the last one, which must be the same in all processes.
+            facts: what else identifies the call: texts, by the names that messages give them.
+
+        Raises:
+            ValueError: `advance` returns a state of another structure, shape or dtype, or a state
+                is not the same in all processes; neither `count` nor `is_over`.
+            KernaxFileError: the folder is that of another call, or of more steps, all of its
+                checkpoints are damaged, or something else in it has the name of one.
+            RuntimeError: this process is one of several, and not connected with the others.
+        """
+        count = count if count is None else check_count(count, "count")
+        if count is None and is_over is None:
+            raise ValueError("count must be a number of steps where is_over is None, but is None")
+        given = self._facts(state)
+        step, state = self._start(state, count, facts)
+        yield step, state
+        clock = _Clock(self._every(count), self.seconds)
+        is_last = lambda: step == count or (is_over is not None and is_over(state))
+        while not is_last():
+            state = advance(state, *args)
+            step += 1
+            if clock.is_due(step) or is_last():
+                _check_alike(given, self._facts(state))
+                self._keep(step, state, {**facts, **given})
+            yield step, state
+
+    def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
+        """The step and the state from which a loop of so many steps goes on."""
+        check_connected()
+        if jax.process_index() == 0:
+            _make(Path(self.folder))
+            _remove_unfinished(Path(self.folder))
+        step, state = self.latest(state, facts) or (0, state)
+        if count is not None and step > count:
+            check_same_call(self.folder, [f"count ({count} in this call, {step} in the file)"])
+        return step, state
+
+    def latest(self, like: Any, facts: Mapping[str, str] = _NO_FACTS) -> tuple[int, Any] | None:
+        """`(step, state)` of the last state that was kept; None where there is none.
+
+        Another job may go on using the folder meanwhile.
+
+        Arguments:
+            like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
+            facts: those that `steps` was given.
+
+        Raises KernaxFileError as `steps` does.
+        """
+        check_orbax()
+        check_connected()
+        folder = Path(self.folder).absolute()
+        step = _agreed(lambda: _newest(folder))
+        if step == _NOTHING:
+            return None
+        if step == _ALL_DAMAGED:
+            raise KernaxFileError(
+                f"every checkpoint in {self.folder} is damaged, {_damages(folder)}: remove that "
+                "folder to begin anew"
+            )
+        found = sealed.facts_in(folder / str(step))
+        differing = differing_facts({**facts, **self._facts(like)}, found)
+        check_same_call(self.folder, differing, _hint_for_rows(like, differing))
+        return step, read_state(folder / str(step) / "state", like)
+
+    def _facts(self, state: Any) -> dict[str, str]:
+        """What identifies the call."""
+        arrays = jax.tree.map(lambda leaf: np.asarray(leaf) if _is_number(leaf) else leaf, state)
+        return {"name": self.name, **facts_of("state", arrays)}
+
+    def _every(self, count: int | None) -> int | None:
+        """After how many steps the state is kept."""
+        if self.every is not None or self.seconds is not None:
+            return self.every
+        return 1 if count is None else -(-count // _PIECES)
+
+    def _keep(self, step: int, state: Any, facts: dict[str, str]) -> None:
+        """Writes a checkpoint, and removes those that are older than `keep` others."""
+        folder = Path(self.folder).absolute()
+        unfinished = folder / f"{step}{_UNFINISHED}"
+        if jax.process_index() == 0:
+            unfinished.mkdir(parents=True, exist_ok=True)
+        write_state(unfinished / "state", state)
+        if jax.process_index() == 0:
+            sealed.seal(unfinished, facts)
+            _put(unfinished, folder / str(step))
+            for old in _superfluous(folder, step, self.keep):
+                _remove(old)
+        _agreed(lambda: step)  # no process goes on before it is there
+
+
+def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
+    """Raises ValueError where a state is not of the kind of the one before it."""
+    for name in given | returned:
+        before = given.get(name, "nothing")
+        after = returned.get(name, "nothing")
+        if before != after:
+            raise ValueError(
+                "advance must return a state of the structure, shapes and dtypes of the one that "
+                f"it is given, but {name} was {before} and is {after}"
+            )
+
+
+class _Clock:
+    """Says when a state is to be kept."""
+
+    def __init__(self, every: int | None, seconds: float | None):
+        self._every = every
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether that is now, after so many steps: the same in all processes."""
+        due = self._every is not None and step % self._every == 0
+        seconds = self._seconds
+        if seconds is not None and not due:
+            since = time.monotonic() - self._last
+            due = bool(_agreed(lambda: int(since >= seconds)))
+        if due:
+            self._last = time.monotonic()
+        return due
+
+
+def _agreed(number: Callable[[], int]) -> int:
+    """A number that process 0 finds and tells all others."""
+    if jax.process_count() == 1:
+        return number()
+    own = number() if jax.process_index() == 0 else 0
+    return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
+    written into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what was being written, or removed, when a process was killed.
+
+    Raises KernaxFileError where something that is no checkpoint has the name of one, which would be
+    removed, or written into, as the loop comes to that step.
+    """
+    for path in list(folder.iterdir()):
+        is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
+        if not is_unfinished and not _STEP.fullmatch(path.name):
+            continue
+        if not _is_own(path):
+            raise KernaxFileError(
+                f"{path} has the name of a checkpoint, but is something else, and is not touched: "
+                "rename it, or give Checkpoints another folder"
+            )
+        if is_unfinished:
+            shutil.rmtree(path)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether something is a folder, and no link, that holds nothing but what checkpoints hold."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return all(_is_part(part.name) for part in path.iterdir())
+
+
+def _is_part(name: str) -> bool:
+    """Whether a name is that of the state, as orbax is writing it too, or of the seal."""
+    return name in ("state", sealed.SEAL) or name.startswith("state.orbax-checkpoint-tmp")
+
+
+def _newest(folder: Path) -> int:
+    """The step of the newest sound checkpoint."""
+    if not folder.exists():
+        return _NOTHING
+    steps = _steps_in(folder)
+    for step in reversed(steps):
+        damage = sealed.damage(folder / str(step))
+        if damage is None:
+            return step
+        warn(
+            f"the checkpoint {folder / str(step)} is damaged ({damage}): the one before it is used "
+            "instead, if there is one",
+            DamagedCheckpointWarning,
+        )
+    return _ALL_DAMAGED if steps else _NOTHING
+
+
+def _damages(folder: Path) -> str:
+    """What is wrong with each checkpoint, the newest first."""
+    steps = reversed(_steps_in(folder))
+    return ", ".join(f"{step} ({sealed.damage(folder / str(step))})" for step in steps)
+
+
+def _hint_for_rows(state: Any, differing: list[str]) -> str:
+    """What to do where an array of a state has another number of rows, as one that was laid over
+    another number of devices may have.
+    """
+    spread = [place for place, leaf in places_of("state", state) if _has_rows(leaf)]
+    if not any(text.startswith(f"{place} (") for place in spread for text in differing):
+        return ""
+    return (
+        ". Rows are filled up until devices share them evenly: a state with such rows can only go "
+        "on where the number of devices fills them up to the same number"
+    )
+
+
+def _has_rows(leaf: Any) -> bool:
+    """Whether an array is spread by rows."""
+    return isinstance(leaf, jax.Array) and leaf.ndim > 0 and rows_over_mesh(leaf) is not None
+
+
+def _steps_in(folder: Path) -> list[int]:
+    """The steps of all checkpoints in a folder, in order."""
+    return sorted(int(path.name) for path in folder.iterdir() if _has_name_of_step(path))
+
+
+def _has_name_of_step(path: Path) -> bool:
+    """Whether something is a folder, and no link, of the name that `_keep` gives a step: `²` and
+    `007` are names of others.
+    """
+    return bool(_STEP.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
+
+
+def _superfluous(folder: Path, step: int, keep: int) -> list[Path]:
+    """Checkpoints that are not among the newest up to a step; those beyond it are damaged."""
+    steps = _steps_in(folder)
+    kept = [old for old in steps if old <= step][-keep:]
+    return [folder / str(old) for old in steps if old not in kept]
+
+
+def _put(unfinished: Path, path: Path) -> None:
+    """Gives a checkpoint its name, in place of a damaged one of that name."""
+    if path.exists():
+        _remove(path)
+    os.replace(unfinished, path)
+    sealed.write_through(path.parent)
+
+
+def _remove(path: Path) -> None:
+    """Renames a checkpoint, and then removes it: half removed, it is never taken for one."""
+    removed = path.with_name(f"{path.name}{_REMOVED}")
+    os.replace(path, removed)
+    shutil.rmtree(removed)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (bool, int, float, complex))

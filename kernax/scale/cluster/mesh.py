@@ -1,0 +1,167 @@
+"""Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jaxtyping import PyTree
+
+from kernax.core.base.boundary import check_precision, dtype_of
+from kernax.core.operators.mesh import RowsOverMesh
+from kernax.scale.cluster.processes import check_connected
+from kernax.scale.data.parquet import ParquetRows
+
+
+def rows_over(
+    mesh: Mesh,
+    X: PyTree,
+    y: PyTree | None = None,
+    weights: PyTree | None = None,
+    *,
+    axis: str | Sequence[str] | None = None,
+) -> tuple[PyTree, PyTree | None, PyTree | None]:
+    """The same X, y and weights, whose n rows the devices of a mesh share, each as many of them.
+
+    Verbs take them as they take any arrays:
+
+        mesh = jax.make_mesh((jax.device_count(),), ("rows",))
+        X, y, weights = kernax.scale.rows_over(mesh, X, y)
+        kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights, block_size="auto")
+
+    Under `jit`, as in a loss for `minimise`, they find the mesh in their arguments as well.
+
+    Where the number of devices does not divide n, copies of the last row are added, of weight zero,
+    which verbs leave out exactly. Pass the weights that are returned: without them the copies
+    count.
+
+    Arguments:
+        mesh: of JAX, with a single axis or with those that `axis` names.
+        X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
+            each process reads the rows of its own devices alone.
+        y: targets, or any other stack, of as many rows; None where there are none.
+        weights: (n,), or None.
+        axis: the name of an axis, which a mesh of several needs; or a tuple of names, such as
+            `mesh.axis_names`, whose devices all share the rows.
+
+    Returns:
+        X, y and weights, laid out over automatic axes, whichever kind those of the mesh are:
+        `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
+        row was added.
+
+    Raises:
+        ValueError: arrays of different lengths or without rows, of other things than numbers, or
+            spread over processes already; an axis that the mesh does not have.
+        RuntimeError: this process is one of several, and not connected with the others.
+    """
+    check_connected()
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
+        )
+    over = RowsOverMesh(_automatic(mesh), _checked_axes(mesh, axis))
+    stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
+    n = _checked_length(stacks)
+    missing = -n % over.parts
+    X, y, weights = stacks
+    if weights is None and missing:
+        weights = np.ones(n, dtype_of(X))
+    layout = NamedSharding(over.mesh, over.spec)
+    X, y = jax.tree.map(lambda leaf: _laid_out(_Filled(leaf, leaf[-1:], missing), layout), (X, y))
+    if weights is not None:
+        weights = _laid_out(_Filled(weights, np.zeros_like(weights[-1:]), missing), layout)
+    return X, y, weights
+
+
+def _automatic(mesh: Mesh) -> Mesh:
+    """The same mesh with automatic axes."""
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+
+class _Filled:
+    """An array with copies of one row added at its end; rows are read when they are asked for."""
+
+    def __init__(self, array: Any, row: Any, missing: int):
+        self._array = array
+        self._row = row
+        self.shape = (len(array) + missing, *array.shape[1:])
+        self.dtype = _dtype_in_jax(array.dtype, array.ndim)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Those from one place to another."""
+        known = np.asarray(self._array[start:stop], self.dtype)
+        added = np.repeat(np.asarray(self._row, self.dtype), stop - start - len(known), 0)
+        return np.concatenate([known, added]) if len(added) else known
+
+
+def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
+    """An array of JAX, of which this process makes the parts of its own devices."""
+
+    def part(index: Any) -> np.ndarray:
+        start, stop, _ = index[0].indices(stack.shape[0])
+        return stack.rows(start, stop)
+
+    return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
+
+
+def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
+    """The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
+    except for a single column of them, which may be indices.
+    """
+    narrow = jax.dtypes.canonicalize_dtype(dtype)
+    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
+    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _as_array(value: Any) -> Any:
+    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
+    warning of their precision as verbs give it.
+    """
+    check_precision(value)
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        raise ValueError(
+            "X, y and weights must be arrays that each process can read, but one of shape "
+            f"{value.shape} is spread over processes already: pass what it was made of"
+        )
+    if isinstance(value, (jax.Array, ParquetRows)):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufcV":  # V: those of JAX that NumPy does not know
+        raise ValueError(
+            f"X, y and weights must be numbers, but one is of type {array.dtype}: "
+            "kernax.strings.encode makes points of texts, kernax.signs and kernax.one_hot make "
+            "targets of words"
+        )
+    return array
+
+
+def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the axes that rows are laid over. Raises ValueError where there are none."""
+    names = mesh.axis_names
+    if axis is None:
+        axes = names if len(names) == 1 else ()
+    else:
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+    if axes and all(name in names and axes.count(name) == 1 for name in axes):
+        return axes
+    came = "none was named" if axis is None else f"axis is {axis!r}"
+    raise ValueError(
+        f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one rows "
+        f"are laid, such as axis={names[0]!r}"
+    )
+
+
+def _checked_length(stacks: PyTree) -> int:
+    """The number of rows. Raises ValueError unless all arrays have as many, and at least one."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        came = ", ".join(map(str, shapes))
+        raise ValueError(f"X, y and weights must have one number of rows >= 1, but have {came}")
+    return shapes[0][0]

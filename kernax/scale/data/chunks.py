@@ -1,0 +1,123 @@
+"""Data that is read chunk by chunk, as often as it is needed, and never held whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernax.core.base.parameters import check_count
+from kernax.scale.data.parquet import check_columns, numbers_of_column, pyarrow_parquet
+
+Chunk = tuple  # (X, y) or (X, y, weights)
+
+
+class Chunks:
+    """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read again and again.
+
+    Each process reads all of them. Processes that are to share the rows of one fit hold their parts
+    in memory instead: `rows_over(mesh, ParquetRows(...), ParquetRows(...))`.
+
+    Arguments:
+        source: a list of chunks, anything else that can be iterated several times, or a function
+            without arguments that returns a new iterator of the same chunks at each call. A fit
+            reads every chunk in each pass: see `falkon`. Chunks smaller than the largest, such as
+            the last one, are filled up there with rows of weight zero, for one compiled program.
+
+    Raises ValueError for an iterator or a generator, which can be read only once.
+    """
+
+    def __init__(self, source: Any):
+        if isinstance(source, Iterator):
+            name = type(source).__name__
+            raise ValueError(
+                f"source must be readable several times, but a {name} can be read only once: pass "
+                "the function that makes it, Chunks(lambda: ...), or a list"
+            )
+        if not callable(source) and not isinstance(source, Iterable):
+            raise ValueError(
+                f"source must be an iterable of chunks (X, y), or a function that returns one, but "
+                f"is {source!r}"
+            )
+        self._source: Any = source
+
+    def __iter__(self) -> Iterator[Chunk]:
+        source: Any = self._source() if callable(self._source) else self._source
+        return iter(source)
+
+    @staticmethod
+    def of_arrays(X: Any, y: Any, weights: Any = None, *, rows: int = 2**16) -> "Chunks":
+        """Rows of arrays such as NumPy's memory maps, which are read `rows` at a time.
+
+        Raises ValueError for arrays of different lengths, or without rows.
+        """
+        rows = check_count(rows, "rows")
+        arrays = [X, y] if weights is None else [X, y, weights]
+        lengths = [len(array) for array in arrays]
+        if len(set(lengths)) != 1 or not lengths[0]:
+            came = ", ".join(map(str, lengths))
+            raise ValueError(f"X, y and weights must have one length >= 1, but have {came}")
+
+        def read() -> Iterator[Chunk]:
+            for start in range(0, lengths[0], rows):
+                yield tuple(np.asarray(array[start : start + rows]) for array in arrays)
+
+        return Chunks(read)
+
+    @staticmethod
+    def of_parquet(
+        path: str | Path | Sequence[str | Path],
+        inputs: str | Sequence[str],
+        target: str | Sequence[str],
+        weights: str | None = None,
+        *,
+        rows: int = 2**16,
+        dtype: Any = np.float64,
+    ) -> "Chunks":
+        """Columns of one Parquet file, or of several one after the other, `rows` at a time.
+
+        Arguments:
+            path: of a file, or of several.
+            inputs: the names of the d columns of X, or the name of one, for X (n, 1).
+            target: the name of the column of y, or several names, for y (n, outputs).
+            weights: the name of a column, or None.
+            rows: how many rows a chunk has at most.
+            dtype: of the numbers, whatever those in the files are.
+
+        Needs pyarrow (`pip install "kernax-toolkit[stream]"`).
+
+        Raises ValueError for columns that are not there, and reading those that hold no numbers;
+        ModuleNotFoundError without pyarrow.
+        """
+        parquet = pyarrow_parquet()
+        rows = check_count(rows, "rows")
+        paths = [path] if isinstance(path, str | Path) else list(path)
+        inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+        targets = [target] if isinstance(target, str) else list(target)
+        columns = [*inputs, *targets, *([weights] if weights else [])]
+        for each in paths:
+            check_columns(parquet, each, columns)
+
+        def read() -> Iterator[Chunk]:
+            for each in paths:
+                with parquet.ParquetFile(each) as file:
+                    for batch in file.iter_batches(batch_size=rows, columns=columns):
+                        yield _chunk_of(batch, inputs, target, weights, dtype)
+
+        return Chunks(read)
+
+
+def _chunk_of(
+    batch: Any, inputs: Sequence[str], target: str | Sequence[str], weights: str | None, dtype: Any
+) -> Chunk:
+    """The columns of some rows of a Parquet file as a chunk."""
+
+    def numbers(name: str) -> np.ndarray:
+        return numbers_of_column(batch[name].to_numpy(zero_copy_only=False), name, dtype)
+
+    X = np.stack([numbers(name) for name in inputs], 1)
+    if isinstance(target, str):
+        y = numbers(target)
+    else:
+        y = np.stack([numbers(name) for name in target], 1)
+    return (X, y, numbers(weights)) if weights else (X, y)

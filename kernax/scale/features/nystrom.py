@@ -1,0 +1,96 @@
+"""Nystroem's features: a kernel projected onto the functions that it spans at some points."""
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from kernax.core.base.boundary import cast, dtype_of
+from kernax.core.base.numerics import matmul
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish, void_unless_known
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare_stacks
+from kernax.core.linalg.centres import factor_of_gram, wide
+from kernax.core.linalg.solves import inverse_of_lower
+from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.memory import check_memory
+from kernax.scale.centres.choice import checked_centres
+
+
+class NystromFeatures(eqx.Module):
+    """`phi(x) = L^-1 k(Z, x)`, `L L^T = k(Z, Z)`: one feature for each of m centres Z.
+
+    Attributes:
+        kernel: k.
+        centres: Z, a stack of m points.
+        whitening: `L^-1`, (m, m).
+    """
+
+    kernel: AbstractKernel = data()
+    centres: PyTree = data()
+    whitening: Float[Array, "m m"] = data()
+
+    def __call__(self, x: PyTree) -> Float[Array, " m"]:
+        row = jax.vmap(lambda centre: self.kernel(centre, x))(self.centres)
+        return matmul(self.whitening, row)
+
+
+def nystrom(
+    kernel: AbstractKernel,
+    X: PyTree,
+    centres: PyTree | int,
+    *,
+    key: PRNGKeyArray | None = None,
+    throw: bool = True,
+) -> FeatureMap:
+    """`k(x, Z) k(Z, Z)^-1 k(Z, z)` in place of `k(x, z)`, for m centres Z (Williams & Seeger 2001).
+
+    It is the kernel of the functions `sum_j a_j k(., z_j)`: exact where x or z is a centre, and for
+    x = z never more than `k(x, x)`. Verbs that make use of a kernel's few features, such as
+    `kernel_ridge`, `kernel_logistic`, `svm`, `condition` or `kernel_pca`, take O(n m^2) operations
+    and O(n m) memory with it; `falkon` takes O(m^2) memory.
+
+    Arguments:
+        kernel: any kernel.
+        X: a stack of n points of any kind.
+        centres: a stack of m points, such as those of `choose_centres`; or their number, of points
+            of X that are drawn by `key`.
+        throw: raise where k(Z, Z) has no factor; False returns features that are NaN.
+
+    Returns:
+        A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, m). It is
+        differentiable in the kernel, X and the centres. Its parts are data: to learn the parameters
+        of `kernel`, build the map inside the loss. Where k(Z, Z) is singular to working precision,
+        as where centres coincide, jitter is added to its diagonal, and a `ConditionWarning` says
+        so: the kernel is then less by about that jitter.
+
+    Raises:
+        ValueError: bad points, centres unlike the points, or a number of centres without a key.
+        NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
+        MemoryBudgetError: m x m numbers do not fit.
+    """
+    kernel, X, _ = prepare_stacks(kernel, X, thrown_by="nystrom" if throw else None)
+    Z = checked_centres(kernel, X, centres, key)
+    eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
+    check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))
+    hint = "nystrom: fewer centres, or centres further apart, need no jitter."
+    return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
+
+
+def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
+    """`k(x_1, z_1)`."""
+    return kernel(points_at(X, 0), points_at(Z, 0))
+
+
+@compiled
+def _nystrom(kernel, Z):
+    """The features, and the jitter that they took."""
+    dtype = dtype_of(Z)
+    within = wide(dtype)
+    K = gram_of_prepared(cast(kernel, within), cast(Z, within))
+    at = factor_of_gram(K, beside=dtype)
+    whitening = void_unless_known(inverse_of_lower(at.lower).astype(dtype), at.result)
+    return Solution(NystromFeatures(kernel, Z, whitening), at.result, {"jitter": at.jitter})

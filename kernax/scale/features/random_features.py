@@ -1,0 +1,121 @@
+"""Random features: a kernel replaced by the scalar product of random vectors, whose mean it is."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from kernax.core.base.boundary import as_point, check_key, dtype_of
+from kernax.core.base.numerics import is_concrete, matmul, safe_sqrt, vectors
+from kernax.core.base.parameters import check_count, data, shown
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import prepare_stacks
+from kernax.core.kernel.spectra import spectrum
+from kernax.core.kernel.spectral_densities import frequencies_of_parts
+from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.memory import check_numbers
+
+
+class FourierFeatures(eqx.Module):
+    """`phi(x) = sqrt(weights) [cos(2 pi w_i.(x - c)), sin(2 pi w_i.(x - c))]`, the cosines first: a
+    vector of two features per frequency.
+
+    Attributes:
+        frequencies: w (count, d), in cycles per unit of x.
+        weights: (count,) >= 0; `phi(x).phi(x)` is their sum.
+        origin: c (d,), on which products of features depend by rounding alone.
+    """
+
+    frequencies: Float[Array, "count d"] = data()
+    weights: Float[Array, " count"] = data()
+    origin: Float[Array, " d"] = data()
+
+    def __call__(self, x):
+        x, _ = vectors(x, x, self.origin)
+        # Subtracted first: the rounding of an angle grows with its size, and whole turns are lost.
+        angles = 2 * jnp.pi * matmul(self.frequencies, x - self.origin)
+        roots = safe_sqrt(self.weights)
+        return jnp.concatenate([roots * jnp.cos(angles), roots * jnp.sin(angles)])
+
+
+def random_fourier_features(
+    kernel: AbstractKernel,
+    count: int,
+    dim: int,
+    *,
+    key: PRNGKeyArray,
+    draw: str = "independent",
+    origin: ArrayLike | None = None,
+) -> FeatureMap:
+    """`sum_i a_i cos(2 pi w_i.(x - z))` in place of `k(x, z)`, frequencies w_i drawn from its
+    spectral density (Bochner).
+
+    Exact at x = z, unbiased elsewhere. Independent draws have a standard error of at most `k(x, x)
+    / sqrt(count)` (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a random
+    phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms of a product of
+    such, share the frequencies evenly: there it is at most `sqrt(T sum_t k_t(x, x)^2 / count)`.
+
+    Arguments:
+        kernel: one with a spectral density: RBF, Matern12, Matern32, Matern52, Matern,
+            RationalQuadratic, SpectralMixture; Cosine, Constant, and along one column Periodic and
+            ZeroMeanPeriodic, whose terms are exact and take one frequency each; or sums, products,
+            integer powers and non-negative multiples of such, also `On` some columns.
+        count: how many frequencies, at most: phi has two features for each.
+        dim: the dimension d of the points.
+        key: the frequencies depend on it and on the kernel, smoothly on the latter.
+        draw: how the normal vectors behind the frequencies depend on each other:
+            - "independent";
+            - "orthogonal", each d in turn (Yu et al. 2016): a smaller error for pairs of points
+              that are close, and the more so the larger d;
+            - "quasi_random", from a scrambled Sobol sequence (Avron, Sindhwani, Yang & Mahoney
+              2016): a much smaller error in few dimensions, and never much larger. Best with
+              powers of two.
+            The error of either is estimated by repetition with several keys.
+        origin: (dim,), a point near those of X, such as their mean; default zero. Angles of points
+            far from it lose digits, in float32 some `1e-7 |x - origin| / lengthscale` of a turn.
+
+    Returns:
+        A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, 2 count).
+        Its frequencies are data: they are not learned. To learn the parameters of `kernel`, build
+        the map inside the loss, with one fixed key.
+
+    Raises ValueError for any other kernel, a lengthscale of another dimension or too short for the
+    harmonics of a periodic kernel, an unknown draw, fewer frequencies than terms, or an origin of
+    another shape.
+    """
+    for name, value in (("count", count), ("dim", dim)):
+        check_count(value, name)
+    check_key(key)
+    # All parts in one dtype.
+    one_point = jnp.zeros((1, dim), dtype_of(kernel))
+    kernel, _, _ = prepare_stacks(kernel, one_point)
+    centre = _as_origin(origin, dim, dtype_of(one_point))
+    parts = spectrum(kernel, dim)
+    check_numbers(
+        count * (dim + 1),
+        centre.dtype,
+        verb="random_fourier_features",
+        what=f"{count} frequencies in {dim} dimensions",
+        instead="take fewer",
+    )
+    frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
+    if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
+        raise ValueError(
+            "kernel has a periodic term whose lengthscale is too short for its harmonics: the 24 "
+            "that there are suffice for lengthscales from 0.3 on"
+        )
+    return FeatureMap(FourierFeatures(frequencies, weights, centre))
+
+
+def _as_origin(origin: ArrayLike | None, dim: int, dtype: Any) -> Float[Array, " d"]:
+    """A point as given; zero for none. Raises ValueError for another shape, NaN and inf."""
+    if origin is None:
+        return jnp.zeros(dim, dtype)
+    centre = jnp.asarray(as_point(origin)).astype(dtype)
+    if centre.shape != (dim,):
+        raise ValueError(f"origin must have shape ({dim},), but has shape {centre.shape}")
+    if is_concrete(centre) and not jnp.all(jnp.isfinite(centre)):
+        raise ValueError(f"origin must be finite, but is {shown(np.asarray(centre))}")
+    return centre

@@ -1,0 +1,252 @@
+"""Kernel-target alignment: how much a Gram matrix looks like the products of the targets."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled, for_loop, scan, while_loop
+from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
+from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.memory import check_memory
+from kernax.unsupervised.centring import shares
+
+
+def alignment(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    centred: bool = True,
+    weights: ArrayLike | None = None,
+) -> Float[Array, ""]:
+    """`<K, Y Y^T> / (|K| |Y Y^T|)`, Frobenius, of K and Y centred: at most 1, where K is a multiple
+    of the products of the targets.
+
+    It measures, without a learner, how well a kernel suits the targets, and can be maximised over
+    the kernel's parameters (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002). Centred, it is
+    the HSIC of points and targets, normalised: it is never negative, and where it is large, there
+    is a predictor of small error (Cortes, Mohri & Rostamizadeh 2012, section 3). Without centring,
+    a constant added to the kernel changes it, and so do unequal numbers in two classes.
+
+    Arguments:
+        kernel: any kernel.
+        X: stack of n points.
+        y: numbers or signs (n,), or one-hot classes or several numbers (n, outputs).
+        centred: whether means over the points are subtracted, in the feature space of the kernel.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+
+    Returns:
+        A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
+        traced and turn out to be constant.
+
+    Raises ValueError for bad shapes or values, and for a K or targets that are known to be
+    constant, or, not centred, zero.
+    """
+    task = check_task("gram", kernel, X, y, weights)
+    _check_targets_differ(task, centred)
+    value, is_constant = _alignment(task, bool(centred))
+    if is_concrete(is_constant) and bool(is_constant):
+        raise ValueError(
+            f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
+            "without its mean"
+            if centred
+            else f"{task.kernel_name} is zero over X, which says nothing of the targets"
+        )
+    return value
+
+
+def _check_targets_differ(task: Task, centred: bool) -> None:
+    """Raises ValueError for targets that are all equal, or where they are not centred, zero."""
+    kept = task.weights.kept() if is_concrete(task.y, task.weights) else None
+    if kept is None:
+        return
+    values = np.asarray(task.columns)[kept]
+    origin = values[:1] if centred else 0
+    if not np.any(values - origin):
+        raise ValueError(
+            "y holds the same value for all points, of which nothing is left without its mean"
+            if centred
+            else "y holds zeros alone, whose products say nothing of a kernel"
+        )
+
+
+@compiled
+def _alignment(task, centred):
+    K = _prepared(task.gram().as_matrix(), task, centred)
+    Y = _targets(task, centred)
+    square = _product(K, K, task)
+    of_targets = _square_of_targets(Y, task)
+    # What is constant leaves rounding where it is centred.
+    total = jnp.sum(task.weights.values)
+    least = 16 * eps_of(K)
+    smallest = (least * total) ** 2
+    known = (square > smallest) & (of_targets > (least**2 * total) ** 2)
+    roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
+    value = jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
+    return value, square <= smallest
+
+
+# Products of matrices are sums over pairs of points, each as often as both their weights say: in
+# weights, unlike in their roots, they are smooth at zero.
+
+
+def _product(K: Float[Array, "n n"], L: Float[Array, "n n"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j K_ij L_ij`."""
+    return jnp.sum(task.weights.times(matmul(K * L, task.weights.values)))
+
+
+def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array, "k k"]:
+    """`M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
+
+    Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no product
+    of two matrices is held.
+    """
+    w = task.weights.values
+
+    def with_row(M, row):
+        w_i, rows = row
+        A = jnp.stack(rows)
+        return M + w_i * matmul(A * w[None, :], A.T), None
+
+    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
+    return scan(with_row, nothing, (w, grams))[0]
+
+
+def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j K_ij (Y Y^T)_ij`."""
+    weighted = task.weights.times(Y)
+    return jnp.sum(weighted * matmul(K, weighted))
+
+
+def _square_of_targets(Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
+    """`sum_ij w_i w_j (Y Y^T)_ij^2`."""
+    return jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
+
+
+def _unit_of_gram(K: Float[Array, "n n"], task: Task) -> Array:
+    """The exponent of the largest number of K among points that are not removed."""
+    present = task.weights.values > 0
+    return _unit(K, present[:, None] & present[None, :])
+
+
+def _unit(values: Float[Array, "n m"], present: Bool[Array, "n #m"]) -> Array:
+    """The exponent of the largest of the values that are present."""
+    return exponent_of(jnp.max(jnp.where(present, jnp.abs(values), 0)))
+
+
+def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array, "n n"]:
+    """K, centred or not, in units of its largest number."""
+    K = times_power_of_two(K, -_unit_of_gram(K, task))
+    if not centred:
+        return K
+    p = shares(task.weights)
+    means = matmul(K, p)
+    return K - means[:, None] - means[None, :] + jnp.sum(p * means)
+
+
+def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
+    """Y, centred or not, in units of its largest number."""
+    unit = _unit(task.columns, (task.weights.values > 0)[:, None])
+    Y = times_power_of_two(task.columns, -unit)
+    return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
+
+
+def aligned_sum(
+    kernels: Sequence[AbstractKernel],
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+) -> Sum:
+    """`sum_k m_k k_k`, m >= 0 with sum 1: the sum of given kernels with the largest centred
+    `alignment`.
+
+    Multiple kernel learning without a learner: m is the minimiser of `m.M m - 2 m.a` over m >= 0,
+    rescaled, with `M_kl = <K_k, K_l>` and `a_k = <K_k, Y Y^T>` of centred matrices (Cortes, Mohri &
+    Rostamizadeh 2012, proposition 9). Kernels that say nothing more about the targets than others
+    get a weight that is exactly zero.
+
+    The sum is a kernel like any other, whose scales are parameters: `minimise` learns them through
+    any learner by any loss, from these or from equal ones. Scales learned so stay positive: those
+    of useless kernels become small, not zero; scales that are zero here stay zero with
+    `trainable=lambda path, value: value > 0`. Either may be worse than equal weights, as many
+    kernels and few points overfit.
+
+    Arguments:
+        kernels: at least one; all take the same points, such as `On(RBF(), [j])` for each column.
+        X: stack of n points.
+        y: as in `alignment`.
+        weights: (n,) >= 0, of points.
+
+    The weights of the kernels have no derivative. All Gram matrices are held at once.
+
+    Raises ValueError as `alignment` does, for no kernels, and where none is aligned with the
+    targets.
+    """
+    kernels = tuple(kernels)
+    if not kernels:
+        raise ValueError("kernels must hold at least one kernel, but is empty")
+    tasks = [check_task("gram", kernel, X, y, weights) for kernel in kernels]
+    _check_targets_differ(tasks[0], centred=True)
+    first = lambda: eqx.filter_eval_shape(_aligned, tuple(tasks))
+    check_memory(tasks[0].X, verb="aligned_sum", columns=len(kernels), first=first)
+    shares_of_kernels = _aligned(tuple(tasks))
+    if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
+        raise ValueError(
+            "kernels must vary with the targets, but none does: each is constant over X, or has no "
+            "positive alignment with y"
+        )
+    return Sum(*(Scaled(k, m) for k, m in zip(kernels, shares_of_kernels)))
+
+
+@compiled
+def _aligned(tasks):
+    """The weights of the kernels."""
+    task = tasks[0]
+    grams = [stopped(each).gram().as_matrix() for each in tasks]
+    units = jnp.stack([_unit_of_gram(K, task) for K in grams])
+    grams = tuple(_prepared(K, task, True) for K in grams)
+    Y = _targets(task, True)
+    M = _products(grams, task)
+    a = jnp.stack([_along_targets(K, Y, task) for K in grams])
+    m = times_power_of_two(_nonnegative_minimiser(M, a), -units)
+    return m / jnp.sum(m)
+
+
+class _Descent(eqx.Module):
+    """Weights after some sweeps, and how far the last one moved them."""
+
+    m: Float[Array, " k"]
+    moved: Float[Array, ""]
+    sweeps: Int[Array, ""]
+
+
+def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
+    size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
+    correlations = M / (size[:, None] * size[None, :])
+    sweep = partial(_sweep, correlations, a / size)
+
+    def go_on(now: _Descent) -> Array:
+        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
+
+    infinite = jnp.full_like(a[0], jnp.inf)
+    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
+    return while_loop(go_on, sweep, start).m / size
+
+
+def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:
+    """Each weight in turn at its minimum, given the others."""
+
+    def along(k, m):
+        others = matmul(correlations[k], m) - m[k]
+        return m.at[k].set(jnp.maximum(goals[k] - others, 0))
+
+    m = for_loop(len(goals), along, now.m)
+    return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)

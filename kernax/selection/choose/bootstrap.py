@@ -1,0 +1,254 @@
+"""The bootstrap: how much what is learned would vary if other rows had been seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+
+from kernax.core.base import boundary
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import check_count
+from kernax.core.base.ranks import checked_coverage
+from kernax.selection.optimise.batches import Devices, batched
+
+Bounds = tuple[PyTree[Array], PyTree[Array]]
+
+
+class Bootstrap(eqx.Module):
+    """A statistic of all rows and of rows drawn with replacement.
+
+    Intervals are pairs `(low, high)` of pytrees like the estimate, one interval for each number. A
+    resample that failed makes them and the standard error NaN: `without_failed()` leaves it out.
+
+    Attributes:
+        estimate: the statistic of all rows.
+        resampled: that of each resample, along a first axis.
+        acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
+            a jackknife was asked for.
+    """
+
+    estimate: PyTree[Array]
+    resampled: PyTree[Array]
+    acceleration: PyTree[Array] | None
+
+    @property
+    def failed(self) -> Bool[Array, " resamples"]:
+        """Which resamples hold a number that is not finite."""
+        leaves = jax.tree.leaves(self.resampled)
+        finite = [jnp.all(jnp.isfinite(leaf), tuple(range(1, leaf.ndim))) for leaf in leaves]
+        return ~jnp.all(jnp.stack(finite), 0)
+
+    def without_failed(self) -> "Bootstrap":
+        """The same without the resamples that failed; not under `jit`, since their number is a
+        shape. The others are a biased sample where failing depends on the rows: look at `failed`.
+
+        Raises ValueError where fewer than two are left.
+        """
+        if not is_concrete(self.resampled):
+            raise ValueError("without_failed needs concrete values: call it outside jit and vmap")
+        kept = np.flatnonzero(~np.asarray(self.failed))
+        if len(kept) < 2:
+            raise ValueError(
+                f"{len(self.failed) - len(kept)} of {len(self.failed)} resamples failed: look at "
+                "the result of one fit, with weights that repeat rows"
+            )
+        resampled = jax.tree.map(lambda leaf: leaf[kept], self.resampled)
+        return Bootstrap(self.estimate, resampled, self.acceleration)
+
+    @property
+    def standard_error(self) -> PyTree[Array]:
+        """The standard deviation over the resamples."""
+        return jax.tree.map(lambda leaf: jnp.std(leaf, 0, ddof=1), self.resampled)
+
+    @property
+    def bias(self) -> PyTree[Array]:
+        """The mean over the resamples, less the estimate."""
+        return jax.tree.map(
+            lambda of_all, leaf: jnp.mean(leaf, 0) - of_all, self.estimate, self.resampled
+        )
+
+    def percentile(self, coverage: float = 0.95) -> Bounds:
+        """The interval that holds the central `coverage` of the resamples."""
+        return self._between(lambda leaf, level: jnp.full_like(leaf[0], level), coverage)
+
+    def basic(self, coverage: float = 0.95) -> Bounds:
+        """`(2 estimate - high, 2 estimate - low)` of the percentile interval: right where the error
+        of the estimate, rather than its value, has the same distribution in resamples.
+        """
+        low, high = self.percentile(coverage)
+        mirrored = lambda of_all, bound: 2 * of_all - bound
+        return (
+            jax.tree.map(mirrored, self.estimate, high),
+            jax.tree.map(mirrored, self.estimate, low),
+        )
+
+    def bca(self, coverage: float = 0.95) -> Bounds:
+        """Percentiles, bias-corrected and accelerated: `Phi(z + (z + q) / (1 - a (z + q)))` in
+        place of `Phi(q)`, with `Phi(z)` the share of resamples below the estimate (Efron 1987,
+        equation 2.3).
+
+        The error of its coverage is of order 1 / n, that of the others 1 / sqrt(n). NaN where all
+        resamples are on one side of the estimate. Regularised fits are often biased: this interval,
+        like the others, is one for the expected fit, not for the truth.
+
+        Raises ValueError without a jackknife.
+        """
+        if self.acceleration is None:
+            raise ValueError("bca needs bootstrap(..., jackknife=True), which makes n more fits")
+        return self._between(_corrected, coverage, self.estimate, self.acceleration)
+
+    def _between(self, level_of: Callable[..., Array], coverage: float, *others: PyTree) -> Bounds:
+        """Quantiles of the resamples, at levels that depend on other numbers of each leaf."""
+        tail = (1 - checked_coverage(coverage)) / 2
+
+        def bound(level: float) -> PyTree[Array]:
+            at = lambda leaf, *rest: _quantile(leaf, level_of(leaf, level, *rest))
+            return jax.tree.map(at, self.resampled, *others)
+
+        return bound(tail), bound(1 - tail)
+
+
+def _corrected(leaf: Array, level: float, estimate: Array, acceleration: Array) -> Array:
+    """The level at which the resamples are read, in place of this one."""
+    below = (leaf < estimate[None]).astype(leaf.dtype)
+    equal = (leaf == estimate[None]).astype(leaf.dtype)
+    z = ndtri(jnp.mean(below + equal / 2, 0))
+    shifted = z + ndtri(jnp.asarray(level, leaf.dtype))
+    corrected = ndtr(z + shifted / (1 - acceleration * shifted))
+    return jnp.where(jnp.isfinite(z), corrected, jnp.nan)
+
+
+def _quantile(leaf: Array, level: Array) -> Array:
+    """The quantile of a level of its own for each number, linear between order statistics; NaN
+    where a level is, or any resample is not finite.
+    """
+    ordered = jnp.sort(leaf, 0)
+    place = level * (len(leaf) - 1)
+    below = jnp.floor(jnp.nan_to_num(place))
+    first = below.astype(int)
+    second = jnp.minimum(first + 1, len(leaf) - 1)
+    low, high = (jnp.take_along_axis(ordered, at[None], 0)[0] for at in (first, second))
+    value = low + (place - below) * (high - low)
+    return jnp.where(jnp.all(jnp.isfinite(leaf), 0), value, jnp.nan)
+
+
+def bootstrap(
+    fit: Callable[[PyTree, Array, Array], Any],
+    statistic: Callable[[Any], PyTree[Array]],
+    X: PyTree,
+    y: ArrayLike,
+    *,
+    resamples: int,
+    key: PRNGKeyArray,
+    weights: ArrayLike | None = None,
+    jackknife: bool = False,
+    devices: Devices | None = None,
+    progress: bool = False,
+) -> Bootstrap:
+    """A statistic of what is learned from all rows, and from rows drawn with replacement.
+
+    A row that was drawn k times has k times its weight, which is the same as k rows: so all fits
+    have the same shapes, and are one program, made by `batched`.
+
+    Arguments:
+        fit: `fit(X, y, weights)`, as `cross_validate` takes it, defined once, at module level, as
+            is `statistic`: it is compiled once for each.
+        statistic: `statistic(fitted)`, a number, an array or a pytree of them, such as `lambda f:
+            f.values(X_new)`.
+        X: stack of n points, of any kind.
+        y: (n,) or (n, outputs).
+        resamples: how many, at least two: hundreds for a standard error, a thousand and more for an
+            interval.
+        key: of the draws.
+        weights: (n,) >= 0. As many rows are drawn as have a positive weight, from these alone, each
+            as likely; a row keeps its weight. Rows that stand for several observations are to be
+            repeated, since they are drawn as one.
+        jackknife: fit n times more, without each row in turn, for the intervals of `bca`.
+        devices, progress: as in `batched`.
+
+    Returns:
+        `Bootstrap`: standard errors and intervals. Rows are drawn as if independent: where rows of
+        one time or group are alike, intervals are too short. A fit that fails raises for all; with
+        `throw=False` it is NaN, and counted in `failed`. `jax.jit` of a function that calls it,
+        without `progress`, makes one program of all.
+
+    Raises:
+        ValueError: bad shapes, fewer than two resamples, a statistic that holds no array.
+    """
+    X = boundary.as_stack(X, "X")
+    n = boundary.count(X)
+    y = jnp.asarray(y)
+    if not y.ndim or len(y) != n:
+        raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
+    resamples = check_count(resamples, "resamples", 2)
+    boundary.check_key(key)
+    of_rows = boundary.as_weights(weights, n, boundary.dtype_of(X)).values
+    members = [of_rows[None], _drawn(of_rows, resamples, key)]
+    if jackknife:
+        members.append(jnp.where(jnp.eye(n, dtype=bool), 0, of_rows[None]))
+    of_member = batched(
+        _Statistic(fit, statistic), in_axes=(None, None, 0), devices=devices, progress=progress
+    )
+    values = of_member(X, y, jnp.concatenate(members))
+    return _sorted_out(values, resamples, of_rows if jackknife else None)
+
+
+def _sorted_out(values: PyTree, resamples: int, weights: Float[Array, " n"] | None) -> Bootstrap:
+    """The statistic of all rows, of each resample, and, given weights, without each row."""
+    estimate = jax.tree.map(lambda leaf: leaf[0], values)
+    resampled = jax.tree.map(lambda leaf: leaf[1 : resamples + 1], values)
+    if weights is None:
+        return Bootstrap(estimate, resampled, None)
+    of_rest = lambda leaf: _acceleration(leaf[resamples + 1 :], weights > 0)
+    return Bootstrap(estimate, resampled, jax.tree.map(of_rest, values))
+
+
+def _drawn(weights: Float[Array, " n"], resamples: int, key: PRNGKeyArray) -> Float[Array, "b n"]:
+    """The weights of each resample: those of the rows, times how often each was drawn."""
+    n = len(weights)
+    known = jnp.sum(weights > 0)
+    first_known = jnp.argsort(weights <= 0, stable=True)
+    drawn = first_known[jax.random.randint(key, (resamples, n), 0, jnp.maximum(known, 1))]
+    # Rows of weight zero leave so many of the n draws out.
+    taken = (jnp.arange(n) < known).astype(weights.dtype)
+    of_resample = lambda rows: jnp.zeros_like(weights).at[rows].add(taken)
+    return jax.vmap(of_resample)(drawn) * weights[None]
+
+
+def _acceleration(left_out: Array, known: Bool[Array, " n"]) -> Array:
+    """`sum_i d_i^3 / (6 (sum_i d_i^2)^(3/2))`, `d_i` the mean without each row less that without
+    row i (Efron 1987, equation 7.3).
+    """
+    column = known.reshape(-1, *[1] * (left_out.ndim - 1))
+    mean = jnp.sum(jnp.where(column, left_out, 0), 0) / jnp.sum(known).astype(left_out.dtype)
+    d = jnp.where(column, mean[None] - left_out, 0)
+    largest = jnp.max(abs(d), 0)
+    d = d / jnp.where(largest > 0, largest, 1)[None]
+    spread = jnp.sum(d**2, 0)
+    return jnp.sum(d**3, 0) / (6 * jnp.where(spread > 0, spread, 1) ** 1.5)
+
+
+class _Statistic(eqx.Module):
+    """The statistic of one fit, as a function of its weights: equal for equal functions, so that it
+    is compiled once.
+    """
+
+    fit: Callable[[PyTree, Array, Array], Any]
+    statistic: Callable[[Any], PyTree[Array]]
+
+    def __call__(self, X: PyTree, y: Array, weights: Array) -> PyTree[Array]:
+        value = self.statistic(self.fit(X, y, weights))
+        leaves = jax.tree.leaves(value)
+        if not leaves or not all(eqx.is_inexact_array(leaf) for leaf in leaves):
+            kinds = [str(getattr(leaf, "dtype", type(leaf).__name__)) for leaf in leaves]
+            held = ", ".join(kinds) or "nothing"
+            raise ValueError(
+                "statistic must return an array of floats, or a pytree of such arrays, such as "
+                f"f.values(X_new), but returns {held}"
+            )
+        return value

@@ -1,0 +1,137 @@
+"""Which of several learners predicts unseen rows best, and which are as good as it is."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.selection.choose.cross_validation import check_folds, cross_validate
+from kernax.selection.choose.folds import Folds
+from kernax.selection.choose.table import Table
+
+
+class Selection(eqx.Module):
+    """Candidates compared on the same folds.
+
+    Attributes:
+        names: of the c candidates.
+        losses: (c, k), of each on each of k folds.
+        inflation: `1/k + n_score / n_learn`: the variance over folds times this is that of their
+            mean, as folds share rows to learn from (Nadeau & Bengio 2003).
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    losses: Float[Array, "c k"]
+    inflation: Float[Array, ""]
+
+    @property
+    def mean(self) -> Float[Array, " c"]:
+        """The mean loss of each candidate over the folds, NaN where a fit failed."""
+        return jnp.mean(self.losses, 1)
+
+    @property
+    def best(self) -> Int[Array, ""]:
+        """The place of the candidate of the lowest finite mean loss."""
+        return jnp.argmin(jnp.where(jnp.isfinite(self.mean), self.mean, jnp.inf))
+
+    @property
+    def chosen(self) -> str:
+        """The name of the best candidate. Raises ValueError where all of them failed."""
+        if not self._is_any_known:
+            raise ValueError("no candidate has a finite mean loss: look at fits that fail")
+        return self.names[int(self.best)]
+
+    @property
+    def _is_any_known(self) -> bool:
+        """Whether some candidate did not fail."""
+        return bool(jnp.any(jnp.isfinite(self.mean)))
+
+    @property
+    def difference(self) -> Float[Array, " c"]:
+        """By how much the mean loss of each is above that of the best."""
+        return self.mean - self.mean[self.best]
+
+    @property
+    def standard_error(self) -> Float[Array, " c"]:
+        """Of `difference`, from its values on each fold: zero for the best itself."""
+        of_folds = self.losses - self.losses[self.best][None]
+        return jnp.sqrt(self.inflation * jnp.var(of_folds, 1, ddof=1))
+
+    @property
+    def as_good(self) -> Bool[Array, " c"]:
+        """Which differ from the best by no more than one standard error."""
+        return self.difference <= self.standard_error
+
+    @property
+    def table(self) -> Table:
+        """A row for each candidate, the best first."""
+        columns = {
+            "loss": self.mean,
+            "difference": self.difference,
+            "standard error": self.standard_error,
+            "as good as the best": self.as_good,
+        }
+        return Table(columns, self.names).sorted_by("loss")
+
+    def __str__(self) -> str:
+        if not self._is_any_known:
+            return f"{self.table}\nno candidate has a finite mean loss"
+        good = [name for name, is_good in zip(self.names, self.as_good) if is_good]
+        others = [name for name in good if name != self.chosen]
+        tie = f", and within one standard error of it {', '.join(others)}" if others else ""
+        return f"{self.table}\nbest: {self.chosen}{tie}"
+
+
+def select(
+    candidates: Mapping[str, Callable[[PyTree, Array, Array], Any]],
+    loss: Callable[[Any, PyTree, Array, Array], Array],
+    X: PyTree,
+    y: ArrayLike,
+    folds: Folds,
+    *,
+    weights: ArrayLike | None = None,
+) -> Selection:
+    """Compares learners, or kernels, on the same folds, and gives the standard errors of the
+    differences.
+
+    Arguments:
+        candidates: by their names, functions `fit(X, y, weights)` as `cross_validate` takes them,
+            with `throw=False`: one that fails has a loss of NaN, and is not chosen. A fit may
+            itself learn parameters, such as by `minimise` on folds of its own: what is compared is
+            then learning as a whole, by nested cross-validation.
+        loss: `loss(fitted, X, y, weights)`, a number, smaller where predictions are better.
+        X, y, folds, weights: as for `cross_validate`; at least two folds.
+
+    Returns:
+        A `Selection`: losses on each fold, means, differences from the best with their standard
+        errors, a table. Print it.
+
+    Raises ValueError for no candidate, a single fold, or a loss that is no number.
+    """
+    if not isinstance(candidates, Mapping) or not candidates:
+        raise ValueError(
+            "candidates must be a dictionary from names to functions fit(X, y, weights), but is "
+            f"{candidates!r}"
+        )
+    check_folds(folds)
+    k = len(folds.learn)
+    if k < 2:
+        raise ValueError("folds must be two at least, so that losses can differ, but there is one")
+    losses = [
+        cross_validate(fit, loss, X, y, folds, weights=weights).scores
+        for fit in candidates.values()
+    ]
+    for name, of_folds in zip(candidates, losses):
+        if not eqx.is_array(of_folds) or of_folds.shape != (k,):
+            raise ValueError(f"loss must return one number, but that of {name!r} does not")
+    return Selection(tuple(candidates), jnp.stack(losses), _inflation(folds, losses[0].dtype))
+
+
+def _inflation(folds: Folds, dtype: Any) -> Float[Array, ""]:
+    """`1/k + n_score / n_learn`, of average folds."""
+    learned = jnp.sum(folds.learn_weights)
+    scored = jnp.sum(folds.score_weights)
+    return (np.reciprocal(float(len(folds.learn))) + scored / learned).astype(dtype)

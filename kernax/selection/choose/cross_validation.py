@@ -1,0 +1,202 @@
+"""Cross-validation: how well a learner predicts rows that it has not seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, PyTree
+
+from kernax.core.base.boundary import as_stack, as_weights, count, dtype_of
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.solution import Solution
+from kernax.core.base.stacks import points_at
+from kernax.selection.choose.folds import Folds
+
+
+class CrossValidation(eqx.Module):
+    """The scores of each fold.
+
+    Attributes:
+        scores: what `score` returned, with a first axis of k folds.
+    """
+
+    scores: PyTree[Array]
+
+    @property
+    def mean(self) -> PyTree[Array]:
+        """Over the folds."""
+        return jax.tree.map(lambda of_folds: jnp.mean(of_folds, 0), self.scores)
+
+    @property
+    def standard_error(self) -> PyTree[Array]:
+        """Of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2 / (k (k - 1)))`.
+
+        As folds share rows to learn from, it is too small rather than too large (Bengio &
+        Grandvalet 2004). NaN for a single fold.
+        """
+        return jax.tree.map(_standard_error, self.scores)
+
+
+def _standard_error(scores: Array) -> Array:
+    deviation = jnp.std(scores, 0, ddof=1)
+    return deviation / np.sqrt(len(scores)).astype(deviation.dtype)
+
+
+def cross_validate(
+    fit: Callable[[PyTree, Array, Array], Any],
+    score: Callable[[Any, PyTree, Array, Array], PyTree[Array]],
+    X: PyTree,
+    y: ArrayLike,
+    folds: Folds,
+    *,
+    weights: ArrayLike | None = None,
+) -> CrossValidation:
+    """Scores on the rows that a fold leaves out, of what is learned from its other rows, for every
+    fold: in one program, on a CPU one fold after the other, elsewhere in one `vmap`.
+
+    Arguments:
+        fit: `fit(X, y, weights)`, whatever is to be scored, such as `lambda X, y, w:
+            kernax.kernel_ridge(kernel, X, y, 0.1, weights=w).value`. Rows of weight zero are to be
+            ignored, as all learners do.
+        score: `score(fitted, X, y, weights)`, a number or a pytree of numbers, such as `lambda f,
+            X, y, w: kernax.metrics.root_mean_square_error(y, f.values(X), weights=w)`.
+        X: stack of n points, of any kind.
+        y: (n,) or (n, outputs).
+        folds: from `k_folds` or `time_folds`.
+        weights: (n,) >= 0, with which rows are learned and scored.
+
+    Returns:
+        `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights.
+        `jax.jit` of a function that calls it makes one program of all. A fit that fails raises for
+        all folds; with `throw=False` its value is NaN, and so are the scores of its own fold, while
+        one that only reached its `max_steps` is scored as it is.
+
+    Raises:
+        ValueError: bad shapes, folds of another number of rows.
+    """
+    X = as_stack(X, "X")
+    n = count(X)
+    y = jnp.asarray(y)
+    if not y.ndim or len(y) != n:
+        raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
+    check_folds(folds)
+    _check_rows(folds, n)
+    checked = as_weights(weights, n, dtype_of(X))
+    _check_finite(y, checked.kept())
+    of_rows = checked.values
+
+    def scored(fold: Folds) -> PyTree[Array]:
+        learn = _Part.of(X, y, of_rows, fold.learn, fold.learn_weights)
+        left_out = _Part.of(X, y, of_rows, fold.score, fold.score_weights)
+        fitted = fit(learn.X, learn.y, learn.weights)
+        if isinstance(fitted, Solution):
+            raise ValueError("fit must return what is scored: the .value of its Solution")
+        return score(fitted, left_out.X, left_out.y, left_out.weights)
+
+    return CrossValidation(_of_each(scored, folds))
+
+
+def _of_each(function: Callable[[Folds], PyTree[Array]], folds: Folds) -> PyTree[Array]:
+    """A function of each fold: one after the other on a CPU, so that no iteration waits for that of
+    another fold; elsewhere together.
+    """
+    # Not by `each`, which traces the function for both: a fit may take seconds to trace.
+    if jax.default_backend() == "cpu":
+        return lax.map(function, folds)
+    return jax.vmap(function)(folds)
+
+
+class _Part(eqx.Module):
+    """Some of the rows."""
+
+    X: PyTree
+    y: Array
+    weights: Array
+
+    @staticmethod
+    def of(X: PyTree, y: Array, weights: Array, rows: Array, known: Array) -> "_Part":
+        """The rows of these indices, which are known with these weights."""
+        return _Part(points_at(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
+
+
+def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:
+    """Raises ValueError, with the row, for targets that are known not to be finite."""
+    if kept is None or not is_concrete(y) or not jnp.issubdtype(y.dtype, jnp.inexact):
+        return
+    finite = np.isfinite(np.asarray(y)).reshape(len(y), -1).all(1)
+    wrong = np.flatnonzero(kept & ~finite)
+    if len(wrong):
+        raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
+
+
+def check_folds(folds: Any) -> None:
+    """Raises ValueError for anything but folds with a first axis."""
+    if not isinstance(folds, Folds):
+        raise ValueError(
+            "folds must come from k_folds or time_folds, such as k_folds(n, 5), but are of type "
+            f"{type(folds).__name__}"
+        )
+    if folds.learn.ndim != 2:
+        raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
+
+
+def _check_rows(folds: Folds, n: int) -> None:
+    """Raises ValueError for folds of another number of rows."""
+    if not is_concrete(folds.learn, folds.score):
+        return
+    rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
+    if rows != n:
+        raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")
+
+
+class CrossValidatedLoss(eqx.Module):
+    """`loss(model, X, y, folds, weights=None)`: the mean score over folds of what a model fits.
+
+    The same loss serves all three ways of choosing parameters, of any learner:
+
+        def fit(model, X, y, weights):
+            return kernax.kernel_ridge(model.kernel, X, y, model.ridge, weights=weights,
+                                       throw=False).value
+
+        loss = kernax.CrossValidatedLoss(fit, error)
+        kernax.grid(loss, start, {"lengthscale": scales, "ridge": ridges}, args=(X, y, folds))
+        kernax.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
+        kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
+
+    The least loss is optimistic, since parameters were chosen by it. The error of the choice itself
+    is that of nested cross-validation, where each outer fold chooses on inner folds of its own; the
+    weights keep rows out that only pad the outer fold:
+
+        def choose(X, y, weights):
+            args = (X, y, kernax.k_folds(len(y), 3), weights)
+            model = kernax.minimise(loss, start, optimiser, 30, args=args, throw=False).value
+            return fit(model, X, y, weights)
+
+        kernax.cross_validate(choose, error, X, y, folds)
+
+    Inner folds in the order of the rows: have the rows in a random order, or give them a key.
+
+    Attributes:
+        fit: `fit(model, X, y, weights)`, whatever is to be scored. With `throw=False` a fit that
+            fails makes a loss of NaN.
+        score: `score(fitted, X, y, weights)`, a number, smaller where predictions are better; for
+            `minimise` a smooth one, such as a mean squared error or a log loss.
+    """
+
+    fit: Callable[[Any, PyTree, Array, Array], Any]
+    score: Callable[[Any, PyTree, Array, Array], Array]
+
+    def __call__(
+        self,
+        model: Any,
+        X: PyTree,
+        y: ArrayLike,
+        folds: Folds,
+        weights: ArrayLike | None = None,
+    ) -> Array:
+        fit = lambda X, y, weights: self.fit(model, X, y, weights)
+        return cross_validate(fit, self.score, X, y, folds, weights=weights).mean

@@ -1,0 +1,228 @@
+"""Folds of rows, as indices of one static shape.
+
+What is learned without some rows is compiled once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from kernax.core.base.boundary import check_key
+from kernax.core.base.parameters import check_count
+
+Rows = Int[np.ndarray, "..."]
+Names = Sequence | np.ndarray | Array
+
+
+class Folds(eqx.Module):
+    """Rows to learn from and rows to score, of one fold, or of k along a first axis of each array.
+
+    Attributes:
+        learn: indices of rows to learn from, filled up by row 0 to one length for all folds.
+        learn_weights: 1, or 0 where row 0 fills up.
+        score: indices of rows to score, filled up in the same way.
+        score_weights: 1, or 0 where row 0 fills up.
+    """
+
+    learn: Int[Array, "*k m"]
+    learn_weights: Float[Array, "*k m"]
+    score: Int[Array, "*k v"]
+    score_weights: Float[Array, "*k v"]
+
+
+def k_folds(
+    n: int,
+    k: int,
+    *,
+    key: PRNGKeyArray | None = None,
+    labels: Names | None = None,
+    groups: Names | None = None,
+    repeats: int = 1,
+) -> Folds:
+    """n rows in k parts of equal sizes, up to one row or whole groups; fold i scores part i and
+    learns from all other parts.
+
+    Arguments:
+        n: rows.
+        k: from 2 to n, where each row is a part.
+        key: of a random order; without it row i is in part i modulo k.
+        labels: (n,) numbers or text; each class is spread evenly over the parts (stratified).
+        groups: (n,) numbers or text; rows of one group are in the same part. Groups are dealt to
+            the smallest part so far, in a random order, or without a key the largest first, so that
+            parts are about equal. With labels as well each group goes to the part after which
+            every class is spread most evenly, as `sklearn.model_selection.StratifiedGroupKFold`
+            does it: those of the most uneven classes first.
+        repeats: how many times, each in a random order of its own: `repeats k` folds.
+
+    Raises:
+        ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
+    """
+    n = check_count(n, "n", 2)
+    k = check_count(k, "k", 2)
+    repeats = check_count(repeats, "repeats")
+    if repeats > 1 and key is None:
+        raise ValueError("repeats need a key, such as jax.random.key(0): without it all are equal")
+    part_of = _parts_of(n, k, key, labels, groups)
+    pairs = []
+    for order in _orders(n, key, repeats):
+        parts = np.empty(n, int)
+        parts[order] = part_of(order)
+        pairs += [(np.flatnonzero(parts != i), np.flatnonzero(parts == i)) for i in range(k)]
+    return _stacked(pairs)
+
+
+def _parts_of(
+    n: int, k: int, key: Any, labels: Names | None, groups: Names | None
+) -> Callable[[Rows], Rows]:
+    """The part of each of n rows, as a function of the order in which they are dealt."""
+    if groups is not None:
+        groups = _numbers(groups, "groups", n)
+        _check_parts(k, len(np.unique(groups)), "groups")
+        if labels is not None:
+            labels = _numbers(labels, "labels", n)
+            return lambda order: _dealt_evenly(groups[order], labels[order], k)
+        return lambda order: _dealt(groups[order], k, largest_first=key is None)
+    labels = _numbers(labels, "labels", n)
+    _check_parts(k, n, "rows")
+    return lambda order: count_off(labels[order], k)
+
+
+def _check_parts(k: int, most: int, what: str) -> None:
+    """Raises ValueError where some parts would be empty."""
+    if k > most:
+        raise ValueError(f"k must be at most {most}, the number of {what}, but is {k}")
+
+
+def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
+    """n rows in the order of time, in `k + 1` blocks of equal lengths, the first with what is left
+    over; fold i scores block i + 1 and learns from all rows before it.
+
+    Arguments:
+        n: rows, more than k.
+        k: folds.
+        gap: how many rows before those that are scored are not learned from; fewer than the first
+            block has.
+
+    Raises ValueError where nothing would be left to learn from.
+    """
+    n = check_count(n, "n", 2)
+    k = check_count(k, "k")
+    gap = check_count(gap, "gap", 0)
+    length = n // (k + 1)
+    first = n - k * length
+    if not length or gap >= first:
+        raise ValueError(
+            f"{k} folds of n = {n} rows with a gap of {gap} leave none to learn from: take fewer "
+            "folds, or a smaller gap"
+        )
+    starts = [first + i * length for i in range(k)]
+    return _stacked([(np.arange(s - gap), np.arange(s, s + length)) for s in starts])
+
+
+def _numbers(names: Names | None, name: str, n: int) -> Rows:
+    """A number from 0 for each row, equal for equal names; zeros for None."""
+    if names is None:
+        return np.zeros(n, int)
+    names = np.asarray(names)
+    if names.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one per row, but have {names.shape}")
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _orders(n: int, key: Any, repeats: int) -> list[Rows]:
+    """Orders of the rows in which they are dealt to parts."""
+    if key is None:
+        return [np.arange(n)]
+    check_key(key)
+    return [np.asarray(jax.random.permutation(one, n)) for one in jax.random.split(key, repeats)]
+
+
+def _dealt(groups: Rows, k: int, *, largest_first: bool) -> Rows:
+    """A part from 0 to k - 1 for each row, the same for all rows of a group; groups come in the
+    order of their first rows, or the largest first.
+    """
+    names, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    part = np.empty(len(names), int)
+    filled = np.zeros(k, int)
+    for group in np.lexsort((first, -sizes)) if largest_first else np.argsort(first):
+        part[group] = np.argmin(filled)
+        filled[part[group]] += sizes[group]
+    return part[np.searchsorted(names, groups)]
+
+
+def _dealt_evenly(groups: Rows, labels: Rows, k: int) -> Rows:
+    """A part from 0 to k - 1 for each row, the same for all rows of a group, so that the share of
+    every class in each part is about `1 / k`.
+
+    Groups come by the standard deviation of their numbers of rows of each class, the largest first,
+    and those of one deviation in the order of their first rows. Each goes to the part with which
+    the deviation of the shares over the parts, in the mean over classes, is smallest; of equal ones
+    to that of the fewest rows.
+    """
+    names, first = np.unique(groups, return_index=True)
+    in_order = np.argsort(first)
+    counts = np.zeros((len(names), labels.max() + 1), int)
+    np.add.at(counts, (np.searchsorted(names, groups), labels), 1)
+    of_classes = counts.sum(0)
+    part = np.empty(len(names), int)
+    filled = np.zeros((k, counts.shape[1]))
+    for group in in_order[np.argsort(-counts[in_order].std(1), kind="stable")]:
+        # (k, k, classes): what is in every part if the group goes to the first, the second, ...
+        then = filled + np.eye(k)[:, :, None] * counts[group]
+        uneven = (then / of_classes).std(1).mean(1)
+        best = np.flatnonzero(np.isclose(uneven, uneven.min()))
+        part[group] = best[np.argmin(filled[best].sum(1))]
+        filled[part[group]] += counts[group]
+    return part[np.searchsorted(names, groups)]
+
+
+def count_off(labels: np.ndarray, k: int) -> Int[np.ndarray, " n"]:
+    """A fold from 0 to k - 1 for each row.
+
+    The sizes of folds, and of each class in them, differ by one at most.
+    """
+    folds = np.empty(len(labels), int)
+    seen = 0
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        folds[rows] = (seen + np.arange(len(rows))) % k
+        seen += len(rows)
+    return folds
+
+
+def leaving_out(folds: Int[np.ndarray, " n"], k: int) -> Folds:
+    """The k folds that leave out the rows of each number in turn.
+
+    A row of a negative number is in none.
+
+    Their shape depends on n and k alone, so that folds among some of n rows run in the program of
+    folds of all.
+    """
+    n = len(folds)
+    pairs = []
+    for fold in range(k):
+        in_others = (folds >= 0) & (folds != fold)
+        pairs.append((np.flatnonzero(in_others), np.flatnonzero(folds == fold)))
+    return _stacked(pairs, most_learned=n - n // k, most_scored=-(-n // k))
+
+
+def _stacked(
+    pairs: Sequence[tuple[Rows, Rows]], most_learned: int = 0, most_scored: int = 0
+) -> Folds:
+    """Folds of the rows of each pair, in so many places, or as many as needed."""
+    most_learned = max(most_learned, *(len(learn) for learn, _ in pairs))
+    most_scored = max(most_scored, *(len(score) for _, score in pairs))
+    padded = [(*_padded(a, most_learned), *_padded(b, most_scored)) for a, b in pairs]
+    stacked = [jnp.asarray(np.stack(of_each)) for of_each in zip(*padded)]
+    return Folds(*stacked)
+
+
+def _padded(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, then row 0 with a weight of zero."""
+    missing = length - len(rows)
+    return np.pad(rows, (0, missing)), np.pad(np.ones(len(rows)), (0, missing))

@@ -1,0 +1,54 @@
+"""Where to start from."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.base.boundary import as_stack
+
+_MOST = 1000  # points whose distances are looked at
+
+
+def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
+    """The median distance between two different points of X (n, d): a lengthscale to start from
+    (Garreau et al. 2017).
+
+    One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times
+    `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both. Points
+    that coincide are left out, and a constant dimension counts as one of median 1. Of more than
+    1000 points, 1000 evenly spaced rows are looked at.
+
+    X must be known: call it outside of `jit`.
+
+    Raises ValueError for fewer than two points, or points that are not vectors.
+    """
+    points = _checked_vectors(X)
+    n, d = points.shape
+    places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
+    rows = np.asarray(points, float)[places]
+    upper = np.triu_indices(len(rows), 1)
+    # One column at a time: of many, all gaps together would be gigabytes.
+    gaps = (np.abs(column[:, None] - column)[upper] for column in rows.T)
+    if per_dimension:
+        medians = [_median(gap) * np.sqrt(d) for gap in gaps]
+        return jnp.asarray(medians, points.dtype)
+    distances = np.sqrt(sum(gap**2 for gap in gaps))
+    return jnp.asarray(_median(distances), points.dtype)
+
+
+def _checked_vectors(X: Any) -> Float[Array, "n d"]:
+    """X as an array. Raises ValueError unless it holds two vectors or more."""
+    points = as_stack(X, "X")
+    shape = getattr(points, "shape", None)
+    if shape is None or len(shape) != 2 or len(points) < 2:
+        came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
+        raise ValueError(f"X must be a stack of at least two vectors (n, d), but {came}")
+    return points
+
+
+def _median(gaps: np.ndarray) -> float:
+    """Of the gaps that are not zero, 1 if all are."""
+    positive = gaps[gaps > 0]
+    return float(np.median(positive)) if len(positive) else 1.0

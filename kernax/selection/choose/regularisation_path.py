@@ -1,0 +1,81 @@
+"""Solutions for one penalty after another, each from where the last one ended."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike
+
+from kernax.core.base.numerics import stopped
+from kernax.core.base.sharding import scan
+from kernax.core.base.solution import Solution
+from kernax.core.learner.expansion import KernelExpansion
+
+Fit = Callable[[Array, KernelExpansion | None], Solution[KernelExpansion]]
+
+
+def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion]:
+    """`fit(values[0], None)`, `fit(values[1], f_0)`, ..., each with the solution before it.
+
+    Solutions for penalties that are near each other are near each other, so that an iteration needs
+    fewer steps from the last one: over 16 ridges in five decades, a logistic regression takes two
+    thirds of the Newton steps that it takes from zero; over as many C, a support vector machine
+    takes 0.74 to 0.97 of its steps, which hardly pays. Solutions are the same up to the tolerance.
+    For ridge regression there is `ridge_path`, which needs no order.
+
+    Arguments:
+        fit: `fit(value, start)`, a learner of one kernel and one stack of points, such as `lambda
+            ridge, start: kernax.kernel_logistic(kernel, X, y, ridge, start=start)`. The kernel and
+            the points must not depend on the value.
+        values: (r,), in an order in which the solutions move slowly: from the largest penalty to
+            the smallest, that is, from the smallest C to the largest.
+
+    Returns:
+        A `Solution` whose `value` is one `KernelExpansion` with the values as its last output:
+        coefficients (n, r), and `values(X_new)` (m, r). `result` and `stats` have one entry for
+        each value. Differentiable in whatever the fit depends on and in the values, as each fit is.
+        `jax.jit` of a function that calls it makes one program of all.
+
+    Raises ValueError for values that are no vector, or a fit that does not return an expansion; and
+    whatever the fit raises at the first value. A failure at a later one is a runtime error.
+    """
+    values = jnp.asarray(values)
+    if values.ndim != 1 or not values.size:
+        raise ValueError(
+            f"values must be a vector (r,) of at least one value, but has shape {values.shape}"
+        )
+    first = fit(values[0], None)
+    _check_is_expansion(first)
+
+    def step(last: tuple[Array, Array], value: Array) -> Any:
+        # Where an iteration starts has no part in its solution, nor in its derivative.
+        solution = fit(value, _in_place_of(first.value, *stopped(last)))
+        found = (solution.value.coefficients, solution.value.bias)
+        return found, (found, solution.result, solution.stats)
+
+    found = (first.value.coefficients, first.value.bias)
+    _, later = scan(step, found, values[1:])
+    at_first = (found, first.result, first.stats)
+    found, result, stats = jax.tree.map(_after, at_first, later)
+    outputs = (jnp.moveaxis(stack, 0, -1) for stack in found)
+    return Solution(_in_place_of(first.value, *outputs), result, stats)
+
+
+def _check_is_expansion(solution: Any) -> None:
+    """Raises ValueError unless it is a solution whose value can be the start of another one."""
+    if not isinstance(solution, Solution) or not isinstance(solution.value, KernelExpansion):
+        raise ValueError(
+            "fit must return a Solution whose value is a KernelExpansion, such as that of "
+            f"kernax.svm, but returned a {type(solution).__name__}: return the whole solution"
+        )
+
+
+def _in_place_of(f: KernelExpansion, coefficients: Array, bias: Array) -> KernelExpansion:
+    """The expansion with other coefficients, of the same kernel and points."""
+    return KernelExpansion(f.kernel, f.points, coefficients, bias)
+
+
+def _after(first: Array, later: Array) -> Array:
+    """The first of a stack, and the others."""
+    return jnp.concatenate([jnp.asarray(first)[None], later])

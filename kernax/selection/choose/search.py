@@ -1,0 +1,293 @@
+"""Searching the parameters of a model on a grid, or at random, all candidates in one program."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from kernax.core.base.boundary import as_arrays, check_key
+from kernax.core.base.intervals import Interval
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import Entry, check_count, ends_like, entry_ending, parameters
+from kernax.core.base.solution import RESULTS, Solution, finish
+from kernax.selection.choose.table import Table
+from kernax.selection.optimise.batches import Devices, batched
+from kernax.selection.optimise.minimise import check_loss
+
+Model = TypeVar("Model")
+
+
+def grid(
+    loss: Callable[..., Array],
+    model: Model,
+    values: Mapping[str, Any],
+    *,
+    args: tuple = (),
+    devices: Devices | None = None,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Model]:
+    """The model of lowest `loss(model, *args)`, of all combinations of values of some parameters.
+
+        loss = kernax.CrossValidatedLoss(fit, error)
+        lengthscales, ridges = jnp.geomspace(0.1, 10.0, 20), jnp.geomspace(1e-3, 10.0, 20)
+        found = kernax.grid(
+            loss, start, {"lengthscale": lengthscales, "ridge": ridges}, args=(X, y, folds)
+        )
+
+    Arguments:
+        loss: as for `minimise`, which can go on from where a grid ends.
+        model: the parameters that are not searched keep the values that they have here.
+        values: for each parameter that is searched, the values to try: (k,), each for all elements
+            of an array, or (k, *shape). A parameter is named by its path, as `describe(model)`
+            shows it, or by an end of its path that begins after a point, such as `lengthscale` for
+            `kernel.lengthscale`. An index, as in `lengthscale[2]`, names one element.
+        args: what `loss` takes after the model.
+        devices, progress: as for `batched`.
+        throw: raise NonFiniteError where no loss is finite; otherwise look at `result`.
+
+    Returns:
+        A `Solution`, whose `value` is the model of the lowest finite loss, the first of equal ones.
+        Stats: its `loss`; the `losses` of all combinations (k_1, k_2, ...), in the order of
+        `values`, NaN or inf where a fit failed, which `kernax.plot.loss_surface` draws for two
+        parameters; `table`, a `Table` with a row for each.
+
+    Raises ValueError for names of no parameter or of several, and values that a parameter cannot
+    have.
+    """
+    check_loss(loss, args)
+    axes = _axes(model, values)
+    shape = tuple(len(axis) for axis in axes.values())
+    places = [place.ravel() for place in np.indices(shape)]
+    candidates = {path: axis[place] for (path, axis), place in zip(axes.items(), places)}
+    search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
+    losses = search(candidates, model, args)
+    return _best(model, candidates, losses, shape, throw, "grid")
+
+
+def random_search(
+    loss: Callable[..., Array],
+    model: Model,
+    ranges: Mapping[str, Any],
+    count: int,
+    *,
+    key: Key[Array, ""],
+    args: tuple = (),
+    devices: Devices | None = None,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Model]:
+    """The model of lowest `loss(model, *args)`, of some whose parameters are drawn at random.
+
+    Where many parameters are searched and few of them matter, it finds a better model than a grid
+    of as many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`,
+    except:
+
+    Arguments:
+        ranges: for each parameter that is searched, named as in `grid`, a pair (low, high) of
+            numbers or arrays of the parameter's shape. Every element is drawn by itself, uniformly
+            in its unconstrained value (`unconstrain`), for a positive parameter its logarithm.
+        count: how many candidates are drawn.
+        key: draws them.
+
+    Returns:
+        A `Solution` as `grid` does, with `losses` (count,).
+    """
+    check_loss(loss, args)
+    check_count(count, "count")
+    check_key(key)
+    candidates = _drawn(model, ranges, count, key)
+    search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
+    losses = search(candidates, model, args)
+    return _best(model, candidates, losses, (count,), throw, "random_search")
+
+
+class _Spot(eqx.Module):
+    """A parameter, or one element of it, whose value is searched.
+
+    Attributes:
+        path: as candidates and tables name it.
+        entry: the parameter.
+        element: the place of the element in the order of `ravel`, None for all of them.
+    """
+
+    path: str
+    entry: Entry
+    element: int | None
+
+    @staticmethod
+    def of(model: PyTree, end: str) -> "_Spot":
+        """The parameter whose path ends like that, or its element where an index follows.
+
+        Raises ValueError where there is no such parameter or element.
+        """
+        indexed = re.fullmatch(r"(.+)\[(\d+)\]", end)
+        if indexed is None or any(ends_like(entry.path, end) for entry in parameters(model)):
+            entry = entry_ending(model, end)
+            return _Spot(entry.path, entry, None)
+        entry = entry_ending(model, indexed[1])
+        element = int(indexed[2])
+        if element >= entry.value.size:
+            raise ValueError(
+                f"{end!r} names an element that is not there: {entry.path} has {entry.value.size} "
+                "elements, counted from 0"
+            )
+        return _Spot(f"{entry.path}[{element}]", entry, element)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a value."""
+        return self.entry.value.shape if self.element is None else ()
+
+    def overlaps(self, other: "_Spot") -> bool:
+        """Whether both change the same element."""
+        whole = self.element is None or other.element is None
+        return self.entry.place == other.entry.place and (whole or self.element == other.element)
+
+    def set(self, leaf: Array, value: Array) -> Array:
+        """The parameter with another value here."""
+        if self.element is None:
+            return value
+        return leaf.ravel().at[self.element].set(value).reshape(leaf.shape)
+
+
+def _spots(model: PyTree, named: Any, name: str, what: str) -> dict[str, _Spot]:
+    """What is searched, by the user's names for it.
+
+    Raises ValueError for what is no dictionary of at least one parameter, or names one twice.
+    """
+    if not isinstance(named, Mapping) or not named:
+        raise ValueError(f"{name} must be a dictionary from parameters to {what}, but is {named!r}")
+    spots: dict[str, _Spot] = {}
+    for end in named:
+        spot = _Spot.of(model, end)
+        for other in spots.values():
+            if spot.overlaps(other):
+                raise ValueError(f"{name} names {spot.path} and {other.path}, which overlap")
+        spots[end] = spot
+    return spots
+
+
+class _Candidate(eqx.Module):
+    """The loss of a model in which some parameters have other values."""
+
+    loss: Callable[..., Array]
+
+    def __call__(self, values: dict[str, Array], model: PyTree, args: tuple) -> Array:
+        loss = self.loss(_with_values(model, values), *args)
+        if jnp.shape(loss) != ():
+            raise ValueError(f"loss must return a scalar, but returns shape {jnp.shape(loss)}")
+        return loss
+
+
+def _with_values(model: Model, values: Mapping[str, Array]) -> Model:
+    """The model with other values, by their paths."""
+    leaves, structure = jax.tree.flatten(model)
+    for path, value in values.items():
+        spot = _Spot.of(model, path)
+        leaves[spot.entry.place] = spot.set(leaves[spot.entry.place], value)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _best(
+    model: Model,
+    candidates: dict[str, Array],
+    losses: Array,
+    shape: tuple[int, ...],
+    throw: bool,
+    verb: str,
+) -> Solution[Model]:
+    """The candidate of the lowest finite loss."""
+    finite = jnp.isfinite(losses)
+    best = jnp.argmin(jnp.where(finite, losses, jnp.inf))
+    chosen = _with_values(model, {path: value[best] for path, value in candidates.items()})
+    result = RESULTS.where(jnp.any(finite), RESULTS.successful, RESULTS.nonfinite)
+    stats = {
+        "loss": jnp.where(jnp.any(finite), losses[best], jnp.nan),
+        "losses": losses.reshape(shape),
+        "table": Table({**candidates, "loss": losses}),
+    }
+    hint = f"{verb}: no candidate has a finite loss. Look for NaN in args, and at fits that fail."
+    return finish(Solution(chosen, result, stats), throw, hint)
+
+
+def _axes(model: PyTree, values: Any) -> dict[str, Array]:
+    """The values of each parameter by its path, (k, *shape)."""
+    axes = {}
+    for end, spot in _spots(model, values, "values", "arrays of values").items():
+        axis = jnp.atleast_1d(jnp.asarray(as_arrays(values[end]), spot.entry.value.dtype))
+        name = f"values[{end!r}]"
+        _check_inside(axis, spot.entry.interval, name)
+        axes[spot.path] = _in_shape(axis, spot, name)
+    return axes
+
+
+def _in_shape(axis: Array, spot: _Spot, name: str) -> Array:
+    """Values (k,) or (k, *shape) as (k, *shape)."""
+    if axis.ndim == 1:
+        axis = axis.reshape(-1, *(1 for _ in spot.shape))
+        return jnp.broadcast_to(axis, (len(axis), *spot.shape))
+    if axis.shape[1:] != spot.shape:
+        shape = ", ".join(map(str, ("k", *spot.shape)))
+        raise ValueError(
+            f"{name} must have shape (k,) or ({shape}), one value of {spot.path} after the other, "
+            f"but has shape {axis.shape}"
+        )
+    return axis
+
+
+def _check_inside(axis: Array, interval: Interval, name: str) -> None:
+    """Raises ValueError for no value, and for known ones that the parameter cannot have."""
+    if not axis.size:
+        raise ValueError(f"{name} must hold at least one value")
+    if is_concrete(axis) and not interval.contains(np.asarray(axis)):
+        raise ValueError(f"{name} must be {interval.demand}, but is {axis}")
+
+
+def _drawn(model: PyTree, ranges: Any, count: int, key: Key[Array, ""]) -> dict[str, Array]:
+    """Values of each parameter by its path, (count, *shape)."""
+    spots = _spots(model, ranges, "ranges", "pairs (low, high)")
+    candidates = {}
+    for (end, spot), of_one in zip(spots.items(), jax.random.split(key, len(spots))):
+        low, high = _checked_range(ranges[end], spot, f"ranges[{end!r}]")
+        shape = (count, *spot.shape)
+        share = jax.random.uniform(of_one, shape, low.dtype)
+        ends = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        candidates[spot.path] = _between(*ends, share, spot.entry.interval)
+    return candidates
+
+
+def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
+    """The ends of a range. Raises ValueError for what is none."""
+    if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+        raise ValueError(f"{name} must be a pair (low, high), but is {ends!r}")
+    low, high = (jnp.asarray(as_arrays(end), spot.entry.value.dtype) for end in ends)
+    for end in (low, high):
+        _check_end(end, spot, name)
+    if is_concrete(low, high) and np.any(np.asarray(low) > np.asarray(high)):
+        raise ValueError(f"{name} must be a pair (low, high), but {low} is above {high}")
+    return low, high
+
+
+def _check_end(end: Array, spot: _Spot, name: str) -> None:
+    """Raises ValueError for an end of another shape, or outside of the open interval."""
+    if end.shape not in ((), spot.shape):
+        raise ValueError(
+            f"{name} must hold numbers, or arrays of the shape {spot.shape} of {spot.path}, but "
+            f"one has shape {end.shape}"
+        )
+    # At a closed end, such as a scale of zero, the unconstrained value is infinite.
+    _check_inside(end, Interval(spot.entry.interval.low, spot.entry.interval.high), name)
+
+
+def _between(low: Array, high: Array, share: Array, interval: Interval) -> Array:
+    """That share of the way from low to high, of unconstrained values."""
+    start = interval.unconstrain(low)
+    end = interval.unconstrain(high)
+    value = interval.constrain(start + share * (end - start))
+    return jnp.clip(value, low, high)  # rounding may go beyond

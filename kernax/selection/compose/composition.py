@@ -1,0 +1,378 @@
+"""Greedy search for a kernel: sums and products of named kernels, chosen by their evidence."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from kernax.core.base.boundary import as_stack, as_targets, check_key
+from kernax.core.base.parameters import check_count, positive, real
+from kernax.core.base.solution import RESULTS, Solution, finish
+from kernax.core.base.threads import linear_algebra_threads
+from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Sum
+from kernax.kernels import RBF, On, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
+from kernax.selection.compose.base_kernels import BASES, BY_KIND, BY_WORD
+from kernax.selection.compose.composition_rounds import Fit, Round, Search, polished
+from kernax.selection.compose.grammar import Factor, Grammar, Structure, written
+from kernax.selection.compose.sentences import Component, Units, components_of
+from kernax.selection.compose.sum_of_products import CompositionModel, Values, model_of, scored
+
+_OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
+_OF_SEVERAL = (RBF, ShiftedLinear)
+_LEAST_ROWS = 10
+_SPREAD = 1e-12  # of a column, relative to its size: less is constant
+
+
+class Composition(eqx.Module):
+    """A kernel that was found as a sum of products, with its noise and the mean of the targets.
+
+    `condition(GaussianProcess(c.kernel, c.mean), X, y, c.noise)` is the process, in the units of
+    the data. `print` shows the rounds and the components.
+
+    Attributes:
+        components: what each term of the kernel, in its order, and the noise means, in words, and
+            the variance of its part of the posterior mean as a share of that of the targets. Parts
+            vary together, so that shares need not add up to one.
+        rounds: the best candidate of each round.
+    """
+
+    kernel: AbstractKernel
+    noise: Float[Array, ""] = positive()
+    mean: Float[Array, ""] = real()
+    components: tuple[Component, ...] = eqx.field(static=True, default=())
+    rounds: tuple[Round, ...] = eqx.field(static=True, default=())
+
+    def __str__(self) -> str:
+        return "\n".join([*table_of(self.rounds), *self.sentences()])
+
+    def sentences(self) -> list[str]:
+        """One plain sentence for each component, the largest share first, and the noise last; none
+        where no kernel has a score.
+        """
+        if not self.components:
+            return []
+        *terms, noise = self.components
+        ranked = sorted(terms, key=lambda component: -component.share)
+        return [str(component) for component in (*ranked, noise)]
+
+
+def table_of(rounds: Sequence[Round]) -> list[str]:
+    """The rounds as lines of text, with the best candidate of each."""
+    lines = [f"{'BIC':>10}  {'fitted':>6}  {'failed':>6}  best candidate"]
+    for row in rounds:
+        verdict = "" if row.kept else "  (no better: the search ends)"
+        counts = f"{row.candidates:>6}  {row.failed:>6}"
+        lines.append(f"{row.criterion:>10.1f}  {counts}  {row.kernel}{verdict}")
+    return lines
+
+
+def compositional_search(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    key: Key[Array, ""],
+    bases: Sequence[type[AbstractKernel]] | None = None,
+    depth: int = 8,
+    beam: int = 2,
+    starts: int = 4,
+    steps: int = 40,
+    max_terms: int = 5,
+    max_factors: int = 3,
+    max_rows: int = 300,
+    names: Sequence[str] | None = None,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Composition]:
+    """The kernel with the lowest `-2 log evidence + k log n` that a greedy search finds.
+
+    It starts from a constant and noise. Each round fits every structure that is one step away from
+    the best one so far: a base kernel added, a term multiplied by one, one replaced by another, a
+    term or factor left out (Duvenaud et al., "Structure discovery in nonparametric regression
+    through compositional kernel search", 2013; Lloyd et al. 2014). It ends when a round gains less
+    than 2 in that criterion, the BIC, which charges each of k parameters `log n`: the evidence at
+    the best parameters would grow with any of them. Sums are multiplied out, and a term is
+    multiplied alone.
+
+    Every candidate starts from the parameters of its parent; those of what is new are drawn:
+    lengthscales between the spacing and the range of a column, periods mostly from peaks of the
+    periodogram of what the parent leaves. Seasons are about zero, as those of Lloyd et al. are, so
+    that a trend cannot hide in the constant of a `Periodic`.
+
+    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, columns
+    and targets standardised inside. A candidate whose covariance has no Cholesky factor without
+    jitter, or whose loss is not finite, has no score and is never chosen.
+
+    Arguments:
+        X, y: points (n, d), or (n,) in one dimension, and targets (n,).
+        key: draws the starts, and the rows.
+        bases: kernel classes among RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic and
+            Matern52, each on each column by `On`. None is the first four for one column, and RBF
+            and ShiftedLinear for several.
+        depth: the most rounds.
+        beam: how many structures a round expands. With 1 the search is greedy, and ends in a worse
+            kernel where no good one is reached from the best structure of an early round.
+        starts: of each candidate. After a few steps the best start of the best candidates goes on.
+        steps: of L-BFGS, for these, and at the end where rows were drawn.
+        max_terms, max_factors: the largest sum, and the largest product in it.
+        max_rows: to search on; of more rows, so many are drawn, spread over the first column, and
+            the parameters of the best structure are learned on all rows at the end.
+        names: of the columns, for the sentences.
+        progress: draw a bar for each round on standard error (needs `rich`).
+        throw: raise `NonFiniteError` where no candidate has a score; otherwise look at `result`.
+
+    Returns:
+        A `Solution` with a `Composition`, in the units of X and y. Stats: `structures`, all
+        candidates as text, `log_evidence` and `criterion` of each on the rows that were searched
+        on (NaN for those that failed), `steps` of the optimiser in all, `failed`, how many
+        candidates have no score, and `left_out`, the columns that are constant there.
+
+    Raises ValueError for fewer than ten rows, targets or columns that are all constant, and bases
+    of another kind.
+    """
+    check_key(key)
+    counts = {"depth": depth, "beam": beam, "starts": starts, "steps": steps}
+    _check_counts(counts | {"max_terms": max_terms, "max_factors": max_factors})
+    check_count(max_rows, "max_rows", _LEAST_ROWS)
+    data = _Data.of(X, y, names)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+    rows = spread_rows(data.X[:, 0], max_rows, rng)
+    data = data.searched_on(rows)
+    grammar = _grammar(bases, data, max_terms, max_factors)
+    shown = _bars if progress else _no_bars
+    search = Search(*data.of_rows(rows), grammar, starts, steps, rng, shown)
+    with linear_algebra_threads(len(rows)):
+        best = search.run(depth, beam)
+    return _closed(data, search, best, steps, throw)
+
+
+def _check_counts(counts: dict[str, Any]) -> None:
+    """Raises ValueError, by name, for what is no positive integer."""
+    for name, value in counts.items():
+        check_count(value, name)
+
+
+class _Data(eqx.Module):
+    """Standardised columns and targets, and the way back."""
+
+    X: np.ndarray
+    y: np.ndarray
+    units: Units
+    names: tuple[str, ...]
+    varying: tuple[int, ...]
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The names of the columns, where there are several."""
+        return self.names if len(self.names) > 1 else ()
+
+    def of_rows(self, rows: np.ndarray) -> tuple[Array, Array, float, tuple[str, ...]]:
+        """Some rows, the unit of the targets, and the names: what a search is about."""
+        X = jnp.asarray(self.X[rows])
+        y = jnp.asarray(self.y[rows])
+        return X, y, self.units.of_target, self.shown_names
+
+    def searched_on(self, rows: np.ndarray) -> "_Data":
+        """The same, without the columns that do not vary among some rows.
+
+        Raises ValueError where none does.
+        """
+        here = np.ptp(self.X[rows], axis=0) > 0
+        varying = tuple(column for column in self.varying if here[column])
+        if not varying:
+            raise ValueError(
+                f"all columns of X are constant among the {len(rows)} rows that were drawn: pass "
+                "a larger max_rows"
+            )
+        return dataclasses.replace(self, varying=varying)
+
+    @staticmethod
+    def of(X: Any, y: Any, names: Sequence[str] | None) -> "_Data":
+        points = as_stack(X, "X")
+        shape = getattr(points, "shape", ())
+        if len(shape) == 1:
+            points = points[:, None]
+        if len(shape) not in (1, 2) or len(points) < _LEAST_ROWS:
+            raise ValueError(
+                f"X must be a stack of at least {_LEAST_ROWS} vectors (n, d), or of numbers (n,), "
+                f"but has shape {shape}"
+            )
+        targets = as_targets(y, len(points), points.dtype)
+        if targets.ndim != 1:
+            raise ValueError(f"y must have shape ({len(points)},), but has shape {targets.shape}")
+        return _standardised(np.asarray(points), np.asarray(targets), names)
+
+
+def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> _Data:
+    """Columns and targets of mean 0 and deviation 1; a constant column is zero."""
+    wide = X.astype(float)
+    varying = _varies(wide)
+    if not varying.any():
+        raise ValueError("all columns of X are constant: X must vary for a kernel to explain y")
+    target = y.astype(float)
+    if not _varies(target):
+        raise ValueError("y is constant: it must vary for a kernel to explain it")
+    centres = wide.mean(0)
+    scales = np.where(varying, wide.std(0), 1.0)
+    level = target.mean()
+    units = Units(tuple(centres), tuple(scales), float(level), float(target.std()))
+    return _Data(
+        ((wide - centres) / scales).astype(X.dtype),
+        ((target - level) / units.of_target).astype(X.dtype),
+        units,
+        _names(names, X.shape[1]),
+        tuple(np.flatnonzero(varying).tolist()),
+    )
+
+
+def _varies(values: np.ndarray) -> Any:
+    """Whether numbers along the first axis differ by more than rounding."""
+    return values.std(0) > _SPREAD * np.abs(values).max(0)
+
+
+def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
+    """A name for each column. Raises ValueError for another number of them, or one text."""
+    if isinstance(names, str):
+        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
+    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
+    if len(given) != columns:
+        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
+    return given
+
+
+def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
+    """The grammar of some bases on all columns that vary."""
+    default = _OF_ONE_COLUMN if len(data.varying) == 1 else _OF_SEVERAL
+    kinds = default if bases is None else tuple(bases)
+    unknown = [kind for kind in kinds if kind not in BY_KIND]
+    if unknown or not kinds:
+        known = ", ".join(kind.__name__ for kind in BY_KIND)
+        came = ", ".join(getattr(kind, "__name__", repr(kind)) for kind in unknown) or "none"
+        raise ValueError(f"bases must be classes among {known}, but are {came}")
+    words = [BY_KIND[kind].word for kind in kinds]
+    alphabet = tuple(Factor(word, column) for word in words for column in data.varying)
+    alike = {base.word: (base.family, base.most) for base in BASES}
+    return Grammar(alphabet, alike, max_terms, max_factors)
+
+
+def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator) -> np.ndarray:
+    """Indices of at most `most` rows, ascending, one drawn from each stretch of sorted places."""
+    n = len(x)
+    if n <= most:
+        return np.arange(n)
+    edges = np.linspace(0, n, most + 1).astype(int)
+    chosen = [rng.integers(low, high) for low, high in itertools.pairwise(edges)]
+    return np.sort(np.argsort(x, kind="stable")[chosen])
+
+
+def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> Solution:
+    """The best structure in the units of the data."""
+    X = jnp.asarray(data.X)
+    y = jnp.asarray(data.y)
+    model, is_sound = _on_all_rows(search, best, X, y, steps)
+    sound = is_sound and math.isfinite(best.criterion)
+    kernel = kernel_of(best.structure, Values.of(model), data.units)
+    noise = float(model.noise) * data.units.of_target**2
+    components = ()
+    if sound:
+        components = _in_words(best.structure, model, data)
+    value = Composition(
+        kernel,
+        jnp.asarray(noise, X.dtype),
+        jnp.asarray(data.units.level, X.dtype),
+        tuple(components),
+        tuple(search.rounds),
+    )
+    result = RESULTS.successful if sound else RESULTS.nonfinite
+    solution = Solution(value, result, _stats(search, data))
+    return finish(solution, throw, f"compositional_search: {_why(best)} has a finite evidence.")
+
+
+def _why(best: Fit) -> str:
+    """What fails where there is no kernel."""
+    found = math.isfinite(best.criterion)
+    return "no kernel of the best structure, on all rows," if found else "no candidate"
+
+
+def _on_all_rows(
+    search: Search, best: Fit, X: Array, y: Array, steps: int
+) -> tuple[CompositionModel, bool]:
+    """The best model, learned on all rows if the search saw fewer, and whether it has a score.
+
+    The model as the search found it where the one learned has none.
+    """
+    found = model_of(best.structure, best.values, X.dtype)
+    if len(search.y) < len(y):
+        learned = polished(best, X, y, steps)
+        if _has_a_score(learned, X, y):
+            return learned, True
+    return found, _has_a_score(found, X, y)
+
+
+def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
+    return math.isfinite(float(scored(model, X, y).log_evidence))
+
+
+def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> list[Component]:
+    """Each term and the noise, from the standardised kernel."""
+    unchanged = Units.unchanged(data.X.shape[1])
+    kernel = kernel_of(structure, Values.of(model), unchanged)
+    return components_of(kernel, float(model.noise), data.X, data.y, data.units, data.names)
+
+
+def _stats(search: Search, data: _Data) -> dict[str, Any]:
+    """Figures of all candidates."""
+    fits = search.fits
+    scores = np.array([fit.criterion for fit in fits])
+    left_out = sorted(set(range(len(data.names))) - set(data.varying))
+    return {
+        "structures": tuple(written(fit.structure, search.names) for fit in fits),
+        "log_evidence": np.array([fit.log_evidence for fit in fits]),
+        "criterion": np.where(np.isfinite(scores), scores, np.nan),
+        "steps": sum(fit.steps for fit in fits),
+        "failed": int(np.sum(~np.isfinite(scores))),
+        "left_out": tuple(data.names[column] for column in left_out),
+    }
+
+
+def kernel_of(structure: Structure, values: Values, units: Units) -> AbstractKernel:
+    """A structure with its parameters as an expression of kernels, in the units of the data."""
+    several = len(units.scales) > 1
+    terms = []
+    for t, term in enumerate(structure):
+        scale = math.exp(values.log_scales[t]) * units.of_target**2
+        factors = []
+        for f, factor in enumerate(term):
+            base = BY_WORD[factor.word]
+            width = units.scales[factor.column]
+            theta = values.theta[t, f]
+            kernel = base.kernel(theta, units.centres[factor.column], width)
+            scale *= base.size(width)
+            factors.append(On(kernel, factor.column) if several else kernel)
+        terms.append(_scaled_product(factors, scale))
+    return terms[0] if len(terms) == 1 else Sum(*terms)
+
+
+def _scaled_product(factors: Sequence[AbstractKernel], scale: float) -> AbstractKernel:
+    """`scale k_1 k_2 ...`, and the constant `scale` of no factors."""
+    if not factors:
+        return Constant(jnp.asarray(scale))
+    return scale * (factors[0] if len(factors) == 1 else Product(*factors))
+
+
+def _no_bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
+    return candidates
+
+
+def _bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
+    """The candidates, with a bar on standard error."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(candidates, label, console=Console(stderr=True), transient=True)

@@ -1,0 +1,81 @@
+"""Where the parameters of a candidate start: from those of its parent, and drawn by the data."""
+
+import dataclasses
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from kernax.selection.compose.base_kernels import BY_WORD, Column, padded
+from kernax.selection.compose.grammar import Candidate, Heir, HeirTerm
+from kernax.selection.compose.periods import leading_periods
+from kernax.selection.compose.sum_of_products import Values
+
+_WOBBLE_OF_SCALE = 0.3
+_PERIODS = 3  # of the targets, and of what is left of them
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """A source of starts: what is known of the columns, and a generator of numbers."""
+
+    columns: tuple[Column, ...]
+    rng: np.random.Generator
+
+    def starts(self, candidate: Candidate, parent: Values, count: int) -> list[Values]:
+        """Parameters of a candidate.
+
+        The first start has those of the parent unchanged, the others move them a little; what is
+        new is drawn for each.
+        """
+        return [self._start(candidate, parent, moved=place > 0) for place in range(count)]
+
+    def _start(self, candidate: Candidate, parent: Values, moved: bool) -> Values:
+        log_scales = np.zeros_like(parent.log_scales)
+        theta = np.zeros_like(parent.theta)
+        for t, term in enumerate(candidate.terms):
+            log_scales[t] = self._log_scale(term, parent, moved)
+            for f, heir in enumerate(term.factors):
+                theta[t, f] = self._theta(heir, parent, moved, multiplies=term.origin is not None)
+                if heir.origin is None:
+                    mean_square = BY_WORD[heir.factor.word].mean_square(theta[t, f])
+                    log_scales[t] -= math.log(mean_square)
+        noise = parent.log_noise + moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
+        return Values(log_scales, theta, noise)
+
+    def _log_scale(self, term: HeirTerm, parent: Values, moved: bool) -> float:
+        """That of the parent, or for a new term between its noise and the variance of all."""
+        if term.origin is None:
+            return float(self.rng.uniform(min(parent.log_noise, -1.0), 0.0))
+        wobble = moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
+        return float(parent.log_scales[term.origin]) + wobble
+
+    def _theta(
+        self, heir: Heir, parent: Values, moved: bool, multiplies: bool
+    ) -> Float[np.ndarray, " p"]:
+        """Those of the parent, or of a new factor."""
+        base = BY_WORD[heir.factor.word]
+        column = self.columns[heir.factor.column]
+        if heir.origin is None:
+            return padded(base.draw(self.rng, column, multiplies))
+        inherited = parent.theta[heir.origin]
+        return base.moved(inherited, self.rng, column) if moved else inherited
+
+
+def columns_of(
+    X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]
+) -> tuple[Column, ...]:
+    """What is known of each column, with the leading periods that each of the targets has there."""
+    return tuple(_column(x, targets) for x in X.T)
+
+
+def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> Column:
+    """What is known of one column; a constant one has a range of zero."""
+    places = np.unique(x)
+    low = float(places[0])
+    high = float(places[-1])
+    spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
+    peaks = [leading_periods(x, target, _PERIODS) for target in targets]
+    # The highest peak of each target first.
+    ranked = [of_one[rank] for rank in range(_PERIODS) for of_one in peaks if rank < len(of_one)]
+    return Column(spacing, high - low, low, high, tuple(ranked))

@@ -1,0 +1,349 @@
+"""Many fits in one program: one after the other on each core of a CPU, together elsewhere."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+from jaxtyping import PyTree
+
+from kernax.core.base.axes import check_axes, check_mesh
+from kernax.core.base.bar import bar_of
+from kernax.core.base.boundary import as_arrays
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import check_count
+from kernax.core.base.threads import linear_algebra_threads
+from kernax.core.operators.memory import available_memory
+from kernax.core.operators.mesh import rows_over_mesh
+
+_PIECES = 50  # how often the bar is redrawn
+_SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
+_AXIS = "members"
+Devices = Mesh | Sequence[Any]  # of jax.Device, which type checkers take for a variable
+
+
+def batched(
+    function: Callable[..., Any],
+    *,
+    in_axes: int | tuple[int | None, ...] = 0,
+    batch_size: int | None = None,
+    devices: Devices | None = None,
+    progress: bool = False,
+) -> Callable[..., Any]:
+    """`function` over the leading axes of its arguments, as `jax.vmap(function)`, for many fits.
+
+    What differs from `vmap` is how the members of the batch are computed. On a CPU they come one
+    after the other, so that none waits for a slower one and memory is that of one; on an
+    accelerator as many are computed together as fit into its memory, and take as many steps as the
+    slowest of them. Several devices share the members evenly. A member that fails raises for all;
+    where the fit has `throw=False`, it ends with NaN and a status of its own. Under `jit` and over
+    several devices use `throw=False`: where a check raises on one device, the others wait for it.
+
+    Arguments:
+        function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
+            weights=w, throw=False)`. It may return any pytree, modules included. Define it once: it
+            compiles once for each size of a batch.
+        in_axes: 0, or a tuple with 0 or None for each argument, None for what is the same in all
+            members.
+        batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU;
+            on an accelerator as many as fit into half of the free memory, for which the program of
+            one member is compiled.
+        devices: to spread the members over, such as `jax.devices()`, or a mesh of them, all of
+            whose axes share the members; either may span several processes, each of which makes the
+            same call. The cores of a CPU are devices after
+            `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed: the call
+            then waits for its results, and BLAS computes on one thread for each where
+            `threadpoolctl` is installed; elsewhere set `OPENBLAS_NUM_THREADS=1` before Python
+            starts. Default: where the arguments are, one device, or the mesh that their first axis
+            is spread over.
+        progress: draw a bar on standard error, redrawn after every fiftieth part of the batch
+            (needs `rich`; not under a transformation).
+
+    Returns:
+        A function of batches, whose results have the members as their first axis. It is
+        differentiable, and may itself be transformed. Results stay on the devices that computed
+        them, where these share the members evenly.
+
+    Raises:
+        ValueError: no member, arguments of different lengths, an argument that is no array where
+            there is to be an axis, or members over explicit axes of a mesh.
+    """
+    _check_axes(in_axes)
+    if batch_size is not None:
+        check_count(batch_size, "batch_size")
+    chosen = _checked_devices(devices)
+
+    @wraps(function, updated=())
+    def of_batches(*args: PyTree) -> Any:
+        members, fit = _divided(function, args, in_axes)
+        size = _size_of(members)
+        over = _checked_spread(members) if chosen is None else chosen
+        if over is not None:
+            check_mesh(over.mesh.abstract_mesh, "devices")
+        layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
+        if progress:
+            return _in_pieces(fit, members, layout, size)
+        return _first(size, _run_and_wait(fit, members, layout))
+
+    return of_batches
+
+
+def _check_axes(in_axes: Any) -> None:
+    """Raises ValueError for axes other than the first, and for none."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,)
+    if any(axis is not None and axis != 0 for axis in axes) or all(axis is None for axis in axes):
+        raise ValueError(
+            "in_axes must be 0, or a tuple with a 0 for each argument that has members along its "
+            f"first axis and None for the others, but is {in_axes!r}"
+        )
+
+
+class _Spread(NamedTuple):
+    """The axes of a mesh whose devices share the members."""
+
+    mesh: Mesh | AbstractMesh
+    axes: tuple[str, ...]
+
+    @property
+    def shares(self) -> int:
+        """The number of parts that a batch is divided into."""
+        return math.prod(self.mesh.shape[axis] for axis in self.axes)
+
+
+class _Layout(eqx.Module):
+    """How many members are computed together, and what they are spread over; None for where they
+    are.
+    """
+
+    batch_size: int = eqx.field(static=True)
+    over: _Spread | None = eqx.field(static=True)
+
+    @property
+    def shares(self) -> int:
+        """The number of parts that a batch is divided into."""
+        return 1 if self.over is None else self.over.shares
+
+
+def _checked_devices(devices: Any) -> _Spread | None:
+    """What to spread members over. Raises ValueError for what is no device."""
+    if devices is None:
+        return None
+    if isinstance(devices, Mesh):
+        return _all_axes(devices.devices, devices.axis_names)
+    given = tuple(devices) if isinstance(devices, Iterable) else ()
+    if not given or not all(isinstance(device, jax.Device) for device in given):
+        raise ValueError(
+            "devices must be a list of devices, such as jax.devices(), or a mesh, but is "
+            f"{devices!r}"
+        )
+    return _all_axes(np.array(given), (_AXIS,))
+
+
+def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> _Spread:
+    """Every axis of a mesh."""
+    return _Spread(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
+
+
+def _checked_spread(members: PyTree) -> _Spread | None:
+    """What the arrays of members are spread over already. Raises ValueError for axes of a mesh that
+    are not automatic.
+    """
+    for leaf in jax.tree.leaves(members):
+        check_axes(leaf, "members")
+    rows = rows_over_mesh(members)
+    return None if rows is None else _Spread(rows.mesh, rows.axes)
+
+
+def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
+    """One on a CPU, elsewhere as many members as the memory of a device has room for."""
+    mesh = None if over is None else over.mesh
+    first = (mesh.local_devices if isinstance(mesh, Mesh) else _devices_of(members))[0]
+    if first.platform == "cpu":
+        return 1
+    size = _members_within(int(_SHARE * available_memory([first])), fit, members)
+    if not isinstance(mesh, Mesh) or not mesh.is_multi_process:
+        return size
+    # All processes have to run one program.
+    return int(np.min(multihost_utils.process_allgather(np.asarray(size))))
+
+
+def _devices_of(members: PyTree) -> list[Any]:
+    """Where arrays are; under a transformation, where JAX computes."""
+    (leaf, *_) = jax.tree.leaves(members)
+    return list(leaf.devices()) if is_concrete(leaf) else jax.devices()
+
+
+class _Fit(eqx.Module):
+    """A function of one member, whose arguments are joined from its own arrays and those that all
+    members share.
+
+    Attributes:
+        function: what the user wrote.
+        others: the arguments, with None in place of every array of members.
+    """
+
+    function: Callable[..., Any]
+    others: tuple[PyTree, ...]
+
+    def __call__(self, member: tuple[PyTree, ...]) -> Any:
+        return self.function(*eqx.combine(member, self.others))
+
+
+def _divided(function: Callable, args: tuple, in_axes: Any) -> tuple[tuple[PyTree, ...], _Fit]:
+    """The arrays with members, and the function of one of these."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    if len(axes) != len(args):
+        raise ValueError(f"in_axes has {len(axes)} entries, but there are {len(args)} arguments")
+    args = tuple(as_arrays(arg) for arg in args)
+    has_members = tuple(
+        jax.tree.map(lambda leaf, axis=axis: axis == 0 and eqx.is_array(leaf), arg)
+        for arg, axis in zip(args, axes)
+    )
+    members, others = eqx.partition(args, has_members)
+    return members, _Fit(function, others)
+
+
+def _size_of(members: PyTree) -> int:
+    """How many members there are. Raises ValueError where that is not one number >= 1."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(members)]
+    sizes = {shape[:1] for shape in shapes}
+    if len(sizes) != 1 or sizes <= {(), (0,)}:
+        held = ", ".join(map(str, shapes)) or "no array"
+        raise ValueError(
+            "a batch must have the same number of members, one or more, along the first axis of "
+            f"every array, but holds {held}: in_axes=None marks what is the same in all"
+        )
+    return shapes[0][0]
+
+
+def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
+    """A power of two of members that hold at most that many bytes together, at least one."""
+    one = jax.tree.map(lambda leaf: leaf[0], members)
+    lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
+    memory = lowered.compile().compiled.memory_analysis()
+    held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
+    together = min(max(1, free // max(1, held)), _size_of(members))
+    # In few sizes: free memory changes, and every size is a program.
+    return 1 << (together.bit_length() - 1)
+
+
+@eqx.filter_jit
+def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
+    """What one member returns."""
+    return eqx.filter(fit(member), eqx.is_array)
+
+
+def _run_and_wait(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+    """`_run`; of several devices of a CPU until they are ready, on one thread of BLAS for each."""
+    mesh = None if layout.over is None else layout.over.mesh
+    devices = mesh.local_devices if isinstance(mesh, Mesh) else ()
+    on_cores = len(devices) > 1 and devices[0].platform == "cpu"
+    if not on_cores or not is_concrete(members, fit):
+        return _run(fit, members, layout)
+    # OpenBLAS has one set of threads, for which the devices would wait in turn: 200 Gaussian
+    # processes over two cores took 7.5 s instead of 1.5.
+    with linear_algebra_threads(threads=1):
+        return jax.block_until_ready(_run(fit, members, layout))
+
+
+@eqx.filter_jit
+def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+    """The results of all members, and of copies of the last that fill up the shares of devices."""
+    if layout.over is None:
+        arrays, rest = _on_one_device(fit, members, layout.batch_size)
+    else:
+        arrays, rest = _on_devices(fit, members, layout.over, layout.batch_size)
+    return eqx.combine(arrays, rest)
+
+
+def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
+    """The results of members, so many computed together, as arrays and what else there is."""
+    besides = []
+
+    def arrays_of(member: PyTree) -> PyTree:
+        arrays, rest = eqx.partition(fit(member), eqx.is_array)
+        besides.append(rest)
+        return arrays
+
+    together = min(batch_size, _size_of(members))
+    arrays = lax.map(arrays_of, members, batch_size=None if together == 1 else together)
+    return arrays, besides[-1]
+
+
+def _on_devices(
+    fit: _Fit, members: PyTree, over: _Spread, batch_size: int
+) -> tuple[PyTree, PyTree]:
+    """The same of members that are divided evenly among devices."""
+    missing = -_size_of(members) % over.shares
+    again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
+    shared = jax.tree.map(again, members) if missing else members
+    constants, rest = eqx.partition(fit, eqx.is_array)
+    besides = []
+
+    def of_share(share: PyTree, constants: PyTree) -> PyTree:
+        arrays, other = _on_one_device(eqx.combine(constants, rest), share, batch_size)
+        besides.append(other)
+        return arrays
+
+    spec = PartitionSpec(over.axes)
+    # Without a record of what varies over devices: with it, a gradient that a member takes in
+    # something that is the same in all members, such as where learning starts, would be the sum
+    # over devices.
+    on_shares = jax.shard_map(
+        of_share,
+        mesh=over.mesh,
+        in_specs=(spec, PartitionSpec()),
+        out_specs=spec,
+        check_vma=False,
+    )
+    arrays = on_shares(shared, constants)
+    return arrays, besides[-1]
+
+
+def _first(size: int, results: PyTree) -> PyTree:
+    """The results of so many members, without those of the copies that filled up a share.
+
+    Not in the program of the members: there devices would wait for one another, and where a check
+    at run time raises on one of them the others would wait for ever.
+    """
+    return jax.tree.map(
+        lambda leaf: leaf[:size] if eqx.is_array(leaf) and len(leaf) > size else leaf, results
+    )
+
+
+def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
+    """The members at these places."""
+    return jax.tree.map(lambda leaf: leaf[places], members)
+
+
+def _padded(places: np.ndarray, multiple: int) -> np.ndarray:
+    """The places, the last of them repeated until their number is a multiple of another."""
+    return np.pad(places, (0, -len(places) % multiple), mode="edge")
+
+
+def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
+    """The results of all members, some at a time, with a bar redrawn between them."""
+    if not is_concrete(members, fit):
+        raise ValueError(
+            "progress=True needs concrete values: leave it out under jit, grad and vmap"
+        )
+    length = -(-size // _PIECES)
+    of_each_device = -(-size // layout.shares)
+    length += -length % (layout.shares * min(layout.batch_size, of_each_device))
+    pieces = _padded(np.arange(size), length).reshape(-1, length)
+    results = []
+    with bar_of("fitting", size) as show:
+        for places in pieces:
+            out = _run_and_wait(fit, _members_at(members, places), layout)
+            results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
+            show(min(size, len(results) * length), size)
+    parts, rests = zip(*results)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return _first(size, eqx.combine(joined, rests[0]))

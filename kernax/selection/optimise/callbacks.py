@@ -1,0 +1,70 @@
+"""Functions of the user that are called while learning goes on."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import Solution
+from kernax.selection.optimise.progress import Observer, Reached, Search
+
+
+@dataclasses.dataclass(frozen=True)
+class Callback:
+    """`function(solution)` after every so many steps: what `minimise` would return there.
+
+    The solution is concrete: `solution.value` is the best model so far, and `solution.stats` holds
+    `loss` (its loss), `losses`, `steps` (taken so far), `validation_loss`, and whatever else the
+    verb documents. If the function returns True, learning ends there, and that solution is what
+    the verb returns; None and False let it go on. Learning is ended by what the function returns,
+    not by an exception such as StopIteration, which may come from a mistake inside the function,
+    such as an iterator that is exhausted: whatever it raises reaches the caller.
+
+    Arguments:
+        function: of a `Solution`. In a run that goes on from a checkpoint it is called again for
+            the steps since the file was written.
+        every: after how many steps it is called; it is called at the end as well. Between calls
+            the steps are one compiled program; a call costs an evaluation of the loss and a
+            transfer from the device.
+
+    Raises ValueError for arguments of the wrong kind.
+    """
+
+    function: Callable[[Solution], Any]
+    every: int = 1
+
+    def __post_init__(self):
+        if not callable(self.function):
+            raise ValueError(
+                "callback must be a function of a Solution, or kernax.Callback(function, every=10)"
+                f", but is of type {type(self.function).__name__}"
+            )
+        check_count(self.every, "every of a Callback")
+
+
+def as_callback(callback: Any) -> Callback:
+    """A function as a `Callback` that is called after every step."""
+    return callback if isinstance(callback, Callback) else Callback(callback)
+
+
+def caller(callback: Callback, search: Search) -> Observer:
+    """An observer that calls it."""
+
+    def told(reached: Reached) -> bool:
+        return _as_bool(callback.function(search.close(reached.state)))
+
+    return Observer(callback.every, told)
+
+
+def _as_bool(answer: Any) -> bool:
+    """What a callback returned. Raises ValueError for anything but True, False and None."""
+    if answer is None:
+        return False
+    if np.shape(answer) != () or np.asarray(answer).dtype != bool:
+        raise ValueError(
+            "callback must return True, which ends learning, False or None, but returned "
+            f"{answer!r}"
+        )
+    return bool(answer)

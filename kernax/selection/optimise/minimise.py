@@ -1,0 +1,151 @@
+"""Learning the parameters of a model by gradients."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import optax
+from jax.tree_util import Partial
+from jaxtyping import Array
+
+from kernax.core.base.boundary import as_arrays
+from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.solution import Solution
+from kernax.core.base.undeclared import warn_of_undeclared_fields
+from kernax.selection.optimise.callbacks import Callback
+from kernax.selection.optimise.checkpoints import Checkpoint
+from kernax.selection.optimise.ending import ended
+from kernax.selection.optimise.identity import Call
+from kernax.selection.optimise.learning import learned, watchers
+from kernax.selection.optimise.progress import Search
+from kernax.selection.optimise.steps import Problem, advance, close, start
+from kernax.selection.optimise.validation import Validation, check_validation
+
+Model = TypeVar("Model")
+
+
+def minimise(
+    loss: Callable[..., Array],
+    model: Model,
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
+    validation: Validation | None = None,
+    progress: bool = False,
+    callback: Callback | Callable[[Solution], Any] | None = None,
+    checkpoint: Checkpoint | str | os.PathLike | None = None,
+    throw: bool = True,
+) -> Solution[Model]:
+    """Minimises `loss(model, *args)` over the model's parameters, by any optimiser of optax.
+
+    Optimises the unconstrained form of the parameters (`unconstrain`), so that positive ones stay
+    positive, and returns the best model seen, which is never one whose loss is NaN. The program is
+    compiled once for given `loss` and `optimiser` objects and shapes: reuse them, and other arrays
+    and floats in `args` do not compile again; an integer or a string there is static. The result
+    has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode goes
+    through them.
+
+    Arguments:
+        loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through
+            `args`.
+        model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and
+            a `positive()` ridge.
+        optimiser: any of optax, `optax.lbfgs()` included, made once, at module level as well:
+            written inline it is another object in every call, and compiles in every call. Its line
+            searches are run as optax defines them, `optax.lbfgs()` in the unit of the loss in which
+            the first gradient is of length one to two: it takes the same steps for 1e-30 times the
+            loss. Others see the loss as it is: Adam hardly moves where gradients are below its
+            `eps` of 1e-8.
+        steps: the number of updates; another number compiles again. Stops early where the gradient
+            is zero to rounding: its norm at most eps^(2/3) |loss|.
+        trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
+            back bitwise.
+        validation: `kernax.Validation(loss, args=(X, y), patience=20)`, a loss on held-out data:
+            the model that is best there is kept, and learning stops early.
+        progress: draw a bar on standard error (needs `rich`; not under a transformation).
+        callback: `callback(solution)` after every step, with the solution as it would be returned
+            there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
+            Not under a transformation.
+        checkpoint: the path of a file for the state of learning, written some fifty times in a run:
+            started again after it was killed, the same call goes on from there, to the same result.
+            `kernax.Checkpoint(path, every=100)` is written after every 100 steps. Not under a
+            transformation.
+        throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
+            `DivergedError` if the steps were too long, `BreakdownError` if none was long enough to
+            move a parameter; otherwise look at `result`.
+
+    Returns:
+        A `Solution`: the model with the lowest finite loss, or validation loss where there is one;
+        `nonfinite` if the loss or gradient stopped being finite, in which case `value` is the best
+        before that, or if the validation loss never was. Stats: `loss` (of `value`, computed once
+        more at the end: where rounding is large, that of the steps may differ), `losses` (steps +
+        1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
+        with respect to the unconstrained parameters, with a validation `validation_loss` (of
+        `value`) and `validation_losses` (steps + 1,), and `runaways`: which parameters are at
+        their bounds. A positive parameter may move eight powers of ten from its start, that of an
+        interval as far in logits; one that gets there is stopped and named in a warning.
+        `diverged` if the run stopped at a bound and no step improved on the start, which is then
+        `value`: the gradient is zero at a bound, but nothing was learned. `stagnation` if no step
+        moved a parameter, although the gradient is not zero.
+
+    Raises:
+        ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
+            `callback` or `checkpoint` under a transformation.
+        KernaxFileError: a checkpoint that is damaged, or of another call.
+    """
+    steps = check_task(loss, optimiser, steps, args, trainable)
+    check_validation(validation)
+    watching = watchers(progress, callback, checkpoint)
+    theta, rebuild = unconstrained(model, trainable)
+    args, validation = as_arrays((args, validation))
+    problem = Problem(loss, rebuild, theta, args, optimiser, validation)
+    search = Search(Partial(start, problem), Partial(advance, problem), Partial(close, problem))
+    call = Call("minimise", loss, [model], rebuild.free, optimiser, steps, args, validation)
+    return ended(learned(search, call, watching), throw, "minimise")
+
+
+def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> int:
+    """The number of steps as a Python integer, which is static under `jit`.
+
+    Raises ValueError for arguments of the wrong kind, before anything is traced.
+    """
+    steps = check_count(steps, "steps")
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise ValueError(
+            "optimiser must be an optimiser of optax, already called, such as optax.adam(0.1), but "
+            f"is {optimiser!r}"
+        )
+    check_loss(loss, args)
+    if trainable is not None and not callable(trainable):
+        raise ValueError(
+            "trainable must be a function of a path and a value, but is of type "
+            f"{type(trainable).__name__}"
+        )
+    return steps
+
+
+def check_loss(loss: Any, args: Any) -> None:
+    """Raises ValueError for what is no function, or no tuple of its arguments."""
+    if not callable(loss):
+        raise ValueError(
+            f"loss must be a function of a model, but is of type {type(loss).__name__}"
+        )
+    if not isinstance(args, tuple):
+        raise ValueError(
+            "args must be a tuple of what loss takes after the model, such as (X, y), but is of "
+            f"type {type(args).__name__}"
+        )
+
+
+def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Array], Rebuild]:
+    """`unconstrain`, of a model that has something to learn."""
+    theta, rebuild = unconstrain(model, trainable)
+    if not theta:
+        raise ValueError(
+            "the model has no free parameters: everything is frozen, or no field is declared "
+            "kernax.fields.positive() or real()"
+        )
+    warn_of_undeclared_fields(model, theta)
+    return theta, rebuild

@@ -1,0 +1,248 @@
+"""Learning from many starts at once: likelihoods of hyperparameters have many maxima."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.tree_util import Partial
+from jaxtyping import Array, Key, PyTree
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_arrays, check_key
+from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.base.undeclared import warn_of_undeclared_fields
+from kernax.selection.optimise.callbacks import Callback
+from kernax.selection.optimise.checkpoints import Checkpoint
+from kernax.selection.optimise.ending import ended
+from kernax.selection.optimise.identity import Call
+from kernax.selection.optimise.learning import learned, watchers
+from kernax.selection.optimise.minimise import check_task, unconstrained
+from kernax.selection.optimise.progress import Search
+from kernax.selection.optimise.steps import Problem, State, advance, close, start
+from kernax.selection.optimise.validation import Validation, check_validation
+
+Model = TypeVar("Model")
+
+
+def multi_start(
+    loss: Callable[..., Array],
+    models: Sequence[Model],
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
+    validation: Validation | None = None,
+    progress: bool = False,
+    callback: Callback | Callable[[Solution], Any] | None = None,
+    checkpoint: Checkpoint | str | os.PathLike | None = None,
+    throw: bool = True,
+) -> Solution[Model]:
+    """`minimise` from every one of `models`, in one program.
+
+    The model with the lowest finite loss is returned, with a `validation` that of the lowest finite
+    validation loss; patience is counted for each start. A callback is given the solution that would
+    be returned there.
+
+    Arguments are those of `minimise`, except `models`: starts of one structure, such as
+    `random_starts(model, 8, key=key)`. On a CPU the starts are run one after the other, elsewhere
+    as one `vmap`, in which all take as long as the slowest. What was learned is a constant to
+    `jax.grad`.
+
+    Returns:
+        A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
+        `diverged` or `stagnation` only if the best one did. Stats: those of `minimise` for the best
+        start, and for all starts `start_losses`, `start_steps` and `failed` (k,), which of them
+        diverged, never moved, or met NaN or inf and stopped there; with a validation
+        `start_validation_losses` as well.
+
+    Raises:
+        ValueError: no start, starts of different structures, or what `minimise` refuses.
+        NonFiniteError, DivergedError, BreakdownError (`throw=True`): every start failed, or the
+            best one diverged or never moved.
+    """
+    steps = check_task(loss, optimiser, steps, args, trainable)
+    check_validation(validation)
+    watching = watchers(progress, callback, checkpoint)
+    _check_starts(models)
+    members = _stacked(models, trainable)
+    args, validation = as_arrays((args, validation))
+    problem = _Shared(loss, args, optimiser, validation), members
+    search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
+    free = members.rebuild.free
+    call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
+    return ended(learned(search, call, watching), throw, "multi_start")
+
+
+def _check_starts(models: Any) -> None:
+    """Raises ValueError unless they are a list of models of one structure."""
+    if not isinstance(models, Sequence):
+        raise ValueError(
+            "models must be a list of starts, such as random_starts(model, 8, key=key), but is of "
+            f"type {type(models).__name__}"
+        )
+    if not models:
+        raise ValueError("models must hold at least one start")
+    if len({_form(model) for model in models}) > 1:
+        raise ValueError(
+            "models must differ in the values of their parameters alone, not in structure, shapes "
+            "or dtypes"
+        )
+
+
+def _form(model: PyTree) -> tuple:
+    """All of a model but the values of its arrays."""
+    leaves, structure = jax.tree.flatten(model)
+    forms = [(leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else leaf for leaf in leaves]
+    return structure, *forms
+
+
+class _Members(eqx.Module):
+    """What differs between the starts, stacked."""
+
+    rebuild: Rebuild
+    origin: dict[str, Array]
+
+
+def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
+    """All starts as one module whose arrays have a leading axis.
+
+    Raises ValueError where `trainable` frees other elements in one than in another.
+    """
+    members = []
+    for model in models:
+        theta, rebuild = unconstrained(model, trainable)
+        members.append(_Members(rebuild, theta))
+    if len({_form(member) for member in members}) > 1:
+        raise ValueError(
+            "trainable must free as many elements of each parameter in every one of models: let it "
+            "depend on the path, not on values that differ between them"
+        )
+    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+    return jax.tree.map(stacked, *members)
+
+
+class _Shared(eqx.Module):
+    """What is the same for all starts."""
+
+    loss: Callable
+    args: tuple
+    optimiser: optax.GradientTransformation
+    validation: Validation | None
+
+    def problem(self, member: _Members) -> Problem:
+        return Problem(
+            self.loss, member.rebuild, member.origin, self.args, self.optimiser, self.validation
+        )
+
+
+@compiled
+def _start(shared: _Shared, members: _Members, steps: int) -> State:
+    return eqx.filter_vmap(lambda member: start(shared.problem(member), steps))(members)
+
+
+@compiled
+def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
+    # Not in lockstep on a CPU, where every line search would take as long as the longest.
+    of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
+    return eqx.filter_vmap(
+        lambda member, state: one_by_one(of_one, (member, state), shared, until)
+    )(members, state)
+
+
+@compiled
+def _end(shared: _Shared, members: _Members, state: State) -> Solution:
+    of_one = lambda member, state: close(shared.problem(member), state)
+    return _best(eqx.filter_vmap(of_one)(members, state))
+
+
+def _best(solutions: Solution) -> Solution:
+    judged = "loss" if "validation_loss" not in solutions.stats else "validation_loss"
+    judgements = solutions.stats[judged]
+    best = jnp.argmin(jnp.where(jnp.isnan(judgements), jnp.inf, judgements))
+    winner = jax.tree.map(lambda leaf: leaf[best] if eqx.is_array(leaf) else leaf, solutions)
+    of_all = {
+        "start_losses": solutions.stats["loss"],
+        f"start_{judged}es": judgements,
+        "start_steps": solutions.stats["steps"],
+        "failed": solutions.result != RESULTS.successful,
+    }
+    lost = (winner.result == RESULTS.diverged) | (winner.result == RESULTS.stagnation)
+    learned = RESULTS.where(lost, winner.result, RESULTS.successful)
+    result = RESULTS.where(jnp.isfinite(judgements[best]), learned, RESULTS.nonfinite)
+    return Solution(winner.value, result, winner.stats | of_all)
+
+
+def random_starts(
+    model: Model,
+    count: int,
+    *,
+    key: Key[Array, ""],
+    spread: float = 1.0,
+    trainable: Trainable | None = None,
+) -> list[Model]:
+    """The model itself, and `count - 1` copies with normal noise on their free parameters, of
+    standard deviation `spread`.
+
+    The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
+    factor that lies between 1/7 and 7 nineteen times out of twenty.
+
+    Arguments:
+        model: the first start.
+        count: how many starts there are.
+        key: draws the noise.
+        spread: of the noise, the same for all parameters.
+        trainable: as for `minimise`: what is frozen has no noise.
+
+    Raises ValueError for a count that is not positive, and what is no key.
+    """
+    check_count(count, "count")
+    check_key(key)
+    theta, rebuild = unconstrain(model, trainable)
+    models = [model]
+    for draw in jax.random.split(key, count)[1:]:
+        models.append(rebuild(_with_noise(theta, draw, spread)))
+    return models
+
+
+def _with_noise(theta: dict[str, Array], key: Key[Array, ""], spread: float) -> dict[str, Array]:
+    """Every value with normal noise of that standard deviation."""
+    # A key for each parameter; a model without any is its own copy.
+    keys = jax.random.split(key, max(len(theta), 1))
+    moved = {}
+    for key_of_one, (path, value) in zip(keys, theta.items()):
+        noise = jax.random.normal(key_of_one, value.shape, value.dtype)
+        moved[path] = value + spread * noise
+    return moved
+
+
+def unconstrained_density(
+    log_density: Callable[..., Array],
+    model: PyTree,
+    *,
+    args: tuple = (),
+    trainable: Trainable | None = None,
+) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
+    """A log density of a model's parameters as one of their unconstrained values, for samplers such
+    as Hamiltonian Monte Carlo.
+
+    Arguments:
+        log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus
+            log priors (`kernax.priors.log_prior`).
+        model: where to start.
+        args: what `log_density` takes after the model.
+        trainable: as for `minimise`: what is frozen keeps its value, and is not in `theta`.
+
+    Returns:
+        `theta`, the unconstrained parameters of the model (`unconstrain`), and the function
+        `theta -> log_density(rebuild(theta), *args) + log |d parameters / d theta|`.
+    """
+    theta, rebuild = unconstrain(model, trainable)
+    warn_of_undeclared_fields(model, theta)
+    return theta, lambda theta: log_density(rebuild(theta), *args) + rebuild.log_jacobian(theta)

@@ -1,0 +1,90 @@
+"""Learning in pieces, between which observers are called: a bar, a callback, a checkpoint.
+
+The steps themselves do not depend on it. Without an observer they are one compiled call.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from kernax.core.base.bar import bar_of
+
+_PIECES = 50  # how often something is done in a run where the user does not say
+
+
+class Search(NamedTuple):
+    """How something is learned: compiled functions, `jax.tree_util.Partial` of their problem."""
+
+    start: Callable[[int], Any]  # the state before the first step, of so many steps
+    advance: Callable[[Any, Array], Any]  # the state at a step, or where it ended
+    close: Callable[[Any], Any]  # the `Solution` if learning ends there
+
+
+class Reached(NamedTuple):
+    """A state, at which step it is, whether learning is over, and whether an observer ended it."""
+
+    state: Any
+    step: int
+    over: bool
+    stopped: bool = False
+
+
+class Observer(NamedTuple):
+    """`told(reached)` is called after every so many steps and at the end, and returns whether
+    learning ends there.
+    """
+
+    every: int
+    told: Callable[[Reached], bool]
+
+
+def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observer]) -> Reached:
+    """All steps that are left, in pieces that end where an observer is due.
+
+    Later observers are given what earlier ones decided.
+    """
+    while not reached.over:
+        due = [_next_multiple(observer.every, reached.step) for observer in observers]
+        until = min(*due, steps)
+        state = search.advance(reached.state, jnp.asarray(until))
+        over = until == steps or not bool(state.running.any())
+        reached = Reached(state, int(state.step.max()), over)
+        for observer in observers:
+            if reached.over or until % observer.every == 0:
+                stopped = observer.told(reached) or reached.stopped
+                reached = reached._replace(over=reached.over or stopped, stopped=stopped)
+    return reached
+
+
+def _next_multiple(every: int, step: int) -> int:
+    """The first multiple that is greater."""
+    return (step // every + 1) * every
+
+
+def some_steps(steps: int) -> int:
+    """After how many of them something is done that is done some fifty times."""
+    return -(-steps // _PIECES)
+
+
+@contextlib.contextmanager
+def bar(reached: Reached, steps: int) -> Iterator[Observer]:
+    """A bar on standard error."""
+    with bar_of("learning", steps, reached.step) as show:
+
+        def told(reached: Reached) -> bool:
+            total = reached.step if reached.over else steps  # an early end fills the bar
+            show(reached.step, total, _in_words(reached.state))
+            return False
+
+        if reached.over:
+            told(reached)
+        yield Observer(some_steps(steps), told)
+
+
+def _in_words(state: Any) -> str:
+    """The lowest loss of a state, or of several."""
+    kind = "loss" if state.validation_losses is None else "validation loss"
+    return f"{kind} {float(state.lowest.min()):.6g}"

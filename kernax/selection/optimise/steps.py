@@ -1,0 +1,365 @@
+"""The steps of an optimiser, compiled: what is minimised, where it stands, and the best so far."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.intervals import REAL
+from kernax.core.base.numerics import chosen, eps_of
+from kernax.core.base.parameters import Rebuild, as_floats
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled, for_loop, while_loop
+from kernax.core.base.solution import RESULTS, Solution
+from kernax.selection.optimise.validation import Validation
+
+# How far the logarithm of a positive parameter may move: eight powers of ten.
+_REACH = 8 * math.log(10)
+
+
+class Problem(eqx.Module):
+    """What is minimised, from where and how; constant during a run.
+
+    optax sees the parameters as a list, in the order of their names: it looks things up by name,
+    and a parameter may have any.
+    """
+
+    loss: Callable
+    rebuild: Rebuild
+    origin: dict[str, Array]
+    args: tuple
+    optimiser: optax.GradientTransformation
+    validation: Validation | None
+
+    def first(self) -> list[Array]:
+        return [self.origin[path] for path in sorted(self.origin)]
+
+    def model(self, theta: list[Array]) -> Any:
+        """A parameter that runs away stops at its bound, and so does its derivative."""
+        bounded = {}
+        for path, value in zip(sorted(self.origin), theta):
+            reach = self._reach(path)
+            origin = self.origin[path]
+            low = origin - reach
+            high = origin + reach
+            bounded[path] = jnp.clip(value, low, high)
+        return self.rebuild(bounded)
+
+    def runaways(self, theta: list[Array]) -> dict[str, Array]:
+        """Which parameters have an element at its bound."""
+        stopped = {}
+        for path, value in zip(sorted(self.origin), theta):
+            reach = self._reach(path)
+            distance = abs(value - self.origin[path])
+            at_bound = distance >= reach
+            stopped[path] = jnp.any(at_bound)
+        return stopped
+
+    def _reach(self, path: str) -> float:
+        """How far an unconstrained parameter may move."""
+        intervals = {path: interval for path, interval, _ in self.rebuild.entries}
+        return math.inf if intervals[path] == REAL else _REACH
+
+    def objective(self, theta: list[Array]) -> Array:
+        return _scalar(self.loss(self.model(theta), *self.args), "loss")
+
+    def validation_loss(self, theta: list[Array]) -> Array | None:
+        """The loss by which models are judged, None where it is the objective itself."""
+        if self.validation is None:
+            return None
+        value = self.validation.loss(self.model(theta), *self.validation.args)
+        return _scalar(value, "the validation loss")
+
+
+def _scalar(value: Any, name: str) -> Array:
+    """The value of a loss. Raises ValueError for what is no scalar."""
+    if not eqx.is_array_like(value):
+        raise ValueError(f"{name} must return a scalar alone, but returns {type(value).__name__}")
+    if jnp.shape(value) != ():
+        raise ValueError(
+            f"{name} must return a scalar, but returns shape {jnp.shape(value)}: take its mean or "
+            "sum"
+        )
+    return as_floats(value)
+
+
+class State(eqx.Module):
+    """Where the optimiser stands, the best it has seen, and the losses at every step so far.
+
+    The best is that of the lowest validation loss, or objective where there is no validation. To
+    the optimiser the objective is in units of `2^unit`.
+    """
+
+    theta: list[Array]
+    memory: Any
+    best: list[Array]
+    best_step: Int[Array, ""]
+    lowest: Float[Array, ""]
+    losses: Float[Array, " steps"]
+    validation_losses: Float[Array, " steps"] | None
+    gradient_norm: Float[Array, ""]
+    unit: Int[Array, ""]
+    step: Int[Array, ""]
+    result: Any
+    running: Array
+
+
+@compiled
+def start(problem: Problem, steps: int) -> State:
+    """Before the first step."""
+    theta = problem.first()
+    dtype = jax.eval_shape(problem.objective, theta).dtype
+    judged_by = jax.eval_shape(problem.validation_loss, theta)
+    losses = jnp.full(steps + 1, jnp.nan, dtype)
+    state = State(
+        theta=theta,
+        memory=problem.optimiser.init(theta),
+        best=theta,
+        best_step=jnp.zeros((), jnp.int32),
+        lowest=jnp.array(jnp.inf, dtype if judged_by is None else judged_by.dtype),
+        losses=losses,
+        validation_losses=None if judged_by is None else losses.astype(judged_by.dtype),
+        gradient_norm=jnp.array(jnp.nan, dtype),
+        unit=jnp.zeros((), jnp.int32),
+        step=jnp.zeros((), jnp.int32),
+        result=RESULTS.successful,
+        running=jnp.array(True),
+    )
+    return jax.tree.map(_strongly_typed, state)
+
+
+def _strongly_typed(leaf: Any) -> Any:
+    """As it is after it was read from a file: whatever continues runs the same program."""
+    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    return lax.convert_element_type(leaf, leaf.dtype)
+
+
+@compiled
+def advance(problem: Problem, state: State, until: Array) -> State:
+    """Optimises until step `until`.
+
+    Or until the loss or its gradient is not finite, the gradient is zero, or the validation loss
+    has not improved for as many steps as it may.
+    """
+    goes_on = lambda state: state.running & (state.step < until)
+    return while_loop(goes_on, partial(_step, problem), state)
+
+
+def _step(problem: Problem, state: State) -> State:
+    """One update of the optimiser, from the loss and the gradient where it stands."""
+    value, grad, unit = _value_and_gradient(problem, state)
+    judgement = problem.validation_loss(state.theta)
+    state = _record(state, times_power_of_two(value, unit), judgement)
+    norm = _length(grad, value.dtype)
+    finite = jnp.isfinite(value) & jnp.isfinite(norm)
+    # A gradient that is zero to rounding ends the run.
+    running = finite & (norm > _rounding(value)) & _is_patient(problem, state)
+    theta, memory = _updated(problem, state, value, grad, unit)
+    whole_norm = times_power_of_two(norm, unit)
+    return dataclasses.replace(
+        state,
+        theta=chosen(running, theta, state.theta),
+        memory=memory,
+        gradient_norm=jnp.where(jnp.isfinite(value), whole_norm, jnp.nan).astype(value.dtype),
+        unit=unit,
+        step=state.step + 1,
+        result=RESULTS.where(finite, state.result, RESULTS.nonfinite),
+        running=running,
+    )
+
+
+def _rounding(value: Array) -> Array:
+    """The norm below which a gradient is zero to rounding, for a value of the loss."""
+    return eps_of(value) ** (2 / 3) * abs(value)
+
+
+def _length(grad: list[Array], dtype: Any) -> Array:
+    """The norm of a gradient, whose squares may be out of the range of floats."""
+    entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
+    unit = exponent_of(jnp.max(abs(entries)))
+    return times_power_of_two(jnp.linalg.norm(times_power_of_two(entries, -unit)), unit)
+
+
+def _is_patient(problem: Problem, state: State) -> Array:
+    """Whether the validation loss may still improve."""
+    if problem.validation is None or problem.validation.patience is None:
+        return jnp.array(True)
+    return state.step - state.best_step < problem.validation.patience
+
+
+def _has_own_unit(memory: Any) -> bool:
+    """Whether an optimiser takes the same steps in any unit of the loss, but for rounding.
+
+    L-BFGS does, with a line search that leaves value and gradient of its last evaluation.
+    """
+    names = ("value", "grad", "diff_updates_memory")
+    return all(optax.tree.get(memory, name) is not None for name in names)
+
+
+def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Array], Array]:
+    """Of the objective, in units of `2^unit`, and the unit.
+
+    Where a line search left its last evaluation, it is not repeated.
+    """
+    if _has_own_unit(state.memory):
+        return _in_own_unit(problem, state)
+    grad: Any
+    if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
+        value, grad = jax.value_and_grad(problem.objective)(state.theta)
+    else:
+        of_state = optax.value_and_grad_from_state(problem.objective)
+        value, grad = of_state(state.theta, state=state.memory)
+    return jnp.asarray(value), grad, state.unit
+
+
+_LEAST_SHARE = 10  # a gradient of less than 2^-10 of the loss makes a first step of less than one
+
+
+def _in_own_unit(problem: Problem, state: State) -> tuple[Array, list[Array], Array]:
+    """The same, in the unit in which the first gradient is of length one to two.
+
+    The first step of L-BFGS is the gradient, if that is no longer than one; later steps do not
+    depend on the unit. Products of gradients stay in the range of floats.
+    """
+    known_value = jnp.asarray(optax.tree.get(state.memory, "value"))
+    known_grad: Any = optax.tree.get(state.memory, "grad")
+
+    def known() -> tuple[Array, list[Array], Array]:
+        return known_value, known_grad, state.unit
+
+    def anew() -> tuple[Array, list[Array], Array]:
+        value, pull = jax.vjp(problem.objective, state.theta)
+        # Backwards from a number such as 1 / value, so that no product on the way is out of range.
+        most = jnp.finfo(value.dtype).maxexp - 8
+        of_value = jnp.clip(exponent_of(abs(value)), -most, most)
+        (grad,) = pull(times_power_of_two(jnp.ones_like(value), -of_value))
+        size = jnp.maximum(_length(grad, value.dtype), 2.0**-_LEAST_SHARE)
+        first = of_value + exponent_of(size) - 1
+        unit = jnp.where(state.step == 0, first, state.unit)
+        grad = [times_power_of_two(leaf, of_value - unit) for leaf in grad]
+        return times_power_of_two(value, -unit), grad, unit
+
+    return lax.cond(jnp.isfinite(known_value), known, anew)
+
+
+def _updated(
+    problem: Problem, state: State, value: Array, grad: list[Array], unit: Array
+) -> tuple[Any, Any]:
+    """The parameters after a step of the optimiser, and what it remembers."""
+    optimiser = optax.with_extra_args_support(problem.optimiser)
+    objective = problem.objective
+    if _has_own_unit(state.memory):
+        objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+        updates, memory = optimiser.update(
+            grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
+        )
+    return optax.apply_updates(state.theta, updates), memory
+
+
+def _record(state: State, value: Array, validation_loss: Array | None) -> State:
+    """Notes the losses at the current parameters, and keeps these if they are the best yet."""
+    judgement = value
+    validation_losses = state.validation_losses
+    if validation_loss is not None and validation_losses is not None:
+        judgement = validation_loss
+        validation_losses = validation_losses.at[state.step].set(judgement)
+    better = (judgement < state.lowest) & jnp.isfinite(judgement) & jnp.isfinite(value)
+    return dataclasses.replace(
+        state,
+        best=chosen(better, state.theta, state.best),
+        best_step=jnp.where(better, state.step, state.best_step),
+        lowest=jnp.where(better, judgement, state.lowest),
+        losses=state.losses.at[state.step].set(value),
+        validation_losses=validation_losses,
+    )
+
+
+@compiled
+def close(problem: Problem, state: State) -> Solution:
+    """Looks at the parameters after the last update too, and rebuilds the best model.
+
+    The losses of that are computed anew: those of the steps come from another program, whose
+    rounding is another.
+    """
+
+    def look(place: Array, now: _Look) -> _Look:
+        """First at the last parameters, which may be the best, then at the best."""
+        at_last = place == 0
+        theta = chosen(at_last, now.state.theta, now.state.best)
+        value = problem.objective(theta)
+        validation_loss = problem.validation_loss(theta)
+        recorded = _record(now.state, value, validation_loss)
+        new = at_last & now.state.running
+        failed = jnp.where(at_last, now.state.running & ~jnp.isfinite(value), now.failed)
+        return _Look(chosen(new, recorded, now.state), value, validation_loss, failed)
+
+    unmoved = _is_unmoved(problem, state)
+    value = state.losses[0]
+    validation_loss = None if state.validation_losses is None else state.lowest
+    nothing = _Look(state, value, validation_loss, jnp.zeros_like(state.running))
+    end = for_loop(2, look, nothing)
+    state = end.state
+    known = jnp.isfinite(state.lowest)
+    known &= jnp.isfinite(end.value)
+    result = RESULTS.where(end.failed | ~known, RESULTS.nonfinite, state.result)
+    # Nothing was learned if a parameter ended at its bound and no step improved on the start.
+    last = problem.runaways(state.theta)
+    at_bound = jnp.any(jnp.stack(list(last.values())))
+    lost = at_bound & known & (state.best_step == 0)
+    succeeds = result == RESULTS.successful
+    result = RESULTS.where(succeeds & unmoved, RESULTS.stagnation, result)
+    result = RESULTS.where(succeeds & lost, RESULTS.diverged, result)
+    # A run that was lost names what ran away at its end, although its best model is the start.
+    best = problem.runaways(state.best)
+    runaways = {path: best[path] | (lost & last[path]) for path in best}
+    stats = _statistics(end, known) | {"runaways": runaways}
+    return Solution(problem.model(state.best), result, stats)
+
+
+class _Look(eqx.Module):
+    """The state at the end of a run, losses at one of its parameters, and whether the last are not
+    finite.
+    """
+
+    state: State
+    value: Float[Array, ""]
+    validation_loss: Float[Array, ""] | None
+    failed: Array
+
+
+def _is_unmoved(problem: Problem, state: State) -> Array:
+    """Whether the model is that of the start, although the gradient is not zero: where what the
+    optimiser makes of the gradient is less than rounding, or out of the range of floats.
+    """
+    if _has_own_unit(state.memory):
+        return jnp.array(False)  # its steps are as long as lowers the loss
+    models = (problem.model(theta) for theta in (state.theta, problem.first()))
+    now, before = (jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) for model in models)
+    same = [jnp.all(one == other) for one, other in zip(now, before)]
+    last_value = state.losses[jnp.maximum(state.step - 1, 0)]
+    return jnp.all(jnp.stack(same)) & (state.gradient_norm > _rounding(last_value))
+
+
+def _statistics(end: _Look, known: Array) -> dict[str, Array]:
+    """The losses of the best model, and of every step; NaN where none was ever finite."""
+    state = end.state
+    stats = {
+        "loss": jnp.where(known, end.value, jnp.nan),
+        "losses": state.losses,
+        "steps": state.step,
+        "gradient_norm": state.gradient_norm,
+    }
+    if end.validation_loss is not None and state.validation_losses is not None:
+        stats["validation_loss"] = jnp.where(known, end.validation_loss, jnp.nan)
+        stats["validation_losses"] = state.validation_losses
+    return stats

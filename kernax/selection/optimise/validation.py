@@ -1,0 +1,57 @@
+"""A loss on held-out data, by which learning is judged."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import Array
+
+from kernax.core.base.parameters import check_count
+
+
+class Validation(eqx.Module):
+    """`loss(model, *args)` on held-out data: the model with the least is what learning returns.
+
+    For `minimise` and `multi_start`, which evaluate it at every step, inside the compiled loop.
+    Where a model has too many parameters for its data, the loss that is minimised goes on falling
+    while that of new data rises; learning then stops early, at the least loss of the held-out data.
+    That least loss is itself a little optimistic, as any minimum over noisy values is: judge the
+    model on a third part of the data.
+
+    Arguments:
+        loss: any loss, often the one that is minimised, defined once, at module level; the data
+            go through `args`, and other arrays there do not compile again.
+        args: what `loss` takes after the model, such as `(X_held_out, y_held_out)`.
+        patience: after how many steps without an improvement learning stops; another number
+            compiles again. None never stops, and only keeps the best.
+
+    A loss that is NaN or inf is never the least, and counts as no improvement.
+
+    Raises ValueError for arguments of the wrong kind.
+    """
+
+    loss: Callable[..., Array]
+    args: tuple = ()
+    patience: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if not callable(self.loss):
+            raise ValueError(
+                "the loss of a Validation must be a function of a model, but is of type "
+                f"{type(self.loss).__name__}"
+            )
+        if not isinstance(self.args, tuple):
+            raise ValueError(
+                "the args of a Validation must be a tuple of what its loss takes after the model, "
+                f"but are of type {type(self.args).__name__}"
+            )
+        if self.patience is not None:
+            check_count(self.patience, "the patience of a Validation", hint=": or pass None")
+
+
+def check_validation(validation: object) -> None:
+    """Raises ValueError for anything but a `Validation` or None."""
+    if validation is not None and not isinstance(validation, Validation):
+        raise ValueError(
+            "validation must be a kernax.Validation(loss, args=(X, y)), but is of type "
+            f"{type(validation).__name__}"
+        )

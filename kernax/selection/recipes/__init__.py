@@ -1,0 +1,7 @@
+"""What the command line and the estimators do with a table: which parameters are learned, in which
+stages, and what of it is kept.
+"""
+
+# May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
+# kernax.unsupervised, kernax.online, kernax.scale, kernax.selection.optimise,
+# kernax.selection.choose.

@@ -1,0 +1,169 @@
+"""Learning a kernel for classes, and a penalty, by gradients of the log loss on folds.
+
+The gradients go through the fits to the rows outside of each fold.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.parameters import Trainable, positive
+from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.model import Model
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.selection.choose.folds import Folds
+from kernax.selection.optimise.weak_priors import WeakPriors
+from kernax.selection.recipes.stages import Choice, Learning, Together, choose
+from kernax.supervised.machines.calibration import platt
+from kernax.supervised.machines.svm import svm
+from kernax.supervised.smooth.logistic import kernel_logistic
+from kernax.supervised.smooth.softmax import kernel_softmax
+
+
+class MachineModel(eqx.Module):
+    """A kernel, the price C of an error, and a slope: all that a support vector machine learns.
+
+    By the slope decision values become log odds while the others are learned.
+    """
+
+    kernel: AbstractKernel
+    C: Float[Array, ""] = positive(default=1.0)
+    slope: Float[Array, ""] = positive(default=1.0)
+
+
+def signs_of_columns(Y: Array | np.ndarray) -> Any:
+    """One-hot columns (n, c) as -1 and +1.
+
+    Of two classes whether it is the second, (n,); of several a column for each, (n, c).
+    """
+    return 2 * Y[:, 1] - 1 if Y.shape[1] == 2 else 2 * Y - 1
+
+
+def fitted(
+    model: Model | MachineModel,
+    X: PyTree,
+    Y: Array,
+    weights: Array | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """The function that a model makes of points X and classes in one-hot columns Y.
+
+    It has one value for two classes, and one for each of several.
+    """
+    if isinstance(model, Model) and Y.shape[1] > 2:
+        return kernel_softmax(model.kernel, X, Y, model.ridge, weights=weights, throw=throw)
+    signs = signs_of_columns(Y)
+    if isinstance(model, Model):
+        return kernel_logistic(model.kernel, X, signs, model.ridge, weights=weights, throw=throw)
+    return svm(model.kernel, X, signs, model.C, weights=weights, throw=throw)
+
+
+@eqx.filter_jit
+def fold_values(model: Model | MachineModel, X: PyTree, Y: Array, fold: Folds) -> Array:
+    """Values at the rows that a fold scores, of the function that its other rows make."""
+    X_learn = points_at(X, fold.learn)
+    Y_learn = Y[fold.learn]
+    solution = fitted(model, X_learn, Y_learn, fold.learn_weights, throw=False)
+    return solution.value.values(points_at(X, fold.score))
+
+
+def fold_loss(
+    model: Model | MachineModel,
+    X: PyTree,
+    Y: Array,
+    folds: Folds,
+    priors: WeakPriors,
+    together: Together,
+) -> Array:
+    """Cross-validated log loss of a row, and the priors' share.
+
+    It is smooth in the parameters, for both models.
+
+    The values of a machine are no log odds, and their size says nothing: a slope, which is learned
+    with the kernel, makes them some (Platt 2000). Without it a larger C, which makes values larger,
+    would seem to be better.
+    """
+    model = together(model)
+
+    def of_one(fold: Folds) -> Array:
+        values = fold_values(model, X, Y, fold)
+        log_odds = values * model.slope if isinstance(model, MachineModel) else values
+        losses = log_losses(log_odds, Y[fold.score])
+        return jnp.sum(fold.score_weights * losses)
+
+    of_folds = lax.map(of_one, folds)
+    total = jnp.sum(of_folds) + priors.penalty(model)
+    return total / jnp.sum(folds.score_weights)
+
+
+def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
+    """Minus the log probability of each row's class (n,).
+
+    Values are log odds of two classes (n,), or a value for each of several (n, c).
+    """
+    if values.ndim == 1:
+        return jax.nn.softplus(-signs_of_columns(Y) * values)
+    return -jnp.sum(Y * jax.nn.log_softmax(values), 1)
+
+
+def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
+    """The same of decision values of machines, through Platt's sigmoid of each column.
+
+    NaN where values are not finite, because the fit of a fold failed, or where the sigmoid's did.
+    """
+    signs = signs_of_columns(Y)
+    columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
+    losses = [_calibrated_losses_of_column(column, sign) for column, sign in columns]
+    return jnp.mean(jnp.stack(losses), 0)
+
+
+def _calibrated_losses_of_column(values: Array, signs: Array) -> Float[Array, " n"]:
+    finite = jnp.all(jnp.isfinite(values))
+    sigmoid = platt(jnp.where(finite, values, 0), signs, throw=False)
+    losses = jax.nn.softplus(-signs * sigmoid.value.log_odds(values))
+    return jnp.where(finite & (sigmoid.result == RESULTS.successful), losses, jnp.nan)
+
+
+def learn_classifier(
+    start: Model | MachineModel,
+    X: PyTree,
+    Y: Array,
+    labels: np.ndarray,
+    *,
+    groups: np.ndarray | None = None,
+    trainable: Trainable | None = None,
+    progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
+) -> Choice:
+    """Learns a kernel and a penalty from the log loss on folds, in stages.
+
+    Each stage is kept only if it pays on rows that it has not seen.
+
+    Arguments:
+        start: the model as written.
+        X: points.
+        Y: their classes in one-hot columns (n, c).
+        labels: the same as names or numbers (n,), by which folds are balanced.
+        groups: (d,) which columns of points share a lengthscale, as for `Learning`.
+        trainable, progress: as for `choose`.
+    """
+    losses_of = calibrated_losses if isinstance(start, MachineModel) else log_losses
+    return choose(
+        start,
+        X,
+        Y,
+        labels,
+        fold_loss,
+        fold_values,
+        losses_of,
+        learning=Learning(groups=groups),
+        trainable=trainable,
+        progress=progress,
+    )

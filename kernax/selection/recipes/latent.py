@@ -1,0 +1,274 @@
+"""Learning a kernel for classes and counts by the approximate evidence of a Gaussian process.
+
+The process is a latent function f: its values are log odds, or logarithms of rates.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Key, PyTree
+
+from kernax.core.base.parameters import Trainable, interior, real
+from kernax.core.base.solution import Solution
+from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.losses.likelihoods import Categorical, NegativeBinomial, Probit
+from kernax.core.losses.losses import AbstractLikelihood, Bernoulli, Poisson
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.classes import CategoricalPosterior
+from kernax.gp.expectation_propagation import expectation_propagation
+from kernax.gp.laplace import laplace
+from kernax.gp.means import FixedMean
+from kernax.gp.process import GaussianProcess
+from kernax.gp.variational import variational
+from kernax.selection.choose.folds import Folds
+from kernax.selection.optimise.minimise import minimise
+from kernax.selection.optimise.multi_start import multi_start
+from kernax.selection.optimise.weak_priors import WeakPriors
+from kernax.selection.recipes.data_starts import data_starts
+from kernax.selection.recipes.stages import MOST_ROWS, Choice, Learning, Together, choose
+
+
+class Inference(enum.StrEnum):
+    """How the posterior of the latent function is approximated."""
+
+    LAPLACE = "laplace"
+    EP = "ep"
+    VARIATIONAL = "variational"
+
+
+class Likelihood(enum.StrEnum):
+    """How a target is distributed given the value of the process."""
+
+    GAUSSIAN = "gaussian"
+    BERNOULLI = "bernoulli"
+    PROBIT = "probit"
+    POISSON = "poisson"
+    NEGATIVE_BINOMIAL = "negative-binomial"
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self in (Likelihood.BERNOULLI, Likelihood.PROBIT)
+
+    @property
+    def of_counts(self) -> bool:
+        """Whether targets are counts."""
+        return self in (Likelihood.POISSON, Likelihood.NEGATIVE_BINOMIAL)
+
+
+Posterior = ApproximatePosterior | CategoricalPosterior
+_VERBS = {
+    Inference.LAPLACE: laplace,
+    Inference.EP: expectation_propagation,
+    Inference.VARIATIONAL: variational,
+}
+# A step of Laplace's approximation takes some ten factorisations, the others take dozens.
+_MOST_ROWS_OF_SITES = 400
+_LEAST_DISPERSION = 0.01
+_LBFGS = optax.lbfgs()
+_STEPS = 40
+
+
+class LatentModel(eqx.Module):
+    """A kernel, the constant mean of the process, and a likelihood whose parameters are learned.
+
+    Of several classes the mean has one value for each.
+    """
+
+    kernel: AbstractKernel
+    likelihood: AbstractLikelihood | Categorical
+    mean: Float[Array, "*classes"] = real(default=0.0)
+    inference: Inference = eqx.field(static=True, default=Inference.LAPLACE)
+
+
+def most_rows(inference: Inference) -> int:
+    """The number of rows that a kernel is learned from, at most."""
+    return MOST_ROWS if inference == Inference.LAPLACE else _MOST_ROWS_OF_SITES
+
+
+def start_of(
+    kernel: AbstractKernel, likelihood: Likelihood, inference: Inference, y: np.ndarray
+) -> LatentModel:
+    """A model whose process has no effect: its constant mean predicts the mean of y.
+
+    Arguments:
+        y: -1 and +1 of both kinds, or counts that are not all zero (n,); or one-hot columns of
+            several classes (n, c), none of them empty.
+    """
+    if y.ndim == 2:
+        return _model(kernel, Categorical(), np.log(np.mean(y, 0)), inference)
+    of_mean = np.mean(y)
+    if likelihood == Likelihood.BERNOULLI:
+        share = (1 + of_mean) / 2
+        return _model(kernel, Bernoulli(), np.log(share / (1 - share)), inference)
+    if likelihood == Likelihood.PROBIT:
+        share = (1 + of_mean) / 2
+        return _model(kernel, Probit(), jax.scipy.special.ndtri(share), inference)
+    if likelihood == Likelihood.POISSON:
+        return _model(kernel, Poisson(), np.log(of_mean), inference)
+    if likelihood != Likelihood.NEGATIVE_BINOMIAL:
+        raise ValueError(f"likelihood must be of signs, counts or classes, but is {likelihood}")
+    # By moments: the variance is `mean + dispersion mean^2`.
+    dispersion = max((np.var(y) - of_mean) / of_mean**2, _LEAST_DISPERSION)
+    counts = NegativeBinomial(jnp.asarray(dispersion))
+    return _model(kernel, counts, np.log(of_mean), inference)
+
+
+def _model(kernel: AbstractKernel, likelihood: Any, mean: Any, inference: Inference) -> LatentModel:
+    return LatentModel(kernel, likelihood, jnp.asarray(mean), inference)
+
+
+def constant_log_densities(model: LatentModel, y: Array) -> Float[Array, " n"]:
+    """`log p(y_i | f)` where f is the mean of the process everywhere."""
+    return -model.likelihood(y, jnp.full_like(y, model.mean))
+
+
+def posterior_of(
+    model: LatentModel,
+    X: PyTree,
+    y: Array,
+    weights: Array | None = None,
+    throw: bool = True,
+) -> Solution[Posterior]:
+    """The posterior of points X and targets y: -1 and +1 or counts (n,), or one-hot (n, c)."""
+    process = GaussianProcess(model.kernel, FixedMean(model.mean))
+    verb: Callable = _VERBS[model.inference]
+    return verb(process, X, y, model.likelihood, weights=weights, throw=throw)
+
+
+def evidence_loss(
+    model: LatentModel,
+    X: PyTree,
+    y: Array,
+    folds: Folds,
+    priors: WeakPriors,
+    together: Together,
+) -> Array:
+    """Minus the log evidence of the rows in any of the folds, with the priors, for each row.
+
+    Other rows have a weight of zero, so that one program learns from all rows and from some.
+    """
+    model = together(model)
+    places = folds.score.reshape(-1)
+    weights = jnp.zeros_like(y, shape=len(y)).at[places].add(folds.score_weights.reshape(-1))
+    posterior = posterior_of(model, X, y, weights, throw=False).value
+    return (priors.penalty(model) - posterior.log_evidence) / jnp.sum(weights)
+
+
+def learn_evidence(
+    start: LatentModel,
+    X: PyTree,
+    targets: Array,
+    *,
+    weights: Array | None = None,
+    starts: int = 1,
+    key: Key[Array, ""],
+    trainable: Trainable | None = None,
+) -> Solution[LatentModel]:
+    """Maximises the approximate evidence over what is trainable, by L-BFGS.
+
+    Arguments:
+        start: where to start.
+        X: points.
+        targets: those of several processes with one model, whose evidences are summed: (p, n), or
+            one-hot columns (p, n, c).
+        weights: (n,) >= 0, powers of the likelihoods of the rows.
+        starts: how many starts to learn from: this one, and random ones (`data_starts`).
+        key: draws the random ones.
+        trainable: as for `minimise`; None is everything that is not at the end of its interval.
+
+    Returns and raises what `minimise` does, or `multi_start` for several starts.
+    """
+    free = interior(start) if trainable is None else trainable
+    args = (X, targets, weights)
+    if starts == 1:
+        return minimise(_summed_loss, start, _LBFGS, _STEPS, args=args, trainable=free)
+    # Values of the process are of order one, as log odds of classes are.
+    models = data_starts(start, X, jnp.ones(()), starts, key=key, trainable=free)
+    return multi_start(_summed_loss, models, _LBFGS, _STEPS, args=args, trainable=free)
+
+
+def minus_evidences(
+    model: LatentModel, X: PyTree, targets: Array, weights: Array | None
+) -> Float[Array, ""]:
+    """Minus the log evidence of all processes."""
+
+    def of_one(y: Array) -> Array:
+        return posterior_of(model, X, y, weights, throw=False).value.log_evidence
+
+    return -jnp.sum(lax.map(of_one, targets))
+
+
+def _summed_loss(
+    model: LatentModel, X: PyTree, targets: Array, weights: Array | None
+) -> Float[Array, ""]:
+    """Minus the log evidence of all processes, for each row by weight."""
+    rows = targets.shape[1] if weights is None else jnp.sum(weights)
+    return minus_evidences(model, X, targets, weights) / rows
+
+
+def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
+    """`-log p(y_i)` of each row that a fold scores, under the posterior of its other rows."""
+    X_learn = points_at(X, fold.learn)
+    posterior = _traced_posterior(model, X_learn, y[fold.learn], fold.learn_weights)
+    return _losses(posterior, points_at(X, fold.score), y[fold.score])
+
+
+# Two programs, which compile in half of the time of one that does both.
+@eqx.filter_jit
+def _traced_posterior(model: LatentModel, X: PyTree, y: Array, weights: Array) -> Posterior:
+    """The posterior, without warnings, which a fold is not worth."""
+    return posterior_of(model, X, y, weights, throw=False).value
+
+
+@eqx.filter_jit
+def _losses(posterior: Posterior, X: PyTree, y: Array) -> Float[Array, " v"]:
+    return -jax.vmap(posterior.log_density)(X, y)
+
+
+def learn_latent(
+    start: LatentModel,
+    X: PyTree,
+    y: Array,
+    labels: np.ndarray,
+    *,
+    groups: np.ndarray | None = None,
+    with_priors: bool = True,
+    progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
+) -> Choice:
+    """Maximises the approximate evidence over kernel, mean and likelihood, in stages.
+
+    Each stage is kept only if it pays on rows that it has not seen, by their log density.
+
+    Arguments:
+        start: the model as written.
+        X, y: points, and -1 and +1 or counts (n,), or one-hot columns (n, c).
+        labels: names by which folds are balanced (n,); one name for all counts.
+        groups: (d,) which columns of points share a lengthscale, as for `Learning`.
+        with_priors: weak priors, as for `learn_process`.
+        progress: as for `choose`.
+    """
+    return choose(
+        start,
+        X,
+        y,
+        labels,
+        evidence_loss,
+        fold_losses,
+        _as_they_are,
+        shared="mean, scales",
+        learning=Learning(groups=groups, with_priors=with_priors),
+        progress=progress,
+    )
+
+
+def _as_they_are(losses: Array, y: Array) -> Array:
+    return losses

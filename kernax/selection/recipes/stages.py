@@ -1,0 +1,368 @@
+"""Learning in stages, of which each frees more parameters.
+
+A stage is kept only if it predicts rows better that it has not seen.
+
+A few hundred rows cannot choose a lengthscale for each of thirty columns: whatever these are chosen
+by falls, and the loss of new rows rises (Cawley & Talbot 2010). So every stage is learned once more
+without each of four folds, and scored on the fold: nested cross-validation, in which learning
+itself is a part of what is validated.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.parameters import Entry, Trainable, interior, parameters
+from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.base.stacks import points_at
+from kernax.selection.choose.folds import Folds, count_off, leaving_out
+from kernax.selection.optimise.minimise import minimise
+from kernax.selection.optimise.weak_priors import WeakPriors, weak_priors_around
+
+OUTER = 4  # folds to judge a stage by
+INNER = 3  # folds that it learns from, among the rows outside each of the former
+MOST_ROWS = 600  # more do not choose a kernel much better, and a fit costs their cube
+LEAST_OF_A_CLASS = 3  # so that each class is among the rows to learn from, inside and outside
+_OPTIMISER = optax.adam(0.2)
+_STEPS = 25
+_OF_EACH = 1.0  # deviation of the log of a lengthscale from what all of them had in common
+
+
+class Together(eqx.Module):
+    """Which elements of vectors, such as a lengthscale for each column, move by a common factor.
+
+    It is an argument of the loss rather than another model, so that all stages run in one compiled
+    program.
+
+    Attributes:
+        groups: of each vector, by its path, a number for each element: equal ones move together.
+        centres: of each vector the logarithms from which its elements move.
+    """
+
+    groups: dict[str, Int[Array, "..."]]
+    centres: dict[str, Array]
+
+    def __call__(self, model: Any) -> Any:
+        """The model in which the elements of each group have moved together."""
+        leaves, structure = jax.tree.flatten(model)
+        for entry in parameters(model):
+            if entry.path in self.groups:
+                leaves[entry.place] = self._moved_together(entry)
+        return jax.tree.unflatten(structure, leaves)
+
+    def _moved_together(self, entry: Entry) -> Array:
+        """The exponentials of the centre, those of a group times the geometric mean of how far they
+        moved.
+        """
+        groups = self.groups[entry.path]
+        centre = self.centres[entry.path]
+        moved = jnp.log(entry.value) - centre
+        totals = jax.ops.segment_sum(moved, groups, num_segments=len(groups))
+        counts = jax.ops.segment_sum(jnp.ones_like(moved), groups, num_segments=len(groups))
+        means = totals / jnp.maximum(counts, 1)  # of numbers that no element has, 0 / 1
+        return jnp.exp(centre + means[groups])
+
+
+# loss(model, X, Y, folds, priors, together), a scalar.
+Loss = Callable[[Any, Any, Array, Folds, WeakPriors, Together], Array]
+# values(model, X, Y, fold), of the rows that a fold scores.
+Values = Callable[[Any, Any, Array, Folds], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What is learned, in words, the model, and the loss of every row.
+
+    Each loss is that under what was learned without the row. Of numbers there are squared errors
+    beside losses that are log densities; `stats` are those of the run that learned the model.
+    """
+
+    name: str
+    model: Any
+    losses: Float[np.ndarray, " n"]
+    errors: Float[np.ndarray, " n"] | None = None
+    stats: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """By how much a stage is better than the best one before it.
+
+    `gain` is the difference of their mean losses, `error` its standard error over rows. Where there
+    are squared errors beside losses, `of_squares` compares them.
+    """
+
+    gain: float
+    error: float
+    of_squares: "Comparison | None" = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the stage has earned its parameters: it gains more than a standard error, of two
+        measures in one and does not lose as much in the other.
+        """
+        if self.of_squares is None:
+            return self._gains
+        one_gains = self._gains or self.of_squares._gains
+        return one_gains and not (self._loses or self.of_squares._loses)
+
+    @property
+    def _gains(self) -> bool:
+        return self.gain > self.error
+
+    @property
+    def _loses(self) -> bool:
+        return self.gain < -self.error
+
+    @property
+    def words(self) -> str:
+        """By how much it is better or worse."""
+        sense = "better" if self.gain > 0 else "worse"
+        words = f"{sense} by {abs(self.gain):.4f}, standard error {self.error:.4f}"
+        return words if self.of_squares is None else f"{words}; squares {self.of_squares.words}"
+
+    def __str__(self) -> str:
+        return f"{self.words}: {'kept' if self.keeps else 'not kept'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The stage that is kept, all stages, and what they were compared by.
+
+    The first stage is the model as written.
+    """
+
+    kept: Stage
+    stages: tuple[Stage, ...]
+    comparisons: tuple[Comparison, ...]
+
+    def account(self, measure: str) -> tuple[str, ...]:
+        """What each stage earned, and which is saved, line by line."""
+        count = len(self.kept.losses)
+        title = (
+            f"{measure} of {count} rows in {OUTER} folds, each under what was learned without its "
+            "fold"
+        )
+        verdicts = ("", *(f": {comparison}" for comparison in self.comparisons))
+        lines = [
+            f"  {stage.losses.mean():.4f}  {stage.name}{verdict}"
+            for stage, verdict in zip(self.stages, verdicts)
+        ]
+        return (f"{title}:", *lines, f"saved: {self.kept.name}")
+
+
+def last_that_pays(stages: Sequence[Stage]) -> Choice:
+    """Keeps the last stage that is better by more than a standard error.
+
+    It is compared with the one kept before it.
+    """
+    kept = stages[0]
+    comparisons = []
+    for stage in stages[1:]:
+        comparison = _compared(kept, stage)
+        comparisons.append(comparison)
+        kept = stage if comparison.keeps else kept
+    return Choice(kept, tuple(stages), tuple(comparisons))
+
+
+def _compared(kept: Stage, stage: Stage) -> Comparison:
+    """What a stage gains. One that can be computed is better than one that cannot."""
+    if not np.isfinite(stage.losses).all():
+        return Comparison(-np.inf, 0.0)
+    if not np.isfinite(kept.losses).all():
+        return Comparison(np.inf, 0.0)
+    if kept.errors is None or stage.errors is None:
+        return _of_rows(kept.losses, stage.losses)
+    of_squares = _of_rows(kept.errors, stage.errors)
+    return dataclasses.replace(_of_rows(kept.losses, stage.losses), of_squares=of_squares)
+
+
+def _of_rows(before: Float[np.ndarray, " n"], after: Float[np.ndarray, " n"]) -> Comparison:
+    """The mean gain and its standard error."""
+    # Row by row, so that rows which are hard for both stages do not count as noise.
+    gains = before - after
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    return Comparison(float(gains.mean()), float(error))
+
+
+def choose(
+    start: Any,
+    X: Any,
+    Y: Array,
+    labels: np.ndarray,
+    loss: Loss,
+    values: Values,
+    losses_of: Callable[[Array, Array], Array],
+    *,
+    shared: str = "penalty, scales",
+    learning: "Learning | None" = None,
+    trainable: Trainable | None = None,
+    progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
+) -> Choice:
+    """Learns all stages, each from where the last one ended, and says which is kept.
+
+    Arguments:
+        start: the model as written.
+        X, Y: points, and targets of any shape (n, ...), such as one-hot classes.
+        labels: names by which folds are balanced (n,), such as those of classes.
+        loss: what `minimise` minimises.
+        values: of the rows that a fold scores, under a model and the rows that it learned from.
+        losses_of: of the values of all rows, each from the fold that scored it: losses (n,), or two
+            columns (n, 2), which are losses and squared errors.
+        shared: what the first stage learns beside a common lengthscale, in words.
+        learning: how each stage is learned; None is by a few steps of Adam, with weak priors.
+        trainable: says what is learned, as for `minimise`; None is everything that is not at the
+            end of its interval.
+        progress: goes through a list of jobs of about the same length, such as
+            `rich.progress.track`.
+    """
+    learning = Learning() if learning is None else learning
+    names = _names_of_stages(start, shared, learning.groups)
+    outer = count_off(labels, OUTER)
+    jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
+    jobs.append(_folds_among(labels, outer >= 0))
+    free = interior(start) if trainable is None else trainable
+
+    def learned(folds: Folds) -> list[Solution]:
+        return _learned_in_stages(start, len(names), X, Y, folds, loss, learning, free)
+
+    *runs, final = [learned(folds) for folds in progress(jobs)]
+    stages = []
+    for place, name in enumerate(names):
+        models = [run[place].value for run in runs]
+        scored = np.asarray(losses_of(_values_of_all(models, X, Y, outer, values), Y))
+        losses, errors = (scored, None) if scored.ndim == 1 else scored.T
+        stages.append(Stage(name, final[place].value, losses, errors, final[place].stats))
+    return last_that_pays(stages)
+
+
+def everyone(n: int) -> Folds:
+    """Folds in which all of n rows are scored."""
+    return _folds_among(np.zeros(n, int), np.ones(n, bool))
+
+
+def _names_of_stages(start: Any, shared: str, groups: np.ndarray | None) -> list[str]:
+    """The stages in words; the last is there where columns have lengthscales of their own."""
+    names = ["as written", f"{shared} and a common lengthscale"]
+    vectors = _groups_of_vectors(start, 2, groups)
+    if any(len(np.unique(one)) > 1 for one in vectors.values()):
+        names.append("a lengthscale for each column")
+    return names
+
+
+def _groups_of_vectors(
+    model: Any, place: int, groups: np.ndarray | None
+) -> dict[str, Int[np.ndarray, "..."]]:
+    """The groups of `Together` in a stage: in the first that learns all elements of a vector move
+    by one factor, then those of each group where the vector has an element for each column.
+    """
+    found = {}
+    for entry in parameters(model):
+        if entry.interval != POSITIVE or np.ndim(entry.value) != 1:
+            continue
+        size = len(entry.value)
+        of_columns = groups is not None and len(groups) == size
+        apart = groups if of_columns else np.arange(size)
+        found[entry.path] = np.zeros(size, int) if place == 1 else apart
+    return found
+
+
+def _values_of_all(
+    models: Sequence[Any], X: Any, Y: Array, outer: np.ndarray, values: Values
+) -> Array:
+    """The values of every row under the model that was learned without its fold."""
+    folds = leaving_out(outer, OUTER)
+    places = []
+    scored = []
+    for fold, model in enumerate(models):
+        rows = np.flatnonzero(outer == fold)
+        of_fold = np.asarray(values(model, X, Y, points_at(folds, fold)))
+        places.append(rows)
+        scored.append(of_fold[: len(rows)])  # the others pad it
+    order = np.argsort(np.concatenate(places))
+    return jnp.asarray(np.concatenate(scored)[order])
+
+
+def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
+    """Folds of some of the rows, in the shape of folds of all."""
+    folds = np.full(len(labels), -1)
+    folds[among] = count_off(labels[among], INNER)
+    return leaving_out(folds, INNER)
+
+
+def _by_adam(loss: Loss, model: Any, args: tuple, free: Trainable) -> Solution:
+    """A few steps, of which none is refused."""
+    return minimise(loss, model, _OPTIMISER, _STEPS, args=args, trainable=free, throw=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """How a stage is learned from where the one before it has ended.
+
+    Attributes:
+        learn: `learn(loss, model, args, trainable)`, a `Solution` of a model.
+        groups: (d,) a number for each column of points: lengthscales of equal numbers move
+            together, such as those of the columns that one category became. None for one each.
+        with_priors: whether weak priors hold each stage near where it starts.
+        of_each: deviation of the log of a lengthscale of its own from the common one.
+        floored: paths of parameters that the priors keep away from zero.
+    """
+
+    learn: Callable[[Loss, Any, tuple, Trainable], Solution] = _by_adam
+    groups: Int[np.ndarray, " d"] | None = None
+    with_priors: bool = True
+    of_each: float = _OF_EACH
+    floored: tuple[str, ...] = ()
+
+    def setting(self, model: Any, place: int) -> tuple[WeakPriors, Together]:
+        """The priors of a stage, around the model of the stage before, and what moves together."""
+        groups = _groups_of_vectors(model, place, self.groups)
+        arrays = {path: jnp.asarray(one) for path, one in groups.items()}
+        if not self.with_priors:
+            priors = weak_priors_around(model, deviation=np.inf)
+            return priors, Together(arrays, priors.centres)
+        of_each = self.of_each if place > 1 else None
+        priors = weak_priors_around(model, floored=self.floored, of_each=of_each)
+        if place > 1:
+            deviations = priors.deviations | _of_groups(priors.deviations, groups)
+            priors = WeakPriors(priors.centres, deviations, priors.floored)
+        return priors, Together(arrays, priors.centres)
+
+
+def _of_groups(
+    deviations: dict[str, Array], groups: dict[str, Int[np.ndarray, "..."]]
+) -> dict[str, Array]:
+    """Deviations of the elements of groups, so that together they count as one parameter."""
+    found = {}
+    for path, of_each in groups.items():
+        counts = np.bincount(of_each)[of_each]
+        found[path] = deviations[path] * jnp.sqrt(jnp.asarray(counts, deviations[path].dtype))
+    return found
+
+
+def _learned_in_stages(
+    start: Any,
+    count: int,
+    X: Any,
+    Y: Array,
+    folds: Folds,
+    loss: Loss,
+    learning: Learning,
+    free: Trainable,
+) -> list[Solution]:
+    """The model of each stage, the first as written."""
+    solutions = [Solution(start, RESULTS.successful, {})]
+    for place in range(1, count):
+        model = solutions[-1].value
+        priors, together = learning.setting(model, place)
+        args = (X, Y, folds, priors, together)
+        solutions.append(learning.learn(loss, model, args, free))
+    return solutions

@@ -1,0 +1,5 @@
+"""Losses with a dual in a box: support vector machines, their solvers, certificates and
+derivatives, and probabilities of their decision values.
+"""
+
+# May import: kernax.core.

@@ -1,0 +1,259 @@
+"""The active set of a machine, the linear system that its solution satisfies, and its derivative.
+
+Each coefficient is free (strictly between zero and a bound), at zero, or at a bound. Let F be the
+free points, `s` their signs, and H the others, held at zero or at bounds (which may depend on what
+is differentiated). The solution is that of
+
+    K_FF b_F + bias 1 = (targets - epsilon s - K_FH b_H)_F   and   sum b = total.
+
+The bias is the multiplier of the sum; where no point is free, it is the midpoint of the interval of
+biases that satisfy the conditions of optimality at the held points. Of two groups each has a sum
+and a bias: `bias 1` is then the bias of each point's group.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.batching import in_smallest_size, one_by_one
+from kernax.core.base.numerics import positive_or_one, split_by_tangent, stopped
+from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.linalg import without_border
+from kernax.core.operators.operators import AbstractGram, DenseGram
+from kernax.supervised.machines.dual import BoxProblem, Point, bias_interval, middle
+
+_SMALLEST = 250  # a smaller system is not worth a compilation of its own
+
+
+class ActiveSet(eqx.Module):
+    """Which points are free, and the values at which the others are held.
+
+    A point is held at zero or at a bound, whose derivative in the problem is kept.
+    """
+
+    free: Bool[Array, " n"]
+    held_at: Float[Array, " n"]
+
+    @staticmethod
+    def of(point: Point, problem: BoxProblem) -> "ActiveSet":
+        """The active set of a point."""
+        beta = stopped(point.beta)
+        low, high = stopped((problem.low, problem.high))
+        at_high = (beta >= high) & (high > 0)
+        at_low = (beta <= low) & (low < 0)
+        free = (beta != 0) & ~at_high & ~at_low
+        # A point of weight zero takes the derivative of the bound to which it would go with a
+        # weight; inside of the tube it would stay at zero.
+        off = stopped(problem.off(point))
+        empty = low == high
+        held_at_high = at_high | (empty & (off > problem.epsilon))
+        held_at_low = at_low | (empty & (off < -problem.epsilon))
+        high_or_zero = jnp.where(held_at_high, problem.high, 0)
+        return ActiveSet(free, jnp.where(held_at_low, problem.low, high_or_zero))
+
+
+def equation_residual(point: Point, problem: BoxProblem) -> Float[Array, " m"]:
+    """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1.
+
+    Of two groups m = n + 2, here and below.
+    """
+    active = ActiveSet.of(point, problem)
+    beta = jnp.where(active.free, point.beta, active.held_at)
+    residual = problem.residual(beta)
+    of_bias = problem.of_points(point.bias)
+    of_free = residual - problem.epsilon * jnp.sign(point.beta) - of_bias
+    of_points = jnp.where(active.free, of_free, active.held_at - point.beta)
+    some_free = problem.over_groups(jnp.any, active.free, False)
+    of_bias = _residual_of_bias(point.bias, problem, beta, residual, some_free)
+    return jnp.append(of_points, of_bias)
+
+
+def _residual_of_bias(
+    bias: Float[Array, "*groups"],
+    problem: BoxProblem,
+    beta: Float[Array, " n"],
+    residual: Float[Array, " n"],
+    some_free: Bool[Array, "*groups"],
+) -> Float[Array, "*groups"]:
+    """`total - sum b`; without free points or a total, by how much the bias misses its value."""
+    if problem.total is None:
+        return -bias
+    missing = problem.total - problem.sums(beta)
+    top, bottom = bias_interval(problem, lax.stop_gradient(beta), residual)
+    return jnp.where(some_free, missing, middle(top, bottom) - bias)
+
+
+class ActiveSystem(eqx.Module):
+    """The matrix `[[K_FF, 1], [1, 0]]` of the free points and the bias; the identity on the others.
+
+    Where the sum is not constrained, or no point is free, the row and column of the bias are those
+    of the identity, too. Two groups have two such rows and columns, with ones at their own points.
+    Vectors hold n coefficients and the bias in one array: JAX transposes a linear solve of several
+    arrays only if all of them have a tangent.
+    """
+
+    problem: BoxProblem
+    free: Bool[Array, " n"]
+    bordered: Bool[Array, "*groups"]
+
+    @staticmethod
+    def of(point: Point, problem: BoxProblem) -> "ActiveSystem":
+        """The system of a point."""
+        free = ActiveSet.of(point, problem).free
+        some_free = problem.over_groups(jnp.any, free, False)
+        return ActiveSystem(problem, free, some_free & (problem.total is not None))
+
+    def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The matrix times a vector, m = n + 1."""
+        beta, bias = self._parts(vector)
+        inside = jnp.where(self.free, beta, 0)
+        border = self.problem.of_points(jnp.where(self.bordered, bias, 0))
+        rows = jnp.where(self.free, self.problem.operator.mv(inside) + border, beta)
+        return jnp.append(rows, jnp.where(self.bordered, self.problem.sums(inside), bias))
+
+    def _parts(self, vector: Float[Array, " m"]) -> tuple[Array, Array]:
+        """Coefficients, and the bias of each group."""
+        n = len(self.free)
+        return vector[:n], vector[n:].reshape(self.bordered.shape)
+
+    def solve(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The inverse times a vector; it is never differentiated.
+
+        K_FF is factorised, the only step of cubic cost, in the smallest of the sizes n, n/2, n/4,
+        ... that holds it. On a CPU every member of a batch has a size of its own, on accelerators
+        all have that of the largest. In d features K_FF is singular for more than d points: four
+        times as many are the largest size, and of more the solution is NaN.
+        """
+        r, r_bias = self._parts(rhs)
+        ones = jnp.ones_like(r)
+        second = self.problem.second
+        nothing = jnp.zeros_like(r)
+        borders = [ones]
+        if second is not None:
+            borders = [jnp.where(second, nothing, ones), jnp.where(second, ones, nothing)]
+        # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
+        matrix = (self.problem.operator, self.free)
+        solved = one_by_one(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
+        alone = solved[:, 0]
+        if second is None:
+            with_bias, bias = without_border(alone, solved[:, 1], r_bias)
+            of_free = jnp.where(self.bordered, with_bias, alone)
+        else:
+            of_free, bias = self._without_two_borders(alone, solved[:, 1:], r_bias)
+        bias = jnp.where(self.bordered, bias, r_bias)
+        return jnp.append(jnp.where(self.free, of_free, r), bias)
+
+    def _without_two_borders(
+        self, alone: Float[Array, " n"], of_borders: Float[Array, "n 2"], r_bias: Float[Array, "2"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "2"]]:
+        """Coefficients and both biases, from `alone = K_FF^-1 r` and `of_borders = K_FF^-1 E`.
+
+        The columns of E are one at the free points of a group. From `b = alone - of_borders bias`
+        and `E^T b = r_bias` the biases solve `(E^T of_borders) bias = E^T alone - r_bias`.
+        """
+        first, second = of_borders[:, 0], of_borders[:, 1]
+        s = self.problem.sums(first)
+        t = self.problem.sums(second)
+        wanted = jnp.where(self.bordered, self.problem.sums(alone) - r_bias, 0)
+        # A group without free points has a row and column of zeros: then those of the identity.
+        pull_1 = jnp.where(self.bordered[0], s[0], 1)
+        pull_2 = jnp.where(self.bordered[1], t[1], 1)
+        between = (s[1] + t[0]) / 2
+        determinant = pull_1 * pull_2 - between * between
+        bias = (jnp.stack([pull_2, pull_1]) * wanted - between * jnp.flip(wanted)) / determinant
+        return alone - first * bias[0] - second * bias[1], bias
+
+
+def _solve_in_the_smallest_size(
+    matrix: tuple[AbstractGram, Bool[Array, " n"]], columns: Float[Array, "n c"]
+) -> Float[Array, "n c"]:
+    """`K_FF^-1` times each column on the free points, and zero elsewhere."""
+    operator, free = matrix
+    operands = (operator, free, jnp.argsort(~free), columns)
+    sizes = _sizes(_most_free(len(free), operator.largest_rank))
+    needed = jnp.sum(free)
+    solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
+    return jnp.where(needed <= sizes[-1], solved, jnp.nan)
+
+
+def _solve_among_the_first(
+    size: int,
+    operator: AbstractGram,
+    free: Bool[Array, " n"],
+    free_first: Int[Array, " n"],
+    columns: Float[Array, "n c"],
+) -> Float[Array, "n c"]:
+    """`K_FF^-1` times each column, where all free points are among the first of an order."""
+    places = free_first[:size]
+    inside = free[places].astype(columns.dtype)
+    K_FF, mean = _padded_matrix(operator.submatrix(places), inside)
+    factor = cholesky_factor(DenseGram(K_FF), mean)
+    solved = factor.solve(inside[:, None] * columns[places])
+    return jnp.zeros_like(columns).at[places].set(solved)
+
+
+def _padded_matrix(
+    K: Float[Array, "m m"], inside: Float[Array, " m"]
+) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+    """K where both points are `inside` (one or zero), and the mean of the diagonal there.
+
+    The other points have that mean on the diagonal, and zeros beside it.
+    """
+    mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
+    filler = jnp.diag((1 - inside) * positive_or_one(mean))
+    return inside[:, None] * K * inside[None, :] + filler, mean
+
+
+def _most_free(n: int, width: int) -> int:
+    """How many points may be free: all, or of a K of few features as many as make it singular."""
+    return n if width >= n else min(n, max(4 * width, _SMALLEST))
+
+
+def _sizes(n: int) -> list[int]:
+    """The sizes in which a system of up to n free points may be solved, ascending."""
+    return sorted({n, *(n // 2**k for k in range(1, 6) if n // 2**k >= _SMALLEST)})
+
+
+@eqx.filter_custom_jvp
+def with_derivative_of_active_set(point: Point, problem: BoxProblem) -> Point:
+    """The same point, with the derivative in the problem of the solution of its active set.
+
+    One-sided where a point is about to enter or leave the active set. The derivative in the point
+    is left out: it is zero at a solution.
+    """
+    return point
+
+
+@with_derivative_of_active_set.def_jvp
+def _with_derivative_jvp(primals, tangents):
+    # From T(problem) x = r(problem): T dx = d (r - T x) at fixed x, and the residual of the
+    # equations is r - T x. `custom_linear_solve` knows how that is transposed (T is symmetric) and,
+    # from `apply`, how it is differentiated again.
+    point, problem = primals
+    _, t_problem = tangents
+    moving, known = split_by_tangent(problem, t_problem)
+
+    def residual_of(moving):
+        return equation_residual(point, eqx.combine(moving, known))
+
+    rhs, t_rhs = eqx.filter_jvp(residual_of, (moving,), (t_problem,))
+    t_rhs = jnp.zeros_like(rhs) if t_rhs is None else t_rhs
+    system = ActiveSystem.of(point, problem)
+    change = lax.custom_linear_solve(
+        system.apply, t_rhs, lambda _, rhs: system.solve(rhs), symmetric=True
+    )
+    return point, _tangent_of(point, change)
+
+
+def _tangent_of(point: Point, change: Float[Array, " m"]) -> Point:
+    """A tangent of coefficients and bias, m = n + 1; the rest of the point has none."""
+    nothing = jax.tree.map(lambda _: None, point)
+    n = len(point.beta)
+    return eqx.tree_at(
+        lambda point: (point.beta, point.bias),
+        nothing,
+        (change[:n], change[n:].reshape(point.bias.shape)),
+        is_leaf=lambda leaf: leaf is None,
+    )

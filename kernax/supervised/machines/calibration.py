@@ -1,0 +1,399 @@
+"""Probabilities from decision values: Platt, isotonic regression; and leave-one-out values."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from kernax.core.base.boundary import as_stack, as_targets, dtype_of
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
+from kernax.core.base.parameters import data
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import PointWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.task import Task, check_targets, check_task
+from kernax.core.losses.labels import as_signs
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, minimum
+from kernax.core.operators.memory import check_memory
+from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.machines.smo import SMO
+from kernax.supervised.machines.svm import PENALTY, svm_of_task
+
+
+class Platt(eqx.Module):
+    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid.
+
+    The log odds are held as `slope (f - centre) + level`: where decision values are large beside
+    their differences, `slope f + intercept` would cancel.
+    """
+
+    slope: Float[Array, ""] = data()
+    level: Float[Array, ""] = data()
+    centre: Float[Array, ""] = data()
+
+    @property
+    def intercept(self) -> Float[Array, ""]:
+        """`level - slope centre`."""
+        return self.level - self.slope * self.centre
+
+    def log_odds(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """`slope f + intercept` of decision values."""
+        return self.slope * (jnp.asarray(f) - self.centre) + self.level
+
+    def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """Probabilities of decision values."""
+        return jax.nn.sigmoid(self.log_odds(f))
+
+
+def platt(
+    f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True
+) -> Solution[Platt]:
+    """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1.
+
+    Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of
+    one and zero, so that the slope is finite for separated values (Platt 2000; Lin, Lin & Weng
+    2007). Values that differ by no more than their rounding get slope zero. The values must be of
+    points that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and
+    weights.
+    """
+    f, y, weights = _checked(f, y, weights)
+    hint = "platt: scaled decision values or less extreme weights may help."
+    return finish(_platt(f, y, weights), throw, hint)
+
+
+# In the tails each step of Newton's method moves the log odds by about one, and weights near the
+# largest float have a logarithm of 709.
+_MOST_STEPS = 2000
+
+
+@compiled
+def _platt(f, y, weights):
+    """The sigmoid of the largest likelihood."""
+    # In the unit of the values, about their mean; values that are all the same get slope zero.
+    centre, size = stopped(_location_and_size(f, weights))
+    apart = size > 0
+    unit = jnp.where(apart, size, 1)
+    u = jnp.where(apart, (f - centre) / unit, 0)
+    sigmoid = _Sigmoid(u, *_targets_of_platt(y, weights), weights)
+    x, result, stats = minimum(sigmoid, max_steps=_MOST_STEPS)
+    slope = jnp.where(apart, x[0] / unit, 0)
+
+    known = jnp.isfinite(slope + jnp.sum(y))
+    result = first_that_holds([(~known, RESULTS.nonfinite)], otherwise=result)
+    return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
+
+
+def _targets_of_platt(
+    y: Float[Array, " n"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """The targets t of each point, and `1 - t` to full relative precision.
+
+    t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1.
+    """
+    of_plus = jnp.sum(jnp.where(y > 0, weights, 0))
+    of_minus = jnp.sum(jnp.where(y < 0, weights, 0))
+    total = jnp.where(y > 0, of_plus, of_minus)
+    wrong = 1 / (total + 2)
+    right = (total + 1) * wrong
+    return jnp.where(y > 0, right, wrong), jnp.where(y > 0, wrong, right)
+
+
+def _largest_of_present(
+    values: Float[Array, " n"], weights: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """The largest size of a value that has a weight."""
+    return jnp.max(jnp.where(weights > 0, abs(values), 0))
+
+
+def _location_and_size(
+    f: Float[Array, " n"], weights: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean of the points that have a weight, and the largest distance from it.
+
+    The distance is zero where it is no more than rounding.
+    """
+    # For values far from zero, differences are exact and their sum is not.
+    first = f[jnp.argmax(weights > 0)]
+    centre = first + jnp.sum(weights * (f - first)) / jnp.sum(weights)
+    size = _largest_of_present(f - centre, weights)
+    rounding = 8 * eps_of(f) * _largest_of_present(f, weights)
+    return centre, jnp.where(size > rounding, size, 0)
+
+
+class _Sigmoid(AbstractConvexProblem):
+    """Minus the log likelihood of targets in (0, 1) under `p = 1 / (1 + exp(-x_0 u - x_1))`.
+
+    u has mean zero, or is zero throughout.
+    """
+
+    u: Float[Array, " n"]
+    likely: Float[Array, " n"]
+    unlikely: Float[Array, " n"]
+    weights: Float[Array, " n"]
+
+    def start(self):
+        return Iterate(jnp.zeros_like(self.u, shape=2), jnp.zeros_like(self.u))
+
+    def values(self, x):
+        return x[0] * self.u + x[1]
+
+    def correction(self, point):
+        # In u - m, with m the mean of u weighted by the curvatures c, the Hessian is diagonal.
+        g = self._gradient(point.values)
+        c = self._curvature(point.values)
+        mean = jnp.sum(c * self.u) / jnp.sum(c)
+        off = self.u - mean
+        spread = jnp.sum(c * off * off)
+        of_slope = _quotient(-jnp.sum(g * off), spread)
+        return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
+
+    def correction_to_differentiate(self, point):
+        return self.correction(point)
+
+    def slope_along(self, point, direction):
+        v = direction[0] * self.u + direction[1]
+        return lambda t: jnp.sum(self._gradient(point.values + t * v) * v)
+
+    def misfit(self, point):
+        g = self._gradient(point.values)
+        pull, push = self._pulls(point.values)
+        left = jnp.stack([jnp.sum(g * self.u), jnp.sum(g)])
+        size = jnp.stack([jnp.sum((pull + push) * abs(self.u)), jnp.sum(pull + push)])
+        # The effect of a rounding error of the margin on the gradient.
+        of_margin = eps_of(g) * jnp.sum(abs(point.x))
+        of_g = self._curvature(point.values) * of_margin
+        rounding = jnp.stack([jnp.sum(of_g * abs(self.u)), jnp.sum(of_g)])
+        return Misfit(abs(left), size, rounding)
+
+    def settled(self, point):
+        return point.x
+
+    def objective(self, point):
+        margin = point.values
+        of_plus = self.likely * jax.nn.softplus(-margin)
+        of_minus = self.unlikely * jax.nn.softplus(margin)
+        return jnp.sum(self.weights * (of_plus + of_minus))
+
+    def _pulls(self, margin):
+        """`w (1 - t) p` and `w t (1 - p)` for the targets t and the probabilities p.
+
+        Their difference is `w (p - t)`. Where t is next to zero or one, both are small.
+        """
+        pull = self.weights * self.unlikely * jax.nn.sigmoid(margin)
+        push = self.weights * self.likely * jax.nn.sigmoid(-margin)
+        return pull, push
+
+    def _gradient(self, margin):
+        pull, push = self._pulls(margin)
+        return pull - push
+
+    def _curvature(self, margin):
+        return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
+
+
+def _quotient(value: Array, divisor: Array) -> Array:
+    """`value / divisor`, zero where the divisor is not positive."""
+    positive = divisor > 0
+    return jnp.where(positive, value / jnp.where(positive, divisor, 1), 0)
+
+
+class Isotonic(eqx.Module):
+    """An increasing function, linear between the values it was fitted at and constant beyond."""
+
+    values: Float[Array, " n"] = data()
+    probabilities: Float[Array, " n"] = data()
+
+    def __call__(self, f: ArrayLike) -> Float[Array, "*n"]:
+        """Probabilities of decision values."""
+        # Not jnp.interp, which takes values closer than 1e-16 to be equal.
+        f = jnp.asarray(f)
+        left = jnp.clip(jnp.searchsorted(self.values, f, side="right") - 1, 0)
+        right = jnp.minimum(left + 1, len(self.values) - 1)
+        gap = self.values[right] - self.values[left]
+        part = jnp.clip((f - self.values[left]) / positive_or_one(gap), 0, 1)
+        rise = self.probabilities[right] - self.probabilities[left]
+        return self.probabilities[left] + part * rise
+
+
+def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
+    """`p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)`: isotonic regression on sorted f (n,).
+
+    With y of one and zero for the classes +1 and -1, this is the increasing function of the
+    decision values f (n,) that is closest to y in weighted squares (Robertson, Wright & Dykstra
+    1988, section 1.4). Equal values share one probability. Time and memory O(n^2). The values must
+    be of points that were not learned from.
+
+    Raises ValueError for bad shapes or values, MemoryBudgetError.
+    """
+    f, y, weights = _checked(f, y, weights)
+    check_memory(f, verb="isotonic")
+    return _isotonic(f, y, weights)
+
+
+@compiled
+def _isotonic(f, y, weights):
+    """The increasing function that is closest in weighted squares."""
+    order = jnp.argsort(f)
+    values = f[order]
+    w = weights[order]
+    w_plus = jnp.where(y[order] > 0, w, 0)
+    probabilities = _largest_of_smallest_means(values, w, w_plus)
+    known = jnp.isfinite(jnp.sum(y))
+    kept = _last_of_weight(w)
+    return Isotonic(values[kept], jnp.where(known, probabilities[kept], jnp.nan))
+
+
+def _largest_of_smallest_means(
+    values: Float[Array, " n"], w: Float[Array, " n"], w_plus: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """`max_{j <= i} min_{k >= i}` of the means over the points j to k, of sorted values."""
+    rows = jnp.arange(len(values))
+    ordered = rows[:, None] <= rows[None, :]
+    means = _means_between(values, w, w_plus, ordered)
+    smallest = lax.cummin(means, axis=1, reverse=True)
+    largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
+    # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the
+    # larger one stays the larger.
+    return jnp.diagonal(largest)
+
+
+def _means_between(
+    values: Float[Array, " n"],
+    w: Float[Array, " n"],
+    w_plus: Float[Array, " n"],
+    ordered: Bool[Array, "n n"],
+) -> Float[Array, "n n"]:
+    """`sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for no weight, zero unless ordered."""
+    # Blocks begin and end between different values.
+    first = jnp.searchsorted(values, values, side="left")
+    last = jnp.searchsorted(values, values, side="right") - 1
+    weight = _sums_between(w)[first][:, last]
+    mean = _sums_between(w_plus)[first][:, last] / positive_or_one(weight)
+    return jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
+
+
+def _last_of_weight(w: Float[Array, " n"]) -> Int[Array, " n"]:
+    """The last place up to each one that has a weight; the first such place where there is none."""
+    places = jnp.where(w > 0, jnp.arange(len(w)), -1)
+    return jnp.maximum(lax.cummax(places), jnp.argmax(w > 0))
+
+
+def _sums_between(w: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """`w_i + ... + w_j` for i <= j, zero otherwise.
+
+    Each is a sum of its own: differences of cumulative sums would lose small weights after large
+    ones.
+    """
+    return jnp.cumsum(jnp.triu(jnp.broadcast_to(w, (len(w), len(w)))), 1)
+
+
+def svm_leave_one_out(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+    throw: bool = True,
+) -> Float[Array, " n"]:
+    """The decision value at each point of the machine that was fitted without it, (n,).
+
+    A point that is no support vector changes nothing by leaving. For the others the machine is
+    fitted again with weight zero there, from where the full one stands. Arguments are those of
+    `svm`; NaN where a fit failed.
+
+    Raises ValueError as `svm` does, and where leaving one point out would leave one class: the
+    value at such a point is NaN where targets or weights are traced. Raises as `svm` where the full
+    fit fails, unless `throw=False`: then all values are NaN.
+    """
+    task = check_task(
+        "svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        one_column="leave out for each column",
+        throw=throw,
+    )
+    C = task.scalar(C, "C", PENALTY, throw=throw)
+    _check_two_of_each(task.y, task.weights.values)
+    solver = as_dual_solver(solver, SMO())
+    solution = svm_of_task(task, C, bool(bias), solver, throw=throw)
+    full = solution.value
+    inside = jax.vmap(full)(full.points)
+    left_out = _left_out(task, full, C, bool(bias), solver)
+    values = jnp.where(full.coefficients == 0, inside, left_out)
+    both_are_left = _leaves_both_classes(task.y, task.weights.values)
+    return jnp.where(both_are_left & (solution.result == RESULTS.successful), values, jnp.nan)
+
+
+def _check_two_of_each(y: Array, weights: Array) -> None:
+    """Raises ValueError where one class would be missing without one of its points."""
+    if not is_concrete(y, weights):
+        return
+    for sign in (-1, 1):
+        if np.sum((np.asarray(y) == sign) & (np.asarray(weights) > 0)) < 2:
+            raise ValueError(
+                f"each class needs two points of positive weight, but {sign:+d} has fewer"
+            )
+
+
+def _leaves_both_classes(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Bool[Array, " n"]:
+    """Whether without each point both classes still have points of positive weight."""
+    counted = weights > 0
+    return _has_another(counted & (y > 0)) & _has_another(counted & (y < 0))
+
+
+def _has_another(members: Bool[Array, " n"]) -> Bool[Array, " n"]:
+    """Whether there is a member beside each point."""
+    number = jnp.sum(members)
+    return number > members.astype(number.dtype)
+
+
+@compiled
+def _left_out(task, full, C, bias, solver):
+    """The values of `svm_leave_one_out` at the support vectors, zero at other points."""
+    y = task.y
+
+    def value(i, point):
+        weights = PointWeights(task.weights.values.at[i].set(0))
+        rest = Task(task.kernel, task.X, y, weights, task.layout, task.verb)
+        solution = svm_of_task(rest, C, bias, solver, full.coefficients, throw=False)
+        return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
+
+    def value_of_support(place):
+        is_support, i, point = place
+        return lax.cond(is_support, value, lambda i, point: jnp.zeros_like(y, shape=()), i, point)
+
+    supports = full.coefficients != 0
+    # Support vectors first. Not argsort, which shard_map takes for the same everywhere.
+    order = lax.top_k(supports.astype(y.dtype), len(y))[1]
+    points = points_at(full.points, order)
+    values = lax.map(value_of_support, (supports[order], order, points))
+    return jnp.zeros_like(y).at[order].set(values)
+
+
+def _checked(
+    f: ArrayLike, y: ArrayLike, weights: ArrayLike | None
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
+    """Decision values, signs and weights of one dtype. Raises ValueError for any other shape."""
+    shape = np.shape(f)
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"f must hold decision values, shape (n,), but has shape {shape}")
+    f = as_targets(f, shape[0], dtype_of(as_stack(f, "f")), "f")
+    y, checked_weights = check_targets(
+        y,
+        weights,
+        len(f),
+        f.dtype,
+        targets=as_signs,
+        one_column="make one fit for each column",
+    )
+    return f, y, checked_weights.values

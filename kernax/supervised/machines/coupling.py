@@ -1,0 +1,66 @@
+"""Probabilities of several classes from those of their pairs."""
+
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from kernax.core.base.boundary import as_stack, as_targets, dtype_of
+from kernax.core.base.numerics import eps_of, is_concrete
+from kernax.core.base.sharding import compiled
+
+
+def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
+    """The p that minimises `sum_{i < j} (r_ji p_i - r_ij p_j)^2` where `sum_i p_i = 1`.
+
+    These are probabilities of c classes from those of pairs: `r[i, j]` (c, c) is the probability of
+    class i where it is i or j, so that `r[i, j] + r[j, i] = 1`; the diagonal is ignored. For
+    `r_ij = p_i / (p_i + p_j)` the minimiser is p; where pairs contradict each other it is a
+    compromise.
+    For many matrices use `jax.vmap`. Differentiable in r. It is the second method of Wu, Lin & Weng
+    (2004), Probability estimates for multi-class classification by pairwise coupling.
+
+    Raises ValueError for another shape, and for values that are no such probabilities, where they
+    are known: traced ones are not checked.
+    """
+    return _coupled(_checked(r))
+
+
+@compiled
+def _coupled(r):
+    # The objective is p' Q p. It vanishes only where no two entries of p have opposite signs, and
+    # there the sum is not zero, so that Q + 1 1' is positive definite, and p is the multiple of
+    # (Q + 1 1')^-1 1 of sum one.
+    Q = jnp.diag(jnp.sum(r * r, axis=0)) - r * r.T
+    p = jax.scipy.linalg.solve(Q + 1, jnp.ones_like(r, shape=len(r)), assume_a="pos")
+    # The minimum is not negative (theorem 2 there), and its rounding should not be.
+    p = jnp.where(p < 0, 0, p)
+    return p / jnp.sum(p)
+
+
+def _checked(r: ArrayLike) -> Float[Array, "c c"]:
+    """The matrix with zeros on its diagonal. Raises ValueError for anything but such a matrix."""
+    shape = np.shape(r)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        raise ValueError(
+            "r must hold the probabilities of pairs of two classes or more, shape (c, c), but has "
+            f"shape {shape}: use jax.vmap for many matrices"
+        )
+    dtype = dtype_of(as_stack(r, "r", finite=False))
+    given = as_targets(r, shape[0], dtype, "r", finite=False)
+    r = jnp.where(jnp.eye(len(given), dtype=bool), 0, given)
+    if is_concrete(r):
+        _check_pairs(np.asarray(r), 8 * eps_of(r))
+    return r
+
+
+def _check_pairs(r: np.ndarray, rounding: float) -> None:
+    """Raises ValueError for the first pair whose two values are no probabilities of sum one."""
+    off = ~((r >= 0) & (r <= 1)) | ~(np.abs(r + r.T - 1) <= rounding)
+    np.fill_diagonal(off, False)
+    if off.any():
+        i, j = np.argwhere(off)[0]
+        raise ValueError(
+            "r[i, j] and r[j, i] must be probabilities of sum one, but "
+            f"r[{i}, {j}] is {r[i, j]:g} and r[{j}, {i}] is {r[j, i]:g}"
+        )

@@ -1,0 +1,251 @@
+"""The one quadratic programme behind support vector machines.
+
+    minimise  1/2 b.K b - targets.b + epsilon |b|_1   subject to   low <= b <= high,  sum b = total
+
+Here `low <= 0 <= high`, and b are the signed coefficients of the expansion `f = K b + bias`, whose
+bias is the Lagrange multiplier of the sum. Classification has the labels as targets and boxes
+[0, C] or [-C, 0]; regression has a box [-C, C] and an epsilon; one-class machines have no targets,
+and a total. In the nu parametrisation the points are in two groups, each with a sum of its own and
+a bias of its own, which is its multiplier. Each coefficient is free (strictly between zero and a
+bound), at zero, or at a bound; once it is known which, the solution is that of a linear system
+(`active_set`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import eps_of, positive_or_one, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.losses.losses import AbstractPiecewiseLinearLoss
+from kernax.core.operators.operators import AbstractGram
+
+
+class BoxProblem(eqx.Module):
+    """Minimise `1/2 b.K b - targets.b + epsilon |b|_1` over `low <= b <= high`, `sum b = total`.
+
+    `total=None` leaves the sum unconstrained, and the bias is then zero. `scale` is the size of the
+    targets, in units of f: tolerances are relative to it. With `inside`, the bias is so large that
+    no point is outside by rounding where the total is below every bound.
+
+    Where `second` marks the points of a second group, total holds two numbers: the sums of the
+    coefficients of the first and of the second group. Each group then has a bias of its own.
+    """
+
+    operator: AbstractGram
+    targets: Float[Array, " n"]
+    low: Float[Array, " n"]
+    high: Float[Array, " n"]
+    epsilon: Float[Array, ""]
+    total: Float[Array, "*groups"] | None
+    scale: Float[Array, ""]
+    second: Bool[Array, " n"] | None = None
+    inside: bool = eqx.field(static=True, default=False)
+
+    def residual(self, beta: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`targets - K b`: minus the gradient of the smooth part."""
+        return self.targets - self.operator.mv(beta)
+
+    def diagonal(self) -> Float[Array, " n"]:
+        """k(x_i, x_i)."""
+        return self.operator.diagonal()
+
+    def start(self) -> Float[Array, " n"]:
+        """A feasible point: zero, or the total given to the first points, up to their bounds."""
+        if self.total is None:
+            return jnp.zeros_like(self.targets)
+        if self.second is None:
+            return _filled(self.total, self.high)
+        # The coefficients of a group have the sign of its total.
+        sign = self.of_points(jnp.sign(self.total))
+        bound = jnp.where(sign > 0, self.high, -self.low)
+        size = abs(self.total)
+        of_first = _filled(size[0], jnp.where(self.second, 0, bound))
+        of_second = _filled(size[1], jnp.where(self.second, bound, 0))
+        return sign * jnp.where(self.second, of_second, of_first)
+
+    def of_points(self, of_groups: Float[Array, "*groups"]) -> Float[Array, "..."]:
+        """The number of each point's group; of one group the number itself."""
+        if self.second is None:
+            return of_groups
+        return jnp.where(self.second, of_groups[1], of_groups[0])
+
+    def over_groups(self, reduced: Callable, v: Array, absent: Any) -> Array:
+        """`reduced(v)` over the points of each group; `absent` changes no such number."""
+        if self.second is None:
+            return reduced(v)
+        of_first = reduced(jnp.where(self.second, absent, v))
+        return jnp.stack([of_first, reduced(jnp.where(self.second, v, absent))])
+
+    def sums(self, beta: Float[Array, " n"]) -> Float[Array, "*groups"]:
+        """The sum of the coefficients of each group."""
+        return self.over_groups(jnp.sum, beta, 0)
+
+    def off(self, point: "Point") -> Float[Array, " n"]:
+        """`targets - K b - bias`, with the bias of each point's group."""
+        return point.residual - self.of_points(point.bias)
+
+    def submatrix(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """The rows and columns of K at `places`; only these are computed if K is not held."""
+        return self.operator.submatrix(places)
+
+    def part_product(
+        self, places: Int[Array, " m"], values: Float[Array, " m"]
+    ) -> Float[Array, " n"]:
+        """`K[:, places] @ values`."""
+        return self.operator.columns_product(places, values)
+
+
+def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Numbers between 0 and a bound that sum to a total >= 0: the first are as large as may be."""
+    room = jnp.minimum(bound, total)
+    before = jnp.concatenate([jnp.zeros_like(room[:1]), jnp.cumsum(room)[:-1]])
+    return jnp.clip(total - before, 0, bound)
+
+
+class Point(eqx.Module):
+    """A feasible point of the programme, its residual and bias, and the steps taken so far.
+
+    Of two groups the bias is two numbers.
+    """
+
+    beta: Float[Array, " n"]
+    residual: Float[Array, " n"]
+    bias: Float[Array, "*groups"]
+    steps: Int[Array, ""]
+
+
+def counted_points(problem: BoxProblem) -> Bool[Array, " n"]:
+    """Which points count: not those of weight zero, whose bounds are both zero."""
+    return problem.low != problem.high
+
+
+def one_sided_slopes(
+    beta: Float[Array, "*n"],
+    residual: Float[Array, "*n"],
+    low: Float[Array, "*n"],
+    high: Float[Array, "*n"],
+    epsilon: Float[Array, "..."],
+) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """Minus the derivatives of the objective in each coefficient, for a rise and for a fall.
+
+    The first is -inf for a coefficient at its upper bound, the second +inf for one at its lower
+    bound; they differ by 2 epsilon at zero, where |b| has a kink. A point is optimal where no rise
+    of a coefficient gains more than the fall of another one costs: `max(up) <= min(down)`. Without
+    an epsilon the finite entries are the sets I_up and I_low of Keerthi et al. (2001), and of Fan,
+    Chen & Lin (2005).
+    """
+    up = jnp.where(beta < high, residual - jnp.where(beta >= 0, epsilon, -epsilon), -jnp.inf)
+    down = jnp.where(beta > low, residual - jnp.where(beta > 0, epsilon, -epsilon), jnp.inf)
+    return up, down
+
+
+def bias_interval(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> tuple[Float[Array, "*groups"], Float[Array, "*groups"]]:
+    """`m(b) = max(up)` and `M(b) = min(down)` of the slopes (Fan, Chen & Lin 2005), in each group.
+
+    At a solution m is no larger than M, and every bias in between is optimal. Where the sum is
+    unconstrained, coefficients move one by one and the bias is zero: m is then at least zero, and M
+    at most zero.
+    """
+    up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
+    top = problem.over_groups(jnp.max, up, -jnp.inf)
+    bottom = problem.over_groups(jnp.min, down, jnp.inf)
+    if problem.total is None:
+        return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
+    return top, bottom
+
+
+def violation(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """`m(b) - M(b)`, the violation of optimality by the pair that violates it most."""
+    top, bottom = bias_interval(problem, beta, residual)
+    return top - bottom if problem.second is None else jnp.max(top - bottom)
+
+
+def bias_of(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> Float[Array, "*groups"]:
+    """The mean of the biases that satisfy the conditions of optimality of the free points.
+
+    Where no point of a group is free, the middle of the interval of its optimal biases.
+    """
+    if problem.total is None:
+        return jnp.zeros((), beta.dtype)
+    free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
+    count = problem.sums(free.astype(beta.dtype))
+    biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
+    mean = problem.sums(biases) / jnp.maximum(count, 1)
+    top, bottom = bias_interval(problem, beta, residual)
+    return jnp.where(count > 0, mean, middle(top, bottom))
+
+
+def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
+    """The point with a bias so large that no `(K b)_i + bias` is negative by rounding, where the
+    total is below every bound.
+
+    That is so for one class and a small nu: no point is outside, and one that is by the rounding of
+    f alone would cost its whole weight, which may be far more than the objective.
+    """
+    if problem.total is None or not problem.inside:
+        return point
+    counted = counted_points(problem)
+    total = stopped(problem.total)
+    residual, off = stopped((point.residual, problem.off(point)))
+    # The coefficients of a group have the sign of its total, and that is the side outside.
+    sign = jnp.sign(total)
+    of_points = problem.of_points(sign)
+    bound = jnp.where(of_points > 0, problem.high, -problem.low)
+    bound = jnp.where(counted, bound, jnp.inf)
+    outside = jnp.where(counted, of_points * off, -jnp.inf)
+    smallest = problem.over_groups(jnp.min, bound, jnp.inf)
+    most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
+    largest = jnp.max(abs(residual), where=counted, initial=0)
+    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(largest) * largest
+    lift = jnp.where(abs(total) < stopped(smallest), sign * lift, 0)
+    return Point(point.beta, point.residual, point.bias + lift, point.steps)
+
+
+def middle(
+    top: Float[Array, "*groups"], bottom: Float[Array, "*groups"]
+) -> Float[Array, "*groups"]:
+    """The midpoint of an interval; where one end is infinite, the other end."""
+    bounded = jnp.isfinite(top) & jnp.isfinite(bottom)
+    ends = jnp.where(jnp.isfinite(top), top, 0) + jnp.where(jnp.isfinite(bottom), bottom, 0)
+    return ends / jnp.where(bounded, 2, 1).astype(top.dtype)
+
+
+def dual_of_loss(
+    operator: AbstractGram,
+    loss: AbstractPiecewiseLinearLoss,
+    y: Float[Array, " n"],
+    c: Float[Array, " n"],
+    bias: bool,
+    scale: Float[Array, ""],
+) -> BoxProblem:
+    """The dual of `sum_i c_i L(y_i, f(x_i) + b) + 1/2 |f|^2`."""
+    targets, low, high, epsilon = loss.box(y, c)
+    total = jnp.zeros((), y.dtype) if bias else None
+    return BoxProblem(operator, targets, low, high, epsilon, total, scale)
+
+
+def size_of_targets(
+    y: Float[Array, " n"], weights: Float[Array, " n"], bias: bool
+) -> Float[Array, ""]:
+    """The root mean square of the targets that have a weight, about their mean if there is a bias;
+    one if it is zero. A constant to every derivative: no solution depends on it.
+    """
+    present = weights > 0
+    y = jnp.where(present, stopped(y), 0)
+    unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
+    y = times_power_of_two(y, -unit)
+    count = jnp.sum(present, dtype=y.dtype)
+    mean = jnp.sum(y) / count if bias else jnp.zeros((), y.dtype)
+    squares = jnp.where(present, (y - mean) ** 2, 0)
+    size = times_power_of_two(jnp.sqrt(jnp.sum(squares) / count), unit)
+    return positive_or_one(size)

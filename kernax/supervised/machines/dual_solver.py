@@ -1,0 +1,45 @@
+"""The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.parameters import with_arrays
+from kernax.supervised.machines.dual import BoxProblem
+
+
+class AbstractDualSolver(eqx.Module):
+    """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets.
+
+    Learners hand it to a compiled function with arrays in place of its floats and of its
+    `max_steps`, unless their fields are static.
+    """
+
+    tol: eqx.AbstractVar[float | Float[Array, ""]]
+
+    @abc.abstractmethod
+    def solve(
+        self,
+        problem: BoxProblem,
+        beta: Float[Array, " n"],
+        residual: Float[Array, " n"],
+        tol: Float[Array, ""],
+    ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
+        """Coefficients whose violation is at most `tol`, and the number of steps it took.
+
+        `beta` is a feasible point to start from, and `residual` its residual.
+        """
+
+
+def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
+    """The solver, or the default for None, its numbers as arrays. Raises ValueError for anything
+    else, such as a class.
+    """
+    if solver is not None and not isinstance(solver, AbstractDualSolver):
+        raise ValueError(
+            "solver must be kernax.solvers.SMO() or ProjectedGradient(), an instance, but is "
+            f"{solver!r}"
+        )
+    return with_arrays(default if solver is None else solver)

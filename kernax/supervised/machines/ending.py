@@ -1,0 +1,77 @@
+"""How the solve of a machine ended: the table of endings, and the conditions in it."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool
+
+from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.supervised.machines.certificate import objective_size, rounding_of, survives_rounding
+from kernax.supervised.machines.dual import BoxProblem, Point, violation
+from kernax.supervised.machines.units import AfterRescaling
+
+
+def ending(
+    point: Point,
+    problem: BoxProblem,
+    stats: dict[str, Array],
+    finite: Bool[Array, ""],
+    rescaled: AfterRescaling,
+    tol: ArrayLike,
+) -> Any:
+    """A word of `RESULTS` for a point with the certificate `stats`.
+
+    Success asks for a small gap that rounding cannot have hidden, and for a solution that is
+    representable in the user's units.
+    """
+    closed = stats["relative_gap"] <= tol
+    accurate = survives_rounding(point, problem, objective_size(stats), tol) & rescaled.kept
+    cut_short = missed_its_goal(point, problem, tol)
+    return first_that_holds(
+        [
+            (~finite & _may_be_unbounded(problem), RESULTS.diverged),
+            (~finite, RESULTS.nonfinite),
+            (~closed & cut_short & _no_better_than_zero(point, problem), RESULTS.diverged),
+            (rescaled.overflown, RESULTS.nonfinite),
+            (closed & accurate, RESULTS.successful),
+            (closed, RESULTS.inaccurate),
+            (cut_short, RESULTS.max_steps_reached),
+        ],
+        otherwise=RESULTS.inaccurate,
+    )
+
+
+def is_finite(point: Point, stats: dict[str, Array]) -> Bool[Array, ""]:
+    """Whether a point and its certificate are finite."""
+    figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"]])
+    figures = jnp.append(figures, point.bias)
+    return jnp.all(jnp.isfinite(figures)) & jnp.all(jnp.isfinite(point.beta))
+
+
+def missed_its_goal(point: Point, problem: BoxProblem, tol: ArrayLike) -> Bool[Array, ""]:
+    """Whether the violation is above a tolerance relative to the targets, as when steps ran out.
+
+    A solver with steps left ends below the tolerance; the factor 2 is for the rounding of its own
+    violation.
+    """
+    violated = violation(problem, point.beta, point.residual)
+    return violated > 2 * tol * problem.scale + rounding_of(point, problem)
+
+
+def _may_be_unbounded(problem: BoxProblem) -> Bool[Array, ""]:
+    """Whether the dual may be unbounded: the margin is hard, and everything else is finite.
+
+    It is unbounded where the points are not separable.
+    """
+    hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low))
+    known = jnp.all(jnp.isfinite(problem.diagonal())) & jnp.all(jnp.isfinite(problem.targets))
+    return hard & known
+
+
+def _no_better_than_zero(point: Point, problem: BoxProblem) -> Bool[Array, ""]:
+    """Whether some point of a hard margin is as far on its wrong side as at f = 0."""
+    off = problem.off(point)
+    far = problem.epsilon + 0.999 * problem.scale
+    above = jnp.isinf(problem.high) & (off >= far)
+    below = jnp.isinf(problem.low) & (off <= -far)
+    return jnp.any(above | below)

@@ -1,0 +1,232 @@
+"""Least squares with an L1 penalty."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
+from kernax.core.base.intervals import NONNEGATIVE
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.learner.task import check_targets
+from kernax.core.operators.operators import DenseGram
+from kernax.supervised.machines.certificate import certificate
+from kernax.supervised.machines.dual import BoxProblem, Point
+from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.machines.machine import machine
+from kernax.supervised.machines.smo import SMO
+from kernax.supervised.machines.units import AfterRescaling, after_rescaling, rescaled_objectives
+
+
+def lasso(
+    features: ArrayLike,
+    y: ArrayLike,
+    penalty: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    solver: AbstractDualSolver | None = None,
+    throw: bool = True,
+) -> Solution[tuple[Float[Array, " D"], Float[Array, ""]]]:
+    """Minimises `sum_i w_i (y_i - c.phi_i - b)^2 + penalty |c|_1` (Tibshirani 1996).
+
+    This is the programme behind the support vector machines without its box: K is `Phi^T W Phi`,
+    the targets `Phi^T W y` and epsilon `penalty / 2`; the same solvers find it, one coordinate at a
+    time, and the same Newton step differentiates it.
+
+    Arguments:
+        features: (n, D), a row for each point: `jax.vmap(phi)(X)` for a feature map. With
+            `gram(kernel, X)` the result is a sparse expansion: `KernelExpansion(kernel, X, c, b)`.
+        y: targets (n,).
+        penalty: >= 0; scikit-learn's alpha is `penalty / (2 n)`. Everything is zero from `2 max_j
+            |sum_i w_i phi_ij y_i|` on (with a bias: of centred y).
+        weights: (n,) >= 0.
+        bias: an unpenalised b.
+        solver: default `kernax.solvers.SMO(tol=1e-6)`, in float32 `SMO(tol=1e-4)`.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is the coefficients c (D,) and the bias b, differentiable in
+        features, y, penalty and weights; one-sided where a coefficient is about to become zero.
+        Stats: as for `svm`, of half the objective less a constant; `relative_gap`, from which
+        success is decided, counts what rounding of `Phi^T W Phi` does.
+
+    Raises:
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
+            failed.
+    """
+    features = jnp.asarray(as_stack(features, "features"))
+    if features.ndim != 2:
+        raise ValueError(
+            f"features must have shape (n, D), but have shape {features.shape}: jax.vmap(phi)(X) "
+            "for a feature map"
+        )
+    n = len(features)
+    dtype = dtype_of(features)
+    y, checked_weights = check_targets(
+        y,
+        weights,
+        n,
+        dtype,
+        one_column="batch over its columns with jax.vmap",
+        thrown_by="lasso" if throw else None,
+    )
+    penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE, "lasso" if throw else None)
+    solver = as_dual_solver(solver, SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4))
+    return finish(
+        _lasso(features, y, penalty, checked_weights.values, bool(bias), solver),
+        throw,
+        "lasso: rescaled features may help.",
+    )
+
+
+@compiled
+def _lasso(features, y, penalty, weights, bias, solver):
+    units = _Units.of(features, y, weights)
+    data = units.data(features, y, weights)
+    centred = _centred(data, bias)
+    problem = _problem(centred, data.weights, units.penalty(penalty))
+    c, _, result, stats = machine(problem, solver)
+    b = centred.level - matmul(centred.centre, c)
+
+    # Back to the user's units, where it may leave the range of floats.
+    value = units.users(c, b)
+    rescaled = after_rescaling((c, b), units.value(*value))
+    # What the gap of the problem does not see: the rounding of its matrix.
+    gap_in_features = _gap_in_features(*stopped((problem, c, data, centred)), bias=bias)
+    relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
+    result = _ending(result, rescaled, relative_gap <= solver.tol)
+    objectives = rescaled_objectives(stats, units.of_objective)
+    stats = stats | objectives | {"relative_gap": relative_gap}
+    return Solution(void_unless_known(value, result), result, stats)
+
+
+def _ending(result: Any, rescaled: AfterRescaling, accurate: Bool[Array, ""]) -> Any:
+    """The result of the machine, unless its gap in features or the user's units say otherwise."""
+    lost = ~accurate | ~rescaled.kept
+    return first_that_holds(
+        [
+            (rescaled.overflown & (result != RESULTS.diverged), RESULTS.nonfinite),
+            (lost & (result == RESULTS.successful), RESULTS.inaccurate),
+        ],
+        otherwise=result,
+    )
+
+
+class _Data(eqx.Module):
+    features: Float[Array, "n D"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+
+
+class _Units(eqx.Module):
+    """The sizes of features, targets and weights, as exponents of two.
+
+    Their products leave the range of floats; divided by powers of two they do not, and no bit
+    changes.
+    """
+
+    of_features: Int[Array, ""]
+    of_y: Int[Array, ""]
+    of_weights: Int[Array, ""]
+
+    @staticmethod
+    def of(features: Array, y: Array, weights: Array) -> "_Units":
+        sizes = (exponent_of(jnp.max(abs(part))) for part in (features, y, weights))
+        return _Units(*sizes)
+
+    @property
+    def of_objective(self) -> Int[Array, ""]:
+        return self.of_weights + 2 * self.of_y
+
+    @property
+    def of_c(self) -> Int[Array, ""]:
+        return self.of_y - self.of_features
+
+    def data(self, features: Array, y: Array, weights: Array) -> _Data:
+        """The user's data, in these units."""
+        return _Data(
+            times_power_of_two(features, -self.of_features),
+            times_power_of_two(y, -self.of_y),
+            times_power_of_two(weights, -self.of_weights),
+        )
+
+    def penalty(self, penalty: Array) -> Array:
+        """The user's penalty, in these units."""
+        return times_power_of_two(penalty, -(self.of_features + self.of_y + self.of_weights))
+
+    def value(self, c: Array, b: Array) -> tuple[Array, Array]:
+        """The user's coefficients and bias, in these units."""
+        return times_power_of_two(c, -self.of_c), times_power_of_two(b, -self.of_y)
+
+    def users(self, c: Array, b: Array) -> tuple[Array, Array]:
+        """Coefficients and bias in these units, in the user's."""
+        return times_power_of_two(c, self.of_c), times_power_of_two(b, self.of_y)
+
+
+class _Centred(eqx.Module):
+    """Features and targets about their weighted means, which are what an unpenalised bias leaves;
+    about zero without a bias.
+    """
+
+    features: Float[Array, "n D"]
+    y: Float[Array, " n"]
+    centre: Float[Array, " D"]
+    level: Float[Array, ""]
+
+
+def _centred(data: _Data, bias: bool) -> _Centred:
+    w = data.weights
+    if bias:
+        centre = matmul(w, data.features) / jnp.sum(w)
+        level = jnp.sum(w * data.y) / jnp.sum(w)
+    else:
+        centre = jnp.zeros_like(data.features[0])
+        level = jnp.zeros((), data.y.dtype)
+    return _Centred(data.features - centre[None, :], data.y - level, centre, level)
+
+
+def _problem(
+    centred: _Centred, weights: Float[Array, " n"], penalty: Float[Array, ""]
+) -> BoxProblem:
+    """The programme whose matrix is `Phi^T W Phi`, without bounds."""
+    weighted = weights[:, None] * centred.features
+    K = matmul(weighted.T, centred.features)
+    targets = matmul(weighted.T, centred.y)
+    unbounded = jnp.full_like(targets, jnp.inf)
+    largest = jnp.max(abs(targets))
+    return BoxProblem(
+        operator=DenseGram(K),
+        targets=targets,
+        low=-unbounded,
+        high=unbounded,
+        epsilon=penalty / 2,
+        total=None,
+        scale=positive_or_one(largest),
+    )
+
+
+def _gap_in_features(
+    problem: BoxProblem, c: Float[Array, " D"], data: _Data, centred: _Centred, *, bias: bool
+) -> Float[Array, ""]:
+    """The relative gap with the slopes `Phi^T W (y - Phi c)` of the features themselves.
+
+    Where these are nearly collinear, rounding of `Phi^T W Phi` makes another problem of it, whose
+    gap may be small although that of the features is not. Of the difference of both slopes as much
+    is forgiven as the rounding of the targets explains.
+    """
+    w = data.weights
+    off = centred.y - matmul(centred.features, c)
+    if bias:
+        off = off - jnp.sum(w * off) / jnp.sum(w)  # the centre is rounded too
+    slopes = matmul(w * off, centred.features)
+    # Roundings add up like a random walk.
+    squares = matmul((w * data.y) ** 2, centred.features**2)
+    rounding = 8 * eps_of(c) * jnp.sqrt(squares)
+    slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
+    point = Point(c, slopes, jnp.zeros((), c.dtype), jnp.zeros((), jnp.int32))
+    return certificate(point, problem)["relative_gap"]

@@ -1,0 +1,177 @@
+"""From a quadratic programme to a machine: its differentiable solution and how the solve ended.
+
+The programme is solved in units in which nothing overflows (`units`), to ever finer tolerances of
+the solver until the duality gap is small (`certificate`). Only where it is differentiated, the
+solution is made exact for its active set (`polish`), because the derivative is that of the active
+set's equations (`active_set`). `ending` chooses the word of `RESULTS` for the whole solve.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from kernax.core.base.implicit import implicit
+from kernax.core.base.numerics import chosen, eps_of, stopped
+from kernax.core.base.sharding import varying_alike, while_loop
+from kernax.core.base.solution import void_unless_known
+from kernax.supervised.machines.active_set import with_derivative_of_active_set
+from kernax.supervised.machines.certificate import certificate, rounding_of
+from kernax.supervised.machines.dual import BoxProblem, Point, bias_of, with_all_points_inside
+from kernax.supervised.machines.dual_solver import AbstractDualSolver
+from kernax.supervised.machines.ending import ending, is_finite, missed_its_goal
+from kernax.supervised.machines.polish import polished
+from kernax.supervised.machines.projected_gradient import project
+from kernax.supervised.machines.units import Units, after_rescaling, rescaled_objectives
+
+_FINEST = 1e-6  # the finest tolerance that is tried, relative to the solver's own
+
+
+def machine(
+    problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"] | None = None
+) -> tuple[Float[Array, " n"], Float[Array, "*groups"], Any, dict[str, Array]]:
+    """Coefficients and bias, differentiable in the problem, the result, and stats.
+
+    Of two groups the bias is two numbers. `start` are coefficients near the solution, if such are
+    known.
+    """
+    units = Units.of(stopped(problem))
+    scaled = units.problem(problem)
+    scaled, feasible = varying_alike((scaled, _feasible(scaled, units, start)))
+    point = with_all_points_inside(_differentiable_point(scaled, feasible, solver), scaled)
+
+    # Figures about the solution have no derivative.
+    known_point, known_problem = stopped((point, scaled))
+    figures = certificate(known_point, known_problem, solver.tol)
+    stats = figures | {"steps": point.steps}
+    value, result = _in_users_units(point, scaled, stats, units, solver.tol)
+    stats = stats | rescaled_objectives(stats, units.of_objective)
+    return *void_unless_known(value, result), result, stats
+
+
+def _feasible(
+    problem: BoxProblem, units: Units, start: Float[Array, " n"] | None
+) -> Float[Array, " n"]:
+    """The feasible point nearest to the user's coefficients, or any where there are none.
+
+    Coefficients of a fit that failed, which are NaN, are ignored.
+    """
+    nowhere = problem.start()
+    if start is None:
+        return nowhere
+    given = units.coefficients(start)
+    near = jnp.where(jnp.all(jnp.isfinite(given)), given, nowhere)
+    return project(stopped(problem), near, jnp.zeros_like(problem.scale))
+
+
+def _in_users_units(
+    point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: ArrayLike
+) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
+    """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
+    fixed_point, fixed_problem = stopped((point, problem))
+    finite = is_finite(fixed_point, stats)
+    solved = jnp.where(finite, point.beta, jnp.nan), jnp.where(finite, point.bias, jnp.nan)
+    value = units.users(*solved)
+    rescaled = after_rescaling(solved, units.solution(*value))
+    return value, ending(fixed_point, fixed_problem, stats, finite, rescaled, tol)
+
+
+def _differentiable_point(
+    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
+) -> Point:
+    """The solver's point; its derivative is that of the equations of its active set."""
+    return implicit(
+        lambda args: solve_to_gap(*args),
+        lambda point, args: with_derivative_of_active_set(point, args[0]),
+        (problem, start, solver),
+        refine=lambda point, args: polish_until_optimal(point, args[0], args[2]),
+    )
+
+
+class _Pass(eqx.Module):
+    """A point, the tolerance to solve to next, and whether to stop with the point."""
+
+    point: Point
+    tol: Float[Array, ""]
+    done: Bool[Array, ""]
+
+
+def solve_to_gap(
+    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
+) -> Point:
+    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`.
+
+    The tolerance falls tenfold from `solver.tol` until the gap is small enough, the finest
+    tolerance is reached or the solver runs out of steps.
+    """
+
+    def go_on(now: _Pass) -> Array:
+        return ~now.done
+
+    def solve_once(now: _Pass) -> _Pass:
+        point = _solve_to_tolerance(now.point, problem, solver, now.tol)
+        inside = with_all_points_inside(point, problem)
+        closed = certificate(inside, problem, solver.tol)["relative_gap"] <= solver.tol
+        done = closed | missed_its_goal(point, problem, now.tol)
+        return _Pass(point, now.tol / 10, done | _is_finest(now.tol, solver))
+
+    residual = lax.cond(
+        jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
+    )
+    groups = () if problem.total is None else problem.total.shape
+    bias = jnp.zeros(groups, start.dtype)
+    first = Point(start, residual, bias, jnp.zeros((), jnp.int32))
+    tol = jnp.asarray(solver.tol, start.dtype)
+    return while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
+
+
+def polish_until_optimal(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
+    """The exact solution for the active set of a point, or of a more accurate point.
+
+    Where the exact solution is not that of the programme, the active set was wrong: the solver then
+    continues to a tolerance ten times finer, down to the finest, unless it ran out of steps.
+    """
+
+    def go_on(now: _Pass) -> Array:
+        return ~now.done
+
+    def polish_once(now: _Pass) -> _Pass:
+        new = polished(now.point, problem)
+        done = new.optimal | missed_its_goal(new.point, problem, now.tol)
+        done = done | _is_finest(now.tol, solver)
+        # Every point reaches an infinite tolerance: the solver takes no step where all is done.
+        finer = now.tol / 10
+        solved = _solve_to_tolerance(new.point, problem, solver, jnp.where(done, jnp.inf, finer))
+        return _Pass(chosen(done, new.point, solved), finer, done)
+
+    tol = jnp.asarray(solver.tol, point.beta.dtype)
+    return while_loop(go_on, polish_once, _Pass(point, tol, jnp.array(False))).point
+
+
+def _is_finest(tol: Float[Array, ""], solver: AbstractDualSolver) -> Bool[Array, ""]:
+    """Whether no finer tolerance is tried, however its tenths are rounded."""
+    return tol < 5 * _FINEST * solver.tol
+
+
+def _solve_to_tolerance(
+    point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike
+) -> Point:
+    """The solver's point at a tolerance relative to the targets, but no finer than rounding."""
+    goal = jnp.maximum(tol * problem.scale, rounding_of(point, problem))
+    beta, steps = solver.solve(problem, point.beta, point.residual, goal)
+    beta = _at_bounds(beta, problem)
+    residual = problem.residual(beta)
+    return Point(beta, residual, bias_of(problem, beta, residual), point.steps + steps)
+
+
+def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
+    """Coefficients, set to zero or to a bound where they equal it up to rounding.
+
+    Otherwise they would count as free.
+    """
+    near = 16 * eps_of(beta) * jnp.max(abs(beta))
+    for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
+        beta = jnp.where(abs(beta - bound) <= near, bound, beta)
+    return beta

@@ -1,0 +1,61 @@
+"""The exact solution for the active set of a point, and whether it solves the programme."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernax.core.base.numerics import chosen
+from kernax.supervised.machines.active_set import ActiveSystem, equation_residual
+from kernax.supervised.machines.dual import BoxProblem, Point, violation
+
+
+class Polished(eqx.Module):
+    """The better of a point and the exact solution for its active set.
+
+    Attributes:
+        point: that of the smaller violation.
+        optimal: whether it is the solution of the programme.
+    """
+
+    point: Point
+    optimal: Bool[Array, ""]
+
+
+def polished(point: Point, problem: BoxProblem) -> Polished:
+    """Solves the equations of a point's active set.
+
+    Their solution is not that of the programme if it leaves the box, or if moving a held point
+    lowers the objective: then the active set was wrong.
+    """
+    # The equations are linear: one Newton step solves them.
+    change = ActiveSystem.of(point, problem).solve(equation_residual(point, problem))
+    n = len(point.beta)
+    exact = point.beta + change[:n]
+    beta = jnp.clip(exact, problem.low, problem.high)
+    bias = point.bias + change[n:].reshape(point.bias.shape)
+    solved = Point(beta, problem.residual(beta), bias, point.steps)
+
+    violated = _violation(solved, problem)
+    better = _keeps_sides(exact, beta, point) & (violated <= _violation(point, problem))
+    point = chosen(better, solved, point)
+    return Polished(point, better & (violated <= _slack(beta) * problem.scale))
+
+
+def _violation(point: Point, problem: BoxProblem) -> Float[Array, ""]:
+    """The largest violation of optimality at a point."""
+    return violation(problem, point.beta, point.residual)
+
+
+def _keeps_sides(
+    exact: Float[Array, " n"], clipped: Float[Array, " n"], point: Point
+) -> Bool[Array, ""]:
+    """Whether coefficients stay in the box, up to rounding, and none changes its sign."""
+    largest = jnp.max(abs(clipped), initial=0)
+    in_box = abs(clipped - exact) <= _slack(exact) * largest
+    same_side = jnp.sign(clipped) * jnp.sign(point.beta) >= 0
+    return jnp.all(in_box & same_side)
+
+
+def _slack(beta: Float[Array, " n"]) -> float:
+    """The error of a linear solve that is accepted, relative to the largest entry."""
+    return 1e-3 if beta.dtype == jnp.float32 else 1e-6

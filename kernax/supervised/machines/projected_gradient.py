@@ -1,0 +1,176 @@
+"""Spectral projected gradients for the dual of support vector machines.
+
+The method is that of Birgin, Martinez & Raydan (2000). Every step is one product with K and one
+exact projection, which run in parallel: it suits accelerators and batches.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from kernax.core.base.parameters import check_count, check_share
+from kernax.core.base.sharding import while_loop
+from kernax.supervised.machines.dual import BoxProblem, violation
+from kernax.supervised.machines.dual_solver import AbstractDualSolver
+
+
+class ProjectedGradient(AbstractDualSolver):
+    """The solver for batches of small machines and for accelerators.
+
+    The direction is `d = P(b + a r) - b`, where r is the residual, a the inverse of the curvature
+    along the last direction (Barzilai & Borwein), and P the proximal projection onto box and
+    hyperplane. The step along d is the exact minimiser, so that the objective never rises.
+
+    Attributes:
+        tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
+        max_steps: products with K, at most.
+    """
+
+    tol: float | Float[Array, ""] = 1e-3
+    max_steps: int | Int[Array, ""] = 10_000
+
+    def __check_init__(self):
+        check_share(self.tol, "tol")
+        check_count(self.max_steps, "max_steps")
+
+    def solve(self, problem, beta, residual, tol):
+        def go_on(now: _Descent) -> Array:
+            return (now.violation > tol) & (now.steps < self.max_steps)
+
+        size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
+        violated = violation(problem, beta, residual)
+        first = _Descent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
+        end = while_loop(go_on, lambda now: _step(problem, now), first)
+        return end.beta, end.steps
+
+
+class _Descent(eqx.Module):
+    """A feasible point, its residual and violation, the next step size, and the step count."""
+
+    beta: Float[Array, " n"]
+    residual: Float[Array, " n"]
+    size: Float[Array, ""]
+    violation: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+def _step(problem: BoxProblem, now: _Descent) -> _Descent:
+    """One step along the projected gradient."""
+    ahead = now.beta + now.size * now.residual
+    d = project(problem, ahead, now.size * problem.epsilon) - now.beta
+    Kd = problem.operator.mv(d)
+    curvature = jnp.sum(d * Kd)
+    # The minimiser along d, no further than to t = 1.
+    t = jnp.clip(_over_curvature(_slope(problem, now, d), curvature, otherwise=1), 0, 1)
+    beta = _moved(problem, now.beta, d, t)
+    residual = now.residual - t * Kd
+    # The next size is the inverse of the curvature along d (Barzilai & Borwein).
+    size = _over_curvature(jnp.sum(d * d), curvature, otherwise=now.size)
+    return _Descent(beta, residual, size, violation(problem, beta, residual), now.steps + 1)
+
+
+def _over_curvature(
+    value: Float[Array, ""], curvature: Float[Array, ""], otherwise: ArrayLike
+) -> Float[Array, ""]:
+    """`value / curvature`, and `otherwise` where the curvature is not positive."""
+    curved = curvature > 0
+    return jnp.where(curved, value / jnp.where(curved, curvature, 1), otherwise)
+
+
+def _moved(
+    problem: BoxProblem, beta: Float[Array, " n"], d: Float[Array, " n"], t: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """`beta + t d` in the box; of a full step without the rounding of the product."""
+    moved = jnp.where(t == 1, beta + d, beta + t * d)
+    return jnp.clip(moved, problem.low, problem.high)
+
+
+def _slope(problem: BoxProblem, now: _Descent, d: Float[Array, " n"]) -> Float[Array, ""]:
+    """Minus the derivative of the objective along d, with |b + t d|_1 replaced by its chord."""
+    chord = jnp.sum(abs(now.beta + d)) - jnp.sum(abs(now.beta))
+    return jnp.sum(now.residual * d) - problem.epsilon * chord
+
+
+def project(
+    problem: BoxProblem, v: Float[Array, " n"], threshold: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """The minimiser of `1/2 |b - v|^2 + threshold |b|_1` over the box and the hyperplane.
+
+    It is `clip(soft(v - m, threshold), low, high)` with the m for which it sums to the total. The
+    sum is a monotone piecewise linear function of m: m is bracketed, bisected down to one linear
+    piece, and solved for exactly there. Each of two groups has a sum and an m of its own.
+    """
+    total = problem.total
+    if total is None:
+        return _soft_and_clipped(problem, v, threshold)
+
+    def sum_exceeds_total(m: Float[Array, "*groups"]) -> Bool[Array, "*groups"]:
+        moved = v - problem.of_points(m)
+        return problem.sums(_soft_and_clipped(problem, moved, threshold)) > total
+
+    bound = _bound_of_shift(problem, v, total, threshold)
+    m = problem.of_points(_bisected(sum_exceeds_total, bound))
+    return _with_total(problem, _soft_and_clipped(problem, v - m, threshold), total)
+
+
+def _with_total(
+    problem: BoxProblem, b: Float[Array, " n"], total: Float[Array, "*groups"]
+) -> Float[Array, " n"]:
+    """Adds what b lacks of its total, in equal parts, to the coefficients that depend on m."""
+    moving = (b != 0) & (b > problem.low) & (b < problem.high)
+    count = problem.sums(moving.astype(b.dtype))
+    part = (total - problem.sums(b)) / jnp.maximum(count, 1)
+    return jnp.where(moving, b + problem.of_points(part), b)
+
+
+class _Bracket(eqx.Module):
+    """An interval that holds m."""
+
+    low: Float[Array, "*groups"]
+    high: Float[Array, "*groups"]
+
+    @property
+    def middle(self) -> Float[Array, "*groups"]:
+        """Its midpoint."""
+        return (self.low + self.high) / 2
+
+
+def _bisected(
+    is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
+    bound: Float[Array, "*groups"],
+) -> Float[Array, "*groups"]:
+    """The number between -bound and bound up to which `is_below` holds, to rounding."""
+
+    def halve(_, bracket: _Bracket) -> _Bracket:
+        middle = bracket.middle
+        below = is_below(middle)
+        low = jnp.where(below, middle, bracket.low)
+        high = jnp.where(below, bracket.high, middle)
+        return _Bracket(low, high)
+
+    halvings = 60 if bound.dtype == jnp.float64 else 30
+    return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
+
+
+def _soft_and_clipped(
+    problem: BoxProblem, w: Float[Array, " n"], threshold: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """`clip(soft(w, threshold), low, high)`, `soft(w, t) = sign(w) max(|w| - t, 0)`."""
+    soft = jnp.sign(w) * jnp.maximum(abs(w) - threshold, 0)
+    return jnp.clip(soft, problem.low, problem.high)
+
+
+def _bound_of_shift(
+    problem: BoxProblem,
+    v: Float[Array, " n"],
+    total: Float[Array, "*groups"],
+    threshold: Float[Array, ""],
+) -> Float[Array, "*groups"]:
+    """A bound on the absolute value of the m of `project`."""
+    largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
+    high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
+    low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
+    return largest + threshold + high + low

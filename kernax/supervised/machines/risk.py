@@ -1,0 +1,144 @@
+"""Regularised risk of any convex loss: Newton's method for smooth losses, the dual for others."""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, PyTree
+
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.losses import (
+    AbstractLoss,
+    AbstractPiecewiseLinearLoss,
+    AbstractSmoothLoss,
+    check_convex,
+)
+from kernax.core.losses.modes import newton_fit
+from kernax.supervised.machines.dual import dual_of_loss, size_of_targets
+from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.machines.machine import machine
+from kernax.supervised.machines.smo import SMO
+
+
+def regularised_risk(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    loss: AbstractLoss,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    solver: AbstractDualSolver | None = None,
+    rtol: float | None = None,
+    max_steps: int = 500,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss.
+
+    By the representer theorem f is a `KernelExpansion` on X (Schoelkopf, Herbrich & Smola 2001).
+    For a smooth loss it is computed by damped Newton steps, each a ridge solve with the curvatures
+    as weights; for a piecewise linear one by the solver of the dual (`svm`). A penalty that is any
+    other strictly increasing function of the norm has the same minimisers, for some other ridge.
+
+    Arguments:
+        kernel, X, weights, throw: as for `kernel_ridge`.
+        y: targets (n,): -1 and +1 for losses of a margin, counts for `Poisson`.
+        loss: one of `kernax.losses`, or your own; its parameters may be learned.
+        ridge: >= 0; > 0 for a piecewise linear loss, and for one without a minimum, such as
+            `Logistic`. With zero the loss of every point is at its minimum, which takes a K of full
+            rank.
+        bias: an unpenalised b.
+        solver: of the dual, for piecewise linear losses; default `kernax.solvers.SMO()`.
+        rtol: of smooth losses, the largest residual of `ridge a = -w L'(y, f)` that is accepted,
+            relative to its terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps)
+            where no step lowers it further.
+        max_steps: of smooth losses, Newton steps, at most.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
+        loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` (inf
+        where a term of it is beyond the largest float, as squares of targets of 1e19 are in
+        float32: success is decided by the residual alone, and the coefficients are right there as
+        well) and the relative `residual`; of a piecewise linear
+        one those of `svm`, whose primal and dual are
+        1/ridge times the objective above; and the number of `features` for a kernel of fewer
+        explicit features than points, for which K is never held.
+
+    Raises:
+        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
+            failed. DivergedError: there is no minimum, as of `Poisson` with a bias where all counts
+            are zero, or of `Logistic` without a ridge.
+    """
+    _check_is_loss(loss)
+    stopping = as_stopping(rtol, max_steps)
+    smooth = isinstance(loss, AbstractSmoothLoss)
+    task = check_task(
+        "regularised_risk" if smooth else "regularised_risk of a piecewise linear loss",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=partial(as_targets_of, loss),
+        one_column="one fit for each column, or jax.vmap over them",
+        in_features=may_be_positive(ridge),
+        throw=throw,
+    )
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE, throw=throw)
+    guarded_loss = task.module(loss, throw=throw)
+    if smooth:
+        _refuse("solver", solver, "smooth", loss)
+        solution = _of_smooth_loss(task, guarded_loss, ridge, bool(bias), *stopping)
+    else:
+        _refuse("rtol", rtol, "piecewise linear", loss)
+        solver = as_dual_solver(solver, SMO())
+        solution = _of_piecewise_linear_loss(task, guarded_loss, ridge, bool(bias), solver)
+    hint = f"regularised_risk with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+    return finish(solution, throw, hint)
+
+
+def _check_is_loss(loss: Any) -> None:
+    """Raises ValueError unless it is a convex smooth or a piecewise linear loss."""
+    if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
+        raise ValueError(
+            "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
+            f"{loss!r}"
+        )
+    check_convex("regularised_risk", loss)
+
+
+def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:
+    """Raises ValueError where an option is given that only the other kind of losses has."""
+    if option is not None:
+        raise ValueError(
+            f"{name} is not used for a {kind} loss such as {type(loss).__name__}: leave it out"
+        )
+
+
+@compiled
+def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
+    """By Newton's method, in the coefficients."""
+    gram = task.gram()
+    mode = newton_fit(gram, task.y, loss, ridge, task.weights, bias, rtol=rtol, max_steps=max_steps)
+    expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
+    return Solution(expansion, mode.result, mode.stats | task.figures(gram))
+
+
+@compiled
+def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
+    """By the dual, which is that of a support vector machine."""
+    y = task.y
+    w = task.weights.values
+    scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)
+    gram = task.gram()
+    problem = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
+    coefficients, b, result, stats = machine(problem, solver)
+    function = KernelExpansion(task.kernel, task.X, coefficients, b)
+    return Solution(function, result, stats | task.figures(gram))

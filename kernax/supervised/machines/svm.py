@@ -1,0 +1,530 @@
+"""Differentiable support vector machines: for two classes, for regression and for one class."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.batching import each
+from kernax.core.base.boundary import count
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
+    MOST_FOR_EIGENVALUES,
+    Solution,
+    finish,
+    of_all,
+    void_unless_known,
+    warn,
+)
+from kernax.core.base.stacks import points_at
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.starts import coefficients_of
+from kernax.core.learner.task import Task, check_task
+from kernax.core.losses.labels import as_signs
+from kernax.core.losses.losses import EpsilonInsensitive, Hinge
+from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.operators import AbstractGram
+from kernax.errors import ConditionWarning
+from kernax.supervised.machines.certificate import seen_indefinite
+from kernax.supervised.machines.doubled import DoubledGram
+from kernax.supervised.machines.dual import BoxProblem, dual_of_loss, size_of_targets
+from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
+from kernax.supervised.machines.machine import machine
+from kernax.supervised.machines.smo import SMO
+
+PENALTY = Interval(low=0.0, closed=(False, True))  # infinity is the hard margin
+_FRACTION = Interval(low=0.0, high=1.0, closed=(False, True))
+
+
+def svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    start: KernelExpansion | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin machine.
+
+    The dual (Cortes & Vapnik 1995) is to maximise `sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij`
+    over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the coefficients are `a_i y_i`. The bias is
+    that of the free vectors (`0 < a_i < C w_i`), which lie on the margin; where there are none, the
+    midpoint of the interval of optimal biases. A penalty `lambda |f|^2` on the mean loss is
+    `C = 1 / (2 n lambda)`.
+
+    Differentiable in the kernel, X, C and weights: for a given active set the solution is that of a
+    linear system. Where it is differentiated, it is computed as the exact solution of that system,
+    whatever the solver's tolerance. The derivative is one-sided where the active set changes.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each
+            class: `2 * one_hot(labels)[0] - 1`.
+        C: > 0; `jnp.inf` is the hard margin.
+        weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against
+            one other.
+        bias: without it there is no constraint on the sum, only the box.
+        solver: default `kernax.solvers.SMO()`; `ProjectedGradient()` for batches and accelerators.
+        block_size: rows of K computed at a time; K is then never held, only the solver's working
+            set.
+        start: a machine for the same points to start from, such as the previous one on a path of C.
+            It changes the steps, not the solution; one that failed, and is NaN, is ignored.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats, of shape
+        (machines,) where there are several:
+
+        - `primal`, `dual`, their `gap`, and the `relative_gap`, which is at most the solver's
+            `tol` in a success. Where it would be larger, errors of f below 16 eps count as zero in
+            the gap: times a large C they alone may exceed the objective.
+        - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
+        - the number of `features` of a kernel of fewer explicit ones than points, such as a
+            `FeatureMap`: then K is never held, but for the part of a working set.
+        - `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj` for some pair. A
+            ConditionWarning then names its smallest eigenvalue.
+
+        The problem is solved in units of the targets and of K, in which nothing over- or
+        underflows; `primal`, `dual` and `gap` may, in the user's units.
+
+    Raises:
+        ValueError: bad shapes or values, labels other than -1 and +1, one class only.
+        MaxStepsError: C is too large for the scale of the data.
+        DivergedError: a hard margin that does not exist, or is too narrow for the number of steps.
+        BreakdownError: the tolerance is below the rounding errors of f, or of the terms of K b
+            where they cancel (for a linear kernel, centre the points).
+        NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
+    """
+    task = check_task(
+        "svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        block_size=block_size,
+        in_features=True,
+        throw=throw,
+    )
+    C = task.scalar(C, "C", PENALTY, throw=throw)
+    solver = as_dual_solver(solver, SMO())
+    near = coefficients_of(start, task)
+    return svm_of_task(task, C, bool(bias), solver, near, throw=throw)
+
+
+def svm_of_task(
+    task: Task,
+    C: Array,
+    bias: bool,
+    solver: AbstractDualSolver,
+    start: Array | None = None,
+    *,
+    throw: bool,
+) -> Solution[KernelExpansion]:
+    """`svm` of what was checked; `start` are coefficients."""
+    return _finished(_svm(task, C, bias, solver, start), throw, "svm", task)
+
+
+@compiled
+def _svm(task, C, bias, solver, start):
+    """Machines for two classes."""
+
+    def problem(operator, y):
+        scale = jnp.ones((), y.dtype)
+        return dual_of_loss(operator, Hinge(), y, _bound(C, task.weights), bias, scale)
+
+    return _machines(task, problem, solver, start)
+
+
+def support_vector_regression(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    epsilon: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    start: KernelExpansion | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) + 1/2 |f|^2`.
+
+    Arguments, stats and errors are those of `svm`; y are numbers, (n,) or (n, outputs), and epsilon
+    >= 0 is in their units. The coefficients lie between -C w_i and C w_i, and are zero for points
+    strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). Differentiable in y and
+    epsilon as well.
+    """
+    task = check_task(
+        "support_vector_regression",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=True,
+        throw=throw,
+    )
+    C = task.scalar(C, "C", PENALTY, throw=throw)
+    epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE, throw=throw)
+    solver = as_dual_solver(solver, SMO())
+    near = coefficients_of(start, task)
+    solution = _support_vector_regression(task, C, epsilon, bool(bias), solver, near)
+    return _finished(solution, throw, "support_vector_regression", task)
+
+
+@compiled
+def _support_vector_regression(task, C, epsilon, bias, solver, start):
+    """Machines for numbers."""
+
+    def problem(operator, y):
+        loss = EpsilonInsensitive(epsilon)
+        scale = size_of_targets(y, task.weights.values, bias)
+        return dual_of_loss(operator, loss, y, _bound(C, task.weights), bias, scale)
+
+    return _machines(task, problem, solver, start)
+
+
+def one_class_svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b`: one-class machine.
+
+    The function `f + b` is positive in the region of the points: at most a fraction nu of them lies
+    outside, and at least that fraction are support vectors (Schoelkopf et al. 2001). Coefficients
+    lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that sum for the paper's.
+    Where nu is so small that no point may be outside, b is larger by a few eps of f, so that none
+    is by rounding.
+
+    Arguments, stats and errors are those of `svm`; nu is in (0, 1].
+    """
+    task = check_task(
+        "one_class_svm",
+        kernel,
+        X,
+        None,
+        weights,
+        block_size=block_size,
+        in_features=True,
+        throw=throw,
+    )
+    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
+    solver = as_dual_solver(solver, SMO())
+    return _finished(_one_class_svm(task, nu, solver), throw, "one_class_svm", task)
+
+
+@compiled
+def _one_class_svm(task, nu, solver):
+    """The machine for one class."""
+
+    def problem(operator, y):
+        high = task.weights.values
+        total = nu * jnp.sum(high)
+        return BoxProblem(
+            operator=operator,
+            targets=y,
+            low=jnp.zeros_like(high),
+            high=high,
+            epsilon=jnp.zeros((), y.dtype),
+            total=total,
+            scale=_scale_without_targets(operator, high, total),
+            inside=True,
+        )
+
+    return _machines(task, problem, solver, None)
+
+
+def _scale_without_targets(
+    operator: AbstractGram, weights: Float[Array, " n"], total: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The size of f where coefficients are at most the weights and sum to a total: the mean
+    k(x, x) of the points that have a weight, times the largest coefficient.
+    """
+    largest = jnp.minimum(total, jnp.max(weights))
+    present = weights > 0
+    diagonal = jnp.where(present, operator.diagonal(), 0)
+    mean = jnp.sum(diagonal) / jnp.sum(present, dtype=weights.dtype)
+    return positive_or_one(mean * largest)
+
+
+def nu_svm(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """`svm` with a fraction nu in place of C: nu-SVC.
+
+    Minimises `1/2 |g|^2 - nu rho sum w + sum_i w_i max(0, rho - y_i (g(x_i) + b))` over g, b and
+    the margin rho, and returns `(g + b) / rho`, whose margin is one: it is what `svm` returns for
+    C = 1 / rho (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001). At most a fraction
+    nu of the points is within the margin or on the wrong side, and at least that fraction are
+    support vectors, both counted by weight.
+
+    Differentiable in the kernel, X, nu and weights.
+
+    Arguments, stats and errors are those of `svm`, but for
+
+        nu: in (0, 1], and at most twice the smaller class's share of the weights.
+
+    `primal`, `dual` and `gap` are those of the problem in g. Stats also hold `rho`.
+
+    Raises:
+        ValueError: "specified nu is infeasible" as well.
+    """
+    task = check_task(
+        "nu_svm",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        block_size=block_size,
+        in_features=True,
+    )
+    nu = task.scalar(nu, "nu", _FRACTION)
+    _check_feasible(task, nu)
+    solver = as_dual_solver(solver, SMO())
+    return _finished(_nu_svm(task, nu, solver), throw, "nu_svm", task)
+
+
+def _check_feasible(task: Task, nu: Array) -> None:
+    """Raises ValueError where nu is known to be larger than the smaller class allows."""
+    if not is_concrete(task.y, task.weights.values, nu):
+        return
+    w = np.asarray(task.weights.values, float)
+    columns = np.asarray(task.y).reshape(len(w), -1)
+    share = min(min(w[y > 0].sum(), w[y < 0].sum()) for y in columns.T) / w.sum()
+    if float(nu) > 2 * share * (1 + 4 * eps_of(task.dtype)):
+        raise ValueError(
+            f"specified nu is infeasible: it is {float(nu):.4g}, but at most {2 * share:.4g}, "
+            "twice the smaller class's share of the weights, is possible"
+        )
+
+
+@compiled
+def _nu_svm(task, nu, solver):
+    """Machines for two classes, whose coefficients sum to the same on either side."""
+
+    def problem(operator, y):
+        weights = task.weights.values
+        half = nu * jnp.sum(weights) / 2
+        negative = y < 0
+        return BoxProblem(
+            operator=operator,
+            targets=jnp.zeros_like(y),
+            low=jnp.where(negative, -weights, 0),
+            high=jnp.where(negative, 0, weights),
+            epsilon=jnp.zeros((), y.dtype),
+            total=jnp.stack([half, -half]),
+            scale=_scale_without_targets(operator, weights, half),
+            second=negative,
+            inside=True,
+        )
+
+    def with_unit_margin(beta, biases, stats):
+        # y_i ((K b)_i + bias) = rho on the margin of either class: the bias of class +1 is that of
+        # f less rho, and that of class -1 is that of f plus rho.
+        rho = (biases[1] - biases[0]) / 2
+        bias = (biases[1] + biases[0]) / 2
+        return beta / rho, bias / rho, stats | {"rho": rho}
+
+    return _machines(task, problem, solver, None, with_unit_margin)
+
+
+def nu_support_vector_regression(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    C: ArrayLike,
+    nu: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    solver: AbstractDualSolver | None = None,
+    block_size: int | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """`support_vector_regression` with a fraction nu in place of epsilon: nu-SVR.
+
+    Minimises `C (nu epsilon sum w + sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon)) + 1/2 |f|^2`
+    over f, b and epsilon >= 0 (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001): at
+    most a fraction nu of the points lies outside of the tube, and at least that fraction are
+    support vectors, both counted by weight.
+
+    Differentiable in the kernel, X, y, C, nu and weights. Where epsilon is zero, a larger nu
+    changes nothing.
+
+    Arguments, stats and errors are those of `support_vector_regression`, but for
+
+        C: in (0, inf).
+        nu: in (0, 1].
+
+    Stats also hold `epsilon`.
+    """
+    task = check_task(
+        "nu_support_vector_regression",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=True,
+    )
+    C = task.scalar(C, "C", POSITIVE)
+    nu = task.scalar(nu, "nu", _FRACTION)
+    solver = as_dual_solver(solver, SMO())
+    solution = _nu_support_vector_regression(task, C, nu, solver)
+    return _finished(solution, throw, "nu_support_vector_regression", task)
+
+
+@compiled
+def _nu_support_vector_regression(task, C, nu, solver):
+    """Machines for numbers, whose coefficients sum to the same above and below the tube."""
+    bound = C * task.weights.values
+    half = nu * jnp.sum(bound) / 2
+
+    def problem(operator, y):
+        # Every point is there twice, once for each side of the tube: both coefficients may be
+        # positive where the tube has no width.
+        n = len(y)
+        nothing = jnp.zeros_like(bound)
+        return BoxProblem(
+            operator=DoubledGram(operator),
+            targets=jnp.concatenate([y, y]),
+            low=jnp.concatenate([nothing, -bound]),
+            high=jnp.concatenate([bound, nothing]),
+            epsilon=jnp.zeros((), y.dtype),
+            total=jnp.stack([half, -half]),
+            scale=size_of_targets(y, task.weights.values, bias=True),
+            second=jnp.arange(2 * n) >= n,
+            inside=True,
+        )
+
+    def of_points(beta, biases, stats):
+        # y_i - (K b)_i is the bias plus epsilon above the tube, and the bias less epsilon below.
+        n = len(bound)
+        coefficients = beta[:n] + beta[n:]
+        epsilon = jnp.maximum((biases[0] - biases[1]) / 2, 0)
+        sizes = abs(stopped(coefficients))
+        support = sizes > 0
+        bounded = support & (sizes >= bound)
+        figures = {
+            "support": jnp.sum(support),
+            "bounded": jnp.sum(bounded),
+            "free": jnp.sum(support & ~bounded),
+            "epsilon": epsilon,
+        }
+        return coefficients, (biases[0] + biases[1]) / 2, stats | figures
+
+    return _machines(task, problem, solver, None, of_points)
+
+
+def _hint(name: str, task: Task) -> str:
+    """What to do about a machine that failed."""
+    others = {
+        "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
+        "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+        "nu_svm": ", or take a larger nu: that of classes which overlap may have no margin",
+        "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+    }
+    return f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
+
+
+def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solution:
+    """`finish`, with a warning where K is known not to be positive semidefinite.
+
+    The dual may then have many local solutions.
+    """
+    seen = solution.stats["indefinite"]
+    if is_concrete(seen) and jnp.any(seen):
+        warn(
+            f"{task.kernel_name} is not positive semidefinite on these points: "
+            f"{_smallest_eigenvalue(task)}, and what {name} returns may depend on where it "
+            "started",
+            ConditionWarning,
+        )
+    return finish(solution, throw, _hint(name, task))
+
+
+def _smallest_eigenvalue(task: Task) -> str:
+    """A phrase on the smallest eigenvalue of K, over no more points than take about a second.
+
+    Points of weight zero are none.
+
+    The smallest eigenvalue for all points is no larger.
+    """
+    points = task.present()
+    some = points_at(points, slice(MOST_FOR_EIGENVALUES))
+    smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
+    part = "" if count(some) == count(points) else f" for the first {count(some)} points"
+    return f"the smallest eigenvalue{part} of K is {smallest:.3g}"
+
+
+def _bound(C: Array, weights: AbstractWeights) -> Float[Array, " n"]:
+    """C times the weight of each point; zero for a weight of zero, also with a hard margin."""
+    w = weights.values
+    hard = jnp.isinf(C)
+    of_hard_margin = jnp.where(w > 0, jnp.inf, 0)
+    return jnp.where(hard, of_hard_margin, jnp.where(hard, 1, C) * w)
+
+
+def _machines(
+    task: Task,
+    problem: Callable[[AbstractGram, Array], BoxProblem],
+    solver: AbstractDualSolver,
+    start: Float[Array, "n *machines"] | None,
+    function_of: Callable | None = None,
+) -> Solution[KernelExpansion]:
+    """One machine, or one for each column of y, over one Gram matrix.
+
+    `problem` makes the dual of a vector of targets; `start` are coefficients to start from.
+    `function_of(beta, bias, stats)` turns the dual's solution into coefficients and bias of the
+    function and its stats, where they are not the same.
+    """
+    operator = task.gram()
+
+    def fit(column):
+        y, start = column
+        beta, bias, result, stats = machine(problem(operator, y), solver, start)
+        if function_of is not None:
+            beta, bias, stats = function_of(beta, bias, stats)
+        return beta, bias, result, stats
+
+    columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
+    beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
+    stats["indefinite"] = seen_indefinite(*stopped((operator, task.weights.values)))
+    stats = stats | task.figures(operator)
+    return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
+
+
+def _fit_each(fit: Callable, columns: PyTree) -> tuple[Array, Array, Any, dict[str, Array]]:
+    """Coefficients (n, machines) and biases of each column, one result for all, and stats."""
+    beta, bias, results, stats = each(fit, columns)
+    result = of_all(results)
+    return *void_unless_known((beta.T, bias), result), result, stats

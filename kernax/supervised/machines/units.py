@@ -1,0 +1,122 @@
+"""The units in which a machine is solved: powers of two, in which no square over- or underflows.
+
+A product with a power of two is exact, so that a fit in other units is the same fit. Only on the
+way back to the user's units may numbers leave the range of floats, which `after_rescaling` detects.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.operators.operators import ScaledGram
+from kernax.supervised.machines.dual import BoxProblem
+
+
+class Units(eqx.Module):
+    """The sizes of f and of K, as exponents of two.
+
+    The unit of coefficients is that of f over that of K. Where it would exceed the largest finite
+    bound, next to which coefficients would be rounded to zero, the unit of K is raised until it
+    does not.
+    """
+
+    of_f: Int[Array, ""]
+    of_K: Int[Array, ""]
+
+    @staticmethod
+    def of(problem: BoxProblem) -> "Units":
+        """The units of a problem."""
+        of_f = exponent_of(problem.scale)
+        of_K = exponent_of(jnp.max(abs(problem.diagonal())))
+        bounds = jnp.stack([problem.low, problem.high])
+        largest = jnp.max(jnp.where(jnp.isfinite(bounds), abs(bounds), 0))
+        of_K_at_largest = jnp.maximum(of_K, of_f - exponent_of(largest))
+        return Units(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
+
+    @property
+    def of_beta(self) -> Int[Array, ""]:
+        """The exponent of the unit of coefficients."""
+        return self.of_f - self.of_K
+
+    @property
+    def of_objective(self) -> Int[Array, ""]:
+        """The exponent of the unit of `b.K b`."""
+        return self.of_f + self.of_beta
+
+    def coefficients(self, beta: PyTree[Float[Array, "..."]]) -> Any:
+        """The user's coefficients, or several arrays of them, in these units."""
+        return times_power_of_two(beta, -self.of_beta)
+
+    def values(self, f: PyTree[Float[Array, "..."]]) -> Any:
+        """The user's targets, bias, or values of f, or several arrays of them, in these units."""
+        return times_power_of_two(f, -self.of_f)
+
+    def solution(
+        self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
+        """The user's coefficients and bias, in these units."""
+        return self.coefficients(beta), self.values(bias)
+
+    def users(
+        self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
+        """Coefficients and a bias, converted from these units into the user's."""
+        return times_power_of_two(beta, self.of_beta), times_power_of_two(bias, self.of_f)
+
+    def problem(self, problem: BoxProblem) -> BoxProblem:
+        """The user's problem, in these units."""
+        gain = times_power_of_two(jnp.ones_like(problem.scale), -self.of_K)
+        targets, epsilon, scale = self.values((problem.targets, problem.epsilon, problem.scale))
+        low, high, total = self.coefficients((problem.low, problem.high, problem.total))
+        return BoxProblem(
+            operator=ScaledGram(problem.operator, gain),
+            targets=targets,
+            low=low,
+            high=high,
+            epsilon=epsilon,
+            total=total,
+            scale=scale,
+            second=problem.second,
+            inside=problem.inside,
+        )
+
+
+def rescaled_objectives(stats: dict[str, Array], exponent: Int[Array, ""]) -> dict[str, Array]:
+    """The objectives and the gap among the stats, times two to the exponent."""
+    objectives = {name: stats[name] for name in ("primal", "dual", "gap")}
+    return times_power_of_two(objectives, exponent)
+
+
+class AfterRescaling(eqx.Module):
+    """Whether coefficients and a bias survive the conversion into the user's units.
+
+    Attributes:
+        kept: whether converting them back gives the same numbers, up to rounding.
+        overflown: whether some are no longer finite, although the coefficients were.
+    """
+
+    kept: Bool[Array, ""]
+    overflown: Bool[Array, ""]
+
+
+def after_rescaling(
+    solved: tuple[Float[Array, " n"], Float[Array, "*groups"]],
+    back: tuple[Float[Array, " n"], Float[Array, "*groups"]],
+) -> AfterRescaling:
+    """Compares coefficients and a bias with the same, converted into the user's units and back."""
+    (beta, bias), (beta_back, bias_back) = stopped((solved, back))
+    # Values of f are of order one, so that the bias is compared with one as well.
+    kept = _close(beta_back, beta, jnp.max(abs(beta))) & _close(bias_back, bias, 1 + abs(bias))
+    finite_back = jnp.all(jnp.isfinite(jnp.append(beta_back, bias_back)))
+    return AfterRescaling(kept, jnp.all(jnp.isfinite(beta)) & ~finite_back)
+
+
+def _close(
+    a: Float[Array, "*n"], b: Float[Array, "*n"], size: Float[Array, "*m"]
+) -> Bool[Array, ""]:
+    """Whether the arrays are equal, up to a few roundings of numbers of that size."""
+    return jnp.all(abs(a - b) <= 8 * eps_of(a) * size)

@@ -1,0 +1,334 @@
+"""Steps of sequential minimal optimisation on the points of one working set.
+
+A step changes two coefficients: the one whose increase lowers the objective fastest, and the one
+that together with it lowers a quadratic model most (Fan, Chen & Lin, JMLR 6, 2005, "WSS 2").
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.numerics import chosen, eps_of
+from kernax.core.base.sharding import while_loop
+from kernax.supervised.machines.dual import BoxProblem, one_sided_slopes
+
+_CHECK_EVERY = 16  # steps between two checks of the violation
+
+
+class State(eqx.Module):
+    """Coefficients and one-sided slopes, of all points of a working set or of one of them.
+
+    Attributes:
+        up: how fast the objective falls as a coefficient rises; -inf at its upper bound.
+        down: how fast it rises as the coefficient falls; +inf at its lower bound.
+    """
+
+    beta: Float[Array, "*m"]
+    up: Float[Array, "*m"]
+    down: Float[Array, "*m"]
+
+
+class _Run(eqx.Module):
+    """The state of a working set, its violation, and the steps taken in it."""
+
+    now: State
+    violation: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+class _Padding(NamedTuple):
+    """How many entries are added to arrays of a working set, and whether one is a phantom's: a
+    point with a row of zeros, which takes up the sum where there is no bias.
+    """
+
+    added: int
+    phantom: bool
+
+    @staticmethod
+    def of(points: int, *, phantom: bool) -> "_Padding":
+        """The padding up to a multiple of the lanes."""
+        size = points + phantom
+        return _Padding(phantom + -size % _lanes(size), phantom)
+
+    def zeros(self, v: Array) -> Array:
+        """An array with zeros added to each axis."""
+        return jnp.pad(v, ((0, self.added),) * v.ndim)
+
+    def bounds(self, v: Float[Array, " k"], of_phantom: float) -> Float[Array, " m"]:
+        """Bounds with zeros added, and the phantom's bound."""
+        v = self.zeros(v)
+        return v.at[-1].set(of_phantom) if self.phantom else v
+
+
+class WorkingSet(eqx.Module):
+    """The programme on a working set, the other points held, padded with points that cannot move.
+
+    The matrix has -inf on its diagonal, which is an infinite curvature: a point must not be paired
+    with itself, although its two slopes may differ by a rounding. Without a constraint on the sum,
+    a phantom point, whose row of K is zero and whose box is infinite, compensates whatever the
+    others change: a single coefficient then moves against it, by the same algorithm.
+    """
+
+    K: Float[Array, "m m"]
+    diagonal: Float[Array, " m"]
+    index: Int[Array, " m"]
+    beta: Float[Array, " m"]
+    residual: Float[Array, " m"]
+    low: Float[Array, " m"]
+    high: Float[Array, " m"]
+    epsilon: Float[Array, " m"]
+    second: Bool[Array, " m"] | None
+
+    @staticmethod
+    def of(
+        problem: BoxProblem,
+        K: Float[Array, "k k"],
+        places: Int[Array, " k"],
+        beta: Array,
+        residual: Array,
+    ) -> "WorkingSet":
+        """The programme on the points at `places`, whose matrix is K."""
+        padding = _Padding.of(len(K), phantom=problem.total is None)
+        index = jnp.arange(len(K) + padding.added, dtype=jnp.int32)
+        return WorkingSet(
+            K=_without_diagonal(padding.zeros(K), index),
+            diagonal=padding.zeros(problem.diagonal()[places]),
+            index=index,
+            beta=padding.zeros(beta[places]),
+            residual=padding.zeros(residual[places]),
+            low=padding.bounds(problem.low[places], -jnp.inf),
+            high=padding.bounds(problem.high[places], jnp.inf),
+            epsilon=padding.zeros(jnp.broadcast_to(problem.epsilon, places.shape)),
+            second=None if problem.second is None else padding.zeros(problem.second[places]),
+        )
+
+    def improved(
+        self, tol: Float[Array, ""], most: Int[Array, ""]
+    ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
+        """Coefficients whose violation within the set is at most `tol`, and the number of steps."""
+        variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
+        floor = eps_of(self.K) * variance
+
+        def go_on(run: _Run) -> Array:
+            return (run.violation > tol) & (run.steps < most)
+
+        def several_steps(run: _Run) -> _Run:
+            steps = jnp.minimum(_CHECK_EVERY, most - run.steps)
+            now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
+            return _Run(now, self._violation(now), run.steps + steps)
+
+        start = self._start()
+        first = _Run(start, self._violation(start), jnp.zeros((), jnp.int32))
+        end = while_loop(go_on, several_steps, first)
+        return end.now.beta, end.steps
+
+    def _start(self) -> State:
+        """Coefficients and slopes before any step."""
+        up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
+        return State(self.beta, up, down)
+
+    def _violation(self, now: State) -> Float[Array, ""]:
+        """The violation of optimality by the pair that violates it most."""
+        if self.second is None:
+            return jnp.max(now.up) - jnp.min(now.down)
+        of_first = jnp.max(now.up, where=~self.second, initial=-jnp.inf) - jnp.min(
+            now.down, where=~self.second, initial=jnp.inf
+        )
+        of_second = jnp.max(now.up, where=self.second, initial=-jnp.inf) - jnp.min(
+            now.down, where=self.second, initial=jnp.inf
+        )
+        return jnp.maximum(of_first, of_second)
+
+    def _step(self, now: State, floor: Float[Array, ""]) -> State:
+        """Moves one pair: i rises and j falls by the same amount, which keeps the sum.
+
+        Scalars are read one by one, and vectors only where all entries are needed, so that XLA
+        copies no vector. `floor` replaces curvatures that are smaller, which are rounding errors.
+        """
+        # The two points, how far they move, and their states afterwards.
+        pair = self._violating_pair(now, floor)
+        move = _best_move(pair, floor)
+        of_i, of_j = _states_after(pair, move)
+        # The residuals of all others, and so their slopes, fall by step (K_i - K_j).
+        # At i and j this may be NaN, by the diagonal: both are replaced below.
+        change = move.step * (pair.K_i - pair.K_j)
+        others = State(now.beta, now.up - change, now.down - change)
+        at_i = self.index == pair.i
+        at_j = self.index == pair.j
+        return chosen(at_i, of_i, chosen(at_j, of_j, others))
+
+    def _violating_pair(self, now: State, floor: Float[Array, ""]) -> "_Pair":
+        """The points i and j of "WSS 2" of Fan, Chen & Lin (2005).
+
+        With their `b_it = up_i - down_t` and `a_it = K_ii + K_tt - 2 K_it`, a step of i and t alone
+        lowers the objective by at most `b_it^2 / (2 a_it)` (theorem 3). Both are of one group.
+        """
+        if self.second is not None:
+            return self._pair_of_a_group(now, floor)
+        # 1. i is the coefficient whose rise lowers the objective fastest.
+        i, up_i = _argmax(now.up)
+        K_i = self.K[i]
+        # 2. j is the one that lowers it most together with i, among those with b_ij > 0.
+        b = up_i - now.down
+        a = jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
+        j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
+
+        point_i = self._member(i, now, up_i)
+        point_j = self._member(j, now, now.up[j])
+        return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
+
+    def _pair_of_a_group(self, now: State, floor: Float[Array, ""]) -> "_Pair":
+        """The same among two groups, each with an i of its own (Chang & Lin 2001)."""
+        second = self.second
+        i_1, up_1 = _argmax(jnp.where(second, -jnp.inf, now.up))
+        i_2, up_2 = _argmax(jnp.where(second, now.up, -jnp.inf))
+        K_1, K_2 = self.K[i_1], self.K[i_2]
+        # For each t the i of its group.
+        b = jnp.where(second, up_2, up_1) - now.down
+        curvature_1 = self.diagonal[i_1] + self.diagonal - 2 * K_1
+        curvature_2 = self.diagonal[i_2] + self.diagonal - 2 * K_2
+        a = jnp.maximum(jnp.where(second, curvature_2, curvature_1), floor)
+        j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
+        i, up_i, K_i = chosen(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
+        point_i = self._member(i, now, up_i)
+        point_j = self._member(j, now, now.up[j])
+        return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
+
+    def _member(self, i: Int[Array, ""], now: State, up: Float[Array, ""]) -> "_Member":
+        """Point i, whose slope up is known: reading it again made a step a tenth slower."""
+        return _Member(
+            now=State(now.beta[i], up, now.down[i]),
+            low=self.low[i],
+            high=self.high[i],
+            epsilon=self.epsilon[i],
+            diagonal=self.diagonal[i],
+        )
+
+
+def _without_diagonal(K: Float[Array, "m m"], index: Int[Array, " m"]) -> Float[Array, "m m"]:
+    """K with -inf on its diagonal."""
+    return jnp.where(index[:, None] == index[None, :], -jnp.inf, K)
+
+
+class _Member(eqx.Module):
+    """One of the two points of a step, all in scalars."""
+
+    now: State
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+    epsilon: Float[Array, ""]
+    diagonal: Float[Array, ""]
+
+    def moved(self, beta: Float[Array, ""], residual: Float[Array, ""]) -> State:
+        """The state of the point with another coefficient and another residual."""
+        up, down = one_sided_slopes(beta, residual, self.low, self.high, self.epsilon)
+        return State(beta, up, down)
+
+    @property
+    def end_of_rise(self) -> Float[Array, ""]:
+        """How far a coefficient may rise in one step: from below zero to zero, the kink of |b|."""
+        return jnp.where(self.now.beta < 0, 0, self.high)
+
+    @property
+    def end_of_fall(self) -> Float[Array, ""]:
+        """How far a coefficient may fall in one step: from above zero to zero, the kink of |b|."""
+        return jnp.where(self.now.beta > 0, 0, self.low)
+
+    @property
+    def residual_from_up(self) -> Float[Array, ""]:
+        """The residual, of a point that may rise: its slope up is finite."""
+        return self.now.up + jnp.where(self.now.beta >= 0, self.epsilon, -self.epsilon)
+
+    @property
+    def residual_from_down(self) -> Float[Array, ""]:
+        """The residual, of a point that may fall: its slope down is finite."""
+        return self.now.down + jnp.where(self.now.beta > 0, self.epsilon, -self.epsilon)
+
+
+class _Pair(eqx.Module):
+    """The point i, whose coefficient is to rise, and the point j, whose coefficient is to fall.
+
+    If the two do not violate optimality, no pair does.
+    """
+
+    i: Int[Array, ""]
+    j: Int[Array, ""]
+    violated: Bool[Array, ""]
+    K_i: Float[Array, " m"]
+    K_j: Float[Array, " m"]
+    point_i: _Member
+    point_j: _Member
+
+
+class _Move(eqx.Module):
+    """How far the two coefficients of a pair move, and where they are then."""
+
+    step: Float[Array, ""]
+    beta_i: Float[Array, ""]
+    beta_j: Float[Array, ""]
+
+
+def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
+    """To the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a kink.
+
+    Nothing moves if the pair does not violate optimality.
+    """
+    beta_i = pair.point_i.now.beta
+    beta_j = pair.point_j.now.beta
+    best = _unbounded_step(pair, floor)
+    end_i = pair.point_i.end_of_rise
+    end_j = pair.point_j.end_of_fall
+    room_i = end_i - beta_i
+    room_j = beta_j - end_j
+    within = jnp.minimum(best, jnp.minimum(room_i, room_j))
+    step = jnp.where(pair.violated, within, 0)
+    # A coefficient that reaches its end is set to it, without a rounding.
+    after_i = jnp.where(step == room_i, end_i, beta_i + step)
+    after_j = jnp.where(step == room_j, end_j, beta_j - step)
+    return _Move(step, after_i, after_j)
+
+
+def _unbounded_step(pair: _Pair, floor: Float[Array, ""]) -> Float[Array, ""]:
+    """`b_ij / a_ij`: of steps t, by which the objective falls `b_ij t - a_ij t^2 / 2`, the best."""
+    diagonals = pair.point_i.diagonal + pair.point_j.diagonal
+    a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
+    return (pair.point_i.now.up - pair.point_j.now.down) / a_ij
+
+
+def _states_after(pair: _Pair, move: _Move) -> tuple[State, State]:
+    """The states of i and j after a move.
+
+    Their slopes are computed from their residuals, because one is infinite at a bound, and both
+    jump where a coefficient leaves zero.
+    """
+    point_i = pair.point_i
+    point_j = pair.point_j
+    change_i = move.step * (point_i.diagonal - pair.K_j[pair.i])
+    change_j = move.step * (pair.K_i[pair.j] - point_j.diagonal)
+    after_i = point_i.moved(move.beta_i, point_i.residual_from_up - change_i)
+    after_j = point_j.moved(move.beta_j, point_j.residual_from_down - change_j)
+    return chosen(pair.violated, (after_i, after_j), (point_i.now, point_j.now))
+
+
+def _lanes(m: int) -> int:
+    """The number of lanes of `_argmax`; vectors are padded to a multiple of it.
+
+    Fewer would vectorise as well, but leave more rows to search.
+    """
+    return 8 if m <= 512 else 64
+
+
+def _argmax(v: Float[Array, " m"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """The place of the largest entry, and the entry.
+
+    XLA's argmax is scalar on a CPU; the maxima of several lanes are computed with vectors.
+    """
+    lanes = _lanes(len(v))
+    table = v.reshape(-1, lanes)
+    tops = jnp.max(table, 0)
+    lane = jnp.argmax(tops).astype(jnp.int32)
+    row = jnp.argmax(table[:, lane]).astype(jnp.int32)
+    return row * lanes + lane, tops[lane]

@@ -1,0 +1,3 @@
+"""Squared losses: ridge regression, its path, discriminants."""
+
+# May import: kernax.core.

@@ -1,0 +1,358 @@
+"""Kernel ridge regression, and estimates of its errors at points that it was not fitted to."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.numerics import eps_of, positive_or_one, stopped
+from kernax.core.base.parameters import with_arrays
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+    warn_of_rounding,
+)
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task, may_be_positive
+from kernax.core.linalg.conjugate_gradient import ConjugateGradient
+from kernax.core.linalg.density import factor_of
+from kernax.core.linalg.inverse import inverse_of
+from kernax.core.linalg.linalg import WeightedSystem, unit_of, weighted_solve, without_border
+from kernax.core.linalg.solvers import (
+    JitteredCholesky,
+    accurate_residual,
+    advice_on,
+    check_is_solver,
+    needs_whole_matrix,
+)
+
+
+def kernel_ridge(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    solver: lx.AbstractLinearSolver | None = None,
+    options: dict[str, Any] | None = None,
+    block_size: int | str | None = None,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the functions of a kernel.
+
+    The minimiser is `f(x) = sum_i a_i k(x, x_i) + b` with `(W K + ridge I) a = W (y - b)` and
+    `W = diag(weights)` (Saunders, Gammerman & Vovk 1998; Schoelkopf & Smola 2002, section 4.3).
+    The bias b is zero, or unpenalised with `bias=True`, which implies `sum_i a_i = 0`.
+    scikit-learn's `alpha` and a Gaussian process's noise variance are this `ridge`; a penalty
+    `ridge' |f|^2` on the *mean* square is `ridge = n ridge'`.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: targets (n,) or (n, outputs).
+        ridge: >= 0, in units of k. Zero asks for the interpolant; where K is singular it is
+            computed with jitter, which is reported and warned about.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with
+            the right derivative.
+        solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
+            Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given; where
+            that takes hundreds of steps, `SketchAndProject(key)` may take tens of sweeps. For a
+            kernel of fewer explicit features than points, such as a `FeatureMap`, the default
+            solves a system of the size of the features, and never holds K.
+        options: of the solver, as lineax takes them, such as a preconditioner.
+        block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
+            memory O(block_size n), in the backward pass as well; or "auto", as in `gram_operator`.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge
+        and weights, to any order. Stats: the true relative `residual`, and `jitter`, `steps`, or
+        the number of `features` where the system was solved in those.
+
+    Raises:
+        ValueError: bad shapes or values, Cholesky asked for together with blocks.
+        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
+        MemoryBudgetError: the dense matrix would not fit.
+    """
+    check_is_solver(solver)
+    in_features = solver is None and may_be_positive(ridge)
+    task = check_task(
+        "kernel_ridge",
+        kernel,
+        X,
+        y,
+        weights,
+        block_size=block_size,
+        in_features=in_features,
+        throw=throw,
+    )
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
+    in_blocks = task.layout.block_size is not None
+    solver = _solver_for(solver, in_blocks=in_blocks)
+    solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)
+    return finish(solution, throw, _advice(task, solver), suspect=task.suspect())
+
+
+def _advice(task: Task, solver: lx.AbstractLinearSolver) -> str:
+    """What to do about a failure."""
+    advice = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+    return advice + advice_on(solver)
+
+
+def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:
+    """The solver, or the default. Raises ValueError for one that factorises where K is computed in
+    blocks.
+    """
+    if solver is None:
+        return ConjugateGradient() if in_blocks else JitteredCholesky()
+    if in_blocks and needs_whole_matrix(solver):
+        raise ValueError(
+            f"{type(solver).__name__} needs the whole matrix: leave out block_size, or use "
+            "solver=kernax.solvers.ConjugateGradient()"
+        )
+    return solver
+
+
+@compiled
+def _kernel_ridge(task, ridge, bias, solver, options):
+    """The expansion that minimises the penalised squares."""
+    system = WeightedSystem.of(task.gram(), task.weights, ridge)
+    rhs = task.weights.times(task.columns)
+    if bias:
+        a, b, result, stats = _solve_with_bias(system, rhs, solver, options)
+    else:
+        a, result, stats = weighted_solve(system, rhs, solver, options=options)
+        b = jnp.zeros_like(rhs[0])
+    a, b = void_unless_known((a, b), result)
+    return Solution(_expansion(task, a, b), result, stats)
+
+
+def _expansion(task: Task, a: Float[Array, "n p"], b: Float[Array, " p"]) -> KernelExpansion:
+    """The expansion with a column of coefficients and a bias for each output, in the shape of y."""
+    shape = task.y.shape
+    return KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+
+
+def _solve_with_bias(
+    system: WeightedSystem,
+    rhs: Float[Array, "n p"],
+    solver: lx.AbstractLinearSolver,
+    options: dict[str, Any] | None,
+) -> tuple[Float[Array, "n p"], Float[Array, " p"], Any, dict[str, Array]]:
+    """A and b of `T A + w b = W y`, `sum A = 0`, the result, and stats; rhs is `W y`."""
+    border = system.weights.values[:, None]
+    columns = jnp.append(rhs, border, 1)
+    solved, result, stats = weighted_solve(system, columns, solver, options=options)
+    a, b = without_border(solved[:, :-1], solved[:, -1])
+    solved_system = system.shifted_by(stats.get("jitter", 0))
+    residual = residual_of_fit(*stopped((solved_system, a, b, rhs)), bias=True)
+    # The residuals of two columns add up in it.
+    result = _ending_with_bias(result, b, residual, 2 * accurate_residual(solver, a.dtype))
+    return a, b, result, stats | {"residual": residual}
+
+
+def _ending_with_bias(
+    result: Any, b: Float[Array, " p"], residual: Float[Array, ""], most: ArrayLike
+) -> Any:
+    """The result of a solve after the bias was eliminated; a success if the residual is small."""
+    endings = (
+        (result != RESULTS.successful, result),
+        (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
+        (~(residual <= most), RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
+
+
+def residual_of_fit(
+    system: WeightedSystem,
+    a: Float[Array, "n p"],
+    b: Float[Array, " p"],
+    rhs: Float[Array, "n p"],
+    bias: bool,
+) -> Float[Array, ""]:
+    """The relative residual of `T a = W (y - b)`, and with a bias of `sum W (y - b - K a) = 0`.
+
+    The two solutions that the bias is eliminated from may be accurate, and their difference not.
+    """
+    off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
+    of_points = jnp.linalg.norm(off, axis=0) / size
+    if not bias:
+        return jnp.max(of_points)
+    return jnp.max(jnp.maximum(of_points, _relative_slope(system, a, rhs, off)))
+
+
+def _relative_slope(
+    system: WeightedSystem,
+    a: Float[Array, "n p"],
+    rhs: Float[Array, "n p"],
+    off: Float[Array, "n p"],
+) -> Float[Array, " p"]:
+    """`|sum W (y - b - K a)| / sum |W y|`, the derivative of the squares in b, given the misfit."""
+    unit = unit_of(rhs)
+    shifted = system.shift[:, None] * times_power_of_two(a, -unit)
+    slope = jnp.sum(off + shifted, 0)
+    most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
+    return abs(slope) / positive_or_one(most)
+
+
+def leave_one_out(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+) -> Float[Array, "n *outputs"]:
+    """Residuals `y_i - f_i(x_i)`, f_i being `kernel_ridge` fitted without point i; shape of y.
+
+    They come from one factorisation, without refits. With `P = (W K + ridge I)^-1` they are
+    `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`, they are
+    `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own
+    weight has no effect on its own residual, so points of weight zero give held-out errors.
+    Differentiable like the fit.
+
+    NaN if the solve fails, or where there is a bias and no other point has a weight. A warning is
+    given if the solve took jitter, or where K + ridge is so nearly singular that fewer than four
+    digits (two in float32) are right; it says how many.
+
+    Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
+    """
+    in_features = may_be_positive(ridge)
+    task = check_task(
+        "leave_one_out", kernel, X, y, weights, in_features=in_features, reads_removed=True
+    )
+    if bias and task.n < 2:
+        raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
+    ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
+    return residuals_or_warning(_leave_one_out(task, ridge, bool(bias)), "leave_one_out")
+
+
+def residuals_or_warning(solution: Solution[Array], verb: str) -> Array:
+    """The value, with a warning where rounding leaves few digits of it."""
+    hint = f"{verb}: a larger ridge makes the residuals exact."
+    most = eps_of(solution.value) ** (1 / 4)
+    warn_of_rounding(solution, most, "the residuals", hint)
+    return finish(solution, throw=False, hint=hint).value
+
+
+@compiled
+def _leave_one_out(task, ridge, bias):
+    """The leave-one-out residuals, with the result and stats of the factorisation."""
+    return leave_one_out_of_task(task, ridge, bias)
+
+
+def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
+    """`leave_one_out` of what was checked."""
+    parts, result, stats = _parts(task, ridge, bias)
+    residuals = times_power_of_two(parts.left_out(), parts.unit)
+    return Solution(residuals.reshape(task.y.shape), result, stats)
+
+
+def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict[str, Array]]:
+    """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
+    system = WeightedSystem.of(task.gram(), task.weights, ridge)
+    factor, result, stats = factor_of(system)
+    diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter
+    stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
+    P = inverse_of(factor, system)
+    # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
+    unit = unit_of(task.columns)
+    of_targets = P.transposed_mv(times_power_of_two(task.columns, -unit))
+    constant = jnp.ones_like(system.shift)[:, None]
+    of_constant = P.transposed_mv(constant)[:, 0] if bias else None
+    weights = task.weights.values
+    shift = system.with_jitter(factor).shift
+    return Influence(of_targets, of_constant, P.diagonal(), weights, shift, unit), result, stats
+
+
+class Influence(eqx.Module):
+    """How targets act on the residuals `r P^T y` of a fit; `P = (W K + r I)^-1`.
+
+    Attributes:
+        of_targets: `P^T y`, in powers of two.
+        of_constant: `P^T 1`, where there is a bias.
+        diagonal: `P_ii`.
+        weights: w.
+        shift: r.
+        unit: the exponents of the targets.
+    """
+
+    of_targets: Float[Array, "n p"]
+    of_constant: Float[Array, " n"] | None
+    diagonal: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+    unit: Array
+
+    def without_bias(self) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
+        """`v - b u`, and `P_ii - u_i (P w)_i / w.u`, where `v = P^T y`, `u = P^T 1`, `P w = W u`;
+        `v` and `P_ii` where there is no bias.
+        """
+        u = self.of_constant
+        if u is None:
+            return self.of_targets, self.diagonal
+        unbiased, _ = without_border(self.of_targets, u, along=self.weights)
+        # P^2 may leave the range of floats: the quotient comes first.
+        weighted = self.weights * u
+        return unbiased, self.diagonal - u * (weighted / jnp.sum(weighted))
+
+    def left_out(self) -> Float[Array, "n p"]:
+        """The leave-one-out residuals; NaN where a bias has no other point that has a weight."""
+        v, diagonal = self.without_bias()
+        if self.of_constant is None:
+            return v / diagonal[:, None]
+        others = (jnp.sum(self.weights) - self.weights > 0)[:, None]
+        return jnp.where(others, v, jnp.nan) / jnp.where(others, diagonal[:, None], 1)
+
+    def generalised(self) -> Float[Array, " p"]:
+        """The generalised cross-validation of each column."""
+        v, diagonal = self.without_bias()
+        left = jnp.sum(self.weights - 1 + self.shift * diagonal)
+        residuals = self.shift[:, None] * v / left
+        return jnp.sum(self.weights) * jnp.sum(self.weights[:, None] * residuals**2, 0)
+
+
+def generalised_cross_validation(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+) -> Float[Array, "*outputs"]:
+    """`N sum_i w_i (y_i - f(x_i))^2 / (N - tr H)^2`, `N = sum_i w_i`: the mean squared error that
+    leave-one-out would have if all points had the same leverage.
+
+    `f = H y` is `kernel_ridge`, and `tr H` its degrees of freedom, with a bias one more. The value
+    is the same in any rotation of the targets, and its minimiser in the ridge is, for many points,
+    that of the true error (Golub, Heath & Wahba 1979, equation 1.4). It wants errors that are
+    independent: rows that come twice are seen on both sides.
+
+    Arguments are those of `leave_one_out`, but for a ridge that must be positive: the interpolant
+    has no residuals. Weights are repetitions. One value for each output; differentiable like the
+    fit. NaN, and warnings, as in `leave_one_out`.
+    """
+    task = check_task("generalised_cross_validation", kernel, X, y, weights, in_features=True)
+    ridge = task.scalar(ridge, "ridge", POSITIVE)
+    solution = _generalised_cross_validation(task, ridge, bool(bias))
+    return residuals_or_warning(solution, "generalised_cross_validation")
+
+
+@compiled
+def _generalised_cross_validation(task, ridge, bias):
+    parts, result, stats = _parts(task, ridge, bias)
+    values = times_power_of_two(parts.generalised(), 2 * parts.unit[0])
+    return Solution(values.reshape(task.y.shape[1:]), result, stats)

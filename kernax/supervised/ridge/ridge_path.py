@@ -1,0 +1,242 @@
+"""Kernel ridge regression for many ridges, from one factorisation of K."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import split_by_tangent, stopped
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import (
+    RESULTS,
+    Solution,
+    finish,
+    first_that_holds,
+    void_unless_known,
+)
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import check_task
+from kernax.core.linalg.factors import direct_accuracy, rounding_of_entries
+from kernax.core.linalg.linalg import WeightedSystem, unit_of, without_border
+from kernax.core.operators.operators import is_finite
+from kernax.supervised.ridge.ridge import (
+    Influence,
+    leave_one_out_of_task,
+    residual_of_fit,
+    residuals_or_warning,
+)
+from kernax.supervised.ridge.tridiagonal import Factors, RidgeSystems, solutions_of_weighted
+
+
+def ridge_path(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridges: ArrayLike | Sequence[int | float],
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """`kernel_ridge` for each of several ridges, from one factorisation of K.
+
+    With `S K S = Q T Q^T`, S = sqrt(W) and T tridiagonal, each ridge is a system with `T + ridge I`
+    (Elden 1977): for n = 400 points a path takes about as long as three calls of `kernel_ridge`.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: targets (n,) or (n, outputs).
+        ridges: (r,), > 0, in any order. A ridge of zero is for `kernel_ridge`.
+        weights: (n,) >= 0, as in `kernel_ridge`.
+        bias: an unpenalised constant for each ridge.
+        throw: raise where any ridge fails; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is one `KernelExpansion` with the ridges as its last output:
+        coefficients (n, r) or (n, outputs, r), and `values(X_new)` (m, r) or (m, outputs, r) by one
+        product. Differentiable in the kernel, X, y, ridges and weights, to any order. `result` and
+        the stats have one entry for each ridge: the true relative `residual`, and the `jitter`,
+        which a ridge takes where K is singular to working precision, with a warning. A ridge that
+        fails leaves the others as they are, and is NaN.
+
+    Raises:
+        ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
+            failed. MemoryBudgetError: K, which is always held, would not fit.
+    """
+    task = check_task("ridge_path", kernel, X, y, weights, throw=throw)
+    ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
+    hint = f"ridge_path with {task.kernel_name}: larger ridges or rescaled inputs may help."
+    return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect())
+
+
+@compiled
+def _ridge_path(task, ridges, bias):
+    """The expansion whose last output is the ridge."""
+    systems = RidgeSystems(task.gram(), task.weights, ridges)
+    a, b, factors = _solved(systems, task.columns, bias)
+    known = stopped((systems.with_jitter(factors.jitter), a, b, task.columns))
+    residuals = _residuals(*known, bias=bias)
+    result = _results(systems, factors, a, b, residuals)
+    a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
+    shape = (*task.y.shape, len(ridges))
+    value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+    return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})
+
+
+def _solved(
+    systems: RidgeSystems, columns: Float[Array, "n p"], bias: bool
+) -> tuple[Float[Array, "n p r"], Float[Array, "p r"], Factors]:
+    """The coefficients and the bias of each column and ridge."""
+    if not bias:
+        a, factors = solutions_of_weighted(systems, columns)
+        return a, jnp.zeros_like(a[0]), factors
+    with_constant = jnp.append(columns, jnp.ones_like(columns[:, :1]), 1)
+    solved, factors = solutions_of_weighted(systems, with_constant)
+    a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
+    return a, b, factors
+
+
+def _residuals(
+    systems: RidgeSystems,
+    a: Float[Array, "n p r"],
+    b: Float[Array, "p r"],
+    columns: Float[Array, "n p"],
+    *,
+    bias: bool,
+) -> Float[Array, " r"]:
+    """The relative residual of each ridge, from K itself."""
+    rhs = systems.weights.times(columns)
+
+    def of_ridge(ridge, a, b):
+        system = WeightedSystem.of(systems.gram, systems.weights, ridge)
+        return residual_of_fit(system, a, b, rhs, bias)
+
+    return jax.vmap(of_ridge, (0, -1, -1))(systems.ridges, a, b)
+
+
+def _results(
+    systems: RidgeSystems,
+    factors: Factors,
+    a: Float[Array, "n p r"],
+    b: Float[Array, "p r"],
+    residuals: Float[Array, " r"],
+) -> Any:
+    """How each ridge ended."""
+    finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
+    accurate = residuals <= direct_accuracy(a.dtype)
+    given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
+    return jax.vmap(_result)(given, factors.exists, finite, accurate)
+
+
+def _result(given: Array, exists: Array, finite: Array, accurate: Array) -> Any:
+    """How one ridge ended."""
+    endings = (
+        (~given, RESULTS.nonfinite),
+        (~exists, RESULTS.not_psd),
+        (~finite, RESULTS.nonfinite),
+        (~accurate, RESULTS.inaccurate),
+    )
+    return first_that_holds(endings, RESULTS.successful)
+
+
+def leave_one_out_path(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridges: ArrayLike | Sequence[int | float],
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+) -> Float[Array, "n *outputs r"]:
+    """`leave_one_out` for each of several ridges, from one factorisation of K; (n, r), or (n,
+    outputs, r).
+
+    Arguments are those of `ridge_path`. Differentiable like `leave_one_out`, and at its cost: a
+    derivative takes one inverse for each ridge. NaN and warnings as there; the warning of rounding
+    is about the smallest ridge.
+    """
+    task = check_task("leave_one_out_path", kernel, X, y, weights, reads_removed=True)
+    if bias and task.n < 2:
+        raise ValueError(
+            "leave_one_out_path with a bias needs at least two points, but X holds one"
+        )
+    ridges = task.numbers(ridges, "ridges", POSITIVE)
+    solution = _leave_one_out_path(task, ridges, bool(bias))
+    return residuals_or_warning(solution, "leave_one_out_path")
+
+
+@compiled
+def _leave_one_out_path(task, ridges, bias):
+    """The residuals of each ridge, with the result and stats of the factorisation."""
+    residuals, factors = _left_out(task, ridges, bias=bias)
+    systems = stopped(RidgeSystems(task.gram(), task.weights, ridges))
+    given = jnp.isfinite(ridges) & is_finite(systems.gram)
+    fine = jnp.ones_like(given)
+    result = jax.vmap(_result)(given, factors.exists, fine, fine)
+    stats = {"jitter": factors.jitter, "rounding": _rounding(systems, factors)}
+    value = residuals.reshape(*task.y.shape, len(ridges))
+    return Solution(value, result, stats)
+
+
+@eqx.filter_custom_jvp
+def _left_out(task, ridges, *, bias):
+    systems = RidgeSystems(task.gram(), task.weights, ridges)
+    factors = systems.factors()
+    systems = systems.with_jitter(factors.jitter)
+    unit = unit_of(task.columns)
+    columns = _for_each(times_power_of_two(task.columns, -unit), ridges)
+    of_targets = systems.solve_transposed(factors, columns)
+    of_constant = _of_constant(systems, factors) if bias else None
+    diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
+
+    def of_ridge(ridge, of_targets, of_constant, diagonal):
+        shift = jnp.full_like(diagonal, ridge)
+        weights = task.weights.values
+        parts = Influence(of_targets, of_constant, diagonal, weights, shift, unit)
+        return times_power_of_two(parts.left_out(), unit)
+
+    each = (systems.ridges, of_targets, of_constant, diagonals)
+    return jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each), factors
+
+
+def _of_constant(systems: RidgeSystems, factors: Factors) -> Float[Array, "n r"]:
+    """`T_j^-T 1` for each ridge."""
+    one = jnp.ones_like(systems.gram.diagonal())[:, None]
+    return systems.solve_transposed(factors, _for_each(one, systems.ridges))[:, 0]
+
+
+def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:
+    """The same columns for each ridge."""
+    return jnp.broadcast_to(columns[:, :, None], (*columns.shape, len(ridges)))
+
+
+@_left_out.def_jvp
+def _left_out_jvp(primals, tangents, *, bias):
+    # The derivative of a diagonal of an inverse is made of the whole inverse: nothing is gained by
+    # the common factorisation.
+    outputs = _left_out(*primals, bias=bias)
+    moving, known = split_by_tangent(primals, tangents)
+
+    def one_by_one_ridge(moving):
+        task, ridges = eqx.combine(moving, known)
+        of_ridge = lambda ridge: leave_one_out_of_task(task, ridge, bias).value
+        residuals = jax.vmap(of_ridge, out_axes=-1)(ridges)
+        return residuals.reshape(outputs[0].shape)
+
+    _, tangent = eqx.filter_jvp(one_by_one_ridge, (moving,), (tangents,))
+    return outputs, (tangent, jax.tree.map(lambda _: None, outputs[1]))
+
+
+def _rounding(systems: RidgeSystems, factors: Factors) -> Float[Array, ""]:
+    """How far rounding moves the inverse of the smallest ridge, relatively."""
+    which = jnp.argmin(systems.ridges)
+    shift = systems.ridges[which] + factors.jitter[which]
+    diagonal = systems.weights.times(systems.gram.diagonal()) + shift
+    return rounding_of_entries(lambda B: factors.solve_one(which, B), diagonal)

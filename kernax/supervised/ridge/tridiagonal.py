@@ -1,0 +1,276 @@
+"""`W K + ridge I` for many ridges at once, from one reduction of K to tridiagonal form.
+
+The reduction `S K S = Q T Q^T` (Householder; Golub & Van Loan 2013, section 8.3.1) costs little
+more than two Cholesky factors, and is the same for every ridge; what is left of each ridge takes
+O(n^2) operations. An eigendecomposition would do the same, at three times the cost.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import eps_of, split_by_tangent, stopped
+from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.sharding import scan, while_loop
+from kernax.core.base.weights import AbstractWeights
+from kernax.core.linalg.factors import range_of_jitter
+from kernax.core.linalg.linalg import unit_of
+from kernax.core.operators.operators import AbstractGram
+
+
+class TridiagonalForm(eqx.Module):
+    """`M = Q T Q^T` of a symmetric M (n, n), Q orthogonal, T tridiagonal, for solves with `M + s`.
+
+    Q leaves the first coordinate as it is, and is a product of reflections of the others.
+    """
+
+    reflections: Float[Array, "m m"]
+    scales: Float[Array, " m"]
+    diagonal: Float[Array, " n"]
+    beside: Float[Array, " m"]  # the diagonal
+
+    @staticmethod
+    def of(M: Float[Array, "n n"]) -> "TridiagonalForm":
+        """By LAPACK; NaN where M holds any."""
+        if len(M) == 1:
+            return TridiagonalForm(M[1:, 1:], M[0, 1:], M[0], M[0, 1:])
+        packed, diagonal, beside, scales = lax.linalg.tridiagonal(M, lower=True)
+        return TridiagonalForm(packed[1:, :-1], scales, diagonal, beside)
+
+    def turned(self, B: Float[Array, "n p"], *, back: bool = False) -> Float[Array, "n p"]:
+        """`Q B`, or `Q^T B`."""
+        if len(B) == 1:
+            return B
+        rest = lax.linalg.ormqr(self.reflections, self.scales, B[1:], transpose=back)
+        return jnp.concatenate([B[:1], rest])
+
+    def pivots(self, shifts: Float[Array, " r"]) -> Float[Array, "n r"]:
+        """The diagonal of D in `T + s = L D L^T`, for each shift s."""
+
+        def step(before, row):
+            entry, square = row
+            pivot = entry + shifts - square / before
+            return pivot, pivot
+
+        rows = (self.diagonal, self._before() ** 2)
+        return scan(step, jnp.ones_like(shifts), rows)[1]
+
+    def solve(self, pivots: Float[Array, "n r"], B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+        """`(M + s_j)^-1 B[..., j]` for the shift s_j of each column of pivots."""
+        turned = self._turned_columns(B, back=True)
+        return self._turned_columns(_solved_by_pivots(pivots, self._before(), turned))
+
+    def _turned_columns(self, B: Float[Array, "n p r"], *, back: bool = False) -> Array:
+        return self.turned(B.reshape(len(B), -1), back=back).reshape(B.shape)
+
+    def inverse_diagonal(self, pivots: Float[Array, "n r"]) -> Float[Array, "n r"]:
+        """The diagonal of `(M + s_j)^-1` for each column of pivots.
+
+        Row i is the sum of the squares of `D^-1/2 L^-1 Q^T e_i`, in which nothing cancels.
+        """
+
+        def step(now, row):
+            before, z, total = now
+            column, pivot, entry = row
+            z = column[:, None] - (entry / before)[None, :] * z
+            return (pivot, z, total + z**2 / pivot[None, :]), None
+
+        n = len(self.diagonal)
+        rows = (self.turned(jnp.eye(n, dtype=pivots.dtype)).T, pivots, self._before())
+        nothing = jnp.zeros_like(pivots)
+        return scan(step, (jnp.ones_like(pivots[0]), nothing, nothing), rows)[0][2]
+
+    def _before(self) -> Float[Array, " n"]:
+        """The entry of T left of the diagonal in each row; none in the first."""
+        return jnp.concatenate([jnp.zeros_like(self.diagonal[:1]), self.beside])
+
+
+def _solved_by_pivots(
+    pivots: Float[Array, "n r"], before: Float[Array, " n"], B: Float[Array, "n p r"]
+) -> Float[Array, "n p r"]:
+    """`(L D L^T)^-1 B`, L with ones on the diagonal and `before / pivot` left of it."""
+
+    def forward(now, row):
+        pivot_before, z = now
+        pivot, entry, b = row
+        z = b - entry / pivot_before * z
+        return (pivot, z), z
+
+    def backward(now, row):
+        x_after, entry_after = now
+        pivot, entry, z = row
+        x = (z - entry_after * x_after) / pivot
+        return (x, entry), x
+
+    nothing = jnp.zeros_like(B[0])
+    pivots = pivots[:, None, :]
+    one = jnp.ones_like(pivots[0])
+    _, z = scan(forward, (one, nothing), (pivots, before, B))
+    rows = (pivots[::-1], before[::-1], z[::-1])
+    return scan(backward, (nothing, jnp.zeros_like(before[0])), rows)[1][::-1]
+
+
+class Factors(eqx.Module):
+    """The tridiagonal form with the pivots of each ridge.
+
+    Attributes:
+        jitter: what each ridge took in addition.
+        exists: whether `S K S + ridge + jitter` is positive definite to working precision.
+    """
+
+    form: TridiagonalForm
+    pivots: Float[Array, "n r"]
+    jitter: Float[Array, " r"]
+    exists: Bool[Array, " r"]
+
+    def solve(self, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+        """`(S K S + ridge_j + jitter_j)^-1 B[..., j]`."""
+        return one_by_one(TridiagonalForm.solve, self.form, self.pivots, B)
+
+    def solve_one(self, which: Int[Array, ""], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """The same for one of the ridges."""
+        pivots = self.pivots[:, which][:, None]
+        return one_by_one(TridiagonalForm.solve, self.form, pivots, B[:, :, None])[:, :, 0]
+
+    def inverse_diagonal(self) -> Float[Array, "n r"]:
+        """The diagonal of `(S K S + ridge_j + jitter_j)^-1` for each ridge."""
+        return one_by_one(TridiagonalForm.inverse_diagonal, self.form, self.pivots)
+
+
+class _Attempt(eqx.Module):
+    """Pivots with some jitter, which are sound where all exceed rounding."""
+
+    pivots: Float[Array, "n r"]
+    jitter: Float[Array, " r"]
+    sound: Bool[Array, " r"]
+
+    @staticmethod
+    def at(form: TridiagonalForm, ridges: Float[Array, " r"], jitter: Float[Array, " r"]):
+        shifts = ridges + jitter
+        pivots = form.pivots(shifts)
+        least = eps_of(shifts) * (form.diagonal[:, None] + shifts[None, :])
+        return _Attempt(pivots, jitter, jnp.all(pivots > least, 0))
+
+
+def _factors_with_jitter(
+    form: TridiagonalForm, ridges: Float[Array, " r"], scale: Float[Array, ""]
+) -> Factors:
+    """Factors of each ridge, with the jitter that `factorise` would add where there are none.
+
+    `scale` is the mean diagonal of `S K S` over the points of positive weight.
+    """
+    first, most = range_of_jitter(scale + ridges)
+    can_grow = jnp.isfinite(most) & (first > 0)
+
+    def go_on(now: _Attempt) -> Array:
+        return jnp.any(~now.sound & (now.jitter < most) & can_grow)
+
+    def again(now: _Attempt) -> _Attempt:
+        more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
+        return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
+
+    end = while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
+    return Factors(form, end.pivots, end.jitter, end.sound)
+
+
+class RidgeSystems(eqx.Module):
+    """`T_j = W K + ridge_j I` for each of r positive ridges; what they act on is (n, p, r)."""
+
+    gram: AbstractGram
+    weights: AbstractWeights
+    ridges: Float[Array, " r"]
+
+    def with_jitter(self, jitter: Float[Array, " r"]) -> "RidgeSystems":
+        """The systems that were factorised."""
+        return RidgeSystems(self.gram, self.weights, self.ridges + jitter)
+
+    def factors(self) -> Factors:
+        """Those of `S K S + ridge_j`, without a derivative."""
+        return one_by_one(_factorised, self)
+
+    def apply(self, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+        """`T_j A[..., j]`."""
+        return self.weights.times(_of_columns(self.gram.mv, A)) + self.ridges[None, None, :] * A
+
+    def solve(self, factors: Factors, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+        """`T_j^-1 B[..., j]`."""
+        return self._solve(self.weights.solve, factors, B)
+
+    def solve_transposed(self, factors: Factors, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+        """`T_j^-T B[..., j]`."""
+        return self._solve(self.weights.solve_transposed, factors, B)
+
+    def _solve(self, solve: Callable, factors: Factors, B: Float[Array, "n p r"]) -> Array:
+        def inner(columns):
+            return factors.solve(columns.reshape(B.shape)).reshape(flat), None
+
+        flat = (len(B), B.shape[1] * B.shape[2])
+        shift = jnp.broadcast_to(self.ridges[None, None, :], B.shape).reshape(flat)
+        return solve(inner, self.gram.mv, shift, B.reshape(flat))[0].reshape(B.shape)
+
+
+def _of_columns(multiply: Callable, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
+    """A product with all columns of A."""
+    return multiply(A.reshape(len(A), -1)).reshape(A.shape)
+
+
+def _factorised(systems: RidgeSystems) -> Factors:
+    form = TridiagonalForm.of(systems.weights.around(systems.gram.as_matrix()))
+    weights = systems.weights
+    scale = weights.mean(weights.times(systems.gram.diagonal()))
+    return _factors_with_jitter(form, systems.ridges, scale)
+
+
+def solutions_of_weighted(
+    systems: RidgeSystems, columns: Float[Array, "n p"]
+) -> tuple[Float[Array, "n p r"], Factors]:
+    """`T_j^-1 W columns` for each ridge, differentiable in the systems and columns to every order;
+    and the factors. NaN for a ridge of which there is no factor.
+    """
+    return _solutions(systems, columns)
+
+
+@eqx.filter_custom_jvp
+def _solutions(systems, columns):
+    return one_by_one(_solved, systems, columns)
+
+
+def _solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array, Factors]:
+    # T^-1 W C = S (S K S + ridge)^-1 S C: nothing is divided by a weight.
+    factors = _factorised(systems)
+    weights = systems.weights
+    unit = unit_of(columns)
+    rooted = weights.times_roots(times_power_of_two(columns, -unit))
+    alike = jnp.broadcast_to(rooted[:, :, None], (*columns.shape, len(systems.ridges)))
+    A = times_power_of_two(weights.times_roots(factors.solve(alike)), unit[:, :, None])
+    return jnp.where(factors.exists[None, None, :], A, jnp.nan), factors
+
+
+@_solutions.def_jvp
+def _solutions_jvp(primals, tangents):
+    # T dA = d(W C) - dT A, as in `weighted_solve`: unsymmetric as written, because the root of a
+    # weight has no derivative at zero.
+    A, factors = _solutions(*primals)
+    fixed = stopped(factors)
+    moving, known = split_by_tangent(primals, tangents)
+
+    def left_of(moving):
+        systems, columns = eqx.combine(moving, known)
+        weighted = systems.weights.times(columns)[:, :, None]
+        return weighted - systems.with_jitter(fixed.jitter).apply(A)
+
+    _, left = eqx.filter_jvp(left_of, (moving,), (tangents,))
+    systems = primals[0].with_jitter(fixed.jitter)
+    held = stopped(systems)
+    dA = lax.custom_linear_solve(
+        systems.apply,
+        left,
+        lambda _, B: held.solve(fixed, B),
+        lambda _, B: held.solve_transposed(fixed, B),
+    )
+    return (A, factors), (dA, jax.tree.map(lambda _: None, factors))

@@ -1,0 +1,100 @@
+"""Kernel logistic regression for two classes, by Newton's method."""
+
+from jaxtyping import ArrayLike, PyTree
+
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.starts import coefficients_and_bias_of
+from kernax.core.learner.task import check_task
+from kernax.core.losses.labels import as_signs
+from kernax.core.losses.losses import Logistic
+from kernax.core.losses.modes import newton_fit
+
+
+def kernel_logistic(
+    kernel: AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    start: KernelExpansion | None = None,
+    rtol: float | None = None,
+    max_steps: int = 500,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `sum_i w_i log(1 + exp(-y_i (f(x_i) + b))) + ridge/2 |f|^2`.
+
+    The probability of class +1 at x is `1 / (1 + exp(-f(x) - b))`. Damped Newton steps are
+    iteratively reweighted ridge regression: with `h = w s(f) s(-f)`, s the logistic function, a
+    full step solves `(H K + ridge I) a = h f + w y s(-y f) - h b` (Zhu & Hastie 2005; Bishop 2006,
+    section 4.3.3). A penalty `lambda |f|^2` on the mean loss is `ridge = 2 n lambda`.
+
+    Arguments:
+        kernel: any kernel; its parameters are cast to the dtype of X.
+        X: stack of n points.
+        y: -1 and +1, (n,); `signs(labels)` makes them from labels of any kind.
+        ridge: > 0.
+        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+        bias: an unpenalised b.
+        start: a solution for the same points to start from, such as that of the last ridge on a
+            path. It changes the steps, not the solution.
+        rtol: the largest residual of `ridge a = w y s(-y f)` that is accepted, relative to its
+            terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps) where no step
+            lowers it further.
+        max_steps: Newton steps, at most.
+        throw: raise on failure; otherwise look at `result`.
+
+    Returns:
+        A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the
+        kernel, X, ridge and weights, to any order. Stats: `steps`, `objective`, and the `residual`
+        of the conditions of optimality, relative to their terms, from which success is decided; and
+        the number of `features` for a kernel of fewer explicit features than points, such
+        as a `FeatureMap`, whose problem is solved in those.
+
+    Raises:
+        ValueError: bad shapes or values, labels other than -1 and +1, one class only.
+        BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
+            MemoryBudgetError.
+    """
+    stopping = as_stopping(rtol, max_steps)
+    task = check_task(
+        "kernel_logistic",
+        kernel,
+        X,
+        y,
+        weights,
+        targets=as_signs,
+        one_column="kernel_softmax takes several classes",
+        in_features=True,
+        throw=throw,
+    )
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    near = coefficients_and_bias_of(start, task, bool(bias))
+    solution = _kernel_logistic(task, ridge, bool(bias), near, *stopping)
+    hint = f"kernel_logistic with {task.kernel_name}: a larger ridge may help."
+    return finish(solution, throw, hint)
+
+
+@compiled
+def _kernel_logistic(task, ridge, bias, start, rtol, max_steps):
+    """The minimiser, by Newton's method in the coefficients."""
+    gram = task.gram()
+    mode = newton_fit(
+        gram,
+        task.y,
+        Logistic(),
+        ridge,
+        task.weights,
+        bias,
+        start=start,
+        rtol=rtol,
+        max_steps=max_steps,
+    )
+    expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
+    return Solution(expansion, mode.result, mode.stats | task.figures(gram))

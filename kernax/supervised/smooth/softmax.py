@@ -1,0 +1,90 @@
+"""Kernel logistic regression for several classes, by Newton's method with the full Hessian over all
+of them.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, PyTree
+
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.parameters import as_stopping
+from kernax.core.base.sharding import compiled
+from kernax.core.base.solution import Solution, finish
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.losses.labels import as_one_hot
+from kernax.core.losses.softmax import softmax_fit
+from kernax.core.operators.features import explicit_features
+
+
+def kernel_softmax(
+    kernel: AbstractKernel,
+    X: PyTree,
+    Y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    bias: bool = True,
+    rtol: float | None = None,
+    max_steps: int = 500,
+    throw: bool = True,
+) -> Solution[KernelExpansion]:
+    """Minimises `-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c |f_c|^2`, `p(c | x) =
+    softmax_c(f(x) + b)`.
+
+    Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3,
+    without its square roots of zero), about `classes + 1` factorisations of size n a step; for a
+    kernel of few explicit features, such as a `FeatureMap`, one of size features times classes,
+    where that is at most twice the number of points, and K is never held. The biases sum to zero.
+    With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
+
+    Arguments and errors are those of `kernel_logistic`, without `start`, and with Y (n, classes), a
+    one in each row: `one_hot(labels)`, with a point of positive weight in each class if there is a
+    bias. The `value` has coefficients (n, classes), which sum to zero over the classes.
+    """
+    stopping = as_stopping(rtol, max_steps)
+    checked = partial(
+        check_task,
+        "kernel_softmax",
+        kernel,
+        X,
+        Y,
+        weights,
+        targets=partial(as_one_hot, every=bool(bias)),
+        throw=throw,
+    )
+    task = checked(in_features=explicit_features(kernel) is not None)
+    if task.layout.in_features and not _are_worth_it(task):
+        task = checked()
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    solution = _kernel_softmax(task, ridge, bool(bias), *stopping)
+    hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
+    return finish(solution, throw, hint)
+
+
+def _are_worth_it(task: Task) -> bool:
+    """Whether one factor of features times classes takes no longer than those of all points, one
+    for each class and one more, with their inverses.
+    """
+    width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
+    return width * task.y.shape[1] <= 2 * task.n
+
+
+@compiled
+def _kernel_softmax(task, ridge, bias, rtol, max_steps):
+    gram = task.gram()
+    mode = softmax_fit(
+        gram,
+        task.y,
+        jnp.zeros_like(task.y),
+        ridge,
+        task.weights.values,
+        bias,
+        rtol=rtol,
+        max_steps=max_steps,
+    )
+    function = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
+    return Solution(function, mode.result, mode.stats | task.figures(gram))
