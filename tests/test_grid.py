@@ -15,7 +15,7 @@ from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x32, needs_x6
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
-from kernax.core.base.sharding import compiled
+from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights
 from kernax.core.grid.grid import GridGram
 from kernax.core.grid.grid_factor import GridFactor

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernax
-from kernax.core.base.sharding import compiled
+from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.linalg.lanczos import AbstractLanczos, log_determinant_by_probes
 from kernax.core.operators.gram import BlockedGram, gram_operator

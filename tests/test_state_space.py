@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
-from kernax.core.base.sharding import compiled
+from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.kernel.state_space import Chain, columns_of, state_space_of
 from kernax.core.linalg.factors import factorise

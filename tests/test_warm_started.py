@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernax
-from kernax.core.base.sharding import compiled
+from kernax.core.base.compiled import compiled
 from kernax.solvers import (
     ConjugateGradient,
     JitteredCholesky,

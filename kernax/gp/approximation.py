@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_point, as_scalar, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.learner.task import Task, check_task

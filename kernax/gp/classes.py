@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_one_point
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel

@@ -6,8 +6,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish, warn_of_rounding
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.density import factor_of, rounding_of_inverse

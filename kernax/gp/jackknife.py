@@ -8,9 +8,9 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul
 from kernax.core.base.ranks import rank_for, smallest
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks

@@ -5,9 +5,9 @@ from typing import overload
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.likelihoods import Categorical

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import cast, check_one_point, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Sum, terms_of
 from kernax.core.kernel.preparation import check_points

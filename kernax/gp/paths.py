@@ -11,9 +11,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, is_concrete, matmul, safe_sqrt
 from kernax.core.base.parameters import check_count, data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.stacks import points_at
 from kernax.core.functionals.draws import (

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import with_values
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     RESULTS,
     Solution,

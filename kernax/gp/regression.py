@@ -8,9 +8,9 @@ import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stopped
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     MOST_NATS,
     RESULTS,

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import at_stationary_point, implicit
 from kernax.core.base.numerics import eps_of, matmul
-from kernax.core.base.sharding import compiled, while_loop
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.density import factor_of, log_determinant
@@ -200,7 +201,7 @@ def _iterated(
         return far & useful & (now.steps < max_steps)
 
     start = _before_any_step(observations, rule)
-    end = while_loop(go_on, partial(_one_step, observations, rule), start)
+    end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
     endings = (
         (~jnp.isfinite(end.change), RESULTS.nonfinite),
         (end.change <= bar, RESULTS.successful),

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_noise, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     MOST_NATS,
     RESULTS,

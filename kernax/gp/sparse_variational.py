@@ -12,10 +12,10 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
 
 from kernax.core.base.boundary import cast, check_key, count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import chosen, eps_of, stopped
 from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
-from kernax.core.base.sharding import compiled, while_loop
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
 from kernax.core.base.undeclared import warn_of_undeclared_fields
@@ -338,7 +338,7 @@ def _svgp(problem, theta, steps):
     """The posterior after all steps, with its bound on all data."""
     goes_on = lambda state: state.sound & (state.step < steps)
     start = _before_any_step(problem, [theta[path] for path in sorted(theta)], steps)
-    end = while_loop(goes_on, partial(_advanced, problem), start)
+    end = lax.while_loop(goes_on, partial(_advanced, problem), start)
     bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
     sound = end.sound & jnp.isfinite(bound)
     kept = chosen(sound, _Known(end.theta, end.q), end.known)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import UP_TO_ONE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled
 from kernax.metrics.arguments import Score, as_inside, as_one_per_row, as_targets_and_weights
 
 

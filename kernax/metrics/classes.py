@@ -9,8 +9,8 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.base.boundary import as_targets, as_weights
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.sharding import compiled
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,

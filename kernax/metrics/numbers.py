@@ -10,11 +10,11 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.base.boundary import as_targets
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,

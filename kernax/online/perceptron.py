@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.parameters import as_steps
-from kernax.core.base.sharding import compiled, while_loop
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -155,7 +155,7 @@ class _Perceptron(eqx.Module):
         def go_on(now: _Pass) -> Array:
             return now.unfinished & (now.epochs < max_epochs)
 
-        return while_loop(go_on, lambda now: self.epoch(now), self.start())
+        return lax.while_loop(go_on, lambda now: self.epoch(now), self.start())
 
     def learned(self, end: _Pass) -> Float[Array, " n"]:
         """The last coefficients, or their mean over all steps."""

@@ -6,12 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import chosen, is_concrete, positive_or_one
 from kernax.core.base.parameters import parameters
-from kernax.core.base.sharding import compiled, scan
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
@@ -256,7 +257,7 @@ def _over_points(
             new = chosen(is_present, new, arrays)
         return new, prediction
 
-    arrays, predictions = scan(step, arrays, (X, y, present))
+    arrays, predictions = lax.scan(step, arrays, (X, y, present))
     return eqx.combine(arrays, fixed), predictions
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from kernax.core.base.numerics import matmul
-from kernax.core.base.sharding import scan
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
 from kernax.core.operators.tiles import product_by_tiles
@@ -83,7 +83,7 @@ def _of_steps(dtype: str, states: int) -> float:
             gain = P[0] / (1 + P[0, 0])
             return P - gain[:, None] * P[0][None, :], (gain, P)
 
-        return scan(step, P, A)[1]
+        return lax.scan(step, P, A)[1]
 
     return _STEPS / _seconds(run, A, P)
 

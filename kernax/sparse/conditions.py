@@ -13,11 +13,11 @@ from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.implicit import at_stationary_point, implicit
 from kernax.core.base.numerics import chosen, eps_of, matmul, stopped
-from kernax.core.base.sharding import varying_alike, while_loop
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values
 from kernax.sparse.observations import AbstractObservations, Numbers
@@ -83,8 +83,7 @@ class Conditions(eqx.Module):
 
 def _inverse(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """`system^-1`."""
-    system, identity = varying_alike((system, jnp.eye(len(system), dtype=system.dtype)))
-    return solve_by_lu(system, identity)
+    return solve_by_lu(system, jnp.eye(len(system), dtype=system.dtype))
 
 
 def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
@@ -261,7 +260,7 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
     zero = jnp.zeros((), jnp.int32)
     left = _left_at(start, conditions)
     first = _Polish(start, left, jnp.ones_like(left), zero)
-    end = while_loop(go_on, partial(_step_that_lowers, conditions), first)
+    end = lax.while_loop(go_on, partial(_step_that_lowers, conditions), first)
     return end.root, end.left
 
 

@@ -10,7 +10,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size
 from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
-from kernax.core.base.sharding import for_loop, while_loop
 from kernax.core.base.solution import RESULTS
 from kernax.core.losses.newton import newton
 from kernax.core.operators.operators import AbstractGram
@@ -86,7 +85,7 @@ class ImportSearch(eqx.Module):
         def go_on(now: Subset) -> Array:
             return now.finite & ~now.exhausted & ~now.capped & ~self.has_settled(now)
 
-        return while_loop(go_on, self._grown, self._start())
+        return lax.while_loop(go_on, self._grown, self._start())
 
     def has_settled(self, now: Subset) -> Bool[Array, ""]:
         """Whether the last choices changed the objective by less than rtol of it."""
@@ -286,4 +285,4 @@ def _half_quotient(
         return _Elimination(M, now.g - column * now.g[k], now.total + root**2)
 
     start = _Elimination(M, g, jnp.zeros_like(least))
-    return for_loop(len(g), eliminated, start).total / 2
+    return lax.fori_loop(0, len(g), eliminated, start).total / 2

@@ -11,10 +11,10 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_targets
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count, data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     RESULTS,
     Solution,

@@ -5,11 +5,11 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_count, check_share, nonnegative
-from kernax.core.base.sharding import while_loop
 from kernax.sparse.basis import Slots, curved
 from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
@@ -50,7 +50,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
         # What is determined is 1 - P, which is known to rounding.
         least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
         step = partial(_renewed, problem, least)
-        end = while_loop(go_on, step, _Round.first(problem))
+        end = lax.while_loop(go_on, step, _Round.first(problem))
         return self._ended(problem, end)
 
     def _ended(self, problem: Problem, end: "_Round") -> Choice:

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.batching import each
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     RESULTS,
     Solution,

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_one_point
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import check_point
 from kernax.core.learner.expansion import KernelExpansion

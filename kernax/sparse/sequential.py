@@ -16,7 +16,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from kernax.core.base.batching import largest_of_batch
 from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import varying_alike, while_loop
 from kernax.sparse.basis import Slots, curved, values
 from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior
@@ -67,8 +66,7 @@ def climbed(
         return ~now.finished & (now.steps < most)
 
     step = partial(_swept_in_few_places, problem, products, tol)
-    first, _ = varying_alike((_Sweep.first(slots, noise), problem))
-    end = while_loop(go_on, step, first)
+    end = lax.while_loop(go_on, step, _Sweep.first(slots, noise))
     return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
 
 
@@ -170,7 +168,7 @@ def _stepped(problem: Problem, products: Array | None, tol: ArrayLike, first: "_
     def step(now: _Ahead) -> _Ahead:
         return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
 
-    return while_loop(go_on, step, first)
+    return lax.while_loop(go_on, step, first)
 
 
 class _Ahead(eqx.Module):

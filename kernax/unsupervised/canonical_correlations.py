@@ -8,10 +8,10 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_stack, cast, count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.base.parameters import check_count, data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel

@@ -3,11 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.base.sharding import for_loop, varying_alike, while_loop
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.unsupervised.kernel_kmeans import Memberships
 from kernax.unsupervised.means_of_clusters import in_order, member, one_hot
@@ -104,8 +104,8 @@ def _pivots(E: Float[Array, "n c"], weights: Float[Array, " n"]) -> Float[Array,
         return _Pivots(now.chosen.at[c].set(E[pivot]), rest)
 
     clusters = E.shape[1]
-    start, _ = varying_alike((_Pivots(jnp.zeros((clusters, clusters), E.dtype), E), (E, weights)))
-    return for_loop(clusters, step, start).chosen
+    start = _Pivots(jnp.zeros((clusters, clusters), E.dtype), E)
+    return lax.fori_loop(0, clusters, step, start).chosen
 
 
 def _distinct(
@@ -139,8 +139,7 @@ def _rotated(
         unfinished=jnp.array(True),
         steps=jnp.zeros((), jnp.int32),
     )
-    start, _ = varying_alike((start, (E, weights)))
-    return while_loop(go_on, step, start)
+    return lax.while_loop(go_on, step, start)
 
 
 def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation) -> _Rotation:
@@ -184,5 +183,4 @@ def _unlike_rows(
     first = E[jax.random.categorical(key, jnp.log(weights))]
     nothing = jnp.zeros((clusters, clusters), E.dtype)
     start = _Rows(nothing.at[:, 0].set(first), jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
-    start, _ = varying_alike((start, E))
-    return for_loop(clusters, lambda c, now: now.with_another(c, E), start, first=1).chosen
+    return lax.fori_loop(1, clusters, lambda c, now: now.with_another(c, E), start).chosen

@@ -14,9 +14,9 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_stack, as_weights, check_key, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import check_count, data
-from kernax.core.base.sharding import compiled
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare, prepare_stacks
 from kernax.core.learner.expansion import KernelExpansion

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_scalar, as_weights, check_key, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import INSIDE_ONE
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled
 from kernax.core.functionals.stein import SteinKernel, with_scores
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare

@@ -4,11 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import varying_alike, while_loop
 from kernax.core.base.solution import RESULTS, void_unless_known
 from kernax.core.base.weights import PointWeights
 from kernax.core.linalg.eigenproblem import (
@@ -124,8 +124,8 @@ def connected_parts(
         return _Numbers(least, jnp.any(least != now.least))
 
     numbers = jnp.arange(n, dtype=jnp.int32)
-    start, _ = varying_alike((_Numbers(numbers, jnp.array(True)), joined))
-    end = while_loop(lambda now: now.changed, spread, start)
+    start = _Numbers(numbers, jnp.array(True))
+    end = lax.while_loop(lambda now: now.changed, spread, start)
     return jnp.sum((end.least == numbers) & present)
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled, for_loop
 from kernax.core.base.solution import Solution, finish
 from kernax.core.functionals.stein import SteinKernel, with_scores
 from kernax.core.kernel.kernel import AbstractKernel
@@ -184,7 +185,7 @@ def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bo
         indices=jnp.zeros(count, jnp.int32),
         squares=jnp.zeros(count, centred.means.dtype),
     )
-    return for_loop(count, lambda t, now: _with_next(centred, t, now, replace), start)
+    return lax.fori_loop(0, count, lambda t, now: _with_next(centred, t, now, replace), start)
 
 
 def _with_next(centred: AboutMean, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:

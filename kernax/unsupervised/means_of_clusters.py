@@ -7,12 +7,12 @@ phi(x_i) / sum_i w_i R_ic`.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import for_loop, varying_alike, while_loop
 from kernax.core.linalg.solves import solve_by_products
 from kernax.core.operators.operators import AbstractGram
 
@@ -164,7 +164,7 @@ def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, 
         chosen=jnp.zeros(clusters, jnp.int32),
         nearest=jnp.full_like(cloud.weights, cloud.beyond()),
     )
-    return for_loop(clusters, add, start).chosen
+    return lax.fori_loop(0, clusters, add, start).chosen
 
 
 def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
@@ -194,7 +194,7 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Arra
         unfinished=jnp.array(True),
         steps=jnp.zeros((), jnp.int32),
     )
-    return while_loop(go_on, step, start)
+    return lax.while_loop(go_on, step, start)
 
 
 def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
@@ -249,7 +249,7 @@ def filled(
         label = jnp.where(needed, c.astype(jnp.int32), labels[i])
         return labels.at[i].set(label)
 
-    return for_loop(clusters, fill, labels)
+    return lax.fori_loop(0, clusters, fill, labels)
 
 
 class SoftTask(eqx.Module):
@@ -291,8 +291,7 @@ def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
             change=jnp.asarray(jnp.inf, task.start.dtype),
             steps=jnp.zeros((), jnp.int32),
         )
-        start, _ = varying_alike((start, task))
-        return while_loop(go_on, task.after, start)
+        return lax.while_loop(go_on, lambda now: task.after(now), start)
 
     def go_on(now: SoftState) -> Array:
         far = now.change > accurate_change(now.change.dtype)

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from kernax.core.base.batching import one_by_one
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, matmul, stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.spectral_densities import Eigenpairs

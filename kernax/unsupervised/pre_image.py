@@ -11,10 +11,10 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_point, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import as_steps
-from kernax.core.base.sharding import compiled, for_loop, while_loop
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -240,7 +240,7 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
         moved=jnp.asarray(jnp.inf, search.start.dtype),
         steps=jnp.zeros((), jnp.int32),
     )
-    return while_loop(go_on, step, start)
+    return lax.while_loop(go_on, step, start)
 
 
 def _lowered(
@@ -287,7 +287,7 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
         ahead = x + distance.newton_step(x)
         return jnp.where(_is_nearer(distance, ahead, x), ahead, x)
 
-    return for_loop(5, step, x)
+    return lax.fori_loop(0, 5, step, x)
 
 
 def _is_nearer(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, positive_or_one, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import check_key
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     RESULTS,
     Solution,

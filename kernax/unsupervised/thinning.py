@@ -3,13 +3,14 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import check_key
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import INSIDE_ONE
 from kernax.core.base.numerics import positive_or_one, stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled, for_loop
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
@@ -158,7 +159,7 @@ def _walk(
         return _Walk(now.signs.at[p].set(sign), variance)
 
     start = _Walk(jnp.zeros_like(uniforms), jnp.zeros_like(failure))
-    return for_loop(len(D), step, start).signs
+    return lax.fori_loop(0, len(D), step, start).signs
 
 
 def _reach(
@@ -196,5 +197,5 @@ def _refined(centred: AboutMean, indices: Int[Array, " count"]) -> Int[Array, " 
     def added(i: Int[Array, ""], sums: Float[Array, " n"]) -> Float[Array, " n"]:
         return sums + centred.row(indices[i])
 
-    sums = for_loop(count, added, jnp.zeros_like(centred.means))
-    return for_loop(count, step, _Exchanges(indices, sums)).indices
+    sums = lax.fori_loop(0, count, added, jnp.zeros_like(centred.means))
+    return lax.fori_loop(0, count, step, _Exchanges(indices, sums)).indices

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_point
+from kernax.core.base.compiled import compiled
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import dot, vectors
-from kernax.core.base.sharding import compiled, varying_alike
 from kernax.core.functionals.functionals import check_smooth
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_points
@@ -96,8 +96,7 @@ def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"])
         in_x = lambda z: jax.jvp(lambda x: kernel(x, z), (x,), (a,))[1]
         return jax.jvp(in_x, (z,), (a,))[1]
 
-    directions, _ = varying_alike((jnp.eye(len(x), dtype=x.dtype), (x, z)))
-    return jnp.sum(jax.vmap(along)(directions))
+    return jnp.sum(jax.vmap(along)(jnp.eye(len(x), dtype=x.dtype)))
 
 
 @compiled

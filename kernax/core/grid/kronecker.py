@@ -14,7 +14,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of, matmul
-from kernax.core.base.sharding import scan
 from kernax.core.base.solution import RESULTS
 from kernax.core.grid.whole import (
     AbstractPrepared,
@@ -199,7 +198,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
         nothing = jnp.zeros_like(longest, shape=(len(cells), len(cells)))
         D = jnp.moveaxis((1 / self.spectrum).reshape(sizes), axis, 0)
-        return scan(step, nothing, (longest.T, D.reshape(sizes[axis], -1)))[0]
+        return lax.scan(step, nothing, (longest.T, D.reshape(sizes[axis], -1)))[0]
 
     def between_columns(self, cells, G, matrix=None):
         N = len(self.spectrum)
@@ -216,7 +215,7 @@ class KroneckerFactor(AbstractWholeFactor):
 
         identity = jnp.eye(len(cells), dtype=G.dtype)
         start = jnp.zeros(N, G.dtype), jnp.zeros((), G.dtype)
-        return scan(step, start, (blocks_of_columns(identity, N), blocks_of_columns(G, N)))[0]
+        return lax.scan(step, start, (blocks_of_columns(identity, N), blocks_of_columns(G, N)))[0]
 
     def _turned_around(self, matrix: KroneckerMatrix) -> tuple[Array, ...]:
         """Another matrix in the basis of the eigenvectors."""

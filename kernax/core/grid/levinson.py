@@ -10,7 +10,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of
-from kernax.core.base.sharding import while_loop
 
 
 def fast_length(least: int) -> int:
@@ -108,10 +107,10 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
 
     def twice(now: Recursion) -> Recursion:
         last = jnp.minimum(jnp.maximum(_FIRST, 2 * now.order), most)
-        now = while_loop(lambda now: (now.order < last) & is_regular(now), step, now)
+        now = lax.while_loop(lambda now: (now.order < last) & is_regular(now), step, now)
         return eqx.tree_at(lambda now: now.remainder, now, remainder_of(column, now))
 
-    return while_loop(goes_on, twice, Recursion.of_order_zero(column, most))
+    return lax.while_loop(goes_on, twice, Recursion.of_order_zero(column, most))
 
 
 def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:

@@ -21,7 +21,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of
-from kernax.core.base.sharding import scan, while_loop
 from kernax.core.base.solution import RESULTS
 from kernax.core.grid.levinson import convolved, correlated, correlated_with, fast_length, predictor
 from kernax.core.grid.whole import (
@@ -210,7 +209,7 @@ class ToeplitzFactor(AbstractWholeFactor):
             )
 
         start = jnp.zeros_like(self.order), first, first
-        _, found, _ = while_loop(lambda now: now[0] < self.order, step, start)
+        _, found, _ = lax.while_loop(lambda now: now[0] < self.order, step, start)
         filtered = convolved(self.predictor, B)
         return filtered.at[: p + 1].set(found)
 
@@ -280,7 +279,7 @@ class ToeplitzFactor(AbstractWholeFactor):
 
         identity = jnp.eye(len(cells), dtype=G.dtype)
         start = jnp.zeros(m, G.dtype), jnp.zeros((), G.dtype)
-        return scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
+        return lax.scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
 
     def prepared_row(self, rows):
         (row,) = rows

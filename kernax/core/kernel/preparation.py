@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, dtype_of, is_encoded
+from kernax.core.base.compiled import compiled
 from kernax.core.base.guards import Parameter, guarded_parameters
 from kernax.core.base.numerics import is_concrete, stopped, values_of
 from kernax.core.base.parameters import parameters
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import warn
 from kernax.core.kernel.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
 from kernax.errors import FeaturelessWarning

@@ -16,7 +16,6 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from kernax.core.base.batching import one_by_one
-from kernax.core.base.sharding import for_loop
 
 # From a key, a number of vectors, their length d, a number of further entries and a dtype: (count,
 # d + further).
@@ -105,7 +104,7 @@ def _scrambled(key: PRNGKeyArray, digits: UInt32[Array, "n m"]) -> UInt32[Array,
         parity = lax.population_count(digits & mask[None, :]) & jnp.uint32(1)
         return total | jnp.left_shift(parity, place)
 
-    return for_loop(_DIGITS, with_digit, jnp.zeros_like(digits)) ^ shift[None, :]
+    return lax.fori_loop(0, _DIGITS, with_digit, jnp.zeros_like(digits)) ^ shift[None, :]
 
 
 def _between_zero_and_one(digits: UInt32[Array, "n m"], dtype: Any) -> Float[Array, "n m"]:

@@ -10,10 +10,10 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_point, as_stack, cast, check_one_point, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt
 from kernax.core.base.parameters import data, with_values
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare_stacks

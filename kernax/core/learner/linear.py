@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_point, as_stack, cast
+from kernax.core.base.compiled import compiled
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import matmul, safe_sqrt
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.features import FeatureMap, explicit_features
 

@@ -21,9 +21,9 @@ from kernax.core.base.boundary import (
     count,
     dtype_of,
 )
+from kernax.core.base.compiled import AbstractAsked
 from kernax.core.base.intervals import Interval, flushed
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.sharding import AbstractAsked
 from kernax.core.base.solution import Suspect
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights

@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.base.sharding import varying_alike
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.krylov import leading_by_products, width_of_block
@@ -219,7 +218,6 @@ def _by_products(
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
     start = _random_block(count, problem)
     rtol = accuracy(start.dtype)
-    start, _ = varying_alike((start, problem))
     found = leading_by_products(problem.symmetric_mv, start, count, rtol, max_steps)
     return found.values[:count], found.vectors[:, :count], found.steps
 

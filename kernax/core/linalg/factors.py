@@ -22,7 +22,6 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import while_loop
 from kernax.core.base.solution import RESULTS
 from kernax.core.operators.operators import mean_diagonal
 
@@ -351,7 +350,7 @@ def with_jitter(
     def again(now: Any) -> Any:
         return attempt(jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first))
 
-    return while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    return lax.while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
 
 
 def _cholesky_with_jitter(

@@ -8,10 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of
-from kernax.core.base.sharding import while_loop
 
 
 class Best(eqx.Module):
@@ -109,13 +109,13 @@ class Iteration(eqx.Module):
                 is_open = (method.size(now.residual) > method.goal) & ~now.stuck
                 return jnp.any(is_open) & below_cap
 
-            return method.verified(while_loop(go_on, method.step, start))
+            return method.verified(lax.while_loop(go_on, lambda now: method.step(now), start))
 
         def unfinished(now: AbstractIterate) -> Array:
             is_open = (now.best.residual > method.goal) & ~now.stuck
             return jnp.any(is_open) & (now.steps < self.max_steps)
 
-        return while_loop(unfinished, several_steps, method.first())
+        return lax.while_loop(unfinished, several_steps, method.first())
 
     def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
         """lineax's word for how an iteration ended whose best residual is `residual`."""

@@ -9,7 +9,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
-from kernax.core.base.sharding import for_loop, while_loop
 
 _GUARDS = 4  # vectors beyond those asked for, with which the last of these converge faster
 _MOST_BLOCKS = 12  # in a basis: then it is begun anew from its best vectors
@@ -101,7 +100,7 @@ def leading_by_products(
         residuals=far,
         steps=jnp.zeros((), jnp.int32),
     )
-    return while_loop(go_on, step, first)
+    return lax.while_loop(go_on, step, first)
 
 
 def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Basis:
@@ -109,7 +108,7 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
     n, width = vectors.shape
     nothing = jnp.zeros((n, blocks * width), vectors.dtype)
     start = _Basis(nothing, nothing, vectors)
-    return for_loop(blocks, lambda i, basis: basis.extended(i, multiply), start)
+    return lax.fori_loop(0, blocks, lambda i, basis: basis.extended(i, multiply), start)
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
@@ -123,7 +122,7 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
     def go_on(now: _Pass) -> Array:
         return (now.passes < 2) | (now.hidden & (now.passes < 3))
 
-    return while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
+    return lax.while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
 
 
 class _Pass(eqx.Module):

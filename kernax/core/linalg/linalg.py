@@ -12,10 +12,10 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_targets
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights, UnitWeights
 from kernax.core.linalg.factors import AbstractFactor

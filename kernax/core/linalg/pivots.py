@@ -10,10 +10,10 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_scalar, dtype_of
 from kernax.core.base.boundary import count as size_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled, while_loop
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -111,7 +111,7 @@ def _greedy(kernel, X, tolerance, count):
         more = jnp.sum(now.left) > tolerance * whole
         return (now.number < count) & (more | (now.number == 0))
 
-    end = while_loop(go_on, partial(_one_more, kernel, X), start)
+    end = lax.while_loop(go_on, partial(_one_more, kernel, X), start)
     left = jnp.sum(end.left)
     # NaN anywhere makes both so.
     result = RESULTS.where(jnp.isfinite(left + whole), RESULTS.successful, RESULTS.nonfinite)

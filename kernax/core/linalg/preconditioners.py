@@ -8,13 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import check_key
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import while_loop
 from kernax.core.linalg.low_rank import factor_beside_identity
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.linalg.tall import tall_qr, tall_svd
@@ -227,7 +227,7 @@ class PivotedCholesky(AbstractPreconditioner):
             return _extended(now, form, keys[now.rounds], block=block, rank=rank)
 
         start = _Pivots(nothing, diagonal, jnp.zeros((), jnp.int32))
-        end = while_loop(go_on, step, start)
+        end = lax.while_loop(go_on, step, start)
         return end.features[:, :rank], jnp.mean(end.diagonal)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import while_loop
 
 
 class _Refinement(eqx.Module):
@@ -47,7 +47,7 @@ def refined(
         return now.faster & (now.size > goal)
 
     # The first solve is one of the loop, so that it stands in the program once.
-    end = while_loop(go_on, once, _Refinement.of(b))
+    end = lax.while_loop(go_on, once, _Refinement.of(b))
     relative = end.size / positive_or_one(whole)
     return times_power_of_two(end.solution, unit), relative
 

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
+from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kernax.core.base.boundary import check_key
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.parameters import check_count, check_stopping, with_arrays
-from kernax.core.base.sharding import for_loop
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
@@ -149,7 +149,7 @@ def _swept(
         return _Direction(now.change.at[places].add(U), image)
 
     zero = jnp.zeros_like(residual)
-    return for_loop(blocks, solve_block, _Direction(zero, zero))
+    return lax.fori_loop(0, blocks, solve_block, _Direction(zero, zero))
 
 
 def _solved(matrix: Float[Array, "b b"], rhs: Float[Array, "b p"]) -> Float[Array, "b p"]:

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import matmul
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import varying_alike
 
 
 def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -31,8 +30,7 @@ def solve_lower_transposed(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> F
 
 def inverse_of_lower(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """`L^-1` for a lower triangular L, with its derivatives."""
-    L, identity = varying_alike((L, jnp.eye(len(L), dtype=L.dtype)))
-    return solve_lower(L, identity)
+    return solve_lower(L, jnp.eye(len(L), dtype=L.dtype))
 
 
 def _triangular(L: Float[Array, "n n"], trans: int) -> Callable:

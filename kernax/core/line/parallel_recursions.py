@@ -12,9 +12,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.base.sharding import for_loop, scan
 from kernax.core.kernel.state_space import Chain
 from kernax.core.line.recursions import (
     AbstractRecursions,
@@ -71,7 +71,7 @@ def _as_affine(
         return (small_product(A, B), small_product(A, y) + outer(a, v)), None
 
     nothing = jnp.zeros((a.shape[1], V.shape[1]), V.dtype)
-    return scan(step, (_identity(A), nothing), (A, a, V))[0]
+    return lax.scan(step, (_identity(A), nothing), (A, a, V))[0]
 
 
 def _as_congruence(
@@ -85,7 +85,7 @@ def _as_congruence(
         return (small_product(A, B), around(A, G) + outer(a, scale * a)), None
 
     identity = _identity(A)
-    return scan(step, (identity, jnp.zeros_like(identity)), (A, a, scales))[0]
+    return lax.scan(step, (identity, jnp.zeros_like(identity)), (A, a, scales))[0]
 
 
 class _Fractional(eqx.Module):
@@ -131,7 +131,7 @@ def _as_fractional(
 
     identity = _identity(A)
     nothing = jnp.zeros_like(identity)
-    return scan(step, _Fractional(identity, nothing, nothing), (A, weights, shift))[0]
+    return lax.scan(step, _Fractional(identity, nothing, nothing), (A, weights, shift))[0]
 
 
 # What two runs of points do, one after the other.
@@ -194,7 +194,7 @@ def _prefixes(after: Callable, runs: Any) -> Any:
         longer = jax.vmap(after)(earlier, runs)
         return jax.tree.map(lambda a, b: jnp.where(places < length, a, b), runs, longer)
 
-    return for_loop((count - 1).bit_length(), doubled, runs)
+    return lax.fori_loop(0, (count - 1).bit_length(), doubled, runs)
 
 
 def _before(X: Float[Array, "b m p"]) -> Float[Array, "b m p"]:

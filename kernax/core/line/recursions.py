@@ -4,10 +4,10 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul
-from kernax.core.base.sharding import scan
 from kernax.core.kernel.state_space import Chain
 
 
@@ -106,7 +106,7 @@ def vectors_from(
         A, a, v = at
         return small_product(_directed(A, back), x) + outer(a, v), x
 
-    return scan(step, x, (A, a, V), reverse=back)[1]
+    return lax.scan(step, x, (A, a, V), reverse=back)[1]
 
 
 def readings_from(
@@ -124,7 +124,7 @@ def readings_from(
         after = small_product(_directed(A, back), x) + outer(a, v)
         return after, small_product(reader[None, :], x)[0]
 
-    return scan(step, x, (A, a, V, readers), reverse=back)[1]
+    return lax.scan(step, x, (A, a, V, readers), reverse=back)[1]
 
 
 def covariances_from(
@@ -140,7 +140,7 @@ def covariances_from(
         A, a, scale = at
         return around(_directed(A, back), F) + outer(a, scale * a), F
 
-    return scan(step, F, (A, a, scales), reverse=back)[1]
+    return lax.scan(step, F, (A, a, scales), reverse=back)[1]
 
 
 def gains_from(
@@ -160,7 +160,7 @@ def gains_from(
         q, s = gain_at(F, w, d, start, h)
         return F + outer(q, w / s * q), Gains(q, s)
 
-    return scan(step, F, (A, weights, shift))[1]
+    return lax.scan(step, F, (A, weights, shift))[1]
 
 
 def gain_at(

@@ -7,11 +7,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import chosen, eps_of, positive_or_one
-from kernax.core.base.sharding import while_loop
 from kernax.core.base.solution import RESULTS, first_that_holds
 
 
@@ -131,7 +131,7 @@ def newton(
         arrived = now.misfit.within(goal, excuse=1 / 16)
         return ~arrived & ~now.stuck & now.finite & (now.steps < max_steps)
 
-    end = while_loop(go_on, partial(_one_step, problem, bar), _Progress.at(problem, start))
+    end = lax.while_loop(go_on, partial(_one_step, problem, bar), _Progress.at(problem, start))
     point, misfit = _settled(problem, end.point, end.misfit)
     result = _ending(end, misfit.within(bar))
     residual = misfit.relative()
@@ -237,7 +237,7 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
         return ~(skip | fits) & (now.tries < 80)
 
     start = _Bracket.of(slope, at_zero)
-    return while_loop(go_on, partial(_narrowed, slope), start).tried.t
+    return lax.while_loop(go_on, partial(_narrowed, slope), start).tried.t
 
 
 def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:

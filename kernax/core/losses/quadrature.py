@@ -19,12 +19,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.numerics import eps_of, positive_or_one, safe_sqrt, stopped
-from kernax.core.base.sharding import while_loop
 from kernax.core.losses.likelihoods import (
     Gaussian,
     NegativeBinomial,
@@ -185,7 +185,7 @@ def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """Where a decreasing function of each entry is zero, by halving; the nearest end if nowhere."""
     halved = functools.partial(_halved, function)
     start = _Bracket(low, high, jnp.zeros((), jnp.int32))
-    end = while_loop(lambda now: now.steps < _HALVINGS, halved, start)
+    end = lax.while_loop(lambda now: now.steps < _HALVINGS, halved, start)
     return (end.low + end.high) / 2
 
 

@@ -13,7 +13,6 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.base.sharding import scan
 from kernax.core.linalg.factors import cholesky_factor, range_of_jitter
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower
@@ -109,7 +108,7 @@ class HessianInverse(AbstractHessianInverse):
             G = (root_of_weights * P_c)[:, None] * V
             return left - matmul(G, G.T), V
 
-        left, self.roots = scan(with_class, identity, P.T)
+        left, self.roots = lax.scan(with_class, identity, P.T)
         self.total = cholesky_factor(DenseGram(left))
         self.root_of_weights = root_of_weights
 

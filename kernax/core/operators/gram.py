@@ -17,7 +17,6 @@ from kernax.core.base.boundary import as_scalar, count, dtype_of
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import is_varying
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -184,10 +183,6 @@ class BlockedGram(AbstractComputedGram):
     block_size: int = eqx.field(static=True)
 
     def product(self, columns):
-        if is_varying((self.kernel, self.points, columns)):
-            # There JAX (0.10.2) mistakes which results of the loop over tiles vary, where it
-            # transposes a linear solve.
-            return self.columns_product(jnp.arange(count(self.points)), columns)
         most_pairs = self.block_size * count(self.points)
         return product_by_tiles(self.kernel, self.points, columns, most_pairs)
 

@@ -13,8 +13,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import PyTree
 
 from kernax.core.base.boundary import count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.sharding import compiled
 from kernax.core.operators.operators import AbstractGram, LowRankGram, ScaledGram
 
 

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import count
-from kernax.core.base.sharding import compiled, scan
+from kernax.core.base.compiled import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.computed import AbstractComputedGram
@@ -94,7 +94,7 @@ def _rows_of_product(
 
     product = product_by_tiles(kernel, X, V, most_rows * count(X))
     if spread.parts > 2:
-        product, _ = scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
+        product, _ = lax.scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
     return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
 
 

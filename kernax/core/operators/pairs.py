@@ -14,8 +14,8 @@ from jax.extend import core as jex
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, stopped
-from kernax.core.base.sharding import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each

@@ -10,8 +10,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, matmul
-from kernax.core.base.sharding import compiled, scan
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairs import all_pairs, pairs_at_once, rows_at_once
@@ -80,7 +80,7 @@ class _Tiles(eqx.Module):
             return product + at_offsets(self, offset), None
 
         steps = (len(self.values) + 1) // (2 * _TOGETHER)
-        return scan(step, jnp.zeros_like(self.values), _TOGETHER * jnp.arange(steps))[0]
+        return lax.scan(step, jnp.zeros_like(self.values), _TOGETHER * jnp.arange(steps))[0]
 
     def at_offsets(self, offset: Int[Array, ""]) -> Float[Array, "blocks p side"]:
         """What the tiles of every block and those at an offset and at the next one from it add."""
@@ -180,7 +180,7 @@ def products_both_ways(
         to_rows, more = of_rows(*part)
         return to_Z + more, to_rows
 
-    to_Z, to_X = scan(step, jnp.zeros_like(of_Z.T), (parts, values))
+    to_Z, to_X = lax.scan(step, jnp.zeros_like(of_Z.T), (parts, values))
     return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
 
 

@@ -8,14 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_scalar, as_stack, cast, check_key, dtype_of
 from kernax.core.base.boundary import count as size_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count
-from kernax.core.base.sharding import compiled, scan
 from kernax.core.base.solution import warn
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
@@ -271,7 +272,7 @@ def _scores(kernel, points, shares, candidates, ridge):
         # A score is at most one, and that of a point explained entirely is rounding.
         return None, jnp.clip(left / ridge, eps_of(left), 1)
 
-    return scan(of_tile, None, places)[1].reshape(-1)[:n]
+    return lax.scan(of_tile, None, places)[1].reshape(-1)[:n]
 
 
 def _without_repetition(key: PRNGKeyArray, scores: Float[Array, " r"], size: int) -> Array:

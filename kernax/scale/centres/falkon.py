@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import stopped
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.sharding import compiled, varying_alike, while_loop
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
@@ -233,7 +233,7 @@ def _falkon(span, X, weights, arguments, plan, one_column):
 
 def _problem(span, X, weights, arguments) -> Problem:
     """All that the minimiser depends on, with weights of one as spread as the rows."""
-    return varying_alike(Problem(span, X, weights.values, *arguments))
+    return Problem(span, X, weights.values, *arguments)
 
 
 def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):

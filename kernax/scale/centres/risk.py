@@ -12,9 +12,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.losses.losses import AbstractSmoothLoss, Squared
 from kernax.scale.centres.bands import upper_bands, whole_of_bands

@@ -19,8 +19,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.boundary import count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
-from kernax.core.base.sharding import compiled, scan, varying_alike, while_loop
 from kernax.core.base.stacks import points_at
 from kernax.core.linalg.centres import wide
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
@@ -194,7 +194,7 @@ class ArrayRows(AbstractRows):
             return step(state, self._tile(at), known), None
 
         # Only a sum is differentiated, whose state is not kept.
-        return scan(jax.checkpoint(with_tile), start, parts)[0]
+        return lax.scan(jax.checkpoint(with_tile), start, parts)[0]
 
     def _tile(self, at: tuple) -> Tile:
         X, y, weights = at
@@ -209,15 +209,13 @@ class ArrayRows(AbstractRows):
 
     def repeat(self, go_on, step, state):
         # JAX hashes functions, and a method hashes the arrays of its module.
-        return while_loop(lambda now: go_on(now), step, state)
+        return lax.while_loop(lambda now: go_on(now), lambda now: step(now), state)
 
     def run(self, function, *args):
         return _called(function, *args)
 
     def either(self, condition, yes, no, state):
-        alike = lambda branch: lambda state: varying_alike((branch(state), state))[0]
-        condition, state = varying_alike((condition, state))
-        return lax.cond(condition, alike(yes), alike(no), state)
+        return lax.cond(condition, yes, no, state)
 
     def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
         """Some of the rows, with weights of their own; the last again, with weight zero, where

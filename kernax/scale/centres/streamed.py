@@ -11,9 +11,9 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import flushed
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel

@@ -5,9 +5,9 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import cast, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel

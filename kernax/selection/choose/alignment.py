@@ -6,11 +6,12 @@ from functools import partial
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled, for_loop, scan, while_loop
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.learner.task import Task, check_task
 from kernax.core.operators.memory import check_memory
@@ -115,7 +116,7 @@ def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array
         return M + w_i * matmul(A * w[None, :], A.T), None
 
     nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
-    return scan(with_row, nothing, (w, grams))[0]
+    return lax.scan(with_row, nothing, (w, grams))[0]
 
 
 def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
@@ -238,7 +239,7 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
 
     infinite = jnp.full_like(a[0], jnp.inf)
     start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
-    return while_loop(go_on, sweep, start).m / size
+    return lax.while_loop(go_on, sweep, start).m / size
 
 
 def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:
@@ -248,5 +249,5 @@ def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _D
         others = matmul(correlations[k], m) - m[k]
         return m.at[k].set(jnp.maximum(goals[k] - others, 0))
 
-    m = for_loop(len(goals), along, now.m)
+    m = lax.fori_loop(0, len(goals), along, now.m)
     return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)

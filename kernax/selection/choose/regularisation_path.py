@@ -5,10 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, ArrayLike
 
 from kernax.core.base.numerics import stopped
-from kernax.core.base.sharding import scan
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion
 
@@ -55,7 +55,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
         return found, (found, solution.result, solution.stats)
 
     found = (first.value.coefficients, first.value.bias)
-    _, later = scan(step, found, values[1:])
+    _, later = lax.scan(step, found, values[1:])
     at_first = (found, first.result, first.stats)
     found, result, stats = jax.tree.map(_after, at_first, later)
     outputs = (jnp.moveaxis(stack, 0, -1) for stack in found)

@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data, real
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.gp.process import GaussianProcess

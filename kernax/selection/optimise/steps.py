@@ -13,11 +13,11 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import chosen, eps_of
 from kernax.core.base.parameters import Rebuild, as_floats
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled, for_loop, while_loop
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.selection.optimise.validation import Validation
 
@@ -151,7 +151,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
     has not improved for as many steps as it may.
     """
     goes_on = lambda state: state.running & (state.step < until)
-    return while_loop(goes_on, partial(_step, problem), state)
+    return lax.while_loop(goes_on, partial(_step, problem), state)
 
 
 def _step(problem: Problem, state: State) -> State:
@@ -307,7 +307,7 @@ def close(problem: Problem, state: State) -> Solution:
     value = state.losses[0]
     validation_loss = None if state.validation_losses is None else state.lowest
     nothing = _Look(state, value, validation_loss, jnp.zeros_like(state.running))
-    end = for_loop(2, look, nothing)
+    end = lax.fori_loop(0, 2, look, nothing)
     state = end.state
     known = jnp.isfinite(state.lowest)
     known &= jnp.isfinite(end.value)

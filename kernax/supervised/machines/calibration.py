@@ -8,9 +8,9 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete
-from kernax.core.base.sharding import compiled
 
 
 def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.learner.task import check_targets
 from kernax.core.operators.operators import DenseGram

@@ -15,7 +15,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import chosen, eps_of, stopped
-from kernax.core.base.sharding import varying_alike, while_loop
 from kernax.core.base.solution import void_unless_known
 from kernax.supervised.machines.active_set import with_derivative_of_active_set
 from kernax.supervised.machines.certificate import certificate, rounding_of
@@ -39,7 +38,7 @@ def machine(
     """
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
-    scaled, feasible = varying_alike((scaled, _feasible(scaled, units, start)))
+    feasible = _feasible(scaled, units, start)
     point = with_all_points_inside(_differentiable_point(scaled, feasible, solver), scaled)
 
     # Figures about the solution have no derivative.
@@ -124,7 +123,7 @@ def solve_to_gap(
     bias = jnp.zeros(groups, start.dtype)
     first = Point(start, residual, bias, jnp.zeros((), jnp.int32))
     tol = jnp.asarray(solver.tol, start.dtype)
-    return while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
+    return lax.while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
 
 
 def polish_until_optimal(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
@@ -147,7 +146,7 @@ def polish_until_optimal(point: Point, problem: BoxProblem, solver: AbstractDual
         return _Pass(chosen(done, new.point, solved), finer, done)
 
     tol = jnp.asarray(solver.tol, point.beta.dtype)
-    return while_loop(go_on, polish_once, _Pass(point, tol, jnp.array(False))).point
+    return lax.while_loop(go_on, polish_once, _Pass(point, tol, jnp.array(False))).point
 
 
 def _is_finest(tol: Float[Array, ""], solver: AbstractDualSolver) -> Bool[Array, ""]:

@@ -12,7 +12,6 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.parameters import check_count, check_share
-from kernax.core.base.sharding import while_loop
 from kernax.supervised.machines.dual import BoxProblem, violation
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
@@ -43,7 +42,7 @@ class ProjectedGradient(AbstractDualSolver):
         size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
         violated = violation(problem, beta, residual)
         first = _Descent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
-        end = while_loop(go_on, lambda now: _step(problem, now), first)
+        end = lax.while_loop(go_on, lambda now: _step(problem, now), first)
         return end.beta, end.steps
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion

@@ -16,7 +16,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.parameters import check_count, check_share
-from kernax.core.base.sharding import while_loop
 from kernax.supervised.machines.dual import (
     BoxProblem,
     bias_interval,
@@ -65,7 +64,7 @@ class SMO(AbstractDualSolver):
             steps = jnp.minimum(8 * size + 1000, most - now.steps)
             return _swept(problem, now, tol / 2, steps, size)
 
-        end = while_loop(go_on, sweep, _Sweep.first(problem, beta, residual))
+        end = lax.while_loop(go_on, sweep, _Sweep.first(problem, beta, residual))
         return end.beta, end.steps
 
     def _size(self, n: int) -> int:

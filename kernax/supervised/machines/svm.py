@@ -9,9 +9,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     MOST_FOR_EIGENVALUES,
     Solution,

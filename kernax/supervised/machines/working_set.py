@@ -12,7 +12,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import chosen, eps_of
-from kernax.core.base.sharding import while_loop
 from kernax.supervised.machines.dual import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -122,7 +121,7 @@ class WorkingSet(eqx.Module):
 
         start = self._start()
         first = _Run(start, self._violation(start), jnp.zeros((), jnp.int32))
-        end = while_loop(go_on, several_steps, first)
+        end = lax.while_loop(go_on, several_steps, first)
         return end.now.beta, end.steps
 
     def _start(self) -> State:

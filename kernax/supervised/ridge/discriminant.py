@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_targets
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.base.parameters import data
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stopped
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import (
     RESULTS,
     Solution,

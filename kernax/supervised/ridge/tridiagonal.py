@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, split_by_tangent, stopped
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.sharding import scan, while_loop
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.factors import range_of_jitter
 from kernax.core.linalg.linalg import unit_of
@@ -58,7 +57,7 @@ class TridiagonalForm(eqx.Module):
             return pivot, pivot
 
         rows = (self.diagonal, self._before() ** 2)
-        return scan(step, jnp.ones_like(shifts), rows)[1]
+        return lax.scan(step, jnp.ones_like(shifts), rows)[1]
 
     def solve(self, pivots: Float[Array, "n r"], B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`(M + s_j)^-1 B[..., j]` for the shift s_j of each column of pivots."""
@@ -83,7 +82,7 @@ class TridiagonalForm(eqx.Module):
         n = len(self.diagonal)
         rows = (self.turned(jnp.eye(n, dtype=pivots.dtype)).T, pivots, self._before())
         nothing = jnp.zeros_like(pivots)
-        return scan(step, (jnp.ones_like(pivots[0]), nothing, nothing), rows)[0][2]
+        return lax.scan(step, (jnp.ones_like(pivots[0]), nothing, nothing), rows)[0][2]
 
     def _before(self) -> Float[Array, " n"]:
         """The entry of T left of the diagonal in each row; none in the first."""
@@ -110,9 +109,9 @@ def _solved_by_pivots(
     nothing = jnp.zeros_like(B[0])
     pivots = pivots[:, None, :]
     one = jnp.ones_like(pivots[0])
-    _, z = scan(forward, (one, nothing), (pivots, before, B))
+    _, z = lax.scan(forward, (one, nothing), (pivots, before, B))
     rows = (pivots[::-1], before[::-1], z[::-1])
-    return scan(backward, (nothing, jnp.zeros_like(before[0])), rows)[1][::-1]
+    return lax.scan(backward, (nothing, jnp.zeros_like(before[0])), rows)[1][::-1]
 
 
 class Factors(eqx.Module):
@@ -174,7 +173,7 @@ def _factors_with_jitter(
         more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
         return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
 
-    end = while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
+    end = lax.while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
     return Factors(form, end.pivots, end.jitter, end.sound)
 
 

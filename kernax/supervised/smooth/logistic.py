@@ -2,9 +2,9 @@
 
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.sharding import compiled
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion

@@ -1,0 +1,29 @@
+"""Compiled functions, for the private part of every verb."""
+
+import abc
+from collections.abc import Callable
+from functools import wraps
+
+import equinox as eqx
+
+
+class AbstractAsked(eqx.Module):
+    """An argument of compiled functions that is asked before any of them is compiled."""
+
+    @abc.abstractmethod
+    def check_before(self, function: Callable, args: tuple) -> None:
+        """Raises an exception where the function must not be called with these arguments."""
+
+
+def compiled(function: Callable) -> Callable:
+    """`eqx.filter_jit`, which first asks the arguments that are to be asked."""
+    jitted = eqx.filter_jit(function)
+
+    @wraps(function)
+    def asked(*args, **kwargs):
+        for argument in args:
+            if isinstance(argument, AbstractAsked):
+                argument.check_before(function, args)
+        return jitted(*args, **kwargs)
+
+    return asked
