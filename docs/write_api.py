@@ -1,6 +1,6 @@
 """Writes api.md beside itself, the page of every public name: `python docs/write_api.py`.
 
-Read off the package: the rooms and the headings from `kernax/__init__.py`, the families of kernels
+Read off the package: the rooms and the headings from `kernax/__init__.pyi`, the families of kernels
 from their table, and signatures and first paragraphs of docstrings from what they describe.
 """
 
@@ -42,8 +42,8 @@ def page() -> str:
 
 
 def flat_names() -> dict[str, list[str]]:
-    """The names in `kernax/__init__.py`, under the comments that stand above them."""
-    source = Path(kernax.__file__).read_text(encoding="utf-8")
+    """The names in `kernax/__init__.pyi`, under the comments that stand above them."""
+    source = Path(kernax.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     headings: dict[str, list[str]] = {}
     for line in source[source.index("__all__ = [") :].splitlines()[1:]:
         if line.strip().startswith("# "):

@@ -30,6 +30,9 @@ TYPED = not jaxtyping.config.jaxtyping_disable
 with jaxtyping.install_import_hook("kernax", "beartype.beartype") if TYPED else nullcontext():
     import kernax
 
+    for name in kernax.__all__:  # checked from here on, however late a test uses it
+        getattr(kernax, name)
+
 X64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 DTYPE = np.float64 if X64 else np.float32
 needs_x64 = pytest.mark.skipif(not X64, reason="a statement about float64")

@@ -149,6 +149,23 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_name_is_imported_when_it_is_first_used():
+    program = """
+import sys
+import kernax
+ours = lambda: {name for name in sys.modules if name.startswith("kernax.")}
+assert not ours() and "jax" not in sys.modules
+kernax.kernel_ridge(kernax.RBF(), [[0.0], [1.0]], [0.0, 1.0], 0.1)
+rooms = ("gp", "sparse", "online", "unsupervised", "scale", "selection", "files", "plot", "cli")
+assert not [name for name in ours() if name.split(".")[1] in rooms]
+assert set(kernax.__all__) <= set(dir(kernax))
+assert not hasattr(kernax, "RFB") and not hasattr(kernax, "_RBF")
+from kernax import *
+assert GaussianProcess is kernax.gp.process.GaussianProcess
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_every_function_of_the_list_of_slow_tests_exists():
     tests = Path(__file__).parent
     text = {path.name: path.read_text() for path in tests.rglob("test_*.py")}

@@ -72,7 +72,9 @@ def imported(name: str, root: Path) -> Version:
     """Imports the kernax that lies under `root`, beside any other that has been imported."""
     version = Version(name, root, {})
     with at_work(version):
-        importlib.import_module("kernax")
+        kernax = importlib.import_module("kernax")
+        for public in kernax.__all__:  # now, as a first use would find the version that is at work
+            getattr(kernax, public)
     found = Path(version.kernax.__file__).resolve()
     if not found.is_relative_to(root.resolve()):
         raise ImportError(f"kernax was to come from {root}, but came from {found}")
