@@ -29,69 +29,69 @@ BATCHES = {
             "metrics/conformal.py",
             "return 1 - others <= radius",
             "return 1 - others < radius",
-            "test_criticism.py::test_a_class_whose_probability_is_the_threshold_is_in_the_set",
+            "metrics/test_criticism.py::test_a_class_whose_probability_is_the_threshold_is_in_the_set",
         ),
         Mutant(  # quarters a month late
             "preparation/dates.py",
             'str(3 * int(parts.pop("quarter")) - 2)',
             'str(3 * int(parts.pop("quarter")) - 1)',
-            "test_encoders.py::test_quarters_begin_in_january_april_july_and_october",
+            "preparation/test_encoders.py::test_quarters_begin_in_january_april_july_and_october",
         ),
         Mutant(  # the number of points for the sum of their weights
             "supervised/ridge/ridge.py",
             "return jnp.sum(self.weights) * jnp.sum(self.weights[:, None]",
             "return len(self.weights) * jnp.sum(self.weights[:, None]",
-            "test_ridge.py"
+            "supervised/test_ridge.py"
             "::test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum",
         ),
         Mutant(  # L-BFGS sees the loss in the user's unit, whatever that is
             "selection/optimise/steps.py",
             "unit = jnp.where(state.step == 0, first, state.unit)",
             "unit = state.unit",
-            "test_minimise.py"
+            "selection/test_minimise.py"
             "::test_lbfgs_takes_the_same_steps_whatever_the_scale_of_the_loss[1e-30]",
         ),
         Mutant(  # a squared distance of zero has no second derivative
             "core/base/numerics.py",
             "return jnp.where(s < 0, s - lax.stop_gradient(s), s)",
             "return jnp.maximum(s, 0)",
-            "test_kernels.py::test_mixed_second_derivatives_at_coincident_points_are_exact[RBF-12]",
+            "kernels/test_kernels.py::test_mixed_second_derivatives_at_coincident_points_are_exact[RBF-12]",
         ),
         Mutant(  # derivatives of rough kernels multiplied out about the mean of the points
             "core/base/numerics.py",
             "if rough or len(x) == 1:",
             "if rough and len(x) > _UNROLLED:",
-            "test_rough_gradients.py::test_the_slope_of_the_evidence_is_right_where_times_differ_by_rounding",
+            "kernels/test_rough_gradients.py::test_the_slope_of_the_evidence_is_right_where_times_differ_by_rounding",
         ),
         Mutant(  # substrings of one letter more
             "kernels/subsequences.py",
             "partial(_gapped, self.length - 1, _one_longer)",
             "partial(_gapped, self.length, _one_longer)",
-            "test_strings.py::test_the_subsequence_kernel_has_the_papers_formulas",
+            "kernels/test_strings.py::test_the_subsequence_kernel_has_the_papers_formulas",
         ),
         Mutant(  # a sign in a density
             "metrics/numbers.py",
             "(jnp.log(2 * jnp.pi * variance) + squares) / 2",
             "(jnp.log(2 * jnp.pi * variance) - squares) / 2",
-            "test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
+            "metrics/test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
         ),
         Mutant(  # half a density
             "core/kernel/priors.py",
             "log_density + math.log(2), -jnp.inf",
             "log_density, -jnp.inf",
-            "test_priors.py::test_densities_are_those_of_scipy_also_outside_the_support",
+            "core/test_priors.py::test_densities_are_those_of_scipy_also_outside_the_support",
         ),
         Mutant(  # a fold that leaks
             "selection/choose/folds.py",
             "pairs += [(np.flatnonzero(parts != i), ",
             "pairs += [(np.flatnonzero(parts >= 0), ",
-            "test_cross_validation.py::test_every_row_is_scored_once_and_parts_differ_by_one_row",
+            "selection/test_cross_validation.py::test_every_row_is_scored_once_and_parts_differ_by_one_row",
         ),
         Mutant(  # an average of one step more
             "online/averages.py",
             "weight = (a + 1) / (steps.astype(mean.dtype) + a)",
             "weight = (a + 1) / (steps.astype(mean.dtype) + a + 1)",
-            "test_online.py::test_an_average_is_the_mean_of_the_functions_after_every_step",
+            "online/test_online.py::test_an_average_is_the_mean_of_the_functions_after_every_step",
         ),
     ),
     "steps": (
@@ -99,44 +99,44 @@ BATCHES = {
             "core/base/numerics.py",
             "(jnp.mean(z, 0), False)",
             "(jnp.zeros_like(z[0]), False)",
-            "test_kernels.py"
+            "kernels/test_kernels.py"
             "::test_float32_in_many_dimensions_keeps_the_promise_for_scattered_points",
         ),
         Mutant(  # Newton's method without damping
             "core/losses/newton.py",
             "length = _length(slope, at_zero, skip=in_full)",
             "length = jnp.ones_like(at_zero)",
-            "test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
+            "core/test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
         ),
         Mutant(  # conjugate gradients that believe the residual of their recurrence
             "core/linalg/krylov_factor.py",
             "true = self.b - self.multiply(now.x)",
             "true = now.residual",
-            "test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
+            "core/test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
         ),
         Mutant(  # a gap that is learned from
             "selection/choose/folds.py",
             "[(np.arange(s - gap), ",
             "[(np.arange(s), ",
-            "test_cross_validation.py::test_time_folds_are_those_of_scikit_learn",
+            "selection/test_cross_validation.py::test_time_folds_are_those_of_scikit_learn",
         ),
         Mutant(  # a walk that goes on where it should turn back
             "unsupervised/thinning.py",
             "alpha = -jnp.sum(D[p] * now.signs)",
             "alpha = jnp.sum(D[p] * now.signs)",
-            "test_subsamples.py::test_every_decision_of_thinning_is_that_of_the_paper",
+            "unsupervised/test_subsamples.py::test_every_decision_of_thinning_is_that_of_the_paper",
         ),
         Mutant(  # a float that is no parameter
             "kernels/stationary.py",
             '    alpha: Float[Array, ""] = positive(default=1.0)\n',
             "    alpha: float = 1.0\n",
-            "test_testing.py::test_every_public_kernel_conforms[RationalQuadratic]",
+            "testing/test_testing.py::test_every_public_kernel_conforms[RationalQuadratic]",
         ),
         Mutant(  # a fold that leaks, of stages of learning
             "selection/choose/folds.py",
             "in_others = (folds >= 0) & (folds != fold)",
             "in_others = folds >= 0",
-            "test_stages.py"
+            "selection/test_stages.py"
             "::test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_those_of_all",
         ),
     ),
@@ -145,7 +145,7 @@ BATCHES = {
             "core/base/guards.py",
             "but {came} {outside[0]:g} in",
             "but {came} {array.ravel()[0]:g} in",
-            "test_guards.py::test_of_a_batch_the_member_at_fault_is_named",
+            "core/test_guards.py::test_of_a_batch_the_member_at_fault_is_named",
         ),
         Mutant(  # a process that is conditioned counted as one matrix
             "core/operators/memory.py",
@@ -158,37 +158,37 @@ BATCHES = {
             "core/linalg/factors.py",
             "return first * scale, 1e-4 * scale",
             "return first * scale, 1e-2 * scale",
-            "test_linalg.py::test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal",
+            "core/test_linalg.py::test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal",
         ),
         Mutant(  # the sign of a cavity
             "gp/expectation_propagation.py",
             "(marginal.mean - marginal.variance * site.shift) / left",
             "(marginal.mean + marginal.variance * site.shift) / left",
-            "test_approximate.py::test_expectation_propagation_of_one_point_is_exact[1.0]",
+            "gp/test_approximate.py::test_expectation_propagation_of_one_point_is_exact[1.0]",
         ),
         Mutant(  # a tile on the diagonal that counts twice
             "core/operators/tiles.py",
             "jnp.where(again[None, :], 0, _times(of_rows, tile, 0))",
             "_times(of_rows, tile, 0)",
-            "test_gram.py::test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product",
+            "core/test_gram.py::test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product",
         ),
         Mutant(  # no deviation without centring
             "unsupervised/centring.py",
             "gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)",
             "gram.as_matrix()",
-            "test_components.py::test_functions_have_norm_one_are_orthogonal_and_of_mean_zero",
+            "unsupervised/test_components.py::test_functions_have_norm_one_are_orthogonal_and_of_mean_zero",
         ),
         Mutant(  # targets that are not softened
             "supervised/machines/calibration.py",
             "wrong = 1 / (total + 2)",
             "wrong = 1e-9 / (total + 2)",
-            "test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
+            "supervised/test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
         ),
         Mutant(  # any file is taken for what was written
             "core/base/archive.py",
             'if kind.checksum(*texts.values(), arrays) != header["sha256"]:',
             "if False:",
-            "test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
+            "files/test_files.py::test_a_damaged_file_is_an_error_or_loads_bitwise[0]",
         ),
     ),
     "small numbers": (
@@ -196,19 +196,19 @@ BATCHES = {
             "supervised/machines/calibration.py",
             "return centre, jnp.where(size > rounding, size, 0)",
             "return centre, size",
-            "test_calibration.py::test_values_that_differ_by_their_rounding_alone_have_no_slope",
+            "supervised/test_calibration.py::test_values_that_differ_by_their_rounding_alone_have_no_slope",
         ),
         Mutant(  # a line through places in any order
             "plot/beliefs.py",
             "    x = np.sort(x)\n",
             "",
-            "test_plot.py::test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places",
+            "plot/test_plot.py::test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places",
         ),
         Mutant(  # nodes of a rule in single precision
             "core/losses/quadrature.py",
             "np.linspace(-reach, reach, nodes or default)",
             "np.linspace(-reach, reach, nodes or default, dtype=np.float32)",
-            "test_likelihoods.py"
+            "core/test_likelihoods.py"
             "::test_nodes_and_weights_of_quadrature_are_computed_in_float64_and_rounded_once"
             "[float64]",
         ),
@@ -216,7 +216,7 @@ BATCHES = {
             "core/grid/toeplitz.py",
             "return values * self._times_slopes(V) - self._times_slopes(values * V)",
             "return self._times_slopes(values * V) - values * self._times_slopes(V)",
-            "test_grid.py::test_offsets_of_points_are_taken_to_first_order",
+            "core/test_grid.py::test_offsets_of_points_are_taken_to_first_order",
         ),
     ),
     "files": (
@@ -224,19 +224,19 @@ BATCHES = {
             "core/grid/gridding.py",
             "offsets[numbers] = distances - lags[numbers]",
             "offsets[numbers] = lags[numbers] - distances",
-            "test_grid.py::test_offsets_of_a_grid_are_those_of_its_points",
+            "core/test_grid.py::test_offsets_of_a_grid_are_those_of_its_points",
         ),
         Mutant(  # anything is taken for points
             "files/fields.py",
             "return hint is not jaxtyping.PyTree or is_of_arrays",
             "return True",
-            "test_hostile_files.py::test_points_are_arrays[3]",
+            "files/test_hostile_files.py::test_points_are_arrays[3]",
         ),
         Mutant(  # a list in place of a tuple of dimensions
             "files/fields.py",
             "if type(kept) is not type(value) or kept != value:",
             "if kept is None:",
-            "test_hostile_files.py"
+            "files/test_hostile_files.py"
             "::test_a_field_of_another_type_is_refused_or_the_model_is_the_one_that_its_class_makes"
             "[kernels]",
         ),
@@ -244,7 +244,7 @@ BATCHES = {
             "files/predictors.py",
             "        check_shapes(model)\n",
             "",
-            "test_hostile_files.py"
+            "files/test_hostile_files.py"
             "::test_coefficients_of_another_type_or_shape_are_refused_in_one_line"
             "[classes-one output]",
         ),
@@ -252,7 +252,7 @@ BATCHES = {
             "scale/cluster/checkpoints.py",
             "if not _is_own(path):",
             "if False:",
-            "test_state_checkpoints.py"
+            "scale/test_state_checkpoints.py"
             "::test_something_else_of_the_name_of_a_checkpoint_is_refused_and_stays"
             "[folder of notes-9.removed]",
         ),
@@ -262,57 +262,57 @@ BATCHES = {
             "core/base/special_functions.py",
             "(1 / (1 + v) + v * _arctanh_remainder(u, v))",
             "(1 / (1 + v) - v * _arctanh_remainder(u, v))",
-            "test_special_functions.py"
+            "core/test_special_functions.py"
             "::test_a_rational_quadratic_of_large_alpha_keeps_the_digits_of_its_derivatives",
         ),
         Mutant(  # a weight that counts twice
             "core/base/weights.py",
             "self.roots[:, None] * K * self.roots[None, :]",
             "self.weights[:, None] * K * self.weights[None, :]",
-            "test_ridge.py::test_weights_have_the_value_of_the_reference",
+            "supervised/test_ridge.py::test_weights_have_the_value_of_the_reference",
         ),
         Mutant(  # pi instead of 2 pi
             "core/linalg/density.py",
             "log_tau = math.log(2 * math.pi)",
             "log_tau = math.log(math.pi)",
-            "test_gp.py::test_one_observation_in_closed_form",
+            "gp/test_gp.py::test_one_observation_in_closed_form",
         ),
         Mutant(  # noise of the matrix that passes for a pivot
             "core/linalg/factors.py",
             "jnp.all(packed[:: n + 1] ** 2 > least)",
             "jnp.all(packed[:: n + 1] ** 2 > 0)",
-            "test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
+            "core/test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
         ),
         Mutant(  # a rotation the other way round
             "core/linalg/factors.py",
             "jnp.where(places > k, cosine * v - sine * new, v)",
             "jnp.where(places > k, cosine * v + sine * new, v)",
-            "test_seam.py::test_a_factor_is_updated_and_downdated_by_one_vector[cholesky]",
+            "core/test_seam.py::test_a_factor_is_updated_and_downdated_by_one_vector[cholesky]",
         ),
         Mutant(  # what later points say, with the wrong sign
             "core/line/kalman.py",
             "return (innovations - later) / self.variances[:, None]",
             "return (innovations + later) / self.variances[:, None]",
-            "test_state_space.py"
+            "core/test_state_space.py"
             "::test_the_line_gives_the_answers_of_the_whole_matrix_without_weights",
         ),
         Mutant(  # a residual that moves away
             "supervised/machines/smo.py",
             "residual = now.residual - problem.part_product(places, change)",
             "residual = now.residual + problem.part_product(places, change)",
-            "test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
+            "supervised/test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
         ),
         Mutant(  # steps beyond the last one
             "supervised/machines/working_set.py",
             "steps = jnp.minimum(_CHECK_EVERY, most - run.steps)",
             "steps = jnp.asarray(_CHECK_EVERY, jnp.int32)",
-            "test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
+            "supervised/test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
         ),
         Mutant(  # a gap that rounding hides
             "supervised/machines/certificate.py",
             "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
             "return 0 * bound",
-            "test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
+            "supervised/test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
         ),
     ),
     "failures": (
@@ -320,51 +320,51 @@ BATCHES = {
             "core/linalg/iteration.py",
             "close = residual <= jnp.where(stuck, 2, 1) * goal",
             "close = residual <= jnp.inf",
-            "test_linalg.py::test_a_cap_on_the_steps_is_reported",
+            "core/test_linalg.py::test_a_cap_on_the_steps_is_reported",
         ),
         Mutant(  # a success with a bias that is never looked at
             "supervised/ridge/ridge.py",
             "(~(residual <= most), RESULTS.inaccurate),",
             "(~(residual <= jnp.inf), RESULTS.inaccurate),",
-            "test_ridge.py::test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns"
+            "supervised/test_ridge.py::test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns"
             "_solved_for",
         ),
         Mutant(  # a check of finite numbers that is left out
             "core/linalg/eigenproblem.py",
             "(~(finite & report.is_finite()), RESULTS.nonfinite),",
             "(jnp.array(False), RESULTS.nonfinite),",
-            "test_components.py::test_a_matrix_that_is_not_finite_is_no_success",
+            "unsupervised/test_components.py::test_a_matrix_that_is_not_finite_is_no_success",
         ),
         Mutant(  # another
             "core/operators/operators.py",
             "return jnp.all(jnp.isfinite(means))",
             "return jnp.array(True)",
-            "test_import_vectors.py::test_what_is_not_finite_is_said_and_nan_throughout",
+            "sparse/test_import_vectors.py::test_what_is_not_finite_is_said_and_nan_throughout",
         ),
         Mutant(  # a point on the boundary that passes for right
             "online/multiplicative.py",
             "return jnp.where(y * f <= 0, y, 0)",
             "return jnp.where(y * f < 0, y, 0)",
-            "test_winnow.py::test_winnow_makes_the_mistakes_of_its_definition_one_by_one",
+            "online/test_winnow.py::test_winnow_makes_the_mistakes_of_its_definition_one_by_one",
         ),
         Mutant(  # a term of a sum that is divided by the wrong number
             "sparse/steps.py",
             "(q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2",
             "(q**2 / (alpha + s) - jnp.log1p(alpha / s)) / 2",
-            "test_relevance.py"
+            "sparse/test_relevance.py"
             "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
         ),
         Mutant(  # one failure of a batch that silences the warning about others
             "core/base/solution.py",
             "    if not quiet:\n",
             "    if np.all(successful) and not quiet:\n",
-            "test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
+            "core/test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
         ),
         Mutant(  # the complement of a target that is rounded to one
             "supervised/machines/calibration.py",
             "pull = self.weights * self.unlikely",
             "pull = self.weights * (1 - self.likely)",
-            "test_calibration.py"
+            "supervised/test_calibration.py"
             "::test_separated_scores_of_two_values_have_the_sigmoid_in_closed_form[7-1e+16]",
         ),
     ),
@@ -373,39 +373,39 @@ BATCHES = {
             "core/base/intervals.py",
             "return np.where(is_subnormal, np.zeros_like(values), values)",
             "return values",
-            "test_boundary.py::test_checks_see_the_zeros_that_compiled_programs_compute_with",
+            "core/test_boundary.py::test_checks_see_the_zeros_that_compiled_programs_compute_with",
         ),
         Mutant(  # a quadrature that ends before its derivative does
             "core/base/special_functions.py",
             "jnp.maximum(excess, _least_square(nu.dtype))",
             "jnp.maximum(excess, 1e-5)",
-            "test_special_functions.py"
+            "core/test_special_functions.py"
             "::test_slopes_of_a_matern_are_right_however_small_the_distance",
         ),
         Mutant(  # too few terms of a large order
             "core/base/special_functions.py",
             "_DEBYE_TERMS = 8",
             "_DEBYE_TERMS = 3",
-            "test_special_functions.py"
+            "core/test_special_functions.py"
             "::test_a_matern_of_large_order_is_that_of_mpmath_on_both_sides_of_the_seam",
         ),
         Mutant(  # tiles that are all kept for the backward pass
             "scale/centres/rows.py",
             "scan(jax.checkpoint(with_tile), start, parts)",
             "scan(with_tile, start, parts)",
-            "test_falkon.py::test_memory_does_not_grow_with_the_product_of_points_and_centres",
+            "scale/test_falkon.py::test_memory_does_not_grow_with_the_product_of_points_and_centres",
         ),
         Mutant(  # expectation propagation without damping
             "gp/sites.py",
             "damping = jnp.where(change < now.change, longer, damping / 2)",
             "damping = longer",
-            "test_approximate.py::test_damping_ends_steps_that_no_longer_help",
+            "gp/test_approximate.py::test_damping_ends_steps_that_no_longer_help",
         ),
         Mutant(  # weights squared over centres
             "scale/centres/rows.py",
             "weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
-            "test_falkon.py::test_weights_repeat_and_remove_points_exactly",
+            "scale/test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
         Mutant(  # half of the memory that a verb takes
             "core/operators/memory.py",
@@ -426,19 +426,19 @@ BATCHES = {
             "core/base/weights.py",
             "counted = present | ~jnp.any(present)",
             "counted = present | (self.weights >= 0)",
-            "test_linalg.py::test_jitter_is_that_of_the_points_with_a_weight[_jitter_of_path]",
+            "core/test_linalg.py::test_jitter_is_that_of_the_points_with_a_weight[_jitter_of_path]",
         ),
         Mutant(  # the derivative of a standard deviation in place of that of its square
             "sklearn/theta.py",
             "slopes[a.path] = np.round(np.log(ratio))",
             "slopes[a.path] = np.minimum(np.round(np.log(ratio)), 1)",
-            "test_sklearn_learning.py::test_gradients_in_theta_are_those_of_scikit_learn",
+            "sklearn/test_sklearn_learning.py::test_gradients_in_theta_are_those_of_scikit_learn",
         ),
         Mutant(  # the variance of the entries that a sparse table holds, without its zeros
             "sklearn/sparse_tables.py",
             "(count - len(values)) * mean**2",
             "0 * mean**2",
-            "test_sklearn_sparse.py::test_gamma_scale_of_sparse_rows_is_that_of_all_their_entries",
+            "sklearn/test_sklearn_sparse.py::test_gamma_scale_of_sparse_rows_is_that_of_all_their_entries",
         ),
     ),
     "precision of products": (
@@ -446,7 +446,7 @@ BATCHES = {
             "core/base/numerics.py",
             "jnp.matmul(A, B, precision=lax.Precision.HIGHEST)",
             "jnp.matmul(A, B)",
-            "test_precision.py::test_no_product_leaves_the_precision_to_the_device[condition]",
+            "core/test_precision.py::test_no_product_leaves_the_precision_to_the_device[condition]",
             x64=False,
         ),
     ),

@@ -56,7 +56,8 @@ def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
     assert done.returncode == 1, done.stdout[-2000:]  # tests ran, and some failed
     found: dict[str, list[str]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{Path(case.get('file', '')).name}::{case.get('name', '').partition('[')[0]}"
+        file = case.get("file", "").removeprefix("tests/")
+        name = f"{file}::{case.get('name', '').partition('[')[0]}"
         messages = [part.get("message", "") for part in case if part.tag in ("failure", "error")]
         found.setdefault(name, []).extend(messages)
     return found

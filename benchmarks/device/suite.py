@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from benchmarks.report import versions
@@ -39,7 +40,7 @@ def _started(platform: str, precision: str, quick: bool) -> tuple[str, subproces
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
     }
     processes = 0 if quick else max(1, (os.cpu_count() or 2) // 2 - 1)
-    files = [f"tests/test_{name}.py" for name in (QUICK if quick else FILES)]
+    files = [str(*Path("tests").rglob(f"test_{name}.py")) for name in (QUICK if quick else FILES)]
     options = [
         "-o",
         "addopts=",

@@ -33,7 +33,7 @@ pytestmark = (
 )
 
 runner = CliRunner()
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def run(command, *arguments):

@@ -10,7 +10,7 @@ import sklearn
 from conftest import needs_x64
 from scikit_learn_differences import VERSION
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 pytestmark = [
     needs_x64,  # estimators choose their precision by the data
     pytest.mark.slow,
@@ -43,7 +43,7 @@ def test_the_tests_of_scikit_learn_pass_with_estimators_of_kernax_but_for_those_
     command = [sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(root)]
     command += ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "scikit_learn_names"]
     command += ["-q", "--tb=short", "-rfE", "-W", "ignore", str(root / path)]
-    search = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
+    search = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {
         "PYTHONPATH": search,
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -25,7 +25,7 @@ from kernax.scale.cluster import processes
 
 pytestmark = needs_x64  # once: what starts and ends processes knows no precision
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "jobs"
 EXAMPLES = ROOT / "examples" / "cluster"
 KILLS = int(os.environ.get("KERNAX_KILLS", "3"))
