@@ -283,12 +283,6 @@ BATCHES = {
             "jnp.all(packed[:: n + 1] ** 2 > 0)",
             "core/test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
         ),
-        Mutant(  # a rotation the other way round
-            "core/linalg/factors.py",
-            "jnp.where(places > k, cosine * v - sine * new, v)",
-            "jnp.where(places > k, cosine * v + sine * new, v)",
-            "core/test_seam.py::test_a_factor_is_updated_and_downdated_by_one_vector[cholesky]",
-        ),
         Mutant(  # what later points say, with the wrong sign
             "core/line/kalman.py",
             "return (innovations - later) / self.variances[:, None]",

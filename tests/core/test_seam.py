@@ -255,40 +255,6 @@ def answers_of_a_factor(matrix):
     )
 
 
-@pytest.mark.parametrize("name", FACTORS)
-def test_a_factor_is_updated_and_downdated_by_one_vector(name):
-    A = np.asarray(FACTORS[name].as_matrix(), float)
-    v = jnp.asarray(RNG.normal(size=N) / 3, DTYPE)
-    (determinant, solved), (back_exists, back_solved), (exists, *values) = updates(FACTORS[name], v)
-    close(determinant, np.linalg.slogdet(A + np.outer(v, v))[1], TOLERANCE["solve"])
-    close(solved, np.linalg.solve(A + np.outer(v, v), COLUMNS), TOLERANCE["solve"])
-    assert back_exists
-    close(back_solved, np.linalg.solve(A, COLUMNS), TOLERANCE["solve"])
-    assert not exists
-    for value in values:
-        assert jnp.all(jnp.isnan(value))
-
-
-@eqx.filter_jit
-def updates(matrix, v):
-    """What a factor answers after an update, its downdate, and a downdate by too much."""
-    factor = factorise(matrix)
-    more = factor.updated(v)
-    back = more.updated(v, -1.0)
-    too_much = factor.updated(100 * v, -1.0)
-    return (
-        (more.log_determinant(), more.solve(COLUMNS)),
-        (back.exists, back.solve(COLUMNS)),
-        (
-            too_much.exists,
-            too_much.solve(v),
-            too_much.inverse_diagonal(),
-            too_much.log_determinant(),
-            too_much.whitened(COLUMNS),
-        ),
-    )
-
-
 SCALES = np.array([1, 1e-2, 1e-3, 1], np.float32)
 
 

@@ -208,11 +208,6 @@ class GridFactor(AbstractFactor):
     def rounding_of_inverse(self, diagonal):
         return self.rounding(diagonal)
 
-    def updated(self, v, sign=1.0):
-        raise ValueError(
-            "a factor on a grid has no update of rank one: factorise by JitteredCholesky()"
-        )
-
     def _known(self, B: Array) -> Array:
         return jnp.where(self.exists, B, jnp.nan)
 

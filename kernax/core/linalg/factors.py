@@ -1,8 +1,8 @@
 """Factors of matrices, computed once so that systems with them can be solved many times.
 
 All have the same methods, whatever they are made of: solutions, the logarithm of the determinant,
-the inverse and its diagonal, the jitter that was added, rank-one updates. `factorise` makes the
-one that suits an operator; a new way of holding a matrix registers its own there.
+the inverse and its diagonal, the jitter that was added. `factorise` makes the one that suits an
+operator; a new way of holding a matrix registers its own there.
 """
 
 import abc
@@ -20,7 +20,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS
 from kernax.core.operators.operators import mean_diagonal
@@ -93,12 +93,6 @@ class AbstractFactor(eqx.Module):
     @abc.abstractmethod
     def log_determinant(self) -> Float[Array, ""]:
         """`log |M|`; its derivative is in `density`."""
-
-    @abc.abstractmethod
-    def updated(self, v: Float[Array, " n"], sign: float = 1.0) -> "AbstractFactor":
-        """The factor of `M + sign v v^T`, sign 1 or -1: an update or a downdate of rank one, in
-        O(n^2) operations or less. None exists where a downdate leaves no positive definite matrix.
-        """
 
     @abc.abstractmethod
     def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
@@ -203,10 +197,6 @@ class CholeskyFactor(AbstractDirectFactor):
     def rounding_of_inverse(self, diagonal):
         return rounding_of_entries(self.solve, diagonal)
 
-    def updated(self, v, sign=1.0):
-        lower, exists = _changed_by_rank_one(self.lower, v, sign)
-        return CholeskyFactor(lower.T.reshape(-1), self.jitter, self.exists & exists)
-
 
 def _solved_by_cholesky(L, B):
     return cho_solve((L, True), B, check_finite=False)
@@ -218,44 +208,6 @@ def _solved_halfway(L, B):
 
 def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
     return jnp.sum(_solved_halfway(L, jnp.eye(len(L), dtype=L.dtype)) ** 2, 0)
-
-
-class _Change(eqx.Module):
-    """A factor with its first columns updated, and the vector by which the others will be."""
-
-    lower: Float[Array, "n n"]
-    v: Float[Array, " n"]
-    exists: Bool[Array, ""]
-
-
-def _changed_by_rank_one(
-    L: Float[Array, "n n"], v: Float[Array, " n"], sign: float
-) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
-    """The lower factor of `L L^T + sign v v^T`, and whether there is one, by one rotation a column
-    (Golub & Van Loan 2013, section 6.5.4).
-    """
-
-    def rotated(k, now):
-        return _rotated(now, k, sign)
-
-    end = lax.fori_loop(0, len(L), rotated, _Change(L, v, jnp.array(True)))
-    return end.lower, end.exists
-
-
-def _rotated(now: _Change, k: Array, sign: float) -> _Change:
-    """The update of column k."""
-    v = now.v
-    column = now.lower[:, k]
-    pivot = column[k]
-    square = pivot**2 + sign * v[k] ** 2
-    root = jnp.sqrt(positive_or_one(square))
-    cosine = root / pivot
-    sine = v[k] / pivot
-    places = jnp.arange(len(v))
-    turned = (column + sign * sine * v) / cosine
-    new = jnp.where(places > k, turned, jnp.where(places == k, root, 0))
-    left = jnp.where(places > k, cosine * v - sine * new, v)
-    return _Change(now.lower.at[:, k].set(new), left, now.exists & (square > 0))
 
 
 def _inverse_of_product(L: Float[Array, "n n"], one: Float[Array, ""]) -> Float[Array, "n n"]:

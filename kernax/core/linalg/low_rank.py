@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import beside, eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import beside, eps_of, matmul
 from kernax.core.linalg.factors import AbstractDirectFactor, CholeskyFactor, factorise
 from kernax.core.linalg.tall import tall_qr
 from kernax.core.operators.operators import LowRankGram
@@ -68,36 +68,12 @@ class LowRankFactor(AbstractDirectFactor):
     def rounding_of_inverse(self, diagonal):
         return 2 * eps_of(diagonal) * jnp.max(jnp.sqrt(diagonal) / self.root)
 
-    def updated(self, v, sign=1.0):
-        # One more direction: v where it leaves the span of Q.
-        v = v / self.root
-        within, outside = self._parts(v)
-        direction, length = _direction_of(outside, jnp.linalg.norm(v))
-        basis = jnp.concatenate([self.basis, direction[:, None]], 1)
-        d = len(within)
-        larger = jnp.eye(d + 1, dtype=v.dtype).at[:d, :d].set(self.inside.lower)
-        inside = CholeskyFactor(larger.T.reshape(-1), jnp.asarray(self.jitter), self.exists)
-        inside = inside.updated(jnp.append(within, length), sign)
-        return _in_basis(basis, self.root, inside)
-
     def _parts(self, B: Float[Array, "n *p"]) -> tuple[Float[Array, "d *p"], Float[Array, "n *p"]]:
         """The coefficients in Q of the part of B in its span, and the part outside it."""
         within = matmul(self.basis.T, B)
         outside = B - matmul(self.basis, within)
         # Once more: rounding put some of it inside.
         return within, outside - matmul(self.basis, matmul(self.basis.T, outside))
-
-
-def _direction_of(
-    outside: Float[Array, " n"], size: Float[Array, ""]
-) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-    """The direction and the length of `outside`, the part outside a span of a vector of length
-    `size`. Where that is no more than rounding, both are zero.
-    """
-    slight = 16 * eps_of(outside) * size
-    length = jnp.linalg.norm(outside)
-    length = jnp.where(length > slight, length, 0)
-    return jnp.where(length > 0, outside / positive_or_one(length), 0), length
 
 
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:

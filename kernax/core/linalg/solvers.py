@@ -152,9 +152,6 @@ class AbstractIterativeFactor(AbstractFactor):
     def rounding_of_inverse(self, diagonal):
         return rounding_of_entries(self.solve, diagonal)
 
-    def updated(self, v, sign=1.0):
-        raise ValueError(self._refusal("update"))
-
     @property
     @abc.abstractmethod
     def name(self) -> str:

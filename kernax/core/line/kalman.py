@@ -210,11 +210,6 @@ class KalmanFactor(AbstractDirectFactor):
     def rounding_of_inverse(self, diagonal):
         return self.rounding(diagonal)
 
-    def updated(self, v, sign=1.0):
-        raise ValueError(
-            "a factor along a line has no update of rank one: factorise by JitteredCholesky()"
-        )
-
     def _sorted(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """The rows in the order of the line, NaN where there is no factor."""
         return self._known(B[self.line.order])
