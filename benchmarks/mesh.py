@@ -7,14 +7,15 @@ fit 1000000 rows together.
 
 `python -m benchmarks.mesh centres` (or `features`) fits once in a process of its own, over all of
 its devices, and prints the time and the most memory that it held; with `--values FILE` it writes
-predictions, and with `--against FILE` it compares them with those of another run. In several
-processes, each of which makes the rows of its own devices alone:
-
-    PYTHONPATH=. python -m kernax.scale.launch --processes 4 benchmarks/mesh.py centres
+predictions, and with `--against FILE` it compares them with those of another run. With
+`--processes 4` it does so in as many processes, each of which makes the rows of its own devices.
 """
 
 import argparse
+import os
 import resource
+import socket
+import subprocess
 import sys
 import time
 from functools import partial
@@ -40,11 +41,9 @@ KINDS = tuple(SIZES)
 IN_DOUBLE = {"centres": True, "features": False}
 _BLOCK = 1000  # rows that are drawn together, wherever they are
 _PREDICTED = 200
-_LAUNCHED = """
-import os, subprocess, sys
-command = [sys.executable, "-m", "kernax.scale.launch", "--processes", "4", "benchmarks/mesh.py"]
-command += ["centres", "--rows", "{rows}", "--size", "{size}"]
-subprocess.run(command, env=os.environ | {{"PYTHONPATH": "."}}, stdout=sys.stderr, check=True)
+_IN_FOUR = """
+from benchmarks.mesh import in_processes
+in_processes(4, ["centres", "--rows", "{rows}", "--size", "{size}"])
 """
 
 
@@ -53,7 +52,7 @@ def cases(quick):
     n, size = (8000, 60) if quick else (ROWS, SIZES["centres"])
     yield Case(
         f"each of 4 processes: ridge over {size} centres, n={n}, d={COLUMNS}, float32",
-        [Contender("kernax", lambda: Process(_LAUNCHED.format(rows=n, size=size)))],
+        [Contender("kernax", lambda: Process(_IN_FOUR.format(rows=n, size=size)))],
         [Bar(1500 * MB, figure="held")],
         once=True,
     )
@@ -123,6 +122,30 @@ def rows_from(start, stop):
     return X[kept], y[kept]
 
 
+def in_processes(count, arguments):
+    """What this script prints in so many processes of this machine. Raises RuntimeError where one
+    of them fails.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    told = {"KERNAX_COORDINATOR": address, "KERNAX_PROCESSES": str(count)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.mesh", *arguments],
+            env=os.environ | told | {"KERNAX_PROCESS": str(process)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for process in range(count)
+    ]
+    said = [process.communicate(timeout=1800)[0] for process in started]
+    if any(process.returncode for process in started):
+        raise RuntimeError("".join(said))
+    return "".join(said)
+
+
 def main() -> None:
     """Fits once over all devices of all processes, and says what it took."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -131,7 +154,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="centres or features")
     parser.add_argument("--values", metavar="FILE", help="write predictions there")
     parser.add_argument("--against", metavar="FILE", help="compare predictions with those there")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
+    if options.processes > 1:
+        arguments = [*sys.argv[1:], "--processes", "1"]
+        print(in_processes(options.processes, arguments), end="")
+        return
     jax.config.update("jax_enable_x64", IN_DOUBLE[options.kind])
     kx.scale.connect()
     size = options.size or SIZES[options.kind]

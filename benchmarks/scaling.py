@@ -8,10 +8,7 @@ evenly they share the arithmetic are what is measured, and no speed.
 
 import argparse
 import functools
-import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,7 +23,7 @@ from jax.sharding import AxisType
 
 import kernax as kx
 from benchmarks.cost_model import sections
-from benchmarks.mesh import rows_from
+from benchmarks.mesh import in_processes, rows_from
 
 FILE = Path(__file__).parent / "SCALING.md"
 DEVICES = (1, 2, 4, 8)
@@ -142,28 +139,10 @@ def process_table(n: int) -> Iterator[str]:
         values = f"{folder}/values.npy"
         for processes in PROCESSES:
             other = ["--values", values] if processes == 1 else ["--against", values]
-            said = _in_processes(processes, ["centres", "--rows", str(n), "--size", "500", *other])
+            said = in_processes(processes, ["centres", "--rows", str(n), "--size", "500", *other])
             took = re.search(r"devices of .*?: (.*?) here", said)
             off = re.search(r"off by (\S+)", said)
             yield f"| {processes} | {took and took.group(1)} | {off.group(1) if off else '-'} |"
-
-
-def _in_processes(processes: int, arguments: list[str]) -> str:
-    """What `benchmarks.mesh` prints in so many processes."""
-    root = Path(__file__).parent.parent
-    script = str(root / "benchmarks" / "mesh.py")
-    launch = [sys.executable, "-m", "kernax.scale.launch", "--processes", str(processes)]
-    done = subprocess.run(
-        [*launch, script, *arguments],
-        env=os.environ | {"PYTHONPATH": str(root)},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    return done.stdout
 
 
 def page(n: int, in_processes: int) -> str:

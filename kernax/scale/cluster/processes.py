@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-# What `kernax.scale.launch` tells the processes that it starts, and anybody else may.
+# By which whoever starts processes tells them which one each is.
 COORDINATOR = "KERNAX_COORDINATOR"
 PROCESSES = "KERNAX_PROCESSES"
 PROCESS = "KERNAX_PROCESS"
@@ -32,15 +32,15 @@ def connect(
     The other processes are known by the first of these that applies:
 
     - The variables `KERNAX_COORDINATOR` (host:port of process 0), `KERNAX_PROCESSES` (how many) and
-      `KERNAX_PROCESS` (the number of this one, from 0) of the environment, which
-      `python -m kernax.scale.launch` sets. With `KERNAX_PROCESSES=1` nothing is done.
+      `KERNAX_PROCESS` (the number of this one, from 0) of the environment. With
+      `KERNAX_PROCESSES=1` nothing is done.
     - What JAX detects by itself: Slurm, Open MPI, Kubernetes jobs, Cloud TPUs.
     - Otherwise this process computes alone, and nothing is done.
 
     In a job of several processes an exception that is not caught ends this process at once, so that
     whatever started the job sees the failure: by default Python would first wait for the others,
-    which wait for this one. Under the launcher `sys.exit` with a failure ends it at once as well;
-    elsewhere it waits for the others, for at most `seconds_to_end`, and only `os._exit` does not.
+    which wait for this one. `sys.exit` waits for the others, for at most `seconds_to_end`; only
+    `os._exit` does not.
 
     The processes of a job should run on machines of one kind: see `docs/design.md`.
 
@@ -132,7 +132,7 @@ def _end_at_once(
     sys.__excepthook__(kind, problem, trace)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Where a process dies, the others fail as well, within milliseconds: a launcher is to see first
-    # the one that died first.
+    # Where a process dies, the others fail as well, within milliseconds: whoever watches is to see
+    # first the one that died first.
     time.sleep(_MOMENT)
     os._exit(1)

@@ -1,16 +1,13 @@
-"""Jobs of several processes: they find what one finds, and end together, whoever dies."""
+"""Several processes that compute together find what one finds, and go on where they were killed."""
 
-import contextlib
 import os
 import random
 import re
 import runpy
-import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
-import uuid
 from pathlib import Path
 
 import jax
@@ -20,7 +17,6 @@ import pytest
 from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64, untyped
 
 import kernax
-from kernax.scale import launch as kernax_launch
 from kernax.scale.cluster import processes
 
 pytestmark = needs_x64  # once: what starts and ends processes knows no precision
@@ -29,184 +25,54 @@ ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "jobs"
 EXAMPLES = ROOT / "examples" / "cluster"
 KILLS = int(os.environ.get("KERNAX_KILLS", "3"))
-PROC = Path("/proc")
-on_linux = pytest.mark.skipif(not PROC.exists(), reason="looks for processes in /proc")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 class Job:
-    """A command whose processes, and theirs, carry a mark by which they are found; after so many
-    seconds, and where a test ends, all of them are killed.
-    """
+    """A script in several processes of this machine, which are killed where the test ends."""
 
     started = []
 
-    def __init__(self, folder, command, seconds=120, **environment):
-        self.mark = f"KERNAX_TEST_JOB={uuid.uuid4()}"
-        name, value = self.mark.split("=")
-        settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS, name: value}
-        self.process = subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            cwd=folder,
-            env=os.environ | settings | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.limit = threading.Timer(seconds, self.kill)
-        self.limit.start()
+    def __init__(self, folder, *command, count=2, **environment):
+        told = {"KERNAX_COORDINATOR": f"127.0.0.1:{free_port()}", "KERNAX_PROCESSES": str(count)}
+        settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                cwd=folder,
+                env=os.environ | settings | told | {"KERNAX_PROCESS": str(number)} | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for number in range(count)
+        ]
         self.started.append(self)
 
-    def ended(self):
-        """Status, output and errors."""
-        output, errors = self.process.communicate()
-        return self.process.returncode, output, errors
+    def ended(self, number, seconds=120):
+        """Status and output of a process."""
+        process = self.processes[number]
+        output, _ = process.communicate(timeout=seconds)
+        return process.returncode, output
 
-    def kill(self):
-        for process in self.running():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-
-    def running(self):
-        """The numbers of its processes."""
-        found = []
-        for path in PROC.glob("[0-9]*/environ"):
-            try:
-                if self.mark.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
-            except OSError:  # ended meanwhile, or of another user
-                continue
-        return found
-
-    def leaves_nothing(self, seconds=10):
-        """Whether all its processes have ended, at the latest after so many seconds."""
-        until = time.monotonic() + seconds
-        while self.running():
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.05)
-        return True
+    def kill(self, first=0):
+        """One of the processes, and then, as whoever starts a job does, the others."""
+        for process in self.processes[first:] + self.processes[:first]:
+            with process:  # which waits, and closes what is read of it
+                process.kill()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
     for job in Job.started:
-        job.limit.cancel()
         job.kill()
     Job.started.clear()
-
-
-def launch(folder, script, *arguments, count=2, options=(), **environment):
-    command = ["-m", "kernax.scale.launch", "--processes", count, *options, script, *arguments]
-    return Job(folder, command, **environment)
-
-
-def script_of(folder, *lines):
-    path = folder / "script.py"
-    path.write_text("\n".join(lines))
-    return path
-
-
-SLEEPERS = (
-    "import os, signal, subprocess, sys, time",
-    "me = os.environ['KERNAX_PROCESS']",
-    "print('started', *sys.argv[1:], flush=True)",
-    "child = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])",
-)
-
-
-@on_linux
-def test_a_job_ends_with_the_first_process_that_fails_and_says_how(tmp_path):
-    last_words = "if me == '1': print('lost', file=sys.stderr); os.kill(os.getpid(), 9)"
-    script = script_of(tmp_path, *SLEEPERS, last_words, "time.sleep(60)")
-    job = launch(tmp_path, script, "--rows", "5", count=3)
-    began = time.monotonic()
-    status, output, errors = job.ended()
-    assert time.monotonic() - began < 30
-    assert status == 128 + signal.SIGKILL
-    assert "[1] started --rows 5" in output.splitlines()
-    assert re.search(r"process 1 of 3 \(pid \d+\) was killed by SIGKILL", errors)
-    assert errors.endswith("  started --rows 5\n  lost\n")
-    assert errors.count("kernax.scale.launch:") == 1
-    assert job.leaves_nothing()
-
-
-@on_linux
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_runs_on_where_the_launcher_is_ended(number, tmp_path):
-    script = script_of(tmp_path, *SLEEPERS, "time.sleep(60)")
-    job = launch(tmp_path, script)
-    for _ in range(2):
-        assert "started" in job.process.stdout.readline()
-    job.process.send_signal(number)
-    job.process.wait(10)
-    assert job.leaves_nothing()
-    assert job.ended()[0] in (-signal.SIGKILL, 128 + signal.SIGTERM)
-
-
-# JAX as far as the launcher looks at it.
-STAND_IN = (
-    "import atexit, os, sys, time, types",
-    "jax = sys.modules['jax'] = types.ModuleType('jax')",
-    "jax.distributed = types.SimpleNamespace(is_initialized=lambda: {connected})",
-    "jax.process_count = lambda: 1",
-    "print('[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peers is: 1')",
-    "print('here', __name__, os.path.basename(__file__), *sys.argv[1:], flush=True)",
-)
-
-
-def run_here(script, *arguments):
-    """Runs a script in two processes, by a launcher in this one."""
-    job = kernax_launch.Job(kernax_launch.command_of(str(script), arguments), 2)
-    return kernax_launch.launch(job, [])
-
-
-@on_linux
-def test_a_process_that_exits_with_a_failure_ends_the_job_and_waits_for_nobody(tmp_path, capsys):
-    """As JAX does when Python ends, and so would the message name one that has lost the other."""
-    lines = [line.format(connected=True) for line in STAND_IN]
-    last = "sys.exit(3) if os.environ['KERNAX_PROCESS'] == '1' else time.sleep(60)"
-    began = time.monotonic()
-    assert run_here(script_of(tmp_path, *lines, "atexit.register(time.sleep, 60)", last), "a") == 3
-    assert time.monotonic() - began < 30
-    output, errors = capsys.readouterr()
-    assert "process 1 of 2" in errors
-    assert "[1] here __main__ script.py a\n" in output
-    assert "Gloo" not in output + errors
-
-
-@on_linux
-def test_a_script_that_never_connects_its_processes_is_told_so(tmp_path, capsys):
-    lines = [line.format(connected=False) for line in STAND_IN]
-    assert run_here(script_of(tmp_path, *lines)) == 0
-    output, _ = capsys.readouterr()
-    for number in (0, 1):
-        assert f"[{number}] kernax.scale.launch: this is one of 2 processes, but" in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "required: --processes, script\n"),
-        (["--processes", "2", "."], ". is a folder"),
-        (["--processes", "2", "nowhere.py"], "there is no file nowhere.py"),
-        (["--processes", "0", __file__], "--processes must be at least 1, but is 0"),
-        (["--processes", "1", "--devices", "0", __file__], "--devices must be at least 1"),
-    ],
-)
-def test_what_cannot_be_started_is_refused(arguments, words, capsys):
-    with pytest.raises(SystemExit):
-        kernax_launch.main(arguments)
-    assert words in capsys.readouterr().err
-
-
-def test_each_process_is_told_which_one_it_is_and_which_accelerators_are_its_own(monkeypatch):
-    for name, value in kernax_launch.Job([], 3, 2).environment(1, 1234).items():
-        monkeypatch.setenv(name, value)
-    place = processes._told_by_environment()
-    assert place == ("127.0.0.1:1234", 3, 1)
-    assert os.environ["JAX_LOCAL_DEVICE_IDS"] == "2,3"
 
 
 @pytest.mark.parametrize(
@@ -257,8 +123,8 @@ def test_one_process_is_left_alone(monkeypatch):
 @pytest.mark.slow
 def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one; an
-    exception in one of them ends the job, though the other waits for it. By itself Python would
-    wait for minutes, and a message would name the one that waits.
+    exception in one of them ends it at once, though the other waits for it. By itself Python would
+    wait for minutes.
     """
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
@@ -269,10 +135,11 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=23)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
-    status, output, errors = launch(tmp_path, JOBS / "agree.py", tmp_path).ended()
-    assert status == 1, output + errors
-    assert "process 1 of 2" in errors
-    assert errors.endswith("KeyError: 'of process one'\n")
+    job = Job(tmp_path, JOBS / "agree.py", tmp_path)
+    status, output = job.ended(1)
+    assert status == 1, output
+    assert output.endswith("KeyError: 'of process one'\n")
+    job.kill()
     found = np.load(tmp_path / "found.npz")
     for name, verb in verbs.VERBS.items():
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
@@ -309,6 +176,7 @@ def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path, 
     """The eight are those of a job of Slurm, which JAX finds by itself."""
     write_rows(tmp_path, 53)
     script = EXAMPLES / "fit.py"
+    untold = dict.fromkeys((processes.COORDINATOR, processes.PROCESSES, processes.PROCESS), "")
     slurm = {
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_NODELIST": "localhost",
@@ -318,14 +186,18 @@ def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path, 
     }
     here(tmp_path, script, monkeypatch)
     of_one = np.load(tmp_path / "predictions.npy")
-    for job in (
-        Job(tmp_path, [script], JAX_NUM_CPU_DEVICES="8", **slurm),
-        launch(tmp_path, script, count=4),
-    ):
-        (tmp_path / "predictions.npy").unlink()
-        status, output, errors = job.ended()
-        assert status == 0, output + errors
-        assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
+    (tmp_path / "predictions.npy").unlink()
+    on_eight = Job(tmp_path, script, count=1, JAX_NUM_CPU_DEVICES="8", **untold, **slurm)
+    status, output = on_eight.ended(0)
+    assert status == 0, output
+    assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
+
+    (tmp_path / "predictions.npy").unlink()
+    settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS, "PORT": str(free_port())}
+    settings["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", str(EXAMPLES / "local.sh"), "4", str(script)]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | settings, check=True, timeout=120)
+    assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
 
 
 def test_the_template_of_kubernetes_sets_what_connect_reads():
@@ -340,7 +212,6 @@ def test_the_template_of_kubernetes_sets_what_connect_reads():
     assert of_job["parallelism"] == of_job["completions"]
 
 
-@on_linux
 @pytest.mark.slow
 def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path, monkeypatch):
     """By kill -9 of one of two processes; the last run goes on in one process."""
@@ -351,12 +222,13 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     here(undisturbed, script, monkeypatch)
     reached = [0]
     for _ in range(KILLS):
-        job = launch(killed, script)
-        first = next(steps_of(job.process.stdout))
+        job = Job(killed, script)
+        steps = steps_of(job.processes[0].stdout)
+        first = next(steps)
         reached.append(first)
         until = chance.randrange(first + 1, min(first + 400 // KILLS, 199))
-        next(step for step in steps_of(job.process.stdout) if step >= until)
-        assert_ends_with_one(job, chance)
+        next(step for step in steps if step >= until)
+        job.kill(chance.randrange(2))
         if until > 190:  # the next one might be over before it is killed
             break
     assert reached == sorted(reached)
@@ -365,7 +237,6 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     assert_close(np.load(killed / "learned.npy"), np.load(undisturbed / "learned.npy"), 1e-8)
 
 
-@on_linux
 @pytest.mark.slow
 def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path, monkeypatch):
     """By kill -9 of one of two processes; the last run goes on in one process."""
@@ -380,13 +251,13 @@ def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_pat
         assert (reached > 0) == (number > 0), "no run went on from a checkpoint"
         if reached > last - 10:  # the next one might be over before it is killed
             break
-        job = launch(killed, script)
+        job = Job(killed, script)
         until = reached + chance.randint(1, (last - reached - 10) // (KILLS - number) + 1)
         while newest(killed) < until:
-            assert job.process.poll() is None, job.ended()
+            assert job.processes[0].poll() is None, job.ended(0)
             time.sleep(0.005)
         time.sleep(chance.uniform(0, 0.1))
-        assert_ends_with_one(job, chance)
+        job.kill(chance.randrange(2))
     assert 0 < newest(killed) < last
     here(killed, script, monkeypatch)
     name = "coefficients.npy"
@@ -402,17 +273,6 @@ def two_folders(tmp_path):
     return folders
 
 
-def assert_ends_with_one(job, chance):
-    """Kills one of two processes: within 30 s a message names it, and nothing runs on."""
-    kill_one(job, chance)
-    began = time.monotonic()
-    status, output, errors = job.ended()
-    assert time.monotonic() - began < 30
-    assert status == 128 + signal.SIGKILL, output + errors
-    assert re.search(r"process [01] of 2 \(pid \d+\) was killed by SIGKILL", errors)
-    assert job.leaves_nothing()
-
-
 def newest(folder):
     """After how many steps the last checkpoint was kept."""
     return max([int(path.name) for path in (folder / "run").glob("*[0-9]")], default=0)
@@ -420,18 +280,8 @@ def newest(folder):
 
 def steps_of(output):
     for line in output:
-        if match := re.match(r"\[0\] step (\d+)", line):
+        if match := re.match(r"step (\d+)", line):
             yield int(match[1])
-
-
-def kill_one(job, chance):
-    """Ends one of the processes that run the script."""
-    workers = sorted(
-        process
-        for process in job.running()
-        if b"KERNAX_PROCESS=" in (PROC / str(process) / "environ").read_bytes()
-    )
-    os.kill(chance.choice(workers), signal.SIGKILL)
 
 
 @pytest.fixture
