@@ -108,26 +108,24 @@ def summary(name: str, runs: list[dict]) -> dict:
     }
 
 
-def main() -> None:
-    """Prints a row for each set as soon as it is known, and writes all figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.learning", description=__doc__.splitlines()[0]
-    )
+def arguments(program: str, sets: tuple[str, ...], rows: int) -> argparse.ArgumentParser:
+    """The arguments of a program that learns from some rows of each set, once for each seed."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}")
     parser.add_argument(
-        "--sets", nargs="*", default=SETS, choices=SETS, metavar="SET", help=", ".join(SETS)
+        "--sets", nargs="*", default=sets, choices=sets, metavar="SET", help=", ".join(sets)
     )
     parser.add_argument(
         "--seeds", type=int, default=10, metavar="N", help="splits of each set (default: 10)"
     )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=240,
-        metavar="N",
-        help="rows to learn from, at most (default: 240)",
-    )
+    help_of_rows = f"rows to learn from, at most (default: {rows})"
+    parser.add_argument("--rows", type=int, default=rows, metavar="N", help=help_of_rows)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Prints a row for each set as soon as it is known, and writes all figures."""
+    options = arguments("learning", SETS, 240).parse_args()
     jax.config.update("jax_enable_x64", True)
     warnings.simplefilter("ignore")  # of bounds reached
     found = environment() | {"kernel": KERNEL, "rows": options.rows, "margin": MARGIN, "sets": []}

@@ -8,17 +8,16 @@ seeds, of the mean of the target, of the kernel as written and of what was saved
 stage was saved. The bar: both means of what is saved at most those of what was written plus 1 %.
 """
 
-import argparse
 import datetime
 import json
 import time
 import warnings
 from collections import Counter
-from pathlib import Path
 
 import jax
 import numpy as np
 
+from benchmarks.learning import arguments
 from benchmarks.report import environment
 from benchmarks.restarts import DATA
 from kernax.cli.fit import fit
@@ -151,26 +150,10 @@ def summary(name: str, runs: list[dict]) -> dict:
 
 def main() -> None:
     """Prints a row for each set as soon as it is known, and writes all figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.learning_numbers", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument(
-        "--sets", nargs="*", default=SETS, choices=SETS, metavar="SET", help=", ".join(SETS)
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=10, metavar="N", help="splits of each set (default: 10)"
-    )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=200,
-        metavar="N",
-        help="rows to learn from, at most (default: 200; 450 of the mixed table)",
-    )
+    parser = arguments("learning_numbers", SETS, 200)
     parser.add_argument(
         "--model", default=GP, choices=(GP, RIDGE, RVM), help="gp (default), ridge or rvm"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     warnings.simplefilter("ignore")  # of bounds reached
@@ -179,6 +162,7 @@ def main() -> None:
     print(f"{'set':14}{'measure':8}{'mean':>11}{'as written':>12}{'saved':>11}")
     for name in options.sets:
         table = compared_columns(table_of(name), KERNEL, None)
+        # Its seven towns and two years of days need some.
         rows = max(options.rows, 450) if name == MIXED else options.rows
         runs = [figures(table, seed, rows, options.model) for seed in range(options.seeds)]
         row = summary(name, runs)
