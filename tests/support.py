@@ -128,6 +128,11 @@ def assert_passes_on_eight(file: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+def temporary_bytes(function, *arguments) -> int:
+    """What a program holds while it runs, beside arguments and results."""
+    return jax.jit(function).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
+
+
 def real_data(name: str):
     """A data set of the project's shared folder, read in place; the test is skipped where that is
     absent.

@@ -248,3 +248,13 @@ def test_another_number_of_steps_does_not_trace_again(call):
     compute(201)
     again = traces_of(compute, 201)
     assert traces_of(compute, 202) == again
+
+
+def test_another_number_of_points_of_weight_zero_is_the_same_program():
+    weights = np.ones((2, N), DTYPE)
+    weights[0, :2] = weights[1, :5] = 0
+    fits = lambda w: kernax.kernel_ridge(K, X, Y, 0.3, weights=w).value.coefficients
+    fits(weights[0])
+    TRACES.clear()
+    fits(weights[1])
+    assert not TRACES

@@ -135,16 +135,12 @@ def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> 
     if len({shape[:axes] for shape, _ in shapes.values()}) > 1:
         return False
     with jaxtyping.jaxtyped("context"):
-        return all(
-            _is_declared(np.broadcast_to(0.0, shape[axes:]), dims)
-            for shape, dims in shapes.values()
-        )
-
-
-def _is_declared(array: np.ndarray, dims: str) -> bool:
-    """Whether an array has the axes of jaxtyping's declaration, next to those seen before."""
-    declared: Any = Shaped[np.ndarray, dims]
-    return isinstance(array, declared)
+        # In this function itself: jaxtyping keeps the sizes of names for one function.
+        for shape, dims in shapes.values():
+            declared: Any = Shaped[np.ndarray, dims]
+            if not isinstance(np.broadcast_to(0.0, shape[axes:]), declared):
+                return False
+    return True
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -214,7 +210,8 @@ def _may_be_scalar(cls: Any) -> bool:
     an array.
     """
     with jaxtyping.jaxtyped("context"):
-        return _is_declared(np.zeros(()), cls.dim_str)
+        declared: Any = Shaped[np.ndarray, cls.dim_str]
+        return isinstance(np.zeros(()), declared)
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:

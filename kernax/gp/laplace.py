@@ -9,6 +9,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.kernel.kernel import name_of
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.losses import AbstractLikelihood, AbstractSmoothLoss, Values
@@ -111,7 +112,7 @@ def laplace(
             "laplace", process, X, y, likelihood, weights, in_features=True, throw=throw
         )
         solution = _laplace(task, mean, likelihood, *stopping)
-    hint = f"laplace with {type(process.covariance).__name__}: {ADVICE} may help."
+    hint = f"laplace with {name_of(process.covariance)}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 

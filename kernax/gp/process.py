@@ -95,7 +95,7 @@ class GaussianProcess(eqx.Module):
             check_memory(X, verb="sample", first=first)
             solution = _sample(*arguments)
         else:
-            outputs = eqx.filter_eval_shape(self.mean, points_at(X, 0)).shape
+            outputs = jnp.shape(eqx.filter_eval_shape(self.mean, points_at(X, 0)))
             sampler.check_memory(math.prod((*shape, *outputs)))
             solution = _sample_along_line(sampler, self.mean, X, key, shape)
         suspect = Suspect("the covariance", count(X), lambda: gram(covariance, X))

@@ -85,7 +85,7 @@ class ImportSearch(eqx.Module):
         def go_on(now: Subset) -> Array:
             return now.finite & ~now.exhausted & ~now.capped & ~self.has_settled(now)
 
-        return lax.while_loop(go_on, self._grown, self._start())
+        return lax.while_loop(go_on, lambda now: self._grown(now), self._start())
 
     def has_settled(self, now: Subset) -> Bool[Array, ""]:
         """Whether the last choices changed the objective by less than rtol of it."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, needs_x64
+from conftest import TOLERANCE, X64, assert_close, needs_x64, temporary_bytes
 
 import kernax
 from kernax.core.operators.pairs import pairs_at_once
@@ -183,10 +183,6 @@ def test_kernels_that_round_a_pair_differently_either_way_have_symmetric_matrice
         K = kernax.gram(kernel, X)
         assert jnp.all(K == K.T)
     assert (2.0 * kernax.RBF() + kernax.Linear() ** 2).is_mirrored
-
-
-def temporary_bytes(function, *arguments):
-    return jax.jit(function).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
 
 
 ROUGH = (kernax.Matern12, kernax.GammaExponential)

@@ -124,6 +124,15 @@ def test_draws_along_a_line_are_differentiable_in_the_process_and_the_points():
 
 @needs_x64
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_mean_may_be_a_python_number_along_a_line():
+    process = kernax.GaussianProcess(kernax.Matern32(1.0), mean=lambda x: 1.0)
+    many = jnp.linspace(0, 10, 6000)[:, None]
+    drawn = process.sample(many, key=KEY)
+    centred = kernax.GaussianProcess(kernax.Matern32(1.0)).sample(many, key=KEY)
+    np.testing.assert_allclose(drawn, centred + 1, atol=1e-5)
+
+
 def test_draws_along_a_line_refuse_what_they_cannot_do():
     process = conditioned(KERNELS["a sum"])
     with pytest.raises(ValueError, match=r"points must be vectors of one length"):

@@ -6,8 +6,7 @@ import mpmath
 import numpy as np
 import optax
 import pytest
-from conftest import X64, needs_x64
-from test_gram import temporary_bytes
+from conftest import DTYPE, X64, assert_close, needs_x64, temporary_bytes
 
 import kernax
 from kernax.core.base.numerics import stretched_exponential
@@ -256,6 +255,15 @@ def test_gradients_of_steps_of_angles_are_right_for_points_that_differ_by_roundi
     for scale in (1.0, 1.01, -3.0):  # along one line
         x = np.ones(1, x.dtype)
         assert np.all(np.asarray(gradient(x, scale * x)) == 0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("kernel", [kernax.Matern12, kernax.RBF])
+def test_gradients_in_points_do_not_depend_on_the_unit_of_length(kernel, scale):
+    """The square of a reciprocal lengthscale leaves the range of single precision."""
+    x, z = jnp.asarray([1.0], DTYPE), jnp.asarray([0.0], DTYPE)
+    slope = jax.grad(kernel(scale))(x * scale, z) * scale
+    assert_close(slope, jax.grad(kernel(1.0))(x, z), 1e-6)
 
 
 @needs_x64

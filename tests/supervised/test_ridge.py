@@ -532,12 +532,21 @@ def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
 def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
     X = jnp.linspace(0.0, 1.0, 6)[:, None]
     y = jnp.zeros(6).at[2].set(jnp.nan)
-    with pytest.raises(ValueError, match=r"first in row 2: weights=~jnp.isnan\(y\) removes"):
+    with pytest.raises(ValueError, match=r"first in row 2: weights=jnp.isfinite\(y\) removes"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1)
     with pytest.raises(ValueError, match="first in row 2: weights"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=jnp.arange(6.0))
     with pytest.raises(ValueError, match="first in row 2: drop such rows or impute"):
         kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=~jnp.isnan(y))
+
+
+@needs_x64
+def test_an_infinite_target_of_weight_zero_is_removed():
+    X = jnp.linspace(0.0, 1.0, 6)[:, None]
+    y = jnp.sin(3 * X[:, 0])
+    kept = jnp.arange(6) != 2
+    found = kernax.kernel_ridge(kernax.RBF(), X, y.at[2].set(jnp.inf), 0.1, weights=kept).value
+    assert_close(found(X[0]), kernax.kernel_ridge(kernax.RBF(), X[kept], y[kept], 0.1).value(X[0]))
 
 
 @needs_x64

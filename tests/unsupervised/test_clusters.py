@@ -59,7 +59,7 @@ def test_with_a_linear_kernel_it_is_kmeans():
 def test_from_the_same_start_each_step_is_that_of_kmeans():
     labels = np.random.default_rng(3).integers(0, 3, 60).astype(np.int32)
     gram = DenseGram(kernax.gram(kernax.Linear(), BLOBS))
-    end = lloyd(Cloud(gram, jnp.ones(60)), jnp.asarray(labels), 3, 100)
+    end = lloyd(Cloud(gram, jnp.ones(60)), jnp.asarray(labels), 3, jnp.asarray(100))
     means = np.stack([BLOBS[labels == c].mean(0) for c in range(3)])
     peer = KMeans(3, init=means, n_init=1, algorithm="lloyd", tol=0).fit(BLOBS)
     np.testing.assert_array_equal(end.labels, peer.labels_)
@@ -230,7 +230,7 @@ def test_more_starts_never_give_a_worse_partition():
     gram = DenseGram(kernax.gram(kernax.RBF(0.3), BLOBS))
     cloud = Cloud(gram, jnp.ones(60))
     keys = jax.random.split(KEY, 8)
-    several = jax.jit(lambda key: best_partition(cloud, 8, 8, 100, key).objective)(KEY)
+    several = jax.jit(lambda key: best_partition(cloud, 8, 8, jnp.asarray(100), key).objective)(KEY)
     alone = jax.vmap(
         lambda key: (
             lloyd(

@@ -222,7 +222,7 @@ def sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...
 @jax.checkpoint
 def _in_first_point(x, z, inverse, dx):
     """`2 w dx / l` of one coordinate, w = (x - z) / l."""
-    return (x - z) * (2 * inverse * inverse * dx)
+    return 2 * ((x - z) * inverse) * (inverse * dx)
 
 
 @jax.checkpoint

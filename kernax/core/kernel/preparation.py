@@ -16,7 +16,13 @@ from kernax.core.base.guards import Parameter, guarded_parameters
 from kernax.core.base.numerics import is_concrete, stopped, values_of
 from kernax.core.base.parameters import parameters
 from kernax.core.base.solution import warn
-from kernax.core.kernel.kernel import AbstractCombinator, AbstractKernel, as_kernel, parts_of
+from kernax.core.kernel.kernel import (
+    AbstractCombinator,
+    AbstractKernel,
+    as_kernel,
+    name_of,
+    parts_of,
+)
 from kernax.errors import FeaturelessWarning
 
 Module = TypeVar("Module", bound=eqx.Module)
@@ -90,7 +96,7 @@ def warn_of_featureless_points(
         return
     rows = np.flatnonzero(values_of(diagonal) == 0)
     n = len(diagonal)
-    name = type(kernel).__name__
+    name = name_of(kernel)
     if len(rows) == n:
         message = (
             f"no point has features under {name}: k(x, z) is zero throughout (strings shorter "
@@ -127,7 +133,7 @@ def _check_scalars(kernel: AbstractKernel) -> None:
         shape = jnp.shape(getattr(kernel, field.name)) if is_scalar else ()
         if shape:
             raise ValueError(
-                f"{type(kernel).__name__}.{field.name} must be a scalar, but has shape {shape}: "
+                f"{name_of(kernel)}.{field.name} must be a scalar, but has shape {shape}: "
                 "batch over several kernels with jax.vmap"
             )
     if isinstance(kernel, AbstractCombinator):

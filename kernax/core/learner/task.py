@@ -150,8 +150,10 @@ class Task(AbstractAsked):
 
     def suspect(self) -> Suspect:
         """The Gram matrix of `present`, whose eigenvalues an error about it names."""
-        points = self.present()
-        return Suspect("K", count(points), lambda: gram_of_prepared(self.kernel, points))
+        kept = self.weights.kept()
+        size = self.n if kept is None or not np.any(kept) else int(np.sum(kept))
+        # The points are taken out only if the solve has failed: each number of them is a program.
+        return Suspect("K", size, lambda: gram_of_prepared(self.kernel, self.present()))
 
     def present(self) -> PyTree:
         """The points of positive weight; all of them while that is not known, or where none has."""
@@ -209,10 +211,10 @@ def _without_missing(y: Any, weights: AbstractWeights) -> Any:
         return y
     array = jnp.asarray(array)
     values = weights.values
-    absent = jnp.isnan(array)
+    absent = ~jnp.isfinite(array)
     removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
     filled = jnp.where(removed, array[jnp.argmax(values > 0)], array)
-    check_finite(filled, "y", "weights=~jnp.isnan(y) removes such rows; or impute")
+    check_finite(filled, "y", "weights=jnp.isfinite(y) removes such rows; or impute")
     return filled
 
 

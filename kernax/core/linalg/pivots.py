@@ -16,7 +16,7 @@ from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_o
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.stacks import points_at
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import diagonal_of, prepare
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import check_memory
@@ -80,7 +80,7 @@ def inducing_points(
     first = lambda: eqx.filter_eval_shape(_greedy, *arguments)
     check_memory(X, points_at(X, slice(count)), verb="inducing_points", first=first)
     solution = _greedy(*arguments)
-    hint = f"inducing_points with {type(kernel).__name__}: rescaled inputs may help."
+    hint = f"inducing_points with {name_of(kernel)}: rescaled inputs may help."
     solution = finish(solution, True, hint)
     places = solution.value
     if is_concrete(places):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.stacks import points_at
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import RowsOverMesh
@@ -43,7 +43,7 @@ def checked_pairs(
     if is_concrete(finite) and not finite:
         wider = " or use float64" if K.dtype == jnp.float32 else ""
         raise NonFiniteError(
-            f"{type(kernel).__name__} is NaN or inf on these points in {K.dtype}: rescale "
+            f"{name_of(kernel)} is NaN or inf on these points in {K.dtype}: rescale "
             f"inputs{wider}, and leave out points where the kernel is not defined"
         )
     return K, diagonals

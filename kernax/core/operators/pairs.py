@@ -17,7 +17,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.stacks import points_at
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
 
 # Floats that pairs computed at one time may hold between them: on a CPU, what the cache of a core
@@ -129,12 +129,12 @@ def check_scalar(kernel: AbstractKernel, K: Array) -> None:
     """Raises ValueError unless the kernel gave a real number for each pair."""
     if not eqx.is_array(K):
         raise ValueError(
-            f"a kernel must return a real scalar, but {type(kernel).__name__} returns a "
+            f"a kernel must return a real scalar, but {name_of(kernel)} returns a "
             f"{type(K).__name__}"
         )
     if K.ndim != 2 or not jnp.issubdtype(K.dtype, jnp.floating):
         raise ValueError(
-            f"a kernel must return a real scalar, but {type(kernel).__name__} returns {K.dtype} of "
+            f"a kernel must return a real scalar, but {name_of(kernel)} returns {K.dtype} of "
             f"shape {K.shape[2:]}: sum over axes, and multiply integers and booleans by 1.0"
         )
 
