@@ -285,7 +285,13 @@ def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
     point, solved by lineax's GMRES, which does not run inside `jax.shard_map`.
     """
 
-    def solve(task: SoftTask) -> SoftState:
+    def solve(arguments: tuple[SoftTask, Array]) -> SoftState:
+        task, max_steps = arguments
+
+        def go_on(now: SoftState) -> Array:
+            far = now.change > accurate_change(now.change.dtype)
+            return far & (now.steps < max_steps)
+
         start = SoftState(
             memberships=task.start,
             change=jnp.asarray(jnp.inf, task.start.dtype),
@@ -293,11 +299,7 @@ def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
         )
         return lax.while_loop(go_on, lambda now: task.after(now), start)
 
-    def go_on(now: SoftState) -> Array:
-        far = now.change > accurate_change(now.change.dtype)
-        return far & (now.steps < max_steps)
-
-    return implicit(solve, _one_newton_step, task)
+    return implicit(solve, _one_newton_step, (task, max_steps))
 
 
 def accurate_change(dtype: jnp.dtype) -> float:
@@ -305,8 +307,9 @@ def accurate_change(dtype: jnp.dtype) -> float:
     return 1e-10 if dtype == jnp.float64 else 1e-5
 
 
-def _one_newton_step(root: SoftState, task: SoftTask) -> SoftState:
+def _one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> SoftState:
     """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
+    task, _ = arguments
     R = root.memberships
     left = _LeftToRenew(stopped(task), R)
     off = task.renewed(R) - R

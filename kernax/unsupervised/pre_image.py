@@ -181,14 +181,16 @@ def _pre_image(f, start, method, max_steps):
     search = _Search.of(f, start)
     descend = _by_means if method == "fixed_point" else _by_gradients
 
-    def solve(search: _Search) -> _Descent:
+    def solve(arguments: tuple[_Search, Array]) -> _Descent:
+        search, max_steps = arguments
         end = descend(search, max_steps)
         return end.at(_polished(search.distance, end.x))
 
-    def step(root: _Descent, search: _Search) -> _Descent:
+    def step(root: _Descent, arguments: tuple[_Search, Array]) -> _Descent:
+        search, _ = arguments
         return root.at(root.x + search.distance.newton_step(root.x))
 
-    end = implicit(solve, step, search)
+    end = implicit(solve, step, (search, max_steps))
     x = end.x
     result, stats = _ending(stopped(search), stopped(x), end.steps, max_steps)
     return Solution(void_unless_known(x, result), result, stats)

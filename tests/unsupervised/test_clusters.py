@@ -237,7 +237,7 @@ def test_more_starts_never_give_a_worse_partition():
                 cloud,
                 jax.random.randint(key, (60,), 0, 8).astype(jnp.int32),
                 8,
-                100,
+                jnp.asarray(100),
             ).objective
         )
     )(keys)

@@ -171,16 +171,19 @@ def leading_pairs(
     LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, the leading
     ones alone are computed by products.
     """
-    solve = partial(_solved, count=count, max_steps=max_steps if truncated else None)
+    solve = partial(_solved, count=count, truncated=truncated)
     moved = partial(_moved, complete=not truncated)
-    found = implicit(solve, moved, problem)
+    found = implicit(solve, moved, (problem, jnp.asarray(max_steps)))
     return found.leading, stopped(found.report)
 
 
-def _solved(problem: AbstractProblem, *, count: int, max_steps: int | Array | None) -> _Root:
+def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: bool) -> _Root:
     """The pairs, without derivatives."""
-    solve = _by_lapack if max_steps is None else partial(_by_products, count, max_steps)
-    values, U, steps = one_by_one(solve, problem)
+    problem, max_steps = arguments
+    if truncated:
+        values, U, steps = one_by_one(partial(_by_products, count), problem, max_steps)
+    else:
+        values, U, steps = one_by_one(_by_lapack, problem)
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
     held = jnp.where(kept, values, 0)
@@ -213,7 +216,7 @@ def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
 
 
 def _by_products(
-    count: int, max_steps: int | Array, problem: AbstractProblem
+    count: int, problem: AbstractProblem, max_steps: Array
 ) -> tuple[Array, Array, Array]:
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
     start = _random_block(count, problem)
@@ -257,7 +260,7 @@ def _residual(problem: AbstractProblem, pairs: Pairs) -> Float[Array, ""]:
     return jnp.max(relative) / positive_or_one(values[0])
 
 
-def _moved(root: _Root, problem: AbstractProblem, *, complete: bool) -> _Root:
+def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: bool) -> _Root:
     """One step of perturbation theory, at a solution: its derivative in the problem is that of the
     solution.
 
@@ -266,6 +269,7 @@ def _moved(root: _Root, problem: AbstractProblem, *, complete: bool) -> _Root:
     for with `l_j - W K`. Where l_i and l_j coincide, the part is such that both keep their length
     and angle under K, `-a_i^T dK a_j / 2`.
     """
+    problem, _ = arguments
     leading = _differentiated_once(root.leading)
     A = leading.coefficients
     F = problem.inner(A)
