@@ -154,6 +154,7 @@ def check_message(path, problem):
     assert re.search(f"{re.escape(str(path))}|target column 'y'|rows? of numbers", message)
 
 
+@pytest.mark.filterwarnings("ignore:.*all cells of the first line are numbers")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_damaged_table_is_read_as_it_is_written_or_refused_in_one_line(tmp_path, seed):
     """Three hundred tables, a hundred in each run."""
