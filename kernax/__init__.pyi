@@ -8,7 +8,6 @@ from kernax import (
     fields,
     files,
     functionals,
-    kernels,
     likelihoods,
     losses,
     metrics,
@@ -22,6 +21,9 @@ from kernax import (
     strings,
     testing,
     trees,
+)
+from kernax import (
+    kernels as kernels,
 )
 from kernax.core.base.parameters import unconstrain
 from kernax.core.base.solution import RESULTS, Solution

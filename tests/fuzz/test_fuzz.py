@@ -18,7 +18,7 @@ import processes
 import pytest
 import referees
 import samples
-import sparse
+import sparse_fits
 import streams
 import vectors
 from conftest import OPTIMISED, X64, needs_x32
@@ -40,7 +40,7 @@ REFEREES = (
     | samples.REFEREES
     | streams.REFEREES
     | vectors.REFEREES
-    | sparse.REFEREES
+    | sparse_fits.REFEREES
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -297,7 +297,7 @@ def _one_step(end: tuple, args: tuple[Problem, Plan]) -> tuple:
 
     def solve(multiply, b):
         d = solve_normal_equations(
-            multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, while_loop
+            multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
         ).x
         left = fixed.length_of_step(b - multiply(d))
         sound = left <= accurate * fixed.length_of_step(b)

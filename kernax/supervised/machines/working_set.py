@@ -182,6 +182,7 @@ class WorkingSet(eqx.Module):
     def _pair_of_a_group(self, now: State, floor: Float[Array, ""]) -> "_Pair":
         """The same among two groups, each with an i of its own (Chang & Lin 2001)."""
         second = self.second
+        assert second is not None
         i_1, up_1 = _argmax(jnp.where(second, -jnp.inf, now.up))
         i_2, up_2 = _argmax(jnp.where(second, now.up, -jnp.inf))
         K_1, K_2 = self.K[i_1], self.K[i_2]
