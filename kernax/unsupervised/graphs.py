@@ -51,10 +51,10 @@ class Graph(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
-        """Where the eigenvectors do not depend on a factor of all weights, small ones are given in
-        a unit near the largest: products with those near the least positive number would be zero.
+        """Where the eigenvectors do not depend on a factor of all weights, these are given in a unit
+        near the largest: products of very small ones would be zero, of very large ones inf.
         """
-        unit = jnp.minimum(exponent_of(jnp.max(weights)), 0) * int(normalised)
+        unit = exponent_of(jnp.max(weights)) * int(normalised)
         weights = times_power_of_two(weights, -unit)
         degrees = gram.mv(weights)
         scale = degrees if normalised else jnp.ones_like(degrees)
@@ -103,7 +103,9 @@ class Graph(eqx.Module):
 
     def components(self) -> Int[Array, ""]:
         """The number of connected components, of the points of positive weight."""
-        return connected_parts(self.gram, self.degrees, self.weights > 0)
+        # In units of the largest weight: an edge is compared with degrees, and has no weight.
+        degrees = self.degrees / positive_or_one(jnp.max(self.weights))
+        return connected_parts(self.gram, degrees, self.weights > 0)
 
 
 def connected_parts(

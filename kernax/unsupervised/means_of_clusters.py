@@ -31,12 +31,13 @@ class Cloud(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"]) -> "Cloud":
-        """Small weights in a unit near the largest of them.
+        """Weights in a unit near the largest of them.
 
         Products of memberships and distances with weights near the least positive number would be
-        zero: all objectives alike, and the first run the best.
+        zero, and sums of those near the largest number inf: all objectives alike, and the first run
+        the best.
         """
-        unit = jnp.minimum(exponent_of(jnp.max(weights)), 0)
+        unit = exponent_of(jnp.max(weights))
         return Cloud(gram, times_power_of_two(weights, -unit), unit)
 
     def shares(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:

@@ -151,6 +151,28 @@ def test_clusters_do_not_depend_on_how_small_all_weights_are():
         assert same_partition(near, of_ones.value.labels)
 
 
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("heavy", [1e20, 1e160] if X64 else [1e10, 1e18])
+def test_heavy_weights_change_neither_clusters_nor_the_count_of_components(heavy, normalised):
+    """Warnings, such as that the graph is in parts, are errors here."""
+    options = {"key": KEY, "normalised": normalised}
+    labels = np.arange(60) % 3
+    apart = (BLOBS - CENTRES[labels]) * 0.3 + CENTRES[labels]
+    weights = np.full(60, heavy, DTYPE)
+    found = kernax.spectral_clustering(
+        kernax.RBF(2.0), apart.astype(DTYPE), 3, weights=weights, **options
+    )
+    assert found.stats["components"] == 1
+    assert same_partition(found.value.labels, labels)
+
+
+def test_kmeans_is_the_same_where_the_sum_of_all_weights_is_too_large_for_a_float():
+    weights = np.full(60, 0.1 * np.finfo(DTYPE).max, DTYPE)
+    found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
+    of_ones = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)
+    assert same_partition(found.value.labels, of_ones.value.labels)
+
+
 @needs_x64
 def test_in_blocks_and_in_features_the_partition_is_the_same():
     dense = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)
