@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of
-from kernax.core.base.parameters import check_count, check_share, nonnegative
+from kernax.core.base.parameters import check_share, check_steps, nonnegative
 from kernax.sparse.basis import Slots, curved
 from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
@@ -41,7 +41,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
     def __check_init__(self):
         check_share(self.tol, "tol")
         check_share(self.least, "least")
-        check_count(self.max_steps, "max_steps")
+        check_steps(self.max_steps)
 
     def solve(self, problem):
         def go_on(now: _Round) -> Array:

@@ -2,7 +2,6 @@
 (Tipping & Faul 2003).
 """
 
-import numbers
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.batching import largest_of_batch
 from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
-from kernax.core.base.parameters import check_count
+from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import Slots, curved, values
 from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior
@@ -38,10 +37,9 @@ class SequentialEvidence(AbstractRelevanceSolver):
     max_steps: int | Int[Array, ""] | None = None
 
     def __check_init__(self):
-        if not isinstance(self.tol, numbers.Real) or not self.tol > 0:
-            raise ValueError(f"tol must be positive, but is {self.tol!r}")
+        check_positive(self.tol, "tol")
         if self.max_steps is not None:
-            check_count(self.max_steps, "max_steps")
+            check_steps(self.max_steps)
 
     def solve(self, problem):
         m = len(problem.basis.scales) * problem.observations.outputs

@@ -51,8 +51,8 @@ class Graph(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
-        """Where the eigenvectors do not depend on a factor of all weights, these are given in a unit
-        near the largest: products of very small ones would be zero, of very large ones inf.
+        """Where the eigenvectors do not depend on a factor of all weights, these are given in a
+        unit near the largest: products of very small ones would be zero, of very large ones inf.
         """
         unit = exponent_of(jnp.max(weights)) * int(normalised)
         weights = times_power_of_two(weights, -unit)

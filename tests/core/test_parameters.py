@@ -7,10 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, needs_x64
+from conftest import TOLERANCE, X64, needs_x64
 
 import kernax
-from kernax.core.base.parameters import check_stopping, parameters
+from kernax.core.base.parameters import (
+    check_positive,
+    check_share,
+    check_steps,
+    check_stopping,
+    parameters,
+    with_arrays,
+)
 
 
 class Model(eqx.Module):
@@ -246,3 +253,53 @@ def test_a_description_names_columns_and_wraps_what_is_long():
     )
     other = kernax.describe(kernax.RBF(jnp.array([1.0, 2.0])), columns=["a", "b", "c"])
     assert other.rows[0][:2] == ("lengthscale", "[1. 2.]")
+
+
+SOLVERS = (
+    kernax.solvers.SMO,
+    kernax.solvers.ProjectedGradient,
+    kernax.solvers.SequentialEvidence,
+    kernax.solvers.EvidenceIteration,
+)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_tolerance_may_be_an_array_or_traced(solver):
+    assert solver(tol=jnp.asarray(1e-6)).tol == jnp.asarray(1e-6)
+    assert jax.jit(lambda tol: solver(tol=tol).tol)(0.125) == 0.125
+    with pytest.raises(ValueError, match="tol must be"):
+        solver(tol=jnp.asarray(-1.0))
+
+
+@pytest.mark.parametrize("check", [check_positive, check_share])
+def test_a_tolerance_is_refused_by_name_unless_it_is_a_positive_number(check):
+    for wrong in (0.0, -1.0, np.nan, 1j, np.complex64(1), "1", None, np.full(2, 0.1)):
+        with pytest.raises(ValueError, match="tol must be"):
+            check(wrong, "tol")
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, kernax.solvers.ConjugateGradient])
+def test_a_number_of_steps_may_be_an_array_of_integers_or_traced(solver):
+    assert solver(max_steps=jnp.asarray(100)).max_steps == 100
+    assert jax.jit(lambda steps: solver(max_steps=steps).max_steps)(100) == 100
+    with pytest.raises(ValueError, match="max_steps must be a positive integer"):
+        solver(max_steps=jnp.asarray(0))
+
+
+def test_a_number_of_steps_is_refused_unless_it_is_a_positive_integer():
+    check_steps(np.asarray(100, np.int8))
+    for wrong in (0, True, 1.0, jnp.asarray(True), jnp.asarray(2.0), np.ones(2, int)):
+        with pytest.raises(ValueError, match="max_steps must be a positive integer"):
+            check_steps(wrong)
+    with pytest.raises(ValueError, match="max_steps must be a positive integer"):
+        jax.jit(check_steps)(100.0)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, *[np.int64] * X64])
+def test_a_number_of_steps_of_any_integer_type_is_one_of_a_counter(dtype):
+    expected = min(np.iinfo(dtype).max, np.iinfo(np.int32).max)
+    counted = lambda steps: with_arrays(kernax.solvers.SMO(max_steps=steps)).max_steps
+    steps = jnp.asarray(np.iinfo(dtype).max, dtype)
+    for found in (counted(steps), jax.jit(counted)(steps)):
+        assert found.dtype == jnp.int32
+        assert found == expected

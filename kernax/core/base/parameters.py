@@ -220,21 +220,46 @@ def _declared_role(node: Any, name: str) -> Any:
 
 
 def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
-    """The value as a Python integer. Raises ValueError unless it is one, `least` or larger."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+    """The value as a Python integer. Raises ValueError unless it is one, `least` or larger; an
+    array of integers of shape () is one, too.
+    """
+    if not _is_integer(value) or int(value) < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
         raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
     return int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether a value is a known integer, and no truth value."""
+    if isinstance(value, (np.ndarray, jax.Array)):
+        is_scalar = is_concrete(value) and value.shape == ()
+        return is_scalar and jnp.issubdtype(value.dtype, jnp.integer)
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_steps(value: Any) -> None:
+    """Raises ValueError unless it is a positive integer, or a traced one."""
+    is_traced_integer = not is_concrete(value) and jnp.issubdtype(value.dtype, jnp.integer)
+    if not is_traced_integer:
+        check_count(value, "max_steps")
+
+
+def check_positive(value: Any, name: str) -> None:
+    """Raises ValueError unless it is a positive number, or traced."""
+    if is_concrete(value) and not (_is_real_number(value) and value > 0):
+        raise ValueError(f"{name} must be positive, but is {value!r}")
+
+
+def _is_real_number(value: Any) -> bool:
+    """Whether a known value is one number, and not complex."""
+    return eqx.is_array_like(value) and np.ndim(value) == 0 and not np.iscomplexobj(value)
 
 
 def check_share(value: Any, name: str) -> None:
     """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, or
     traced.
     """
-    if not is_concrete(value):
-        return
-    is_number = eqx.is_array_like(value) and np.ndim(value) == 0
-    if not is_number or not 0 < float(value) < 1:
+    if is_concrete(value) and not (_is_real_number(value) and 0 < float(value) < 1):
         raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
 
 
@@ -243,12 +268,10 @@ def check_stopping(rtol: Any, max_steps: Any) -> None:
 
     None stands for the default of either.
     """
-    if rtol is not None and is_concrete(rtol):
-        is_number = eqx.is_array_like(rtol) and np.ndim(rtol) == 0
-        if not is_number or not rtol > 0:
-            raise ValueError(f"rtol must be positive, but is {rtol!r}")
+    if rtol is not None:
+        check_positive(rtol, "rtol")
     if max_steps is not None:
-        check_count(max_steps, "max_steps")
+        check_steps(max_steps)
 
 
 def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
@@ -276,8 +299,8 @@ def with_arrays(solver: Any) -> Any:
 
 def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
     """A float or `max_steps` as an array, any other leaf as it is."""
-    is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),) and type(leaf) is int
-    if is_steps:
+    is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),)
+    if is_steps and (type(leaf) is int or eqx.is_array(leaf)):
         return _as_steps(leaf)
     return _as_number(leaf) if isinstance(leaf, float) else leaf
 
@@ -291,9 +314,13 @@ def _as_number(value: Any) -> Any:
     return jnp.asarray(float(value))
 
 
-def _as_steps(value: int) -> Array:
-    """A number of steps, no more than a counter holds."""
-    return jnp.asarray(min(int(value), np.iinfo(np.int32).max), jnp.int32)
+def _as_steps(value: Any) -> Array:
+    """A number of steps, which may be traced, no more than a counter holds."""
+    most = np.iinfo(np.int32).max
+    if is_concrete(value) and np.ndim(value) == 0:
+        return jnp.asarray(min(int(value), most), jnp.int32)
+    most = min(most, np.iinfo(value.dtype).max)
+    return jnp.minimum(value, most).astype(jnp.int32)
 
 
 def check_intervals(model: PyTree) -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.base.parameters import check_count, check_share
+from kernax.core.base.parameters import check_share, check_steps
 from kernax.supervised.machines.dual import BoxProblem, violation
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
@@ -33,7 +33,7 @@ class ProjectedGradient(AbstractDualSolver):
 
     def __check_init__(self):
         check_share(self.tol, "tol")
-        check_count(self.max_steps, "max_steps")
+        check_steps(self.max_steps)
 
     def solve(self, problem, beta, residual, tol):
         def go_on(now: _Descent) -> Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.base.parameters import check_count, check_share
+from kernax.core.base.parameters import check_count, check_share, check_steps
 from kernax.supervised.machines.dual import (
     BoxProblem,
     bias_interval,
@@ -47,7 +47,7 @@ class SMO(AbstractDualSolver):
     def __check_init__(self):
         check_share(self.tol, "tol")
         if self.max_steps is not None:
-            check_count(self.max_steps, "max_steps")
+            check_steps(self.max_steps)
         if self.working_set is not None:
             check_count(self.working_set, "working_set", least=2)
 
