@@ -324,7 +324,9 @@ def test_the_gradient_does_not_hang_on_when_the_fit_stops(monkeypatch):
     slope = lambda **options: jax.jit(jax.grad(lambda y: fit(y, options)(NEW[0])))(Y)
     assert_close(slope(rtol=0.5, max_steps=4), slope(), 1e-6)
     monkeypatch.setattr(module, "_MOST_FOR_DERIVATIVE", 1)
-    assert np.all(np.isnan(slope(max_steps=499)))  # in a program of its own
+    jax.clear_caches()  # of which the program of another number is one
+    assert np.all(np.isnan(slope()))
+    jax.clear_caches()
 
 
 @needs_x64
