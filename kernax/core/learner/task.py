@@ -213,7 +213,12 @@ def _without_missing(y: Any, weights: AbstractWeights) -> Any:
     values = weights.values
     absent = ~jnp.isfinite(array)
     removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
-    filled = jnp.where(removed, array[jnp.argmax(values > 0)], array)
+    # A row that counts, by sums: an index would gather all rows that are spread over a mesh.
+    places = jnp.arange(n)
+    first = jnp.min(jnp.where(values > 0, places, n))
+    is_first = (places == first).reshape(n, *(1,) * (array.ndim - 1))
+    known = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
+    filled = jnp.where(removed, known, array)
     check_finite(filled, "y", "weights=jnp.isfinite(y) removes such rows; or impute")
     return filled
 
