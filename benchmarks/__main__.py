@@ -32,7 +32,6 @@ NAMES = (
     "inducing",
     "falkon",
     "mesh",
-    "recommend",
     "processes",
     "classification",
     "matrix_free",

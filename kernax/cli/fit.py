@@ -10,11 +10,11 @@ from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
 from kernax.cli.naming import parameter_rows
+from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
 from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
-from kernax.scale.size import is_along_line
 from kernax.selection.recipes.regression import ProcessModel, fitted, learn_in_stages
 from kernax.selection.recipes.stages import MOST_ROWS, Choice
 from kernax.sparse.relevance import relevance_vector_machine

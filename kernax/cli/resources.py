@@ -14,8 +14,7 @@ import jax.numpy as jnp
 
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import GP, LOGISTIC, RIDGE
-from kernax.scale.recommend import in_bytes, in_time
-from kernax.scale.size import MATRICES
+from kernax.scale.recommend import in_bytes
 
 _LARGEST = 2**29  # bytes of compiled programs that are kept
 
@@ -24,6 +23,7 @@ _LARGEST = 2**29  # bytes of compiled programs that are kept
 # evaluations, with gradients, of the evidence (1.2 products) or of the leave-one-out error (3.8).
 # Logistic regression learns on folds of few rows, each of which takes long beside its operations.
 _PRODUCTS = {GP: 60 * 1.3 * 1.2, RIDGE: 20 * 1.3 * 3.8, LOGISTIC: 2300.0}
+MATRICES = 6  # of float64, in the gradient of the evidence
 _WHOLE = (GP, RIDGE)  # which learn from all rows
 _WORTH_SAYING = 3000  # rows
 
@@ -37,6 +37,15 @@ def expected_cost(model: str, rows: int) -> str | None:
         f"{in_time(seconds_of_learning(model, rows))} a start; --rows {_WORTH_SAYING} learns from "
         "that many, drawn at random"
     )
+
+
+def in_time(seconds: float) -> str:
+    """Seconds in words."""
+    if seconds < 99.5:
+        return f"{seconds:.2g} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
 
 
 def seconds_of_learning(model: str, rows: int) -> float:

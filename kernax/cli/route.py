@@ -4,28 +4,28 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
-from kernax.cli.resources import expected_cost, seconds_of_learning
+from kernax.cli.resources import MATRICES, expected_cost, in_time, seconds_of_learning
+from kernax.core.base.boundary import count
 from kernax.core.base.stacks import points_at
-from kernax.core.losses.losses import Logistic, Squared
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.memory import available_memory
+from kernax.core.operators.structure import structure_for
 from kernax.preparation import GP, LOGISTIC, RIDGE
-from kernax.scale.recommend import in_bytes, in_time
-from kernax.scale.routes import CENTRES, INDUCING
-from kernax.scale.size import (
-    centres_for,
-    held_over,
-    is_along_line,
-    is_for_whole,
-    problem_of,
-    seconds_over,
-)
+from kernax.scale.recommend import CENTRES, INDUCING, held_by, in_bytes
 from kernax.selection.recipes.rows import first_of_each
 from kernax.selection.recipes.stages import MOST_ROWS
 
+# Learning the parameters of a Gaussian process of so many points takes a quarter of an hour and 5
+# GiB in float64, and eight times as long for twice as many.
+MOST_WHOLE = 10_000
 FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
 
 
@@ -109,7 +109,9 @@ def way_for(
 
 def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
     """The way that nobody asked for."""
-    if _is_line(plan, parts, kernel) or is_for_whole(parts.X):
+    n = count(parts.X)
+    fits = 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
+    if _is_line(plan, parts, kernel) or (n <= MOST_WHOLE and fits):
         return RouteName.WHOLE
     return RouteName.ROWS if why_none else RouteName.CENTRES
 
@@ -119,6 +121,11 @@ def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
     if kernel == AUTO or plan.model != GP or plan.is_latent:
         return False
     return is_along_line(kernel_of(parts, kernel), parts.X)
+
+
+def is_along_line(kernel: AbstractKernel, X: PyTree) -> bool:
+    """Whether `condition` takes these points along a line of its own accord, in O(n)."""
+    return structure_for(None, kernel, X, None) is not None
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
@@ -157,20 +164,29 @@ def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
     """The way over centres, with what it is expected to take."""
     n = len(parts.y)
-    d = len(parts.inputs.columns)
     route = INDUCING if plan.model == GP else CENTRES
-    loss = Logistic() if plan.likelihood.of_classes else Squared()
-    written = kernel_of(parts, kernel)
-    number = min(centres or centres_for(written, n, d, route), n - 1)
-    problem = problem_of(written, n, d, number)
+    dtype = jnp.zeros(()).dtype
+    number = min(centres or _centres_for(n, route), n - 1)
     few = few_of(n, plan)
     words = (
         f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
         f"{in_time(seconds_of_learning(plan.model, few))}, then all are fitted over {number} of "
-        f"them as centres, in about {in_bytes(held_over(problem, route))} and "
-        f"{in_time(seconds_over(problem, route, loss))}; --centres M takes another number",
+        f"them as centres, in about {in_bytes(held_by(route, n, number, dtype))}; --centres M "
+        "takes another number",
     )
     return Way(RouteName.CENTRES, words, number)
+
+
+def _centres_for(n: int, route: str) -> int:
+    """How many of n points to take as centres: a thousand, but no more than half of the points, nor
+    than fit into half of the memory.
+    """
+    half = available_memory(jax.devices()[:1]) // 2
+    dtype = jnp.zeros(()).dtype
+    number = min(1000, n // 2)
+    while number > 1 and held_by(route, n, number, dtype) > half:
+        number //= 2
+    return number
 
 
 _OF_NUMBERS = 2000  # rows, of which the matrix is whole

@@ -19,9 +19,7 @@ from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
 from kernax.scale.features.nystrom import nystrom
 from kernax.scale.features.random_features import random_fourier_features
-from kernax.scale.rates import Rates
-from kernax.scale.recommend import Recommendation, recommend
-from kernax.scale.routes import Route
+from kernax.scale.recommend import Recommendation, Route, recommend
 
 __all__ = [
     "AbstractChoice",
@@ -30,7 +28,6 @@ __all__ = [
     "GreedyPivots",
     "LeverageScores",
     "ParquetRows",
-    "Rates",
     "Recommendation",
     "Route",
     "Uniform",

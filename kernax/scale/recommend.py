@@ -1,20 +1,143 @@
-"""Which way to fit so many points: what it will hold, how long it takes, how exact it is."""
+"""Which way to fit so many points: a table of rules, and one estimate of memory."""
 
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_count
+from kernax.core.grid.grid_factor import Grid
+from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
-from kernax.core.operators.memory import available_memory
-from kernax.scale.rates import Rates, measured_rates
-from kernax.scale.routes import Problem, Route, routes_of, states_of
+from kernax.core.kernel.spectra import spectrum
+from kernax.core.kernel.spectral_densities import SpectralPart
+from kernax.core.kernel.state_space import columns_of, state_space_of
+from kernax.core.linalg.centres import wide
+from kernax.core.linalg.preconditioners import default_rank
+from kernax.core.linalg.sketch_and_project import default_block
+from kernax.core.operators.features import low_rank_gram
+from kernax.core.operators.memory import available_memory, matrices_of
+from kernax.scale.centres.rows import rows_of_tile
 
-PATIENCE = 60.0  # seconds
+LINE = "state space"
+FEATURES = "explicit features"
+GRID = "grid"
+INDUCING = "inducing points"
+CENTRES = "falkon"
+RANDOM = "random features"
+PRODUCTS = "conjugate gradients"
+BLOCKS = "sketch and project"
+WHOLE = "whole matrix"
+
+
+def _condition(process: str, solver: str = "") -> str:
+    """The call of `condition`."""
+    given = f", solver=kernax.solvers.{solver}" if solver else ""
+    return f"kernax.condition(kernax.GaussianProcess({process}), X, y, noise{given})"
+
+
+_PROCESS = "mean, variance, evidence"
+_BY_PRODUCTS = "ConjugateGradient(preconditioner=kernax.solvers.PivotedCholesky(key))"
+_ANY = sys.maxsize
+
+
+class _Rule(NamedTuple):
+    """A method: its call, what that gives, how its work grows, and up to how many points it is
+    recommended, on a CPU and on an accelerator.
+    """
+
+    call: str
+    gives: str
+    operations: str
+    on_cpu: int = _ANY
+    on_accelerator: int = _ANY
+
+
+# In the order of the work for many points. `size` is the number of centres, or of frequencies. The
+# limits are where a fit takes about a minute: on two cores n = 10000 takes 5 s by the whole matrix
+# and 12 s by conjugate gradients, n = 100000 takes 16 s in 800 random features, and n = 1000000
+# over 400 centres takes 19 s, and 14 s and 10 GiB by inducing points (`benchmarks.many_points`).
+# On an H200 a ridge of n = 20000 takes 0.1 s, a product with K of n = 1000000 1.7 s, and 5000
+# centres of as many points 1.7 s.
+_RULES = {
+    LINE: _Rule(_condition("kernel", "StateSpace()"), _PROCESS, "O(n) operations"),
+    FEATURES: _Rule(_condition("kernel"), _PROCESS, "O(n D^2) operations"),
+    GRID: _Rule(
+        _condition("kernel", "Grid()"),
+        _PROCESS,
+        "O(n log n) operations at regular times, O(n s) on a grid of sides s",
+    ),
+    INDUCING: _Rule(
+        "kernax.sgpr(kernax.GaussianProcess(kernel), X, y, noise, "
+        "kernax.choose_centres(kernel, X, {size}, key=key))",
+        "mean, variance, a lower bound of the evidence",
+        "O(n m^2) operations",
+        100_000,
+        1_000_000,
+    ),
+    CENTRES: _Rule(
+        "kernax.falkon(kernel, X, y, noise, {size}, key=key)", "mean", "O(n m) operations"
+    ),
+    RANDOM: _Rule(
+        _condition("kernax.random_fourier_features(kernel, {size}, {d}, key=key)"),
+        _PROCESS,
+        "O(n D^2) operations",
+        100_000,
+        1_000_000,
+    ),
+    PRODUCTS: _Rule(
+        _condition("kernel", _BY_PRODUCTS),
+        "mean, variances by a solve each; evidence with determinant=StochasticLanczos(key)",
+        "O(n^2) operations a step",
+        20_000,
+        100_000,
+    ),
+    BLOCKS: _Rule(
+        "kernax.kernel_ridge(kernel, X, y, noise, solver=kernax.solvers.SketchAndProject(key), "
+        'block_size="auto")',
+        "mean",
+        "O(n^2) operations a sweep",
+        10_000,
+        50_000,
+    ),
+    WHOLE: _Rule(_condition("kernel", "JitteredCholesky()"), _PROCESS, "O(n^3) operations", 20_000),
+}
+
+
+class Route(NamedTuple):
+    """One way to fit, or why there is none.
+
+    Attributes:
+        name: in words.
+        call: the code to run.
+        gives: what it computes: mean, variance, evidence.
+        held: the most bytes at one time, beside X and y.
+        operations: how its work grows with n, the features D, the centres m.
+        error: relative to the exact fit, in words.
+        relative: the same as a number, which is compared with `accuracy`.
+        slow: why it takes long beside others for so many points, more than about a minute; None
+            where it does not.
+        impossible: why it cannot be taken; None where it can.
+        given: what X must be for it, which n and d do not say; None where any X will do.
+    """
+
+    name: str
+    call: str
+    gives: str = ""
+    held: int = 0
+    operations: str = ""
+    error: str = ""
+    relative: float = math.nan
+    slow: str | None = None
+    impossible: str | None = None
+    given: str | None = None
 
 
 class Recommendation(NamedTuple):
@@ -23,10 +146,9 @@ class Recommendation(NamedTuple):
 
     Attributes:
         routes: each a `Route`: its `name`, the `call` to make, what that `gives`, the bytes `held`,
-            `seconds`, its `error` in words and as the number `relative`, why it is `impossible`,
-            or None, and what must be `given` of X, or None.
+            how its `operations` grow, its `error` in words and as the number `relative`, why it is
+            `slow` or `impossible`, or None, and what must be `given` of X, or None.
         n, d, memory, accuracy: what was asked.
-        rates: what this device does in a second.
     """
 
     routes: tuple[Route, ...]
@@ -34,7 +156,6 @@ class Recommendation(NamedTuple):
     d: int
     memory: int
     accuracy: float
-    rates: Rates
 
     @property
     def best(self) -> Route:
@@ -47,29 +168,25 @@ class Recommendation(NamedTuple):
     def __str__(self) -> str:
         head = (
             f"{self.n} points ({self.d},), {in_bytes(self.memory)} of memory, accuracy "
-            f"{self.accuracy:g}; times without compilation, right within a factor of three or so, "
-            "less so on a busy machine"
+            f"{self.accuracy:g}"
         )
         lines = [head]
         for place, route in enumerate(self.routes):
-            lines += _lines_of(route, recommended=place == 0)
+            mark = "->" if place == 0 and not route.impossible and not route.given else "  "
+            if route.impossible:
+                lines.append(f"{mark} {route.name}: not possible, {route.impossible}")
+                continue
+            given = f", if {route.given}" if route.given else ""
+            slow = f", slow {route.slow}" if route.slow else ""
+            lines += [
+                f"{mark} {route.name}{given}: {in_bytes(route.held)}, {route.operations}"
+                f"{slow}; {route.error}",
+                f"       {route.call}",
+                f"       gives {route.gives}",
+            ]
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def _lines_of(route: Route, *, recommended: bool) -> list[str]:
-    """A route in words."""
-    mark = "->" if recommended and not route.impossible and not route.given else "  "
-    if route.impossible:
-        return [f"{mark} {route.name}: not possible, {route.impossible}"]
-    given = f", if {route.given}" if route.given else ""
-    return [
-        f"{mark} {route.name}{given}: {in_bytes(route.held)}, {in_time(route.seconds)}; "
-        f"{route.error}",
-        f"       {route.call}",
-        f"       gives {route.gives}",
-    ]
 
 
 def in_bytes(size: int) -> str:
@@ -77,15 +194,6 @@ def in_bytes(size: int) -> str:
     if size < 2**30:
         return f"{math.ceil(size / 2**20)} MiB"
     return f"{size / 2**30:.1f} GiB"
-
-
-def in_time(seconds: float) -> str:
-    """Seconds in words."""
-    if seconds < 99.5:
-        return f"{seconds:.2g} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
 
 
 def recommend(
@@ -96,15 +204,15 @@ def recommend(
     memory: float | int | None = None,
     accuracy: float = 0.02,
     dtype: Any = None,
-    rates: Rates | None = None,
 ) -> Recommendation:
-    """Which way to fit n points (d,) by a kernel: the most exact route of those that take up to a
-    minute, or where none does the fastest; then all others, and why some are not possible.
+    """Which way to fit n points (d,) by a kernel: the most exact route of those that are not slow
+    for so many points, or where there is none the one of the least work; then all others, and why
+    some are not possible.
 
-    Sizes and times are estimates, for one column of targets: sizes are the temporaries and results
-    of compiled programs, times are operations divided by the rates of this device. Conjugate
-    gradients are taken to need 30 steps and `SketchAndProject` 40 sweeps; the less the noise, the
-    more they need. X and y are not known here: which error centres leave, measure on held-out rows.
+    The rules are a table of the numbers of points up to which a fit takes about a minute, on two
+    cores of a CPU or on one accelerator, whichever JAX uses. Sizes are estimates for one column of
+    targets: the temporaries and results of compiled programs. X and y are not known here: which
+    error centres leave, measure on held-out rows.
 
     Arguments:
         kernel: any kernel of vectors, with parameters of about the right size.
@@ -115,7 +223,6 @@ def recommend(
             (Rudi, Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer. In
             random features it is the standard error of kernel values.
         dtype: of the points, float32 or float64; default that of JAX's floats.
-        rates: instead of those measured here, for the same answer on any machine.
 
     Returns:
         A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
@@ -130,26 +237,20 @@ def recommend(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64, but is {dtype}")
-    memory = _checked_memory(memory)
+    if memory is None:
+        memory = available_memory(jax.devices()[:1])
+    elif not 0 < memory < math.inf:
+        raise ValueError(f"memory must be a positive number of bytes, but is {memory!r}")
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy must be in (0, 1), but is {accuracy!r}")
     kernel, X = prepare(kernel, jnp.ones((1, d), dtype))
     eqx.filter_eval_shape(kernel, X[0], X[0])  # which refuses a kernel of other points
-    if rates is None:
-        rates = measured_rates(kernel, d, dtype, states_of(kernel, d))
-    problem = Problem(kernel, n, d, dtype, math.ceil(accuracy**-2 * (1 - 1e-9)))
-    routes = [_judged(route, memory, accuracy) for route in routes_of(problem, rates)]
+    centres = math.ceil(accuracy**-2 * (1 - 1e-9))
+    problem = Problem(kernel, n, d, dtype, centres)
+    routes = [_judged(_route(problem, name), int(memory), accuracy) for name in _RULES]
+    # Ties of the key are in the order of the work, which is that of the table.
     ordered = tuple(sorted(routes, key=_place))
-    return Recommendation(ordered, n, d, memory, float(accuracy), rates)
-
-
-def _checked_memory(memory: float | int | None) -> int:
-    """Bytes: those given, or those free."""
-    if memory is None:
-        return available_memory(jax.devices()[:1])
-    if not 0 < memory < math.inf:
-        raise ValueError(f"memory must be a positive number of bytes, but is {memory!r}")
-    return int(memory)
+    return Recommendation(ordered, n, d, int(memory), float(accuracy))
 
 
 def _judged(route: Route, memory: int, accuracy: float) -> Route:
@@ -169,8 +270,144 @@ def _place(route: Route) -> tuple:
     if route.impossible:
         return (3,)
     if route.given:
-        return 2, route.seconds
-    if route.seconds <= PATIENCE:
-        # Errors that are no more than models of errors are alike where their first digits are.
-        return 0, float(f"{route.relative:.0e}"), route.seconds
-    return 1, route.seconds
+        return (2,)
+    # Errors that are no more than models of errors are alike where their first digits are.
+    return (1,) if route.slow else (0, float(f"{route.relative:.0e}"))
+
+
+class Problem(NamedTuple):
+    """What is to be fitted: a kernel, n points (d,), their precision, over how many centres."""
+
+    kernel: AbstractKernel
+    n: int
+    d: int
+    dtype: Any
+    centres: int
+
+
+def _route(problem: Problem, name: str) -> Route:
+    """A route of the table for a problem: its error and its memory, or why there is none."""
+    kernel, n, d, dtype, m = problem
+    rule = _RULES[name]
+    of_kernel = type(kernel).__name__
+    most = rule.on_cpu if jax.default_backend() == "cpu" else rule.on_accelerator
+    size = 0  # of states, features, axes, centres or frequencies
+    error = "exact to rounding"
+    relative = float(eps_of(dtype))
+    slow = None if n <= most else f"beyond some {most} points"
+    impossible = given = None
+    if name == LINE:
+        model = state_space_of(kernel, _HARMONICS)
+        if model is None:
+            impossible = f"{of_kernel} has no state-space model"
+        elif not columns_of(kernel, d):
+            impossible = f"{of_kernel} looks at more than one column"
+        else:
+            size = eqx.filter_eval_shape(model.observation).shape[0]
+    elif name == FEATURES:
+        of_points = low_rank_gram(kernel)
+        if of_points is None:
+            impossible = f"{of_kernel} has no explicit features that are known"
+        else:
+            points = jax.ShapeDtypeStruct((n, d), dtype)
+            size = eqx.filter_eval_shape(of_points, points).features.shape[1]
+            if size >= n:
+                impossible = f"{size} features are no fewer than {n} points"
+            elif 4 * size > n:  # a QR of n x D numbers, four times, next to n^3 / 3
+                slow = "where the features are not few"
+    elif name == GRID:
+        if d == 1:
+            size = 1
+            given = "X has equal steps along its column"
+            factors = factors_over_columns(kernel, d)
+            if not all(factor.kernel.is_stationary for factor in factors):
+                impossible = f"{of_kernel} is not known to be stationary"
+        else:
+            size = len(groups_of_columns(kernel, d))
+            given = f"the rows of X are a grid of {size} axes"
+            if size < 2:
+                impossible = f"{of_kernel} is no product over columns"
+    elif name in (INDUCING, CENTRES):
+        size = m
+        error = f"that of {m} centres: about 1/sqrt(m) for rough kernels, far less for smooth ones"
+        relative = 1 / math.sqrt(m)
+        if m >= n:
+            impossible = f"{m} centres are no fewer than {n} points"
+    elif name == RANDOM:
+        size, relative, impossible = _frequencies(problem)
+        error = (
+            f"kernel values by {size} frequencies: a standard error of {relative:.1g} of k(x, x)"
+        )
+    elif name in (PRODUCTS, BLOCKS):
+        relative = relative ** (2 / 3)
+        error = f"relative residual of {relative:.0e}"
+        if name == PRODUCTS:
+            error += "; standard error of the evidence in its stats"
+    call = rule.call.format(size=size, d=d)
+    if impossible:
+        return Route(name, call, impossible=impossible)
+    held = held_by(name, n, size, dtype)
+    return Route(name, call, rule.gives, held, rule.operations, error, relative, slow, given=given)
+
+
+_HARMONICS = 16  # terms of a periodic kernel along a line
+
+
+def _frequencies(problem: Problem) -> tuple[int, float, str | None]:
+    """How many frequencies have a standard error of `k(x, x) / sqrt(m)`, the error they have, and
+    why there are none.
+
+    `sqrt(T sum_t k_t(x, x)^2 / count)` for the T terms that are drawn, which share the frequencies;
+    terms of a known frequency take one each, and have no error.
+    """
+    m = problem.centres
+    try:
+        parts: Sequence[SpectralPart] = spectrum(problem.kernel, problem.d)
+    except ValueError:
+        name = type(problem.kernel).__name__
+        return m, math.nan, f"{name} has no spectral density that is known"
+    if not all(math.isfinite(part.weight) for part in parts):
+        return m, math.nan, "a periodic term has more harmonics than are known"
+    drawn = np.array([float(part.weight) for part in parts if not part.is_fixed])
+    whole = sum(float(part.weight) for part in parts)
+    fixed = len(parts) - len(drawn)
+    variance = len(drawn) * np.sum(drawn**2) / whole**2 if whole else 0.0
+    count = max(len(drawn), math.ceil(m * variance * (1 - 1e-9)))
+    relative = max(float(eps_of(problem.dtype)), math.sqrt(variance / max(count, 1)))
+    number = fixed + count
+    if 2 * number >= problem.n:
+        why = f"{2 * number} features are no fewer than {problem.n} points"
+        return number, relative, why
+    return number, relative, None
+
+
+def held_by(name: str, n: int, size: int, dtype: Any) -> int:
+    """Bytes that a fit of n points holds at one time, beside X and y: the temporaries and results
+    of compiled programs, for one column of targets.
+
+    Arguments:
+        size: how many states (`LINE`), features (`FEATURES`), axes (`GRID`), centres (`INDUCING`,
+            `CENTRES`) or frequencies (`RANDOM`).
+    """
+    itemsize = jnp.dtype(dtype).itemsize
+    is_double = itemsize == 8
+    if name == CENTRES:
+        # The m x m matrices are in float64 whatever the points are.
+        squares = matrices_of("falkon", dtype) * size**2 * jnp.dtype(wide(dtype)).itemsize
+        return int(squares + (16 * n + 4 * rows_of_tile(size) * size) * itemsize)
+    if name == GRID:
+        # Regular times hold the predictor of some order, a grid the factor of each axis.
+        order = min(n, Grid().order)
+        of_axes = order if size == 1 else size * math.ceil(n ** (1 / size)) ** 2
+        return int((20 * n + 10 * of_axes) * itemsize)
+    numbers = {
+        LINE: (5 * size**2 + 10 * size + 20) * n,
+        # A QR of n x D numbers, which takes a cosine and a sine for each frequency.
+        FEATURES: (7.0 if is_double else 5.8) * n * size,
+        RANDOM: (7.0 if is_double else 5.8) * n * 2 * size,
+        INDUCING: (3.7 if is_double else 4.7) * n * size + 8 * size**2,
+        PRODUCTS: 4.4 * n * default_rank(n) + 2**21,
+        BLOCKS: 4 * default_block(n) ** 2 + 30 * n,
+        WHOLE: matrices_of("condition", dtype) * n**2,
+    }
+    return int(numbers[name] * itemsize)

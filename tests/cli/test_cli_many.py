@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from kernax.cli import route
 from kernax.cli.app import app
 from kernax.cli.job import Report
-from kernax.scale import size
 
 pytestmark = needs_x32  # once: the command line sets its own precision
 
@@ -35,7 +34,7 @@ def write(path, header, rows):
 @pytest.fixture
 def few_are_many(monkeypatch):
     """More than 100 rows are many, and 60 few."""
-    monkeypatch.setattr(size, "MOST_WHOLE", 100)
+    monkeypatch.setattr(route, "MOST_WHOLE", 100)
     monkeypatch.setattr(route, "_OF_NUMBERS", 60)
     monkeypatch.setattr(route, "MOST_ROWS", 60)
     monkeypatch.setattr(route, "FEW_ROWS", 60)

@@ -10,8 +10,8 @@ import pytest
 from conftest import DTYPE, FUSED, needs_x64
 
 import kernax
-from kernax.scale import Rates, Route
-from kernax.scale.routes import (
+from kernax.scale import Route
+from kernax.scale.recommend import (
     BLOCKS,
     CENTRES,
     FEATURES,
@@ -24,13 +24,12 @@ from kernax.scale.routes import (
 )
 
 GIB = 2**30
-RATES = Rates(products=1e11, factors=3e10, pairs=5e8, steps=1e6)
 MATERN = kernax.Matern32(0.5)
 KEY = jax.random.key(0)
 
 
 def recommended(kernel, n, d, **given):
-    return kernax.recommend(kernel, n, d, **{"memory": 16 * GIB, "rates": RATES, **given})
+    return kernax.recommend(kernel, n, d, **{"memory": 16 * GIB, **given})
 
 
 def named(recommendation, name):
@@ -70,10 +69,34 @@ def test_many_points_are_fitted_over_centres_or_in_features():
     assert "holds" in named(tight, WHOLE).impossible
 
 
+# What `benchmarks.many_points` measures on two cores: the most exact way within a minute.
+MEASURED = {1000: WHOLE, 10_000: WHOLE, 100_000: INDUCING, 1_000_000: CENTRES}
+
+
+@pytest.mark.parametrize("n", MEASURED)
+def test_the_rules_recommend_what_was_measured_to_take_less_than_a_minute(n):
+    """Catches a method that is recommended for more points than it is for, and one that is exact
+    and is not taken.
+    """
+    assert recommended(kernax.RBF(), n, 5, accuracy=0.05).best.name == MEASURED[n]
+
+
+def test_features_that_are_not_few_are_no_better_than_the_whole_matrix():
+    few = kernax.FeatureMap(jnp.asarray)
+    assert recommended(few, 400, 100).best.name == FEATURES
+    many = recommended(few, 400, 101)
+    assert many.best.name == WHOLE
+    assert "slow where the features are not few" in str(many)
+
+
 def test_an_error_that_is_not_allowed_leaves_out_what_makes_it():
     exact = recommended(kernax.RBF(), 20_000, 8, accuracy=1e-3, memory=4 * GIB)
     assert exact.best.name == PRODUCTS
     assert "1000000 centres" in named(exact, CENTRES).impossible
+    slow = recommended(kernax.RBF(), 200_000, 8, accuracy=1e-3)
+    assert slow.best.name == PRODUCTS
+    assert slow.best.slow == "beyond some 20000 points"
+    assert "conjugate gradients: " in str(slow)
     nothing = recommended(kernax.RBF(), 200_000, 8, accuracy=1e-15, memory=4 * GIB)
     with pytest.raises(ValueError, match="no route is possible"):
         _ = nothing.best
@@ -121,7 +144,7 @@ def test_possible_routes_come_first_and_all_are_there():
     for route in recommendation.routes:
         if route.impossible is None:
             assert 0 < route.held <= recommendation.memory
-            assert 0 < route.seconds < math.inf
+            assert route.operations.startswith("O(n")
 
 
 def test_it_prints_what_to_do_first():
@@ -137,10 +160,8 @@ def test_it_prints_what_to_do_first():
 
 
 @needs_x64
-def test_without_figures_the_device_is_measured_and_asked():
+def test_without_a_figure_the_device_is_asked_for_its_memory():
     recommendation = kernax.recommend(MATERN, 500, 1)
-    rates = recommendation.rates
-    assert min(rates) > 0
     assert recommendation.memory > GIB / 4
     assert recommendation.best.name in (WHOLE, LINE)
 
@@ -158,7 +179,7 @@ def test_without_figures_the_device_is_measured_and_asked():
     ],
 )
 def test_bad_input_is_refused_by_name(given, words):
-    arguments = {"kernel": MATERN, "n": 100, "d": 3, "rates": RATES} | given
+    arguments = {"kernel": MATERN, "n": 100, "d": 3} | given
     with pytest.raises(ValueError, match=words):
         kernax.recommend(**arguments)
 
