@@ -401,6 +401,13 @@ BATCHES = {
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "scale/test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
+        Mutant(  # the penalty of jitter for all of |a|^2, a bias among it
+            "scale/centres/problem.py",
+            "jnp.where(of_centres, a, 0) ** 2",
+            "a**2",
+            "scale/test_falkon.py"
+            "::test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias",
+        ),
         Mutant(  # half of the memory that a verb takes
             "core/operators/memory.py",
             '"eigenpairs": 2.1,',

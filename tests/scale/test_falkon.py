@@ -3,6 +3,7 @@ weights, traces, bad input, precision.
 """
 
 import sys
+import warnings
 
 import chex
 import jax
@@ -381,6 +382,55 @@ def test_centres_that_coincide_take_jitter_and_are_right():
     with pytest.warns(ConditionWarning):
         found = kernax.falkon(KERNEL, X, Y, RIDGE, np.concatenate([Z, Z]))
     assert_close(found.value.values(NEW), by_numpy(Y), 1e-6 if X64 else 3e-3)
+
+
+def minimum_by_eigenvalues(kernel, points, y, centres, ridge):
+    """The least logistic risk over the eigenvectors of K_mm above rounding, by Newton's method."""
+    values, vectors = np.linalg.eigh(matrix(kernel, centres))
+    kept = values > 1e-14 * values[-1]
+    features = matrix(kernel, points, centres) @ (vectors[:, kept] / np.sqrt(values[kept]))
+    risk = lambda b: np.sum(np.logaddexp(0, -y * (features @ b))) + ridge / 2 * b @ b
+    b = np.zeros(features.shape[1])
+    for _ in range(50):
+        wrong = 1 / (1 + np.exp(y * (features @ b)))
+        hessian = (features.T * (wrong * (1 - wrong))) @ features + ridge * np.eye(len(b))
+        b = b - np.linalg.solve(hessian, ridge * b - features.T @ (y * wrong))
+    return risk(b)
+
+
+@needs_x64
+def test_success_says_how_far_jitter_holds_the_objective_above_the_minimum():
+    """Of centres that nearly coincide, whose minimum is 4 % below what has to be solved."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(200, 1))
+    y = np.sign(np.sin(3 * points[:, 0]) + 0.5 * rng.normal(size=200))
+    centres = points[:5].repeat(6, 0) + 0.03 * rng.normal(size=(30, 1))
+    kernel = kernax.RBF(1.0)
+    with pytest.warns(ConditionWarning, match=r"the objective, .* is at least .* above its min"):
+        found = kernax.falkon(kernel, points, y, 0.01, centres, loss=Logistic(), bias=False)
+    objective, penalty = (float(found.stats[name]) for name in ("objective", "jitter_penalty"))
+    minimum = minimum_by_eigenvalues(kernel, points, y, centres, 0.01)
+    assert penalty > 1e-3 * objective
+    assert objective - minimum >= penalty
+    a = np.asarray(found.value.coefficients)
+    assert_close(penalty, 0.01 / 2 * float(found.stats["jitter"]) * a @ a)
+    # Without jitter there is no penalty, and the minimum is that of the eigenvectors.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sound = kernax.falkon(kernax.RBF(0.02), points, y, 0.01, points[:30], loss=Logistic())
+    assert sound.stats["jitter_penalty"] == 0
+    least = minimum_by_eigenvalues(kernax.RBF(0.02), points, y, points[:30], 0.01)
+    assert_close(sound.stats["objective"], least, 1e-9)
+
+
+@needs_x64
+def test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias():
+    twice = np.concatenate([Z, Z])
+    with pytest.warns(ConditionWarning):
+        found = kernax.falkon(KERNEL, X, 1e3 * Y + 5e4, RIDGE, twice, bias=True)
+    a = np.asarray(found.value.coefficients)
+    penalty = RIDGE / 2 * float(found.stats["jitter"]) * a @ a
+    assert_close(found.stats["jitter_penalty"], penalty, 1e-9)
 
 
 RAGGED = (10 ** np.random.default_rng(1).uniform(-4, 4, N)).astype(DTYPE)

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import stopped
+from kernax.core.base.numerics import is_concrete, stopped
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
@@ -113,13 +114,16 @@ def falkon(
         `kernax.online.LinearFunction` of the features, differentiable in the kernel, X, the
         centres, y, the loss's parameters, ridge and weights, to any order, in memory as above.
         Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
-        would make the rounding of the Hessian exceed the ridge), the `objective`, of chunks
-        `points`, the number of rows, and `residual`: the length of the step that Newton's method
+        would make the rounding of the Hessian exceed the ridge), the `objective` with that jitter,
+        its part `ridge/2 jitter |a|^2`, the `jitter_penalty`, of chunks `points`, the number of
+        rows, and `residual`: the length of the step that Newton's method
         would take next, whose square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
         length of the targets, whose square is `sum_i w_i y_i^2` for squares, or to that of the
         function, where that is larger. It is computed anew from the solution that is returned, with
         a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
-        derivative is NaN where its system cannot be solved.
+        derivative is NaN where its system cannot be solved. Success, the residual and derivatives
+        are those of the problem with the jitter; the minimum without it is lower than `objective`
+        by at least `jitter_penalty`, often by several times as much where centres nearly coincide.
 
     Raises:
         ValueError: bad shapes or values, a loss that is not smooth or not convex, an iterator as X,
@@ -141,7 +145,26 @@ def falkon(
         _refuse_iterators(X, progress)
         of_call = plan_of, checkpoint, throw
         solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, *of_call)
-    return finish(solution, throw, "falkon: a larger ridge, or centres further apart, may help.")
+    hint = "falkon: a larger ridge, or centres further apart, may help."
+    return finish(solution, throw, _cost_of_jitter(solution) + hint)
+
+
+def _cost_of_jitter(solution: Solution[Any]) -> str:
+    """A sentence on how far above its minimum the jitter holds the objective, where it does."""
+    penalty = solution.stats["jitter_penalty"]
+    objective = solution.stats["objective"]
+    if not is_concrete(penalty, objective, solution.result):
+        return ""
+    # Of a batch, the solve for which it matters most.
+    penalty, objective = np.atleast_1d(penalty, objective)
+    ratios = penalty / np.where(objective > 0, objective, np.inf)
+    worst = np.nanargmax(np.append(ratios, 0))
+    if worst == len(ratios) or not ratios[worst] > 0:
+        return ""
+    return (
+        f"So the objective, {objective[worst]:.4g}, is at least {penalty[worst]:.2g} above its "
+        "minimum over these centres. "
+    )
 
 
 def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):

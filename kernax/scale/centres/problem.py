@@ -87,7 +87,18 @@ class RiskOverCentres(NamedTuple):
             end = kept_minimum(self.risk, shape, plan.rtol, plan.max_steps, kept)
         failed = ((self.result != RESULTS.successful, self.result),)
         result = first_that_holds(failed, end.result)
-        return Minimum(end.a, end.P, result, end.stats | {"jitter": self.jitter})
+        stats = end.stats | {"jitter": self.jitter, "jitter_penalty": self._penalty(end.a)}
+        return Minimum(end.a, end.P, result, stats)
+
+    def _penalty(self, a: Float[Array, "m p"]) -> Float[Array, " p"]:
+        """`ridge/2 jitter |a|^2`, the part of the objective that only the jitter causes.
+
+        The least objective is a concave function of the jitter, the least of functions linear in
+        it, and this is the jitter times its slope. So without jitter the minimum is lower by at
+        least as much.
+        """
+        of_centres = (self.risk.penalties == 1)[:, None]  # all but a bias
+        return self.risk.ridge / 2 * self.jitter * jnp.sum(jnp.where(of_centres, a, 0) ** 2, 0)
 
 
 def _largest_inverse(
@@ -144,6 +155,6 @@ def solution_of(
     a = a[:, 0] if one_column else a
     none = void_unless_known(jnp.zeros_like(a, shape=a.shape[1:]), result)
     a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
-    of_columns = times_power_of_two(stats["objective"], 2 * unit[0])
-    stats = stats | {"objective": jnp.sum(of_columns)}
+    in_units = lambda of_columns: jnp.sum(times_power_of_two(of_columns, 2 * unit[0]))
+    stats = stats | {name: in_units(stats[name]) for name in ("objective", "jitter_penalty")}
     return Solution(span.function(a, bias), result, stats)
