@@ -24,20 +24,35 @@ DIFFERENCES = {
     **{
         f"test_svm.py::test_negative_sample_weights_mask_all_samples[{weights}-{kind}]": reason
         for weights, reason in (("weights-are-zero", NO_WEIGHT), ("weights-are-negative", NEGATIVE))
-        for kind in ("SVC", "SVR", "OneClassSVM")
+        for kind in ("SVC", "NuSVC", "SVR", "NuSVR", "OneClassSVM")
     },
-    "test_svm.py::test_negative_weights_svc_leave_just_one_label[mask-label-1-SVC]": NEGATIVE,
-    "test_svm.py::test_negative_weights_svc_leave_just_one_label[mask-label-2-SVC]": NEGATIVE,
-    "test_svm.py::test_negative_weights_svc_leave_two_labels[partial-mask-label-1-SVC]": NEGATIVE,
-    "test_svm.py::test_negative_weight_equal_coeffs[partial-mask-label-1-SVC]": NEGATIVE,
+    **{
+        f"test_svm.py::test_negative_weights_svc_leave_{test}-{kind}]": NEGATIVE
+        for test in (
+            "just_one_label[mask-label-1",
+            "just_one_label[mask-label-2",
+            "two_labels[partial-mask-label-1",
+        )
+        for kind in ("SVC", "NuSVC")
+    },
+    **{
+        f"test_svm.py::test_negative_weight_equal_coeffs[partial-mask-label-1-{kind}]": NEGATIVE
+        for kind in ("SVC", "NuSVC", "NuSVR")
+    },
     "test_svm.py::test_svc_nonfinite_params[42]": "numbers whose variance overflows are refused "
     "before the fit, in words about the lengthscale",
     "test_svm.py::test_libsvm_convergence_warnings[42]": "the machine is solved within the two "
     "steps that it may take: there is nothing to warn of",
-    "test_svm.py::test_probability_raises_futurewarning[True-SVC-SVC]": SIGMOIDS,
-    "test_svm.py::test_probability_raises_futurewarning[False-SVC-SVC]": SIGMOIDS,
-    "test_svm.py::test_svc_nusvc_probA_probB_deprecated[SVC]": "probA_ and probB_ are deprecated "
-    "there, and not here at all: the sigmoids are sigmoids_",
+    **{
+        f"test_svm.py::test_probability_raises_futurewarning[{given}-{kind}-{kind}]": SIGMOIDS
+        for given in (True, False)
+        for kind in ("SVC", "NuSVC")
+    },
+    **{
+        f"test_svm.py::test_svc_nusvc_probA_probB_deprecated[{kind}]": "probA_ and probB_ are "
+        "deprecated there, and not here at all: the sigmoids are sigmoids_"
+        for kind in ("SVC", "NuSVC")
+    },
     # Gaussian processes
     "test_gpr.py::test_gpr_interpolation_structured": ORDER,
     "test_gpr.py::test_gpr_correct_error_message": "a matrix that is singular to rounding gets "

@@ -18,6 +18,8 @@ PLACES = {
     "sklearn.svm": {
         "SVC": kernax.sklearn.SVC,
         "SVR": kernax.sklearn.SVR,
+        "NuSVC": kernax.sklearn.NuSVC,
+        "NuSVR": kernax.sklearn.NuSVR,
         "OneClassSVM": kernax.sklearn.OneClassSVM,
     },
     "sklearn.gaussian_process": {

@@ -90,6 +90,10 @@ SLOW = {
     "regression": lambda w: fitted(
         kernax.support_vector_regression(RBF, X, T, 1.0, 0.1, weights=w, solver=SMO)
     ),
+    "nu-svm": lambda w: fitted(kernax.nu_svm(RBF, X, Y, 0.4, weights=w, solver=SMO)),
+    "nu regression": lambda w: fitted(
+        kernax.nu_support_vector_regression(RBF, X, T, 1.0, 0.4, weights=w, solver=SMO)
+    ),
     "import vectors": lambda w: kernax.import_vector_machine(
         RBF, X, Y, 0.3, weights=w, rtol=0.0, max_vectors=N
     ).value.function.values(X),

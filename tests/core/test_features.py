@@ -79,6 +79,8 @@ MACHINES = {
     "svm": lambda kernel: kernax.svm(kernel, X, SIGNS, 2.0, weights=WEIGHTS),
     "svr": lambda kernel: kernax.support_vector_regression(kernel, X, y, 2.0, 0.1),
     "one class": lambda kernel: kernax.one_class_svm(kernel, X, 0.3),
+    "nu-svm": lambda kernel: kernax.nu_svm(kernel, X, SIGNS, 0.3, weights=WEIGHTS),
+    "nu-svr": lambda kernel: kernax.nu_support_vector_regression(kernel, X, y, 2.0, 0.3),
     "hinge": lambda kernel: kernax.regularised_risk(
         kernel, X, SIGNS, kernax.losses.Hinge(), 0.5, bias=True
     ),

@@ -67,6 +67,12 @@ OUTSIDE = {
         "epsilon",
     ),
     "one_class_svm": (lambda nu: kernax.one_class_svm(RBF, X, nu), 1.5, "nu"),
+    "nu_svm": (lambda nu: kernax.nu_svm(RBF, X, SIGNS, nu), 1.5, "nu"),
+    "nu_support_vector_regression": (
+        lambda C: kernax.nu_support_vector_regression(RBF, X, Y, C, 0.5),
+        -1.0,
+        "C",
+    ),
     "lasso": (lambda p: kernax.lasso(PHI, Y, p), -0.1, "penalty"),
     "kernel_discriminant": (
         lambda r: kernax.kernel_discriminant(RBF, X, ONE_HOT, r),

@@ -107,6 +107,10 @@ SLOW = {
     "one class": lambda X, y, w: kernax.one_class_svm(
         RBF, X, 0.3, weights=w, solver=SMO, throw=False
     ).value.values(NEW),
+    "nu-svm": expansion(kernax.nu_svm, signs, 0.3, solver=SMO),
+    "nu regression": expansion(
+        kernax.nu_support_vector_regression, lambda y: y, 1.0, 0.4, solver=SMO
+    ),
     "Huber": expansion(kernax.regularised_risk, lambda y: y, kernax.losses.Huber(), 0.3, bias=True),
     "condition": conditioned,
     "evidence": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),

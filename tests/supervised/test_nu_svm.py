@@ -10,6 +10,7 @@ from sklearn.svm import NuSVC, NuSVR
 import kernax
 import kernax.sklearn as ours
 from kernax.core.operators.operators import DenseGram, LowRankGram
+from kernax.errors import MaxStepsError
 from kernax.supervised.machines.doubled import DoubledGram
 
 DTYPE = np.float64 if X64 else np.float32
@@ -241,6 +242,17 @@ def test_an_infeasible_nu_is_no_success_while_tracing():
     solution = fit(jnp.array([0.1, 0.5], DTYPE))
     good = solution.result == kernax.RESULTS.successful
     np.testing.assert_array_equal(good, [True, False])
+
+
+def test_a_failure_says_its_figures_also_where_they_are_differentiated():
+    """Catches a figure with a derivative, rho, that is not known under `jax.jvp`."""
+    solver = kernax.solvers.SMO(max_steps=2)
+
+    def fit(nu):
+        return kernax.nu_svm(RBF, X, Y, nu, solver=solver).value.coefficients
+
+    with pytest.raises(MaxStepsError, match=r"rho -?\d"):
+        jax.jvp(fit, (jnp.asarray(0.4, DTYPE),), (jnp.ones((), DTYPE),))
 
 
 def test_classes_that_overlap_have_no_margin_for_a_small_nu_and_are_no_success():

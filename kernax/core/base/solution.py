@@ -15,7 +15,7 @@ import jaxtyping
 import lineax as lx
 import numpy as np
 
-from kernax.core.base.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete, stopped
 from kernax.errors import (
     BreakdownError,
     CapacityError,
@@ -300,10 +300,12 @@ _INSIDE = (
 
 
 def _figures(stats: dict[str, Any]) -> str:
-    """All statistics that are single numbers, in brackets."""
+    """All statistics that are known single numbers, in brackets."""
+    # Under `jax.jvp` statistics with a derivative are traced, but their values are known.
+    known = {name: stopped(figure) for name, figure in stats.items()}
     shown = [
         f"{name} {float(figure):.3g}"
-        for name, figure in stats.items()
-        if eqx.is_array_like(figure) and np.shape(figure) == ()
+        for name, figure in known.items()
+        if eqx.is_array_like(figure) and np.shape(figure) == () and is_concrete(figure)
     ]
     return f"({', '.join(shown)})" if shown else ""

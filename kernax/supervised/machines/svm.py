@@ -307,8 +307,9 @@ def nu_svm(
         targets=as_signs,
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
-    nu = task.scalar(nu, "nu", _FRACTION)
+    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
     _check_feasible(task, nu)
     solver = as_dual_solver(solver, SMO())
     return _finished(_nu_svm(task, nu, solver), throw, "nu_svm", task)
@@ -395,9 +396,10 @@ def nu_support_vector_regression(
         weights,
         block_size=block_size,
         in_features=True,
+        throw=throw,
     )
-    C = task.scalar(C, "C", POSITIVE)
-    nu = task.scalar(nu, "nu", _FRACTION)
+    C = task.scalar(C, "C", POSITIVE, throw=throw)
+    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
     solver = as_dual_solver(solver, SMO())
     solution = _nu_support_vector_regression(task, C, nu, solver)
     return _finished(solution, throw, "nu_support_vector_regression", task)
