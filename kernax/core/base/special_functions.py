@@ -7,6 +7,7 @@ size of `nu log(nu)`, and written with `log1p(x / nu)` their derivatives in nu a
 
 import functools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.base.numerics import positive_or_one
+from kernax.core.base.numerics import matmul, positive_or_one
 
 _ARCTANH_TERMS = 18  # at u^2 = 1/9 the next one is 1e-18
 
@@ -233,10 +234,12 @@ def log_matern_of_large_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Floa
     w = jnp.sqrt(1 + 2 * (s / nu))
     e = s / ((1 + w) / 2)
     leading = scaled_log1p(e, 1 / (2 * nu)) / 2 - e - jnp.log1p(2 * (s / nu)) / 4
+    # sum_k Q_k(p) / nu^k as one polynomial in p, whose coefficients depend on nu alone: they are
+    # found once for all pairs of points.
+    quotients = jnp.asarray(_debye_quotients(), nu.dtype)
+    powers = nu ** -jnp.arange(1, _DEBYE_TERMS + 1, dtype=nu.dtype)
     p = 1 / w
-    corrections = jnp.zeros_like(p)
-    for coefficients in reversed(_debye_quotients()):
-        corrections = (corrections + polynomial(coefficients, p)) / nu
+    corrections = polynomial(jnp.unstack(matmul(powers, quotients)), p)
     # 1 - p = (w - 1) / w
     return leading + corrections * p * (e / nu)
 
@@ -245,9 +248,9 @@ _DEBYE_TERMS = 8  # the next one is 2e-14 at nu = 30 and 3e-9 at nu = 8
 
 
 @functools.cache
-def _debye_quotients() -> list[list[float]]:
-    """Of k = 1, 2, ...: the coefficients of `(-1)^k (D_k(p) - D_k(1)) / (1 - p)` in p, where
-    `log(1 + sum_k U_k(p) x^k) = sum_k D_k(p) x^k`.
+def _debye_quotients() -> np.ndarray:
+    """A row for each k = 1, 2, ...: the coefficients of `Q_k(p) = (-1)^k (D_k(p) - D_k(1)) /
+    (1 - p)` in p, where `log(1 + sum_k U_k(p) x^k) = sum_k D_k(p) x^k`.
 
     The polynomials U_k of Debye are those of DLMF 10.41.9: `U_{k+1} = p^2 (1 - p^2) / 2 U_k' + 1/8
     integral_0^p (1 - 5 t^2) U_k dt`.
@@ -266,7 +269,11 @@ def _debye_quotients() -> list[list[float]]:
         for j in range(1, k):
             rest = _sum(rest, [-Fraction(j, k) * c for c in _product(D[j], U[k - j])])
         D.append(rest)
-    return [_quotient_by_one_less(D[k], (-1) ** k) for k in range(1, _DEBYE_TERMS + 1)]
+    quotients = np.zeros((_DEBYE_TERMS, len(D[-1]) - 1))
+    for k in range(1, _DEBYE_TERMS + 1):
+        coefficients = _quotient_by_one_less(D[k], (-1) ** k)
+        quotients[k - 1, : len(coefficients)] = coefficients
+    return quotients
 
 
 def _product(a: list, b: list) -> list:
@@ -292,7 +299,7 @@ def _quotient_by_one_less(D: list, sign: int) -> list[float]:
     return [float(-sign * sum(D[i + 1 :])) for i in range(len(D) - 1)]
 
 
-def polynomial(coefficients: list[float], x: Array) -> Array:
+def polynomial(coefficients: Sequence[ArrayLike], x: Array) -> Array:
     """`sum_j coefficients_j x^j`, by Horner's rule."""
     total = jnp.zeros_like(x)
     for coefficient in reversed(coefficients):
