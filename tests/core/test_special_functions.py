@@ -288,3 +288,21 @@ def test_a_student_t_of_many_degrees_keeps_the_digits_of_its_derivatives():
         nu = jnp.asarray(nu, DTYPE)
         assert float(loss(nu)) == pytest.approx(float(value), rel=TOLERANCE)
         assert float(slope(nu)) == pytest.approx(float(expected), rel=10 * TOLERANCE)
+
+
+@pytest.mark.parametrize("likelihood", [StudentT(), NegativeBinomial()])
+def test_derivatives_in_constants_of_a_likelihood_are_not_computed(likelihood):
+    f = jnp.linspace(-1.0, 1.0, 5, dtype=DTYPE)
+
+    def of_values(f):
+        return jnp.sum(likelihood(jnp.abs(f), f))
+
+    def of_all(model, f):
+        return jnp.sum(model(jnp.abs(f), f))
+
+    program = str(jax.make_jaxpr(jax.grad(of_values))(f))
+    whole = str(jax.make_jaxpr(jax.grad(of_all, (0, 1)))(likelihood, f))
+    # The series of arctanh is that of derivatives in degrees and dispersions alone.
+    coefficient = f"{1 / 37:.10f}"[:8]
+    assert coefficient in whole
+    assert coefficient not in program

@@ -283,3 +283,12 @@ def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d, name):
         for arguments in (0, 1, (0, 1)):
             bytes = temporary_bytes(jax.grad(loss, arguments), lengthscale, X)
             assert bytes <= 1.2 * 8 * n * n
+
+
+def test_gradients_in_points_of_one_coordinate_are_no_loop():
+    Z = jnp.linspace(0.0, 1.0, 4, dtype=DTYPE)[:, None]
+
+    def of_points(Z):
+        return jnp.sum(kernax.gram(kernax.Matern12(0.5), Z[::2], Z))
+
+    assert "scan" not in str(jax.make_jaxpr(jax.grad(of_points))(Z))

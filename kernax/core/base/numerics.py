@@ -196,26 +196,34 @@ def _exact_sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
     (dx, dz, dl) = (None if type(t) is SymbolicZero else t for t in tangents)
     s = _exact_sum_of_squares(*primals)
-    ds = jnp.where(jnp.isnan(s), s, 0)  # varies over a mesh as s does
     inverse = 1 / lengthscale
+    ds = None
     if dl is not None and (jnp.ndim(lengthscale) == 0 or len(x) == 1):
         # One lengthscale: -2 s dl / l, without a loop.
-        ds = ds + _in_one_lengthscale(x, z, lengthscale, jnp.sum(dl * inverse))
+        ds = _in_one_lengthscale(x, z, lengthscale, jnp.sum(dl * inverse))
         dl = None
     inverse = jnp.broadcast_to(inverse, x.shape)
     if len(x) == 1 and dx is not None and dz is not None:
-        return s, ds + _in_first_point(x[0], z[0], inverse[0], dx[0] - dz[0])
+        in_both = _in_first_point(x[0], z[0], inverse[0], dx[0] - dz[0])
+        return s, in_both if ds is None else ds + in_both
     if dx is not None:
-        ds = sum_over_coordinates(_in_first_point, ds, (x, z, inverse, dx))
+        ds = sum_over_coordinates(_in_first_point, _start(ds, s), (x, z, inverse, dx))
     if dz is not None:
-        ds = sum_over_coordinates(_in_first_point, ds, (z, x, inverse, dz))
+        ds = sum_over_coordinates(_in_first_point, _start(ds, s), (z, x, inverse, dz))
     if dl is not None:
-        ds = sum_over_coordinates(_in_lengthscale, ds, (x, z, inverse, dl))
-    return s, ds
+        ds = sum_over_coordinates(_in_lengthscale, _start(ds, s), (x, z, inverse, dl))
+    return s, _start(ds, s)
+
+
+def _start(total: Array | None, s: Array) -> Array:
+    """A sum to add to; of none as yet it is zero, which varies over a mesh as s does."""
+    return jnp.where(jnp.isnan(s), s, 0) if total is None else total
 
 
 def sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...]) -> Array:
     """`start + sum_k term(vectors at k)`, of which the backward pass keeps the vectors alone."""
+    if len(vectors[0]) == 1:
+        return start + term(*(vector[0] for vector in vectors))
     return lax.scan(lambda total, at: (total + term(*at), None), start, vectors)[0]
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, Float
 
@@ -35,18 +36,25 @@ def scaled_log1p(x: Array, b: Array) -> Array:
     return jnp.where(bends, jnp.log1p(u) / jnp.where(bends, b, 1), x)
 
 
-@scaled_log1p.defjvp
+@functools.partial(scaled_log1p.defjvp, symbolic_zeros=True)
 def _scaled_log1p_jvp(primals, tangents):
     # d/db = (u / (1 + u) - log(1 + u)) / b^2 with u = b x. In v = u / (2 + u), where
     # log(1 + u) = 2 arctanh(v) and u / (1 + u) = 2 v / (1 + v), it is a sum of negative terms:
     # -x^2 (1 - v)^2 / 2 (1 / (1 + v) + v T), T = (arctanh(v) / v - 1) / v^2.
+    # Of constants, such as the degrees of a likelihood that are not learned, no term is computed.
     (x, b) = primals
     (dx, db) = tangents
+    value = scaled_log1p(x, b)
     u = b * x
-    v = u / (2 + u)
-    # x (1 - v) is finite where x^2 is not.
-    in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * _arctanh_remainder(u, v))
-    return scaled_log1p(x, b), dx / (1 + u) + in_b * db
+    change = jnp.zeros_like(value)
+    if type(dx) is not SymbolicZero:
+        change = dx / (1 + u)
+    if type(db) is not SymbolicZero:
+        v = u / (2 + u)
+        # x (1 - v) is finite where x^2 is not.
+        in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * _arctanh_remainder(u, v))
+        change = change + in_b * db
+    return value, change
 
 
 def _arctanh_remainder(u: Array, v: Array) -> Array:
