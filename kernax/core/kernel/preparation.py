@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -62,6 +62,15 @@ def prepare_stacks(
         if stack is not None:
             check_points(kernel, stack)
     return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
+
+
+def prepare_new(kernel: AbstractKernel, X: PyTree, dtype: Any) -> tuple[AbstractKernel, PyTree]:
+    """`prepare_stacks` for new points X of a function whose kernel and own points a learner has
+    checked: X alone is looked at.
+    """
+    X = as_stack(X, "X")
+    check_points(kernel, X)
+    return guarded(cast(kernel, dtype)), cast(X, dtype)
 
 
 @functools.singledispatch
@@ -147,6 +156,8 @@ def guarded(module: Module, thrown_by: str | None = None) -> Module:
 
     Known ones were checked when it was made.
     """
+    if is_concrete(module):
+        return module
     leaves, structure = jax.tree.flatten(module)
     traced = [entry for entry in parameters(module) if not is_concrete(entry.value)]
     name = type(module).__name__

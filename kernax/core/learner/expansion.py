@@ -9,15 +9,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.base.boundary import as_point, as_stack, cast, check_one_point, count, dtype_of
+from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt
 from kernax.core.base.parameters import data, with_values
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import check_point, prepare_stacks
-from kernax.core.operators.gram import gram
+from kernax.core.kernel.preparation import check_point, prepare_new
+from kernax.core.operators.gram import cross_gram, gram
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.core.operators.structure import AbstractStructure, structure_for
 
@@ -70,11 +70,10 @@ class KernelExpansion(eqx.Module):
         kernels need. Along a line, for kernels and numbers of points for which `condition` takes
         `StateSpace()` by default, many values are one product in O(m + n).
         """
-        X = cast(as_stack(X, "X"), self.coefficients.dtype)
-        kernel, X, points = prepare_stacks(self.kernel, X, self.points)
-        sums = _sums_by_structure(kernel, X, points, self.coefficients)
+        kernel, X = prepare_new(self.kernel, X, self.coefficients.dtype)
+        sums = _sums_by_structure(kernel, X, self.points, self.coefficients)
         if sums is None:
-            sums = _sums(gram(kernel, X, points), self.coefficients)
+            sums = _sums(cross_gram(kernel, X, self.points), self.coefficients)
         return sums + jnp.expand_dims(self.bias, 0)
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
@@ -185,13 +184,11 @@ def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
     """
     if not all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points)):
         return False
-    if X.shape[1] != points.shape[1]:
+    (m, d) = X.shape
+    n = len(points)
+    if points.shape[1] != d or m * n < _MANY_ROWS * (m + n):
         return False
-    if rows_over_mesh(X) is not None or rows_over_mesh(points) is not None:
-        return False
-    m = count(X)
-    n = count(points)
-    return m * n >= _MANY_ROWS * (m + n)
+    return rows_over_mesh(X) is None and rows_over_mesh(points) is None
 
 
 @compiled

@@ -59,11 +59,23 @@ def gram(
         MemoryBudgetError: the matrix would not fit into memory.
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
-    spread = None if Z is None else rows_over_mesh(X)
+    block_size = checked_block(block_size, count(X))
+    if Z is not None:
+        return cross_gram(kernel, X, Z, block_size)
+    K, (diagonal,) = checked_pairs(kernel, X, None, block_size)
+    warn_of_featureless_points(kernel, X, diagonal)
+    return K
+
+
+def cross_gram(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None = None
+) -> Float[Array, "n m"]:
+    """`gram` of two stacks that have been checked."""
+    spread = rows_over_mesh(X)
     if spread is not None:
         X = by_rows(X, spread)
         Z = whole_on_each(Z, spread)
-    K, diagonals = checked_pairs(kernel, X, Z, checked_block(block_size, count(X)), spread)
+    K, diagonals = checked_pairs(kernel, X, Z, block_size, spread)
     for stack, diagonal in zip((X, Z), diagonals):
         warn_of_featureless_points(kernel, stack, diagonal)
     return K
