@@ -13,9 +13,9 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.weights import AbstractWeights
+from kernax.core.grid.cells import Rows
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
-from kernax.core.grid.whole import AbstractWhole, Rows
 from kernax.core.kernel.columns import factors_over_columns
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.computed import AbstractComputedGram
@@ -106,7 +106,7 @@ class GridGram(AbstractComputedGram):
     points: Float[Array, "n d"]
     grid: ProductGrid
 
-    def whole(self) -> AbstractWhole:
+    def whole(self) -> KroneckerMatrix | ToeplitzMatrix:
         """The Gram matrix of all cells."""
         grid = self.grid
         kernels = grid.kernels(self.kernel)

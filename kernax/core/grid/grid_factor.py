@@ -23,9 +23,11 @@ from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, matmul, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
+from kernax.core.grid.cells import placed
 from kernax.core.grid.grid import GridForm, ProductGrid
 from kernax.core.grid.gridding import grid_for
-from kernax.core.grid.whole import AbstractPrepared, AbstractWholeFactor, placed
+from kernax.core.grid.kronecker import KroneckerEigenpairs, KroneckerFactor
+from kernax.core.grid.toeplitz import ToeplitzFactor, ToeplitzMatrix
 from kernax.core.linalg.factors import AbstractFactor, direct_accuracy, factorise, with_jitter
 from kernax.core.linalg.solvers import (
     AbstractFactorSolver,
@@ -36,6 +38,8 @@ from kernax.core.linalg.solvers import (
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
 from kernax.core.operators.operators import mean_diagonal
 from kernax.core.operators.structure import structure_for
+
+WholeFactor = KroneckerFactor | ToeplitzFactor  # of A, on all cells
 
 
 class Eliminated(eqx.Module):
@@ -116,7 +120,7 @@ class GridFactor(AbstractFactor):
     """
 
     grid: ProductGrid
-    whole: AbstractWholeFactor
+    whole: WholeFactor
     eliminated: Eliminated | None
     jitter: Float[Array, ""]
     exists: Bool[Array, ""]
@@ -227,7 +231,7 @@ def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
 
 def _parts_of_factor(
     operator: GridForm, scale: Float[Array, ""]
-) -> tuple[AbstractWholeFactor, Eliminated | None, Array, Array]:
+) -> tuple[WholeFactor, Eliminated | None, Array, Array]:
     operator = stopped(operator)
     noise, is_same = _noise_of(operator)
     prepared = operator.gram.whole().prepared()
@@ -246,14 +250,17 @@ class _Attempt(eqx.Module):
         is_positive: whether no more jitter is needed.
     """
 
-    whole: AbstractWholeFactor
+    whole: WholeFactor
     eliminated: Eliminated | None
     jitter: Float[Array, ""]
     is_positive: Bool[Array, ""]
 
 
 def _attempt(
-    operator: GridForm, prepared: AbstractPrepared, noise: Array, jitter: Float[Array, ""]
+    operator: GridForm,
+    prepared: KroneckerEigenpairs | ToeplitzMatrix,
+    noise: Array,
+    jitter: Float[Array, ""],
 ) -> _Attempt:
     whole = prepared.factorised(noise + jitter)
     if not len(operator.gram.grid.special):
@@ -271,9 +278,7 @@ def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     return noise, jnp.all(jnp.where(ordinary, operator.shift == noise, True))
 
 
-def _eliminated(
-    operator: GridForm, whole: AbstractWholeFactor, noise: Array, jitter: Array
-) -> Eliminated:
+def _eliminated(operator: GridForm, whole: WholeFactor, noise: Array, jitter: Array) -> Eliminated:
     grid = operator.gram.grid
     special = grid.special
     roots = _roots_of_special(operator)

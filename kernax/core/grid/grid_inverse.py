@@ -98,7 +98,7 @@ def _diagonals(
 
 def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
     """`tr(P W L) + tr(P diag(shift))`, where `P W = A^-1 - A^-1 U G U^T A^-1` on all cells."""
-    matrix = grid_gram(other).whole()
+    matrix: Any = grid_gram(other).whole()  # of the same kind as the factor
     trace = factor.whole.trace_with(matrix)
     diagonal = factor.whole.inverse_diagonal()
     eliminated = factor.eliminated

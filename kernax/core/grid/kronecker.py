@@ -8,6 +8,7 @@ for structured Gaussian process models", chapter 5): products and solutions take
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,14 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of, matmul
 from kernax.core.base.solution import RESULTS
-from kernax.core.grid.whole import (
-    AbstractPrepared,
-    AbstractWhole,
-    AbstractWholeFactor,
-    Rows,
-    blocks_of_columns,
-    placed,
-)
+from kernax.core.grid.cells import Rows, blocks_of_columns, placed
 
 
 def outer_product(vectors: Rows) -> Float[Array, " N"]:
@@ -55,8 +49,9 @@ def contracted(tensor: Float[Array, " N"], vectors: Rows) -> Float[Array, ""]:
     return tensor[0]
 
 
-class KroneckerMatrix(AbstractWhole):
-    """A Kronecker product over the axes of a grid.
+class KroneckerMatrix(eqx.Module):
+    """The Gram matrix K (N, N) of all cells, the last axis of which moves fastest, as a Kronecker
+    product over the axes.
 
     Attributes:
         matrices: one for each axis.
@@ -64,13 +59,16 @@ class KroneckerMatrix(AbstractWhole):
 
     matrices: tuple[Float[Array, "_ _"], ...]
 
-    def mv(self, V):
+    def mv(self, V: Float[Array, "N p"]) -> Float[Array, "N p"]:
+        """`K V`."""
         return along_axes(self.matrices, V)
 
-    def squared(self):
+    def squared(self) -> "KroneckerMatrix":
+        """The matrix of the squares of the entries."""
         return KroneckerMatrix(tuple(K**2 for K in self.matrices))
 
-    def prepared(self):
+    def prepared(self) -> "KroneckerEigenpairs":
+        """What factors of `K + noise I` of any noise share, without a derivative."""
         pairs = [jnp.linalg.eigh(K, symmetrize_input=False) for K in self.matrices]
         return KroneckerEigenpairs(
             vectors=tuple(vectors for _, vectors in pairs),
@@ -83,7 +81,7 @@ def _slack(values: Float[Array, " m"]) -> float:
     return 10 * eps_of(values) * len(values)
 
 
-class KroneckerEigenpairs(AbstractPrepared):
+class KroneckerEigenpairs(eqx.Module):
     """`Q L Q^T`.
 
     Attributes:
@@ -96,7 +94,8 @@ class KroneckerEigenpairs(AbstractPrepared):
     values: tuple[Float[Array, " _"], ...]
 
     @property
-    def is_sound(self):
+    def is_sound(self) -> Bool[Array, ""]:
+        """Whether there may be a factor, for some noise."""
         # An eigenvalue is off by eps of the largest one.
         sound = [
             values[0] >= -_slack(values) * values[-1]  # false for NaN
@@ -104,7 +103,8 @@ class KroneckerEigenpairs(AbstractPrepared):
         ]
         return jnp.all(jnp.array(sound))
 
-    def factorised(self, noise):
+    def factorised(self, noise: Float[Array, ""]) -> "KroneckerFactor":
+        """The factor of `K + noise I`."""
         values = tuple(jnp.maximum(of_axis, 0) for of_axis in self.values)
         spectrum = outer_product(values) + noise
         least = eps_of(noise) * jnp.mean(spectrum)
@@ -116,12 +116,15 @@ class KroneckerEigenpairs(AbstractPrepared):
         )
 
 
-class KroneckerFactor(AbstractWholeFactor):
-    """`Q (L + noise I) Q^T`.
+class KroneckerFactor(eqx.Module):
+    """`A = Q (L + noise I) Q^T`, of all cells of a grid.
+
+    `ToeplitzFactor` has the same methods.
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
         values: the eigenvalues of each axis.
+        is_positive: whether A is positive definite to working precision.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
@@ -130,18 +133,22 @@ class KroneckerFactor(AbstractWholeFactor):
     is_positive: Bool[Array, ""]
 
     @property
-    def exists(self):
+    def exists(self) -> Bool[Array, ""]:
+        """Whether A is positive definite, and this is its factor."""
         return self.is_positive
 
     @property
-    def is_direct(self):
+    def is_direct(self) -> bool:
+        """Whether a finite solution can be trusted without a look at its residual."""
         return True
 
     @property
-    def word_for_none(self):
+    def word_for_none(self) -> Any:
+        """Why there is no factor, where there is none."""
         return RESULTS.not_psd
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Array]:
+        """For the stats."""
         return {}
 
     @property
@@ -159,20 +166,25 @@ class KroneckerFactor(AbstractWholeFactor):
         """The transposes of the eigenvectors of each axis."""
         return tuple(Q.T for Q in self.vectors)
 
-    def solve(self, B):
+    def solve(self, B: Float[Array, "N p"]) -> Float[Array, "N p"]:
+        """`A^-1 B`."""
         return along_axes(self.vectors, self._in_basis(B))
 
-    def whitened(self, B):
+    def whitened(self, B: Float[Array, "N p"]) -> Float[Array, "N p"]:
+        """A V with `V^T V = B^T A^-1 B`."""
         return along_axes(self._turned, B) / jnp.sqrt(self.spectrum)[:, None]
 
-    def log_determinant(self):
+    def log_determinant(self) -> Float[Array, ""]:
+        """`log |A|`."""
         return jnp.sum(jnp.log(self.spectrum))
 
-    def inverse_diagonal(self):
+    def inverse_diagonal(self) -> Float[Array, " N"]:
+        """That of `A^-1`."""
         squares = tuple(Q**2 for Q in self.vectors)
         return along_axes(squares, 1 / self.spectrum[:, None])[:, 0]
 
-    def trace_with(self, matrix: KroneckerMatrix):
+    def trace_with(self, matrix: KroneckerMatrix) -> Float[Array, ""]:
+        """`tr(A^-1 L)` of another matrix L of the same kind, differentiable in L."""
         # tr(Q D Q^T L), L the product of L_a: of Q^T L Q only the diagonal counts.
         pairs = zip(self.vectors, matrix.matrices)
         return contracted(1 / self.spectrum, tuple(jnp.sum(Q * matmul(L, Q), 0) for Q, L in pairs))
@@ -182,7 +194,8 @@ class KroneckerFactor(AbstractWholeFactor):
         places = jnp.unravel_index(cells, self._sizes)
         return tuple(Q[at] for Q, at in zip(self.vectors, places))
 
-    def inverse_at(self, cells):
+    def inverse_at(self, cells: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """`U^T A^-1 U`, U the columns of the identity at some cells."""
         # Q D Q^T at the cells: over the places along the longest axis a sum of products, in which
         # the products of rows along the others have the fewest numbers.
         others = list(self._rows(cells))
@@ -200,7 +213,12 @@ class KroneckerFactor(AbstractWholeFactor):
         D = jnp.moveaxis((1 / self.spectrum).reshape(sizes), axis, 0)
         return lax.scan(step, nothing, (longest.T, D.reshape(sizes[axis], -1)))[0]
 
-    def between_columns(self, cells, G, matrix=None):
+    def between_columns(
+        self, cells: Int[Array, " m"], G: Float[Array, "m m"], matrix: KroneckerMatrix | None = None
+    ) -> tuple[Float[Array, " N"], Float[Array, ""]]:
+        """The diagonal of `B = A^-1 U G U^T A^-1`, G symmetric, and `tr(B L)` of another matrix L
+        of the same kind, differentiable in L; zero for None.
+        """
         N = len(self.spectrum)
         turned = () if matrix is None else self._turned_around(matrix)
 
@@ -225,17 +243,23 @@ class KroneckerFactor(AbstractWholeFactor):
         """`A^-1 B` in the basis of the eigenvectors."""
         return along_axes(self._turned, B) / self.spectrum[:, None]
 
-    def prepared_row(self, rows):
+    def prepared_row(self, rows: Rows) -> Rows:
+        """What `inner_product` and `solve_row` take of a vector r of all cells that is the product
+        of vectors along the axes.
+        """
         return tuple(matmul(row, Q) for row, Q in zip(rows, self.vectors))
 
-    def inner_product(self, left, right):
+    def inner_product(self, left: Rows, right: Rows) -> Float[Array, ""]:
+        """`r . A^-1 s`, of r and s as `prepared_row` returns them."""
         return contracted(1 / self.spectrum, tuple(u * v for u, v in zip(left, right)))
 
-    def solve_row(self, row):
+    def solve_row(self, row: Rows) -> Float[Array, " N"]:
+        """`A^-1 r`, of r as `prepared_row` returns it."""
         inside = outer_product(row) / self.spectrum
         return along_axes(self.vectors, inside[:, None])[:, 0]
 
-    def rounding(self):
+    def rounding(self) -> Float[Array, ""]:
+        """How far rounding moves the log density of data drawn from N(0, A), in nats."""
         # Each eigenvalue of an axis is off by eps of the largest one there, independently; it moves
         # log |A| by that times the sum of D and the other eigenvalues over its slice.
         D = (1 / self.spectrum).reshape(self._sizes)

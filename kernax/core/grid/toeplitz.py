@@ -22,14 +22,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of
 from kernax.core.base.solution import RESULTS
+from kernax.core.grid.cells import Rows, blocks_of_columns, placed
 from kernax.core.grid.levinson import convolved, correlated, correlated_with, fast_length, predictor
-from kernax.core.grid.whole import (
-    AbstractPrepared,
-    AbstractWhole,
-    AbstractWholeFactor,
-    blocks_of_columns,
-    placed,
-)
 
 
 def _product(
@@ -71,8 +65,9 @@ class PlaceOffsets(eqx.Module):
         return self._times_slopes(self.values[:, None] * V)
 
 
-class ToeplitzMatrix(AbstractWhole, AbstractPrepared):
-    """`K_ij = t_|i-j|`, and what the offsets of the points add to it.
+class ToeplitzMatrix(eqx.Module):
+    """`K_ij = t_|i-j|`, and what the offsets of the points add to it. Its methods are those of
+    `KroneckerMatrix` and `KroneckerEigenpairs`: factors of any noise share the matrix itself.
 
     Attributes:
         column: t, the first one.
@@ -84,21 +79,21 @@ class ToeplitzMatrix(AbstractWhole, AbstractPrepared):
     order: int = eqx.field(static=True)
     offsets: PlaceOffsets | None = None
 
-    def mv(self, V):
+    def mv(self, V: Float[Array, "m k"]) -> Float[Array, "m k"]:
         product = _product(self.column, V)
         return product if self.offsets is None else product + self.offsets.mv(V)
 
-    def squared(self):
+    def squared(self) -> "ToeplitzMatrix":
         return ToeplitzMatrix(self.column**2, self.order)
 
-    def prepared(self):
+    def prepared(self) -> "ToeplitzMatrix":
         return self
 
     @property
-    def is_sound(self):
+    def is_sound(self) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(self.column))
 
-    def factorised(self, noise):
+    def factorised(self, noise: Float[Array, ""]) -> "ToeplitzFactor":
         matrix = ToeplitzMatrix(self.column.at[0].add(noise), self.order, self.offsets)
         column = matrix.column
         end = predictor(column, min(self.order, len(column) - 1))
@@ -117,8 +112,8 @@ class ToeplitzMatrix(AbstractWhole, AbstractPrepared):
 _MOST_NATS = 0.01
 
 
-class ToeplitzFactor(AbstractWholeFactor):
-    """The inverse of T by a predictor.
+class ToeplitzFactor(eqx.Module):
+    """The inverse of T by a predictor, with the methods of `KroneckerFactor`.
 
     Attributes:
         matrix: T, and what offsets add to it.
@@ -127,6 +122,7 @@ class ToeplitzFactor(AbstractWholeFactor):
         variances: v of each order from zero on, (p + 1,).
         order: of the predictor.
         remainder: how far T may be from the matrix that is inverted, relatively.
+        is_positive: whether T is positive definite to working precision.
     """
 
     matrix: ToeplitzMatrix
@@ -138,7 +134,10 @@ class ToeplitzFactor(AbstractWholeFactor):
     is_positive: Bool[Array, ""]
 
     @property
-    def exists(self):
+    def exists(self) -> Bool[Array, ""]:
+        """Whether T is positive definite, and this is its factor: one that was left incomplete is
+        that of another matrix.
+        """
         return self.is_positive & (self._left_out() <= _MOST_NATS)
 
     def _left_out(self) -> Array:
@@ -150,14 +149,14 @@ class ToeplitzFactor(AbstractWholeFactor):
         return len(self.matrix.column)
 
     @property
-    def is_direct(self):
+    def is_direct(self) -> bool:
         return False
 
     @property
-    def word_for_none(self):
+    def word_for_none(self) -> Any:
         return RESULTS.where(self.is_positive, RESULTS.max_steps_reached, RESULTS.not_psd)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Array]:
         return {"order": self.order}
 
     @property
@@ -165,7 +164,7 @@ class ToeplitzFactor(AbstractWholeFactor):
         """v, NaN where there is no factor."""
         return jnp.where(self.exists, self.variances[-1], jnp.nan)
 
-    def solve(self, B):
+    def solve(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
         first = self._solved(B)
         # Transforms leave an error of eps of the largest number everywhere, and there are offsets.
         return first + self._solved(B - self.matrix.mv(first))
@@ -180,7 +179,7 @@ class ToeplitzFactor(AbstractWholeFactor):
             found = found.at[-p:].add(-convolved(a[:0:-1], inner))
         return found / self._variance
 
-    def whitened(self, B):
+    def whitened(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
         return self._errors(B) / jnp.sqrt(self._of_rows(self.variances))[:, None]
 
     def _of_rows(self, variances: Float[Array, " p1"]) -> Float[Array, " m"]:
@@ -213,10 +212,10 @@ class ToeplitzFactor(AbstractWholeFactor):
         filtered = convolved(self.predictor, B)
         return filtered.at[: p + 1].set(found)
 
-    def log_determinant(self):
+    def log_determinant(self) -> Float[Array, ""]:
         return jnp.sum(jnp.log(self._of_rows(self.variances)))
 
-    def inverse_diagonal(self):
+    def inverse_diagonal(self) -> Float[Array, " m"]:
         squares = self.predictor**2
         rest = self._size - len(squares)
         # Not by updates in place: jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
@@ -238,11 +237,11 @@ class ToeplitzFactor(AbstractWholeFactor):
         sums = ((self._size - lags) * plain - 2 * moments) / self._variance
         return sums * jnp.where(lags > 0, 2, 1).astype(a.dtype)
 
-    def trace_with(self, matrix: ToeplitzMatrix):
+    def trace_with(self, matrix: ToeplitzMatrix) -> Float[Array, ""]:
         sums = self._sums_over_diagonals()
         return dot(sums, matrix.column[: len(sums)])
 
-    def inverse_at(self, cells):
+    def inverse_at(self, cells: Int[Array, " k"]) -> Float[Array, "k k"]:
         p = len(self.reflections)
 
         def row(cell):
@@ -267,7 +266,9 @@ class ToeplitzFactor(AbstractWholeFactor):
         before = lax.dynamic_slice(found, (start,), (p,))
         return lax.dynamic_update_slice(found, before - last, (start,)) / self._variance
 
-    def between_columns(self, cells, G, matrix=None):
+    def between_columns(
+        self, cells: Int[Array, " k"], G: Float[Array, "k k"], matrix: ToeplitzMatrix | None = None
+    ) -> tuple[Float[Array, " m"], Float[Array, ""]]:
         m = self._size
 
         @jax.checkpoint
@@ -281,17 +282,20 @@ class ToeplitzFactor(AbstractWholeFactor):
         start = jnp.zeros(m, G.dtype), jnp.zeros((), G.dtype)
         return lax.scan(step, start, tuple(blocks_of_columns(of, m) for of in (identity, G)))[0]
 
-    def prepared_row(self, rows):
+    def prepared_row(self, rows: Rows) -> Rows:
         (row,) = rows
         return self.whitened(row[:, None])[:, 0], row
 
-    def inner_product(self, left, right):
+    def inner_product(self, left: Rows, right: Rows) -> Float[Array, ""]:
         return dot(left[0], right[0])
 
-    def solve_row(self, row):
+    def solve_row(self, row: Rows) -> Float[Array, " m"]:
         return self.solve(row[1][:, None])[:, 0]
 
-    def rounding(self):
+    def rounding(self) -> Float[Array, ""]:
+        """How far rounding, and whatever else was left out, moves the log density of data drawn
+        from N(0, T), in nats.
+        """
         # An error of eps in a lag is the same along its diagonal.
         sums = self._sums_over_diagonals()
         slopes = sums * self.matrix.column[: len(sums)]
