@@ -6,6 +6,7 @@ a package that says nothing itself follows the package.
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,41 @@ from kernax import *
 assert GaussianProcess is kernax.gp.process.GaussianProcess
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+WITHOUT_REPRESENTATIONS = """
+import importlib.util
+import jax, numpy as np
+import kernax
+for folder in ("line", "grid"):
+    assert (importlib.util.find_spec(f"kernax.core.{folder}") is not None) == EXISTS, folder
+X = np.random.default_rng(0).uniform(0, 60, (1000, 1))  # so many are taken along a line
+y = np.sin(X[:, 0])
+kernel = kernax.Matern32(0.7)
+f = kernax.kernel_ridge(kernel, X, y, 0.1).value
+posterior = kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.1).value
+evidence = kernax.log_marginal_likelihood(kernel, X, y, 0.1)
+few = posterior.sample(X[:5], key=jax.random.key(0))
+assert np.all(np.isfinite(few))
+print(*f.values(X)[:5], *map(posterior.mean, X[:5]), *map(posterior.variance, X[:5]), evidence)
+"""
+
+
+@pytest.mark.slow
+def test_without_the_folders_of_line_and_grid_ridge_and_processes_are_the_same(tmp_path):
+    copy = tmp_path / "kernax"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("line", "grid"):
+        shutil.rmtree(copy / "core" / folder)
+    answers = []
+    for where, exists in ((PACKAGE.parent, True), (tmp_path, False)):
+        program = WITHOUT_REPRESENTATIONS.replace("EXISTS", str(exists))
+        command = [sys.executable, "-c", program]
+        ran = subprocess.run(command, cwd=where, check=True, capture_output=True, text=True)
+        answers.append([float(number) for number in ran.stdout.split()])
+    with_line, without_line = answers
+    assert with_line == pytest.approx(without_line, rel=1e-8, abs=1e-10)
+    assert with_line != without_line  # the line and the matrix round in their own ways
 
 
 def test_every_function_of_the_list_of_slow_tests_exists():

@@ -16,8 +16,8 @@ from kernax.cli.resources import MATRICES, expected_cost, in_time, seconds_of_le
 from kernax.core.base.boundary import count
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.memory import available_memory
-from kernax.core.operators.structure import structure_for
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import CENTRES, INDUCING, held_by, in_bytes
 from kernax.selection.recipes.rows import first_of_each
@@ -125,7 +125,7 @@ def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
 
 def is_along_line(kernel: AbstractKernel, X: PyTree) -> bool:
     """Whether `condition` takes these points along a line of its own accord, in O(n)."""
-    return structure_for(None, kernel, X, None) is not None
+    return structure_of_many(kernel, X) is not None
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:

@@ -24,14 +24,19 @@ from kernax.core.base.solution import (
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare
+from kernax.core.learner.structures import sampler_of_posterior, sampler_of_prior
 from kernax.core.linalg.density import cholesky
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.operators.gram import gram
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.operators import DenseGram
-from kernax.gp.line_draws import line_sampler
 from kernax.gp.means import mean_beside
-from kernax.gp.posterior import point_for, without_observations
+from kernax.gp.posterior import (
+    AbstractPosterior,
+    ExplainedPosteriorKernel,
+    point_for,
+    without_observations,
+)
 
 
 class GaussianProcess(eqx.Module):
@@ -88,7 +93,7 @@ class GaussianProcess(eqx.Module):
         _check_shape(shape)
         covariance, X = prepare(self.covariance, X, thrown_by="sample" if throw else None)
         shape = tuple(shape)
-        sampler = line_sampler(covariance, X)
+        sampler = _sampler_along_line(covariance, X)
         if sampler is None:
             arguments = covariance, self.mean, X, key, shape
             first = lambda: eqx.filter_eval_shape(_sample, *arguments)
@@ -109,6 +114,15 @@ def check_process(process: Any) -> None:
             f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
             "GaussianProcess(kernel)"
         )
+
+
+def _sampler_along_line(covariance: AbstractKernel, X: PyTree) -> Any:
+    """What draws in O(n); None where the whole matrix does."""
+    if isinstance(covariance, ExplainedPosteriorKernel):
+        return sampler_of_posterior(covariance.explanation, X)
+    if isinstance(covariance, AbstractPosterior):
+        return None
+    return sampler_of_prior(covariance, X)
 
 
 @compiled

@@ -22,10 +22,9 @@ from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.kernel.state_space import Chain, columns_of, state_space_of
 from kernax.core.linalg.factors import factorise
 from kernax.core.line.kalman import KalmanFactor
-from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
-from kernax.core.operators.structure import structure_for
 from kernax.errors import ConditionWarning
 from kernax.solvers import JitteredCholesky, StateSpace
 
@@ -325,11 +324,11 @@ def test_many_points_take_the_line_by_themselves_and_few_do_not():
 def test_an_accelerator_takes_parallel_scans_of_more_points(monkeypatch):
     points = np.linspace(0, 10, 10_000, dtype=DTYPE)[:, None]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    line = structure_for(None, kernax.Matern32(), points, None)
+    line = line_of_many_points(kernax.Matern32(), points)
     assert isinstance(line, OrderAlongLine)
     assert isinstance(line.recursions, ParallelRecursions)
-    assert structure_for(None, kernax.Matern32(), points[1:], None) is None
-    forced = structure_for(StateSpace(parallel=False), kernax.Matern32(), points[:9], None)
+    assert line_of_many_points(kernax.Matern32(), points[1:]) is None
+    forced = StateSpace(parallel=False).structure_for(kernax.Matern32(), points[:9], None)
     assert isinstance(forced, OrderAlongLine)
     assert isinstance(forced.recursions, SequentialRecursions)
 

@@ -8,7 +8,8 @@ from conftest import DTYPE, X64, check_derivatives, matrix, needs_x64
 from references import process_by_numpy
 
 import kernax
-from kernax.gp.line_draws import line_sampler
+from kernax.core.line.line_draws import sampler_of_posterior, sampler_of_prior
+from kernax.gp.posterior import ExplainedPosteriorKernel
 from kernax.solvers import StateSpace
 
 RNG = np.random.default_rng(0)
@@ -55,7 +56,9 @@ def as_matrix(sampler):
 def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matrix(name, parallel):
     """Points in no order and copies, weights of 0, 1 and 2, a noise for each point."""
     process = conditioned(KERNELS[name], StateSpace(parallel=parallel))
-    M, jitter = as_matrix(line_sampler(process.covariance, jnp.asarray(Z, DTYPE)))
+    assert isinstance(process.covariance, ExplainedPosteriorKernel)
+    sampler = sampler_of_posterior(process.covariance.explanation, jnp.asarray(Z, DTYPE))
+    M, jitter = as_matrix(sampler)
     K = matrix(KERNELS[name], np.concatenate([X, Z]))
     _, _, covariance = process_by_numpy(K, Y[:, None], NOISE, WEIGHTS, 0.2)
     # Without noise the smooth periodic kernel is singular, and drawn from with jitter.
@@ -67,11 +70,11 @@ def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matri
 def test_the_distribution_of_draws_of_a_prior_at_many_points_is_that_of_its_kernel():
     kernel = 2.0 * kernax.Matern32(0.7) + 0.3
     points = jnp.asarray(np.random.default_rng(1).uniform(0, 30, (1000, 1)), DTYPE)
-    sampler = line_sampler(kernel, points)
+    sampler = sampler_of_prior(kernel, points)
     M, jitter = as_matrix(sampler)
     K = matrix(kernel, np.asarray(points, float))
     np.testing.assert_allclose(M @ M.T, K, atol=10 * jitter + (1e-11 if X64 else 1e-4))
-    assert line_sampler(kernel, points[:999]) is None  # as well drawn from by its matrix
+    assert sampler_of_prior(kernel, points[:999]) is None  # as well drawn from by its matrix
 
 
 @needs_x64

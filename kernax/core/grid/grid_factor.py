@@ -29,15 +29,9 @@ from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerEigenpairs, KroneckerFactor
 from kernax.core.grid.toeplitz import ToeplitzFactor, ToeplitzMatrix
 from kernax.core.linalg.factors import AbstractFactor, direct_accuracy, factorise, with_jitter
-from kernax.core.linalg.solvers import (
-    AbstractFactorSolver,
-    knows_determinant,
-    needs_whole_matrix,
-    refuse_options,
-)
+from kernax.core.linalg.solvers import AbstractFactorSolver, refuse_options
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
 from kernax.core.operators.operators import mean_diagonal
-from kernax.core.operators.structure import structure_for
 
 WholeFactor = KroneckerFactor | ToeplitzFactor  # of A, on all cells
 
@@ -335,6 +329,17 @@ class Grid(AbstractFactorSolver):
         check_count(self.order, "order")
         check_count(self.most, "most", 0)
 
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
+    def structure_for(self, kernel, X, weights):
+        return grid_for(kernel, X, weights, self.order, self.most)
+
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> GridFactor:
         refuse_options(self, options)
         if not isinstance(operator, GridForm):
@@ -345,14 +350,3 @@ class Grid(AbstractFactorSolver):
         factor = factorise(operator)
         assert isinstance(factor, GridFactor)
         return factor
-
-
-@needs_whole_matrix.register
-@knows_determinant.register
-def _(solver: Grid) -> bool:
-    return True
-
-
-@structure_for.register
-def _(solver: Grid, kernel, X, weights) -> ProductGrid:
-    return grid_for(kernel, X, weights, solver.order, solver.most)

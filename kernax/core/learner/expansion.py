@@ -17,9 +17,10 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare_new
+from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.gram import cross_gram, gram
 from kernax.core.operators.mesh import rows_over_mesh
-from kernax.core.operators.structure import AbstractStructure, structure_for
+from kernax.core.operators.structure import AbstractStructure
 
 
 class KernelExpansion(eqx.Module):
@@ -170,7 +171,7 @@ def _sums_by_structure(
     # A recursion would carry what is not finite from one point to all others.
     is_finite = jnp.all(jnp.isfinite(X), 1)
     both = joined([jnp.where(is_finite[:, None], X, 0), points])
-    structure = structure_for(None, kernel, both, None)
+    structure = structure_of_many(kernel, both)
     if structure is None:
         return None
     sums = _sums_by(structure, kernel, both, coefficients)

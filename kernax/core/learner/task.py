@@ -29,12 +29,14 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import guarded, prepare
+from kernax.core.learner.structures import structure_of_many
+from kernax.core.linalg.solvers import AbstractSymmetricSolver
 from kernax.core.operators.features import has_few_features
 from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.operators.memory import check_held_by_each, check_memory
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
-from kernax.core.operators.structure import AbstractStructure, structure_for
+from kernax.core.operators.structure import AbstractStructure
 
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
@@ -311,7 +313,11 @@ def _structure(
     values = None if given[1] is None else _known(given[1], weights.values)
     if isinstance(values, np.ndarray):
         values = flushed(values)  # as the compiled program sees them
-    return structure_for(solver, kernel, _known(given[0], X), values)
+    points = _known(given[0], X)
+    if solver is None:
+        return structure_of_many(kernel, points)
+    assert isinstance(solver, AbstractSymmetricSolver)  # as has been checked
+    return solver.structure_for(kernel, points, values)
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:

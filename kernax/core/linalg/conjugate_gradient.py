@@ -17,14 +17,7 @@ from kernax.core.linalg.lanczos import (
     log_determinant_by_probes,
 )
 from kernax.core.linalg.preconditioners import AbstractPreconditioner, Preconditioner
-from kernax.core.linalg.solvers import (
-    AbstractFactorSolver,
-    accurate_residual,
-    advice_on,
-    cause_of_rounding,
-    knows_determinant,
-    refuse_options,
-)
+from kernax.core.linalg.solvers import AbstractFactorSolver, refuse_options
 
 
 class ConjugateGradient(AbstractFactorSolver):
@@ -61,6 +54,24 @@ class ConjugateGradient(AbstractFactorSolver):
 
     def __check_init__(self):
         check_stopping(self.rtol, self.max_steps)
+
+    @property
+    def knows_determinant(self):
+        return self.determinant is not None
+
+    def accurate_residual(self, dtype):
+        return self._iteration.accurate_residual(dtype)
+
+    def advice(self):
+        return (
+            " So may a preconditioner, or a larger rtol: rounding allows some 1e-2 in float32 "
+            "where there are thousands of points."
+        )
+
+    def cause_of_rounding(self):
+        if self.rtol is None or not is_concrete(self.rtol):
+            return ROUNDING
+        return f"the tolerance of the solves, rtol={self.rtol:g}, beside so little noise"
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KrylovFactor:
         if not lx.is_positive_semidefinite(operator):
@@ -114,28 +125,3 @@ def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) 
     if near is None:
         return operator.mv
     return lambda v: near.solve_root(operator.mv(near.solve_root_transposed(v)))
-
-
-@accurate_residual.register
-def _(solver: ConjugateGradient, dtype: Any) -> Array:
-    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
-
-
-@advice_on.register
-def _(solver: ConjugateGradient) -> str:
-    return (
-        " So may a preconditioner, or a larger rtol: rounding allows some 1e-2 in float32 where "
-        "there are thousands of points."
-    )
-
-
-@cause_of_rounding.register
-def _(solver: ConjugateGradient) -> str:
-    if solver.rtol is None or not is_concrete(solver.rtol):
-        return ROUNDING
-    return f"the tolerance of the solves, rtol={solver.rtol:g}, beside so little noise"
-
-
-@knows_determinant.register
-def _(solver: ConjugateGradient) -> bool:
-    return solver.determinant is not None

@@ -19,9 +19,7 @@ from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.linalg.solvers import (
     AbstractSymmetricSolver,
-    accurate_residual,
     refuse_options,
-    word_for_inaccuracy,
 )
 from kernax.core.operators.foreign import ForeignGram, as_gram
 from kernax.core.operators.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
@@ -290,6 +288,13 @@ class SketchAndProject(AbstractSymmetricSolver):
         """When it stops."""
         return Iteration(self.rtol, self.max_steps)
 
+    def accurate_residual(self, dtype):
+        return self._iteration.accurate_residual(dtype)
+
+    @property
+    def word_for_inaccuracy(self):
+        return RESULTS.breakdown
+
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:
         if not lx.is_positive_semidefinite(operator):
             raise ValueError(
@@ -364,13 +369,3 @@ def _sharing_blocks(solved: Any) -> Any:
         return out, (True,) * 4
 
     return call
-
-
-@accurate_residual.register
-def _(solver: SketchAndProject, dtype: Any) -> Array:
-    return Iteration(solver.rtol, solver.max_steps).accurate_residual(dtype)
-
-
-@word_for_inaccuracy.register
-def _(solver: SketchAndProject) -> Any:
-    return RESULTS.breakdown

@@ -1,25 +1,66 @@
 """Linear solvers: lineax's and ours, all of which give a factor."""
 
 import abc
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.solution import RESULTS, ROUNDING, promoted
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factors import (
     AbstractFactor,
     direct_accuracy,
     factorise,
     rounding_of_entries,
 )
+from kernax.core.operators.structure import AbstractStructure
 
 
 class AbstractSymmetricSolver(lx.AbstractLinearSolver):
-    """A solver of symmetric real systems, which are their own transpose and conjugate."""
+    """A solver of symmetric real systems, which are their own transpose and conjugate.
+
+    What a learner asks of a solver besides solutions is said here as of a direct solver.
+    """
+
+    @property
+    def needs_whole_matrix(self) -> bool:
+        """Whether it factorises, for which it needs all entries of the matrix at once."""
+        return False
+
+    @property
+    def knows_determinant(self) -> bool:
+        """Whether the factor that it makes knows its determinant, as densities need."""
+        return False
+
+    def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
+        """The relative residual up to which a solution counts as one."""
+        return direct_accuracy(dtype)
+
+    @property
+    def word_for_inaccuracy(self) -> Any:
+        """The result where it claims success, but the residual is above `accurate_residual`."""
+        return RESULTS.inaccurate
+
+    def advice(self) -> str:
+        """What else may help where it has failed: a sentence, with a space before it, or none."""
+        return ""
+
+    def cause_of_rounding(self) -> str:
+        """What leaves few digits where `stats["rounding"]` is large, for a message."""
+        return ROUNDING
+
+    def structure_for(
+        self, kernel: AbstractKernel, X: PyTree, weights: Any
+    ) -> AbstractStructure | None:
+        """The structure that it needs; None where it needs none.
+
+        X and the weights (n,), None where there are none, are arrays of NumPy if they are known.
+        Raises ValueError where it needs a structure that the points do not have.
+        """
+        return None
 
     def transpose(self, state, options):
         return state, options
@@ -49,34 +90,24 @@ def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> 
         )
 
 
-@functools.singledispatch
 def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float | Float[Array, ""]:
-    """The relative residual up to which a solution by a solver counts as one: that of a direct
-    solve, unless a class of solvers registers another.
-    """
-    return direct_accuracy(dtype)
+    """The relative residual up to which a solution by any solver counts as one."""
+    is_ours = isinstance(solver, AbstractSymmetricSolver)
+    return solver.accurate_residual(dtype) if is_ours else direct_accuracy(dtype)
 
 
-@functools.singledispatch
 def needs_whole_matrix(solver: lx.AbstractLinearSolver) -> bool:
-    """Whether a solver factorises, for which it needs all entries of the matrix at once."""
-    return False
-
-
-@needs_whole_matrix.register(lx.Cholesky | lx.LU | lx.QR | lx.SVD)
-def _(solver) -> bool:
-    return True
-
-
-@functools.singledispatch
-def knows_determinant(solver: lx.AbstractLinearSolver) -> bool:
-    """Whether the factor that a solver makes knows its determinant, as densities need."""
-    return False
+    """Whether any solver needs all entries of the matrix at once."""
+    if isinstance(solver, AbstractSymmetricSolver):
+        return solver.needs_whole_matrix
+    return isinstance(solver, lx.Cholesky | lx.LU | lx.QR | lx.SVD)
 
 
 def check_knows_determinant(solver: Any) -> None:
     """Raises ValueError for what is neither None nor a solver that knows the determinant."""
-    if solver is not None and not knows_determinant(solver):
+    if solver is None:
+        return
+    if not isinstance(solver, AbstractSymmetricSolver) or not solver.knows_determinant:
         raise ValueError(
             "solver must be None or one of kernax.solvers that knows the determinant of the "
             "matrix, such as JitteredCholesky(), StateSpace(), Grid(), or ConjugateGradient with "
@@ -108,22 +139,15 @@ def block_size_for(solver: Any) -> str | None:
     return "auto" if works_by_products else None
 
 
-@functools.singledispatch
-def word_for_inaccuracy(solver: lx.AbstractLinearSolver) -> Any:
-    """The result where a solver claims success, but its residual is above `accurate_residual`."""
-    return RESULTS.inaccurate
-
-
-@functools.singledispatch
 def advice_on(solver: lx.AbstractLinearSolver | None) -> str:
-    """What else may help where a solver has failed: a sentence, with a space before it, or none."""
-    return ""
+    """The advice of any solver, or of none."""
+    return solver.advice() if isinstance(solver, AbstractSymmetricSolver) else ""
 
 
-@functools.singledispatch
 def cause_of_rounding(solver: lx.AbstractLinearSolver | None) -> str:
-    """What leaves few digits where `stats["rounding"]` is large, for a message."""
-    return ROUNDING
+    """What leaves few digits by any solver, or by none."""
+    is_ours = isinstance(solver, AbstractSymmetricSolver)
+    return solver.cause_of_rounding() if is_ours else ROUNDING
 
 
 class AbstractIterativeFactor(AbstractFactor):
@@ -206,7 +230,9 @@ class SolverFactor(AbstractIterativeFactor):
 
     @property
     def word_for_inaccuracy(self):
-        return word_for_inaccuracy(self.solver)
+        solver = self.solver
+        is_ours = isinstance(solver, AbstractSymmetricSolver)
+        return solver.word_for_inaccuracy if is_ours else RESULTS.inaccurate
 
 
 def factor_by(
@@ -231,12 +257,14 @@ class JitteredCholesky(AbstractFactorSolver):
     jitter, and `stats["features"]` is their number.
     """
 
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
         refuse_options(self, options)
         return factorise(operator)
-
-
-@needs_whole_matrix.register
-@knows_determinant.register
-def _(solver: JitteredCholesky) -> bool:
-    return True

@@ -25,17 +25,10 @@ from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.state_space import Chain
 from kernax.core.linalg.factors import AbstractDirectFactor, factorise, with_jitter
-from kernax.core.linalg.solvers import (
-    AbstractFactorSolver,
-    advice_on,
-    knows_determinant,
-    needs_whole_matrix,
-    refuse_options,
-)
+from kernax.core.linalg.solvers import AbstractFactorSolver, refuse_options
 from kernax.core.line.line import LineForm, OrderAlongLine, line_for
 from kernax.core.line.recursions import AbstractRecursions, Gains, around, outer
 from kernax.core.operators.operators import mean_diagonal
-from kernax.core.operators.structure import structure_for
 
 
 class KalmanFilter(eqx.Module):
@@ -300,6 +293,23 @@ class StateSpace(AbstractFactorSolver):
     def __check_init__(self):
         check_count(self.harmonics, "harmonics")
 
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
+    def advice(self):
+        return (
+            " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as "
+            f"by StateSpace(harmonics={2 * self.harmonics})."
+        )
+
+    def structure_for(self, kernel, X, weights):
+        return line_for(kernel, X, self.harmonics, self.parallel)
+
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KalmanFactor:
         refuse_options(self, options)
         if not isinstance(operator, LineForm):
@@ -310,22 +320,3 @@ class StateSpace(AbstractFactorSolver):
         factor = factorise(operator)
         assert isinstance(factor, KalmanFactor)
         return factor
-
-
-@advice_on.register
-def _(solver: StateSpace) -> str:
-    return (
-        " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as by "
-        f"StateSpace(harmonics={2 * solver.harmonics})."
-    )
-
-
-@needs_whole_matrix.register
-@knows_determinant.register
-def _(solver: StateSpace) -> bool:
-    return True
-
-
-@structure_for.register
-def _(solver: StateSpace, kernel, X, weights) -> OrderAlongLine:
-    return line_for(kernel, X, solver.harmonics, solver.parallel)

@@ -16,7 +16,7 @@ from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import AbstractRecursions, SequentialRecursions
 from kernax.core.operators.computed import AbstractComputedGram
 from kernax.core.operators.operators import AbstractStructuredForm, in_places
-from kernax.core.operators.structure import AbstractStructure, structure_for
+from kernax.core.operators.structure import AbstractStructure
 
 
 class OrderAlongLine(AbstractStructure):
@@ -165,8 +165,10 @@ _MANY_ON_ACCELERATORS = 10_000
 _FEW_STATES = 10
 
 
-@structure_for.register(type(None))
-def _(solver: None, kernel, X, weights) -> OrderAlongLine | None:
+def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | None:
+    """The line on which points are where a factor along it is faster than that of the whole matrix;
+    else None.
+    """
     if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
     model = state_space_of(kernel, 0)

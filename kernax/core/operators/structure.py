@@ -1,8 +1,6 @@
 """What makes a Gram matrix smaller than its n^2 numbers, found once before anything is compiled."""
 
 import abc
-import functools
-from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
@@ -23,18 +21,3 @@ class AbstractStructure(eqx.Module):
     @abc.abstractmethod
     def check_noise(self, noise: Float[Array, "*n"]) -> None:
         """Raises ValueError for a noise that a matrix of this structure cannot have."""
-
-
-@functools.singledispatch
-def structure_for(
-    solver: Any, kernel: AbstractKernel, X: PyTree, weights: Any
-) -> AbstractStructure | None:
-    """The structure that a solver needs; without a solver one that is faster than the whole matrix,
-    or None where there is none.
-
-    X and the weights (n,), None where there are none, are arrays of NumPy if they are known.
-
-    Raises ValueError where a solver needs a structure that the points do not have. For a solver of
-    one's own: `structure_for.register(MySolver)(function)`.
-    """
-    return None

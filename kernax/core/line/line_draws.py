@@ -1,8 +1,5 @@
 """Joint draws of processes along a line, in O(n + m) for n observations and m points."""
 
-import functools
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,12 +12,10 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factors import factorise
 from kernax.core.linalg.inverse import AbstractExplanation
 from kernax.core.line.kalman import KalmanFactor
-from kernax.core.line.line import LineForm, LineGram, OrderAlongLine
+from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.line_inverse import Along, LineExplanation, filter_of
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.operators.memory import check_memory
-from kernax.core.operators.structure import structure_for
-from kernax.gp.posterior import AbstractPosterior, ExplainedPosteriorKernel
 
 
 class LineDraws(eqx.Module):
@@ -113,25 +108,16 @@ def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
     return LineDraws(values, factor.jitter, exists, is_finite)
 
 
-@functools.singledispatch
-def line_sampler(covariance: AbstractKernel, X: PyTree) -> LineSampler | None:
-    """How a process is drawn from along a line; None where it is not along one, or where a prior at
-    so few points is as well drawn from by its matrix.
+def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> LineSampler | None:
+    """How a prior is drawn from along a line; None where it is not along one, or where it is as
+    well drawn from by its matrix at so few points.
     """
-    line = structure_for(None, covariance, X, None)
-    if not isinstance(line, OrderAlongLine):
-        return None
-    return LineSampler(LineGram(covariance, X, line), None, len(X))
+    line = line_of_many_points(kernel, X)
+    return None if line is None else LineSampler(LineGram(kernel, X, line), None, len(X))
 
 
-@line_sampler.register
-def _(covariance: AbstractPosterior, X: PyTree) -> None:
-    return None
-
-
-@line_sampler.register
-def _(covariance: ExplainedPosteriorKernel, X: PyTree) -> LineSampler | None:
-    explanation: Any = covariance.explanation
+def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> LineSampler | None:
+    """How a process given observations is drawn from, where these are along a line; else None."""
     if not isinstance(explanation, LineExplanation):
         return None
     own = explanation.gram
