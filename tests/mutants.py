@@ -218,8 +218,26 @@ BATCHES = {
             "return self._times_slopes(values * V) - values * self._times_slopes(V)",
             "core/test_grid.py::test_offsets_of_points_are_taken_to_first_order",
         ),
+        Mutant(  # the violation of one of two groups
+            "supervised/machines/working_set.py",
+            "return jnp.maximum(of_first, of_second)",
+            "return of_first",
+            "supervised/test_nu_svm.py::test_the_margin_is_one_for_a_fraction_nu_of_the_weights",
+        ),
     ),
     "files": (
+        Mutant(  # a tube that is twice as wide
+            "supervised/machines/svm.py",
+            "epsilon = jnp.maximum((biases[0] - biases[1]) / 2, 0)",
+            "epsilon = jnp.maximum(biases[0] - biases[1], 0)",
+            "supervised/test_nu_svm.py::test_the_gap_of_the_tube_is_that_of_the_widest_floats",
+        ),
+        Mutant(  # a fraction nu of the points for one of their weights
+            "supervised/machines/svm.py",
+            "half = nu * jnp.sum(weights) / 2",
+            "half = nu * len(weights) / 2",
+            "supervised/test_nu_svm.py::test_the_margin_is_one_for_a_fraction_nu_of_the_weights",
+        ),
         Mutant(  # lags that are subtracted the wrong way round
             "core/grid/gridding.py",
             "offsets[numbers] = distances - lags[numbers]",

@@ -279,6 +279,26 @@ def one_class_svm(problem, kernel, points, form, solver):
     return _expansion(kernax.one_class_svm(kernel, points, problem["nu"], throw=False, **options))
 
 
+def nu_svm(problem, kernel, points, form):
+    """Of the fraction nu of what the smaller class allows."""
+    w = jnp.asarray(problem["weights"])
+    positive = problem["signs"] > 0
+    smaller = jnp.minimum(jnp.sum(jnp.where(positive, w, 0)), jnp.sum(jnp.where(positive, 0, w)))
+    nu = problem["nu"] * jnp.minimum(1, 2 * smaller / jnp.sum(w))
+    options = {"weights": _weights(problem, form), "solver": SMO}
+    solution = kernax.nu_svm(kernel, points, problem["signs"], nu, throw=False, **options)
+    return _expansion(solution) | {"rho": solution.stats["rho"], "nu": nu}
+
+
+def nu_support_vector_regression(problem, kernel, points, form):
+    options = {"weights": _weights(problem, form), "solver": SMO}
+    C, nu = problem["target_C"], problem["nu"]
+    solution = kernax.nu_support_vector_regression(
+        kernel, points, problem["y"], C, nu, throw=False, **options
+    )
+    return _expansion(solution) | {"epsilon": solution.stats["epsilon"]}
+
+
 def regularised_risk(problem, kernel, points, form, loss):
     make, target, ridge = LOSSES[loss]
     options = {"weights": _weights(problem, form), "bias": form.bias}
@@ -621,6 +641,8 @@ LEARNERS: dict[str, Callable] = {
     "support_vector_regression by gradients": partial(support_vector_regression, solver=GRADIENTS),
     "one_class_svm": partial(one_class_svm, solver=SMO),
     "one_class_svm by gradients": partial(one_class_svm, solver=GRADIENTS),
+    "nu_svm": nu_svm,
+    "nu_support_vector_regression": nu_support_vector_regression,
     **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
     **{f"falkon of {loss}": partial(falkon, loss=loss) for loss in SMOOTH},
     "lasso": lasso,

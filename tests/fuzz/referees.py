@@ -391,13 +391,16 @@ def kernel_softmax(problem, K, out, form) -> Figures:
     return figures | {"sums over classes": (sums, 64 * EPS), "biases": (biases, 64 * EPS)}
 
 
-def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
+def machine(problem, K, out, form, box, tol, rounding=0, budget=None) -> Figures:
     """The gap between primal and dual of a quadratic programme in a box, and what the sum lacks,
     over the objective.
 
     What is off by a rounding of f, of the largest one, is not off; but unless the gap is small
     without that excuse, rounding must be small next to f. Bounds below the smallest normal float
     are zero: XLA flushes them.
+
+    A `budget` is what the absolute values of the coefficients sum to where epsilon is a variable of
+    the primal, of either sign.
     """
     targets, low, high, epsilon, total = box(problem, form)
     beta, bias = out["coefficients"], out["bias"]
@@ -417,6 +420,10 @@ def machine(problem, K, out, form, box, tol, rounding=0) -> Figures:
     gap = np.sum(np.min(loss - beta * within + epsilon * np.abs(beta), 0))
     dual = beta @ targets - beta @ f / 2 - epsilon * np.sum(np.abs(beta))
     lacking = 0 if total is None else abs(total - np.sum(beta)) * np.max(np.abs(off))
+    if budget is not None:
+        spent = np.sum(np.abs(beta))
+        dual = dual + epsilon * spent
+        lacking = lacking + abs(epsilon * (budget - spent))
     objective = max(abs(dual + gap), abs(dual))
     # Of a gap that is computed in float32: 1.6 times that of the certificate, as seen.
     slack = 1.05 if EPS < 1e-10 else 1.7
@@ -463,6 +470,32 @@ def _of_one_class(problem, form):
         WIDE(0),
         problem["nu"] * np.sum(weights),
     )
+
+
+def nu_svm(problem, K, out, form) -> Figures:
+    """Before the division by rho, where it is a tube of the negative width -rho."""
+    rho, w = out["rho"], problem["weights"]
+
+    def box(problem, form):
+        high = np.where(problem["signs"] > 0, w, 0)
+        return np.zeros_like(w), high - w, high, -rho, WIDE(0)
+
+    of_g = out | {"coefficients": rho * out["coefficients"], "bias": rho * out["bias"]}
+    # g on the margin of either class is rounded as rho and its bias are.
+    rounding = 32 * EPS * rho
+    budget = out["nu"] * np.sum(w)
+    return machine(problem, K, of_g, form, box, SMO.tol, rounding, budget)
+
+
+def nu_support_vector_regression(problem, K, out, form) -> Figures:
+    def box(problem, form):
+        bound = problem["target_C"] * problem["weights"]
+        return problem["y"], -bound, bound, out["epsilon"], WIDE(0)
+
+    budget = problem["nu"] * problem["target_C"] * np.sum(problem["weights"])
+    figures = machine(problem, K, out, form, box, SMO.tol, 32 * EPS * out["epsilon"], budget)
+    figures["spent"] = (np.sum(np.abs(out["coefficients"])), budget * (1 + 64 * EPS))
+    return figures
 
 
 tube = lambda problem: problem["epsilon"]
@@ -631,6 +664,8 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "support_vector_regression by gradients": _machines(_regression, SMO.tol),
     "one_class_svm": _machines(_of_one_class, SMO.tol),
     "one_class_svm by gradients": _machines(_of_one_class, SMO.tol),
+    "nu_svm": nu_svm,
+    "nu_support_vector_regression": nu_support_vector_regression,
     **{f"regularised_risk of {loss}": partial(smooth, loss=loss) for loss in SLOPES},
     **{f"regularised_risk of {loss}": _machines(box, SMO.tol) for loss, box in BOXES.items()},
     **{f"falkon of {loss}": partial(over_centres, loss=loss) for loss in SLOPES},

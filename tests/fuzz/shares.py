@@ -30,6 +30,8 @@ LEAST = {
     "support_vector_regression by gradients": (0.55, 0.42),
     "one_class_svm": (0.92, 0.91),
     "one_class_svm by gradients": (0.92, 0.90),
+    "nu_svm": (0.49, 0.44),
+    "nu_support_vector_regression": (0.71, 0.53),
     "regularised_risk of Squared": (0.89, 0.85),
     "regularised_risk of Huber": (0.87, 0.74),
     "regularised_risk of Logistic": (0.85, 0.80),

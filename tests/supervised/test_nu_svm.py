@@ -10,7 +10,7 @@ from sklearn.svm import NuSVC, NuSVR
 import kernax
 import kernax.sklearn as ours
 from kernax.core.operators.operators import DenseGram, LowRankGram
-from kernax.errors import MaxStepsError
+from kernax.errors import MaxStepsError, NonFiniteError
 from kernax.supervised.machines.doubled import DoubledGram
 
 DTYPE = np.float64 if X64 else np.float32
@@ -103,6 +103,40 @@ def test_the_gap_is_that_of_the_widest_floats(nu):
         np.testing.assert_allclose(
             solution.stats["relative_gap"], relative_gap(off), rtol=0.01, atol=1e-7
         )
+
+
+def test_the_margin_is_one_for_a_fraction_nu_of_the_weights():
+    """In the dual of nu-SVC the coefficients of g sum to `nu sum w / 2` in either class."""
+    solution = kernax.nu_svm(RBF, X, Y, 0.3, weights=W)
+    of_g = np.asarray(solution.value.coefficients * solution.stats["rho"], float)
+    half = 0.3 * np.sum(W, dtype=float) / 2
+    sums = [np.sum(of_g[Y > 0]), -np.sum(of_g[Y < 0])]
+    np.testing.assert_allclose(sums, [half, half], rtol=64 * np.finfo(DTYPE).eps)
+
+
+def test_the_gap_of_the_tube_is_that_of_the_widest_floats():
+    """The dual of nu-SVR maximises `a.y - a.K a / 2` where `sum a = 0`, `|a_i| <= C w_i` and
+    `|a|_1 <= C nu sum w`.
+    """
+    nu, C = np.longdouble(0.25), np.longdouble(2)
+    solution = kernax.nu_support_vector_regression(RBF, X, T, 2.0, 0.25, weights=W)
+    a = np.asarray(solution.value.coefficients, np.longdouble)
+    bias = np.longdouble(np.asarray(solution.value.bias))
+    epsilon = np.longdouble(np.asarray(solution.stats["epsilon"]))
+    f = np.asarray(kernax.gram(RBF, X), np.longdouble) @ a
+    bound = C * W.astype(np.longdouble)
+    budget = nu * np.sum(bound)
+    # Primal and dual differ by terms of points, none of them negative, and that of the budget.
+    off = T - f - bias
+    outside = bound * np.maximum(abs(off) - epsilon, 0)
+    primal = a @ f / 2 + budget * epsilon + np.sum(outside)
+    dual = a @ T - a @ f / 2
+    assert abs(np.sum(a)) <= 64 * np.finfo(DTYPE).eps * np.sum(abs(a))
+    assert np.sum(abs(a)) <= budget * (1 + 64 * np.finfo(DTYPE).eps)
+    assert np.all(abs(a) <= bound * (1 + 4 * np.finfo(DTYPE).eps))
+    assert -1e-5 * primal <= primal - dual <= 1.001e-3 * primal
+    np.testing.assert_allclose(float(solution.stats["primal"]), float(primal), rtol=1e-3)
+    np.testing.assert_allclose(float(solution.stats["dual"]), float(dual), rtol=1e-3)
 
 
 def of_classes(length, nu, points, weights, **options):
@@ -262,6 +296,22 @@ def test_classes_that_overlap_have_no_margin_for_a_small_nu_and_are_no_success()
     solver = kernax.solvers.SMO(max_steps=2000)
     solution = kernax.nu_svm(kernax.Linear(), inside, labels, 0.2, solver=solver, throw=False)
     assert solution.result != kernax.RESULTS.successful
+
+
+@pytest.mark.parametrize(
+    ("points", "labels"),
+    [(np.zeros((4, 1)), [1, -1, 1, -1]), ([[1], [1], [2], [2]], [1, -1, 1, -1])],
+    ids=["a kernel of zero", "the same points in both classes"],
+)
+def test_without_any_margin_there_is_no_function_and_no_success(points, labels):
+    """Then g is zero, and the division by rho would leave NaN beside a success."""
+    args = kernax.Linear(), np.asarray(points, DTYPE), np.asarray(labels, DTYPE), 0.5
+    solution = kernax.nu_svm(*args, throw=False)
+    assert solution.stats["rho"] == 0
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert np.all(np.isnan(solution.value.coefficients))
+    with pytest.raises(NonFiniteError, match="take a larger nu"):
+        kernax.nu_svm(*args)
 
 
 def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():

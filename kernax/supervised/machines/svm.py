@@ -14,6 +14,7 @@ from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.base.solution import (
     MOST_FOR_EIGENVALUES,
+    RESULTS,
     Solution,
     finish,
     of_all,
@@ -349,12 +350,16 @@ def _nu_svm(task, nu, solver):
             inside=True,
         )
 
-    def with_unit_margin(beta, biases, stats):
+    def with_unit_margin(beta, biases, result, stats):
         # y_i ((K b)_i + bias) = rho on the margin of either class: the bias of class +1 is that of
         # f less rho, and that of class -1 is that of f plus rho.
         rho = (biases[1] - biases[0]) / 2
         bias = (biases[1] + biases[0]) / 2
-        return beta / rho, bias / rho, stats | {"rho": rho}
+        function = beta / rho, bias / rho
+        # Where g is zero there is no margin: a kernel may tell no points of the classes apart.
+        finite = jnp.isfinite(bias / rho) & jnp.all(jnp.isfinite(beta / rho))
+        result = RESULTS.where(stopped(finite), result, RESULTS.nonfinite)
+        return *void_unless_known(function, result), result, stats | {"rho": rho}
 
     return _machines(task, problem, solver, None, with_unit_margin)
 
@@ -428,7 +433,7 @@ def _nu_support_vector_regression(task, C, nu, solver):
             inside=True,
         )
 
-    def of_points(beta, biases, stats):
+    def of_points(beta, biases, result, stats):
         # y_i - (K b)_i is the bias plus epsilon above the tube, and the bias less epsilon below.
         n = len(bound)
         coefficients = beta[:n] + beta[n:]
@@ -442,7 +447,7 @@ def _nu_support_vector_regression(task, C, nu, solver):
             "free": jnp.sum(support & ~bounded),
             "epsilon": epsilon,
         }
-        return coefficients, (biases[0] + biases[1]) / 2, stats | figures
+        return coefficients, (biases[0] + biases[1]) / 2, result, stats | figures
 
     return _machines(task, problem, solver, None, of_points)
 
@@ -506,8 +511,8 @@ def _machines(
     """One machine, or one for each column of y, over one Gram matrix.
 
     `problem` makes the dual of a vector of targets; `start` are coefficients to start from.
-    `function_of(beta, bias, stats)` turns the dual's solution into coefficients and bias of the
-    function and its stats, where they are not the same.
+    `function_of(beta, bias, result, stats)` turns the dual's solution into coefficients and bias of
+    the function, its result and its stats, where they are not the same.
     """
     operator = task.gram()
 
@@ -515,7 +520,7 @@ def _machines(
         y, start = column
         beta, bias, result, stats = machine(problem(operator, y), solver, start)
         if function_of is not None:
-            beta, bias, stats = function_of(beta, bias, stats)
+            beta, bias, result, stats = function_of(beta, bias, result, stats)
         return beta, bias, result, stats
 
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
