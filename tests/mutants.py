@@ -401,6 +401,12 @@ BATCHES = {
             "core/test_special_functions.py"
             "::test_a_matern_of_large_order_is_that_of_mpmath_on_both_sides_of_the_seam",
         ),
+        Mutant(  # random pivots that forget what the ones before explain
+            "core/linalg/pivots.py",
+            "pivots = _drawn(now.left, keys",
+            "pivots = _drawn(jnp.where(now.free, diagonal, 0), keys",
+            "scale/test_nystrom.py::test_random_pivots_are_drawn_with_the_chances_of_what_is_left",
+        ),
         Mutant(  # tiles that are all kept for the backward pass
             "scale/centres/rows.py",
             "scan(jax.checkpoint(with_tile), start, parts)",

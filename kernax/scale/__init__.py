@@ -8,6 +8,7 @@ from kernax.scale.centres.choice import (
     AbstractChoice,
     GreedyPivots,
     LeverageScores,
+    RandomPivots,
     Uniform,
     choose_centres,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "GreedyPivots",
     "LeverageScores",
     "ParquetRows",
+    "RandomPivots",
     "Recommendation",
     "Route",
     "Uniform",

@@ -1,14 +1,15 @@
-"""Points chosen one after the other, each where those before leave most of the variance."""
+"""Partial Cholesky factors by greedy or random pivots, and the points that these choose."""
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.base.boundary import as_scalar, dtype_of
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.boundary import as_scalar, check_key, dtype_of
 from kernax.core.base.boundary import count as size_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
@@ -22,32 +23,138 @@ from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import check_memory
 
 
-class _Chosen(eqx.Module):
-    """Some points that were chosen, and what is left of the variance of all.
+class PartialCholesky(eqx.Module):
+    """`F^T F` near a positive semidefinite matrix K, of some of its rows.
 
     Attributes:
-        places: of the points chosen, in their order.
-        rows: of the pivoted Cholesky factor, zero beyond those chosen.
-        left: the conditional variances, zero where chosen.
-        free: which points were not chosen.
+        indices: of the rows that were chosen, the pivots, in their order.
+        rows: F, zero beyond those chosen.
+        left: the diagonal of `K - F^T F`, zero at the pivots.
+        free: which rows were not chosen.
         number: how many were chosen.
     """
 
-    places: Int[Array, " count"]
+    indices: Int[Array, " count"]
     rows: Float[Array, "count n"]
     left: Float[Array, " n"]
     free: Bool[Array, " n"]
     number: Int[Array, ""]
 
+    def filled(self) -> Int[Array, " count"]:
+        """The pivots, and after them the indices of other rows, by what is left of the diagonal."""
+        count = len(self.indices)
+        rest = lax.top_k(jnp.where(self.free, self.left, -jnp.inf), count)[1]
+        order = jnp.arange(count, dtype=jnp.int32)
+        return jnp.where(order < self.number, self.indices, rest[order - self.number])
+
+
+def partial_cholesky(
+    rows_at: Callable[[Int[Array, " block"]], Float[Array, "block n"]],
+    diagonal: Float[Array, " n"],
+    count: int,
+    least: ArrayLike,
+    *,
+    key: PRNGKeyArray | None = None,
+    block: int = 1,
+    at_least: int = 0,
+) -> PartialCholesky:
+    """The partial Cholesky factor of a positive semidefinite K, from `count` of its rows.
+
+    Arguments:
+        rows_at: the rows of K at some indices.
+        diagonal: that of K.
+        count: rows at most.
+        least: it stops where the trace of what is left is no more.
+        key: pivots are drawn with chances proportional to the diagonal that is left (Chen, Epperly,
+            Tropp & Webber 2024, algorithm 2.1); without one each is the largest of it.
+        block: how many pivots are drawn together, at most (algorithm 2.2); all blocks are of one
+            size. One without a key.
+        at_least: rows that are chosen whatever is left.
+    """
+    n = len(diagonal)
+    rounds = -(-count // block)
+    block = -(-count // rounds)
+    keys = None if key is None else jax.random.split(key, rounds)
+
+    def go_on(now: PartialCholesky) -> Bool[Array, ""]:
+        more = jnp.sum(now.left) > least
+        return (now.number < count) & (more | (now.number < at_least))
+
+    def step(now: PartialCholesky) -> PartialCholesky:
+        F = now.rows
+        if keys is None:
+            pivots = jnp.argmax(jnp.where(now.free, now.left, -jnp.inf))[None].astype(jnp.int32)
+        else:
+            pivots = _drawn(now.left, keys[now.number // block], block)
+        # K_P - F_P^T F, the rows of the residual matrix at the pivots P.
+        residual = rows_at(pivots) - matmul(F[:, pivots].T, F)
+        if block == 1:
+            rows = residual / jnp.sqrt(positive_or_one(now.left[pivots]))[:, None]
+        else:
+            # B^T R_P, where B B^T = R_PP^-1: pivots of one block may represent each other.
+            rows = matmul(inverse_root(residual[:, pivots]).T, residual)
+            is_within = now.number + jnp.arange(block, dtype=jnp.int32) < count
+            rows = jnp.where(is_within[:, None], rows, 0)
+        start = (now.number, jnp.zeros_like(now.number))
+        # Rounding may leave less than nothing, and of the pivots themselves something.
+        left = jnp.maximum(now.left - jnp.sum(rows**2, 0), 0)
+        return PartialCholesky(
+            indices=lax.dynamic_update_slice(now.indices, pivots, start[:1]),
+            rows=lax.dynamic_update_slice(F, rows, start),
+            left=left.at[pivots].set(0),
+            free=now.free.at[pivots].set(False),
+            number=now.number + block,
+        )
+
+    nothing = PartialCholesky(
+        indices=jnp.zeros(rounds * block, jnp.int32),
+        rows=jnp.zeros((rounds * block, n), diagonal.dtype),
+        left=diagonal,
+        free=jnp.ones(n, bool),
+        number=jnp.zeros((), jnp.int32),
+    )
+    end = lax.while_loop(go_on, step, nothing)
+    number = jnp.minimum(end.number, count)
+    return PartialCholesky(end.indices[:count], end.rows[:count], end.left, end.free, number)
+
+
+def _drawn(chances: Float[Array, " n"], key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
+    """Different places, drawn one after the other with these chances."""
+    # The largest of logarithms with Gumbel noise are such a draw (Vieira 2014).
+    possible = chances > 0
+    logarithms = jnp.where(possible, jnp.log(positive_or_one(chances)), -jnp.inf)
+    noise = jax.random.gumbel(key, chances.shape, chances.dtype)
+    return lax.top_k(logarithms + noise, count)[1]
+
+
+def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:
+    """B with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding, and zero
+    beyond it; the column of the largest eigenvalue first.
+    """
+    values, vectors = one_by_one(jnp.linalg.eigh, (A + A.T) / 2)
+    sound = values > len(A) * eps_of(A) * values[-1]
+    roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
+    return (vectors * roots[None, :])[:, ::-1]
+
 
 def inducing_points(
-    kernel: AbstractKernel, X: PyTree, count: int, *, rtol: ArrayLike | None = None
+    kernel: AbstractKernel,
+    X: PyTree,
+    count: int,
+    *,
+    rtol: ArrayLike | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> Solution[PyTree]:
     """Points of X, each where most of the variance is left by those before: `argmax_i K_ii - Q_ii`,
     `Q = K_XZ K_ZZ^-1 K_ZX`.
 
     This is Cholesky's method with pivots, greedy conditional variance (Burt, Rasmussen & van der
-    Wilk 2020, section 4.4.1). It stops at `count` points, or where the trace of what is left, `t =
+    Wilk 2020, section 4.4.1). With a key each point is drawn with chances proportional to the
+    variance that is left, `K_ii - Q_ii`: randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber
+    2024, algorithm 2.1), whose `tr(K - Q)` is near that of the best approximation of about as many
+    columns, also where many points are far from all others, which a greedy choice takes first.
+
+    It stops at `count` points, or where the trace of what is left, `t =
     tr(K - Q)`, is at most `rtol tr(K)`. With t the approximate posterior of `sgpr` is no further
     from the exact one than `KL <= t (1 + |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so
     that an `rtol` well below `2 noise / tr(K)` needs no more points.
@@ -58,6 +165,7 @@ def inducing_points(
         count: points at most, no more than n.
         rtol: the share of the variance that may be left. The default is sqrt(eps) in float64 and 10
             eps in float32, beyond which `k(Z, Z)` would be singular to working precision.
+        key: draws the points; without one the choice is greedy.
 
     Returns:
         A `Solution` whose `value` is a stack of at most `count` points; differentiable in X, as
@@ -72,14 +180,20 @@ def inducing_points(
         MemoryBudgetError: n x count numbers do not fit.
     """
     kernel, X = prepare(kernel, X)
-    count = _checked_count(count, size_of(X))
+    n = size_of(X)
+    count = check_count(count, "count")
+    if count > n:
+        raise ValueError(f"count must be at most the number of points, {n}, but is {count}")
+    if key is not None:
+        check_key(key)
     dtype = dtype_of(X)
-    rtol = _least_share(dtype) if rtol is None else rtol
-    tolerance = as_scalar(rtol, dtype, "rtol", NONNEGATIVE)
-    arguments = *stopped((kernel, X)), tolerance, count
-    first = lambda: eqx.filter_eval_shape(_greedy, *arguments)
+    # The share of the variance below which what is left is mostly rounding.
+    default = eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
+    tolerance = as_scalar(default if rtol is None else rtol, dtype, "rtol", NONNEGATIVE)
+    arguments = *stopped((kernel, X)), tolerance, count, key
+    first = lambda: eqx.filter_eval_shape(_pivots, *arguments)
     check_memory(X, points_at(X, slice(count)), verb="inducing_points", first=first)
-    solution = _greedy(*arguments)
+    solution = _pivots(*arguments)
     hint = f"inducing_points with {name_of(kernel)}: rescaled inputs may help."
     solution = finish(solution, True, hint)
     places = solution.value
@@ -88,76 +202,21 @@ def inducing_points(
     return Solution(points_at(X, places), solution.result, solution.stats | {"places": places})
 
 
-def _checked_count(count: Any, n: int) -> int:
-    """How many points are wanted. Raises ValueError unless there are as many."""
-    count = check_count(count, "count")
-    if count > n:
-        raise ValueError(f"count must be at most the number of points, {n}, but is {count}")
-    return count
-
-
-def _least_share(dtype: Any) -> float:
-    """The share of the variance below which what is left is mostly rounding."""
-    return eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
-
-
 @compiled
-def _greedy(kernel, X, tolerance, count):
+def _pivots(kernel, X, tolerance, count, key):
     """The places of the points chosen, and after them those with most of the variance left."""
-    start = _none_chosen(kernel, X, count)
-    whole = jnp.sum(start.left)
-
-    def go_on(now: _Chosen) -> Bool[Array, ""]:
-        more = jnp.sum(now.left) > tolerance * whole
-        return (now.number < count) & (more | (now.number == 0))
-
-    end = lax.while_loop(go_on, partial(_one_more, kernel, X), start)
+    variances = diagonal_of(kernel, X)
+    whole = jnp.sum(variances)
+    end = partial_cholesky(
+        lambda pivots: gram_of_prepared(kernel, points_at(X, pivots), X),
+        variances,
+        count,
+        tolerance * whole,
+        key=key,
+        at_least=1,
+    )
     left = jnp.sum(end.left)
     # NaN anywhere makes both so.
     result = RESULTS.where(jnp.isfinite(left + whole), RESULTS.successful, RESULTS.nonfinite)
     stats = {"number": end.number, "trace": left / positive_or_one(whole)}
-    return Solution(_filled(end), result, stats)
-
-
-def _none_chosen(kernel: AbstractKernel, X: PyTree, count: int) -> _Chosen:
-    """Before the first point."""
-    variances = diagonal_of(kernel, X)
-    return _Chosen(
-        places=jnp.zeros(count, jnp.int32),
-        rows=jnp.zeros_like(variances, shape=(count, len(variances))),
-        left=variances,
-        free=jnp.ones(len(variances), bool),
-        number=jnp.zeros((), jnp.int32),
-    )
-
-
-def _filled(end: _Chosen) -> Int[Array, " count"]:
-    """The places chosen, and after them those of other points, by the variance that is left."""
-    count = len(end.places)
-    rest = lax.top_k(jnp.where(end.free, end.left, -jnp.inf), count)[1]
-    order = jnp.arange(count, dtype=jnp.int32)
-    return jnp.where(order < end.number, end.places, rest[order - end.number])
-
-
-def _one_more(kernel: AbstractKernel, X: PyTree, now: _Chosen) -> _Chosen:
-    """The choice with one more point, the one with most of the variance left."""
-    place = jnp.argmax(jnp.where(now.free, now.left, -jnp.inf)).astype(jnp.int32)
-    row = _next_row(kernel, X, now, place)
-    # Rounding may leave less than nothing, and of the point itself something.
-    left = jnp.maximum(now.left - row**2, 0)
-    return _Chosen(
-        places=now.places.at[now.number].set(place),
-        rows=now.rows.at[now.number].set(row),
-        left=left.at[place].set(0),
-        free=now.free.at[place].set(False),
-        number=now.number + 1,
-    )
-
-
-def _next_row(
-    kernel: AbstractKernel, X: PyTree, now: _Chosen, place: Int[Array, ""]
-) -> Float[Array, " n"]:
-    """The row of the pivoted factor that belongs to the point at a place."""
-    row = gram_of_prepared(kernel, points_at(X, place[None]), X)[0]
-    row = row - matmul(now.rows[:, place], now.rows)
-    return row / jnp.sqrt(positive_or_one(now.left[place]))
+    return Solution(end.filled(), result, stats)

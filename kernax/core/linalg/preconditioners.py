@@ -8,14 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from jax import lax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import check_key
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.linalg.low_rank import factor_beside_identity
+from kernax.core.linalg.pivots import inverse_root, partial_cholesky
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.linalg.tall import tall_qr, tall_svd
 from kernax.core.operators.mesh import RowsOverMesh, spread_of
@@ -160,7 +160,7 @@ class NystromPreconditioner(AbstractPreconditioner):
         shift = eps_of(sketch) * jnp.linalg.norm(sketch)
         sketch = sketch + shift * W
         inner = matmul(W.T, sketch)
-        columns = _divided_by_root(sketch, inner)
+        columns = matmul(sketch, inverse_root(inner))
         U, singular = tall_svd(columns, rows)
         values = jnp.maximum(singular**2 - shift, 0)
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
@@ -171,27 +171,9 @@ def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r
     return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
 
 
-def _divided_by_root(columns: Float[Array, "n r"], A: Float[Array, "r r"]) -> Float[Array, "n r"]:
-    """`C B` with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding; the
-    column of the largest eigenvalue first.
-    """
-    values, vectors = one_by_one(jnp.linalg.eigh, (A + A.T) / 2)
-    sound = values > len(A) * eps_of(A) * values[-1]
-    roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
-    return matmul(columns, (vectors * roots[None, :])[:, ::-1])
-
-
-class _Pivots(eqx.Module):
-    """A partial Cholesky factor F, and the diagonal that it leaves."""
-
-    features: Float[Array, "n r"]
-    diagonal: Float[Array, " n"]
-    rounds: Int[Array, ""]
-
-
 class PivotedCholesky(AbstractPreconditioner):
     """Partial Cholesky factor of `S K S` whose pivots are drawn with chances proportional to the
-    diagonal that is left (Chen, Epperly, Tropp & Webber 2022, algorithm 4.1, in blocks).
+    diagonal that is left (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
 
     It computes `rank` rows of K, hardly more than one product, and stops earlier where the trace of
     what is left is below that of D: more would hardly save steps.
@@ -212,45 +194,14 @@ class PivotedCholesky(AbstractPreconditioner):
         check_count(self.block, "block")
 
     def features(self, form):
-        n = form.in_size()
-        rank = _rank(self.rank, n)
-        rounds = -(-rank // self.block)
-        block = -(-rank // rounds)
-        diagonal = form.weights.times(form.gram.diagonal())
-        nothing = jnp.zeros((n, rounds * block), diagonal.dtype)
-        keys = jax.random.split(self.key, rounds)
+        weights = form.weights
+        diagonal = weights.times(form.gram.diagonal())
+        roots = weights.times_roots(jnp.ones_like(diagonal))
 
-        def go_on(now: _Pivots) -> Array:
-            return (now.rounds < rounds) & (jnp.sum(now.diagonal) > jnp.sum(form.shift))
+        def rows_at(pivots):
+            return roots[pivots][:, None] * weights.times_roots(form.gram.rows(pivots).T).T
 
-        def step(now: _Pivots) -> _Pivots:
-            return _extended(now, form, keys[now.rounds], block=block, rank=rank)
-
-        start = _Pivots(nothing, diagonal, jnp.zeros((), jnp.int32))
-        end = lax.while_loop(go_on, step, start)
-        return end.features[:, :rank], jnp.mean(end.diagonal)
-
-
-def _extended(now: _Pivots, form: WeightedForm, key: Any, *, block: int, rank: int) -> _Pivots:
-    """The factor with one more block of columns, none beyond the rank."""
-    F = now.features
-    pivots = _drawn(now.diagonal, key, block)
-    weights = form.weights
-    rows = weights.times_roots(form.gram.rows(pivots).T)
-    roots = weights.times_roots(jnp.ones_like(now.diagonal))[pivots]
-    left = rows * roots[None, :] - matmul(F, F[pivots].T)
-    place = now.rounds * block
-    is_within = place + jnp.arange(block, dtype=place.dtype) < rank
-    columns = jnp.where(is_within[None, :], _divided_by_root(left, left[pivots]), 0)
-    features = jax.lax.dynamic_update_slice(F, columns, (jnp.zeros_like(place), place))
-    diagonal = jnp.maximum(now.diagonal - jnp.sum(columns**2, 1), 0)
-    return _Pivots(features, diagonal.at[pivots].set(0), now.rounds + 1)
-
-
-def _drawn(chances: Float[Array, " n"], key: Any, count: int) -> Int[Array, " count"]:
-    """Different places, drawn one after the other with these chances."""
-    # The largest of logarithms with Gumbel noise are such a draw (Vieira 2014).
-    possible = chances > 0
-    logarithms = jnp.where(possible, jnp.log(positive_or_one(chances)), -jnp.inf)
-    noise = jax.random.gumbel(key, chances.shape, chances.dtype)
-    return jax.lax.top_k(logarithms + noise, count)[1]
+        rank = _rank(self.rank, form.in_size())
+        least = jnp.sum(form.shift)
+        end = partial_cholesky(rows_at, diagonal, rank, least, key=self.key, block=self.block)
+        return end.rows.T, jnp.mean(end.left)

@@ -1,4 +1,4 @@
-"""Which points are centres: drawn uniformly, by leverage scores, or taken by greedy pivots."""
+"""Which points are centres: drawn uniformly, by leverage scores, or by greedy or random pivots."""
 
 import abc
 import math
@@ -58,6 +58,17 @@ class GreedyPivots(AbstractChoice):
         return inducing_points(kernel, X, number).stats["places"]
 
 
+class RandomPivots(AbstractChoice):
+    """Each centre drawn with chances proportional to the variance that those before it leave
+    (randomly pivoted Cholesky): see `inducing_points`, with the key.
+
+    It takes O(n number^2) operations and O(n number) memory.
+    """
+
+    def places(self, kernel, X, number, key):
+        return inducing_points(kernel, X, number, key=key).stats["places"]
+
+
 class LeverageScores(AbstractChoice):
     """With probabilities that grow with the ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`:
     the worse the other points represent a point, the sooner it is drawn (Rudi, Calandriello,
@@ -103,8 +114,8 @@ def choose_centres(
         X: a stack of n points of any kind.
         number: how many; n at most.
         key: draws them.
-        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()`, which may stop at fewer, or an
-            `AbstractChoice` of your own.
+        by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()` or `RandomPivots()`, which may
+            stop at fewer, or an `AbstractChoice` of your own.
 
     Raises ValueError for bad points or numbers.
     """
@@ -144,7 +155,7 @@ def checked_centres(
         return cast(Z, dtype_of(X))
     warn_of_many(number, points)
     assert key is not None
-    places = jax.random.permutation(key, n)
+    places = _UNIFORM.places(kernel, X, n, key)
     if weights is not None and weights.removes:
         # Those that are removed come last; the order of the others is as it was drawn.
         places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
