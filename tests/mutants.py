@@ -425,6 +425,13 @@ BATCHES = {
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "scale/test_falkon.py::test_weights_repeat_and_remove_points_exactly",
         ),
+        Mutant(  # weights near the least floats in units of one
+            "core/base/weights.py",
+            "jnp.full_like(exponents, 2)",
+            "jnp.full_like(exponents, 1 << 20)",
+            "supervised/test_logistic.py"
+            "::test_weights_near_the_ends_of_the_range_of_floats_are_weights_as_others_are",
+        ),
         Mutant(  # the penalty of jitter for all of |a|^2, a bias among it
             "scale/centres/problem.py",
             "jnp.where(of_centres, a, 0) ** 2",

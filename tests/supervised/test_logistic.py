@@ -441,6 +441,47 @@ def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, lea
     assert np.all(np.asarray(weighted.coefficients)[weights == 0] == 0)
 
 
+# Near the least positive floats, and near the largest ones.
+LEAST, LARGEST = (1e-300, 1e300) if X64 else (2e-38, 1e36)
+
+
+@pytest.mark.parametrize("learner", ["logistic", "softmax", "Huber", "Poisson"])
+def test_weights_near_the_ends_of_the_range_of_floats_are_weights_as_others_are(data, learner):
+    """In units of the weights the ridge is that of weights of one; a far larger one leaves nothing
+    but the bias, which is known in closed form.
+    """
+    X, y, Y, _ = data
+    counts = np.arange(40.0).astype(DTYPE) % 5
+    risk = kernax.regularised_risk
+    fits = {
+        "logistic": lambda ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given),
+        "softmax": lambda ridge, **given: kernax.kernel_softmax(RBF, X, Y, ridge, **given),
+        "Huber": lambda ridge, **given: risk(
+            RBF, X, X[:, 1], kernax.losses.Huber(0.3), ridge, bias=True, **given
+        ),
+        "Poisson": lambda ridge, **given: risk(
+            RBF, X, counts, kernax.losses.Poisson(), ridge, bias=True, **given
+        ),
+    }
+    shares = np.log(np.mean(Y, 0))
+    biases = {
+        "logistic": np.log(np.sum(y > 0) / np.sum(y < 0)),
+        "softmax": shares - np.mean(shares),
+        "Poisson": np.log(np.mean(counts)),
+    }
+    fit = fits[learner]
+    plain = fit(2.0, weights=np.ones(40))
+    for weight in (LEAST, LARGEST):
+        found = fit(2 * weight, weights=np.full(40, weight))
+        np.testing.assert_allclose(found.value.values(X), plain.value.values(X), **CLOSE)
+        objective = found.stats["objective"] / weight
+        np.testing.assert_allclose(objective, plain.stats["objective"], rtol=1e-5)
+    if learner in biases:
+        flat = fit(1.0 if X64 else 1e-32, weights=np.full(40, LEAST)).value
+        expected = np.broadcast_to(biases[learner], flat.values(X).shape)
+        np.testing.assert_allclose(flat.values(X), expected, **CLOSE)
+
+
 @needs_x64
 def test_a_class_without_weight_is_not_called_a_cap_when_it_is_traced(data):
     X, _, Y, _ = data

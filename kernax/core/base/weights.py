@@ -11,9 +11,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import beside, is_concrete, values_of
+from kernax.core.base.powers import exponent_of, times_power_of_two
 
 
 class AbstractWeights(eqx.Module):
@@ -245,3 +246,18 @@ class PointWeights(AbstractWeights):
 def weights_of(given: Float[Array, " n"] | None, n: int, dtype: Any) -> AbstractWeights:
     """The weights of n points: ones where none are given."""
     return UnitWeights(n, dtype) if given is None else PointWeights(given)
+
+
+def in_common_unit(
+    weights: Float[Array, " n"], ridge: Float[Array, ""]
+) -> tuple[Float[Array, " n"], Float[Array, ""], Int[Array, ""]]:
+    """`2^-e w`, `2^-e ridge` and e, by which the product of the ridge and the largest weight is
+    about one.
+
+    `sum_i w_i L_i + ridge/2 |f|^2` has the same minimum in any unit. Where weights are near the
+    least or the largest float, terms of its gradient would be zero or inf.
+    """
+    exponents = exponent_of(jnp.max(weights)) + exponent_of(ridge)
+    unit = lax.div(exponents, jnp.full_like(exponents, 2))
+    scaled_weights, scaled_ridge = times_power_of_two((weights, ridge), -unit)
+    return scaled_weights, scaled_ridge, unit

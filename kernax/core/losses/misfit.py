@@ -97,6 +97,11 @@ def rounding_of_values(
     return eps * (root * _over_points(root * abs(a)) + abs(b))
 
 
+def rounding_of_coefficients(ridge: Float[Array, ""]) -> Float[Array, ""]:
+    """How far off `ridge a` may be where coefficients below the least normal float are zero."""
+    return ridge * jnp.finfo(ridge.dtype).tiny
+
+
 def _over_points(v: Float[Array, "n *c"]) -> Float[Array, "..."]:
     """The sum over points: a scalar, or a row with one for each class."""
     return jnp.sum(v, 0, keepdims=v.ndim == 2)

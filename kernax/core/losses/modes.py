@@ -9,13 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.numerics import chosen, matmul, positive_or_one, stopped
+from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
-from kernax.core.base.weights import AbstractWeights, PointWeights
+from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
 from kernax.core.linalg.linalg import WeightedSystem, quotient, weighted_solve, without_border
 from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.losses.losses import AbstractSmoothLoss, slopes_far_out
 from kernax.core.losses.misfit import (
     misfit_of,
+    rounding_of_coefficients,
     rounding_of_values,
     slope_of_risk,
     unseen,
@@ -53,8 +55,13 @@ def newton_fit(
     `-log p(y | f)` and ridge 1 it is the mode of the posterior of a Gaussian process.
     """
     w = weights.values
+    unit = None
+    if weights.given is not None:
+        w, ridge, unit = in_common_unit(w, ridge)
     risk = _SmoothRisk(gram, y, loss, ridge, w, bias, stopped(start))
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
+    if unit is not None:
+        stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
     endings = (
         (~_is_known(risk), RESULTS.nonfinite),
         (_has_no_minimum(y, loss, ridge, w, bias), RESULTS.diverged),
@@ -169,6 +176,7 @@ class _SmoothRisk(AbstractConvexProblem):
         g = self._gradient(y, f)
         root = jnp.sqrt(abs(self.gram.diagonal()))
         of_g = self._rounding_of_gradient(y, f, g, rounding_of_values(root, a, point.x[-1]))
+        of_g = of_g + rounding_of_coefficients(self.ridge)
         at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
         share = unseen(self.gram, f.dtype)
         return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)

@@ -12,11 +12,14 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, void_unless_known
+from kernax.core.base.weights import in_common_unit
 from kernax.core.linalg.factors import direct_accuracy
 from kernax.core.linalg.linalg import without_border
 from kernax.core.losses.misfit import (
     misfit_of,
+    rounding_of_coefficients,
     rounding_of_values,
     slope_of_risk,
     unseen,
@@ -53,8 +56,10 @@ def softmax_fit(
     Without a bias b is 0. Differentiable in every array among these, to any order. With ridge 1 it
     is the mode of the posterior of Gaussian processes, one for each class.
     """
+    weights, ridge, unit = in_common_unit(weights, ridge)
     risk = _SoftmaxRisk(gram, Y, offset, ridge, weights, bias)
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
+    stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
     result = RESULTS.where(_is_known(risk), result, RESULTS.nonfinite)
     x = void_unless_known(_balanced(x), result)  # of the rounding of many steps
     return ClassMode(x[:-1], x[-1], result, stats)
@@ -125,6 +130,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         added = abs(self.offset) + abs(point.x[-1:])
         of_f = jnp.max(rounding_of_values(root, a, added), 1, keepdims=True)
         of_g = self.weights[:, None] * P * sum_of_others(P) * of_f
+        of_g = of_g + rounding_of_coefficients(self.ridge)
         at_zero = abs(self._gradient(jnp.zeros_like(f)))
         g = self._gradient(f)
         share = unseen(self.gram, f.dtype)
