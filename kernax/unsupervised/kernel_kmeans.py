@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.numerics import is_concrete, place_of_largest, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.solution import (
     RESULTS,
@@ -54,19 +54,23 @@ class KernelClusters(eqx.Module):
 
     @property
     def labels(self) -> Int[Array, " n"]:
-        """The cluster of each point."""
-        return jnp.argmax(self.memberships, 1)
+        """The cluster of each point; -1 where memberships are NaN, as of a fit that failed."""
+        return place_of_largest(self.memberships)
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
-        """The cluster whose mean is nearest to one point, new or not."""
-        return jnp.argmax(self.function(x))
+        """The cluster whose mean is nearest to one point, new or not; -1 where that is not known,
+        as for a task that does not exist.
+        """
+        return place_of_largest(self.function(x))
 
     def membership(self, x: PyTree) -> Float[Array, " c"]:
         """The membership of one point in each cluster."""
         values = self.function(x)
         soft = self.temperature > 0
         scaled = 2 * values / jnp.where(soft, self.temperature, 1)
+        # Zeros and ones, but NaN where values are.
         nearest = jax.nn.one_hot(jnp.argmax(values), len(values), dtype=values.dtype)
+        nearest = jnp.where(jnp.any(jnp.isnan(values)), jnp.nan, nearest)
         return jnp.where(soft, jax.nn.softmax(scaled), nearest)
 
 

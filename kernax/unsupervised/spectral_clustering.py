@@ -10,7 +10,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import is_concrete, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import (
+    is_concrete,
+    matmul,
+    place_of_largest,
+    positive_or_one,
+    stopped,
+)
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import (
@@ -61,8 +67,8 @@ class SpectralClusters(eqx.Module):
 
     @property
     def labels(self) -> Int[Array, " n"]:
-        """The cluster of each point."""
-        return jnp.argmax(self.memberships, 1)
+        """The cluster of each point; -1 where memberships are NaN, as of a fit that failed."""
+        return place_of_largest(self.memberships)
 
     def embed(self, x: PyTree) -> Float[Array, " e"]:
         """One point, new or not, in the space of the eigenvectors (the Nystrom extension)."""
@@ -70,11 +76,11 @@ class SpectralClusters(eqx.Module):
         return values if self.degree is None else values / positive_or_one(self.degree(x))
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
-        """The cluster whose mean is nearest to one point there."""
+        """The cluster whose mean is nearest to one point there; -1 where that is not known."""
         # In a unit near the means, which are as large as weights are small: squares stay finite.
         unit = exponent_of(jnp.max(jnp.where(jnp.isfinite(self.means), jnp.abs(self.means), 0)))
         apart = times_power_of_two(self.embed(x)[None, :] - self.means, -unit)
-        return jnp.argmin(jnp.sum(apart**2, 1))
+        return place_of_largest(-jnp.sum(apart**2, 1))
 
 
 def spectral_clustering(

@@ -65,6 +65,36 @@ def test_a_coregionalised_gram_matrix_is_a_kronecker_product_and_is_learned():
     check_derivatives(evidence, (jnp.asarray(factor), jnp.asarray(diagonal)), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strange", [2, -1])
+def test_functions_of_a_task_that_does_not_exist_raise_or_are_unknown_under_vmap(strange):
+    """Never the number of another task, and never the label of a class or a cluster."""
+    kernel = tasks(np.full((2, 1), 0.5), np.ones(2))
+    stack = both_tasks(X)
+    signs = np.sign(Y.T.ravel())
+    process = kernax.condition(kernax.GaussianProcess(kernel), stack, Y.T.ravel(), 0.1).value
+    ridge = kernax.kernel_ridge(kernel, stack, Y.T.ravel(), 0.1).value
+    numbers = (process.mean, process.variance, ridge)
+    discriminant = kernax.kernel_discriminant(kernel, stack, signs, 0.1).value
+    clusters = kernax.kernel_kmeans(kernel, stack, 2, key=jax.random.key(0)).value
+    spectral = kernax.spectral_clustering(kernel, stack, 2, key=jax.random.key(0)).value
+    labels = (discriminant.classify, clusters.assign, spectral.assign)
+    points = (jnp.asarray(X[:2]), jnp.asarray([strange, 0]))
+    for function in (*numbers, *labels):
+        with pytest.raises(ValueError, match=f"one of 0, ..., 1.*one is {strange}"):
+            function((X[0], jnp.asarray(strange)))
+    for function in numbers:
+        found = jax.vmap(function)(points)
+        assert np.isnan(found[0])
+        assert np.isfinite(found[1])
+    for function in labels:
+        assert list(jax.vmap(function)(points) >= 0) == [False, True]
+    np.testing.assert_array_equal(np.isnan(jax.vmap(clusters.membership)(points)[0]), True)
+    for function in (process.mean, ridge):
+        with pytest.raises(ValueError, match=f"one is {strange}"):
+            function.values(points)
+
+
 @needs_x64
 def test_tasks_out_of_range_are_refused_by_name():
     kernel = tasks(np.zeros((2, 1)), np.ones(2))

@@ -17,7 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 # Up to so many coordinates are summed one by one: exact, and as fast as a matrix product.
 _UNROLLED = 8
@@ -344,6 +344,12 @@ def chosen(condition: Array, yes: PyTree, no: PyTree) -> Any:
 def positive_or_one(x: Array) -> Array:
     """x where it is positive, one elsewhere: a divisor of numbers that are zero where x is."""
     return jnp.where(x > 0, x, 1)
+
+
+def place_of_largest(values: Float[Array, "*n c"]) -> Int[Array, "*n"]:
+    """The place of the largest number along the last axis, and -1 where one of them is NaN."""
+    is_unknown = jnp.any(jnp.isnan(values), -1)
+    return jnp.where(is_unknown, -1, jnp.argmax(values, -1))
 
 
 def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:

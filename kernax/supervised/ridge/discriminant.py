@@ -9,7 +9,14 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import is_concrete, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import (
+    is_concrete,
+    matmul,
+    place_of_largest,
+    positive_or_one,
+    safe_sqrt,
+    stopped,
+)
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights
@@ -48,8 +55,10 @@ class Discriminant(eqx.Module):
         return self.function.values(X)
 
     def classify(self, x: PyTree) -> Int[Array, ""]:
-        """The column of the class whose mean is nearest to `f(x)`, for one point."""
-        return jnp.argmin(jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
+        """The column of the class whose mean is nearest to `f(x)`, for one point; -1 where f(x) is
+        not known.
+        """
+        return place_of_largest(-jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
 
 
 def kernel_discriminant(
