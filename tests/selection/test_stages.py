@@ -70,6 +70,26 @@ def test_lengthscales_of_the_columns_that_one_column_became_move_together():
     assert float(priors.penalty(apart(moved))) == pytest.approx(expected, rel=1e-5)
 
 
+def test_scales_of_a_mixture_move_together_by_columns_in_each_of_its_terms():
+    """They are a matrix, a row for each term: in the first stage entries were learned one by one."""
+    scales = jnp.asarray([[1.0, 4.0, 1.0], [2.0, 2.0, 8.0]], DTYPE)
+    mixture = lambda scales: kx.Model(kx.SpectralMixture(jnp.ones(2), jnp.zeros((2, 3)), scales))
+    start = mixture(scales)
+    learning = Learning(groups=np.array([0, 1, 1]))
+    (_, common), (priors, apart) = learning.setting(start, 1), learning.setting(start, 2)
+    factors = np.array([[2.0, 2.0, 8.0], [1.0, 1.0, 4.0]])
+    moved = mixture(scales * jnp.asarray(factors, DTYPE))
+    of_all = np.exp(np.log(factors).mean())
+    np.testing.assert_allclose(common(moved).kernel.scales / scales, of_all, rtol=1e-5)
+    expected = [[2.0, 4.0, 4.0], [1.0, 2.0, 2.0]]
+    np.testing.assert_allclose(
+        apart(moved).kernel.scales / scales, expected * np.ones((2, 3)), rtol=1e-5
+    )
+    # Four parameters of deviation one, two of them of two entries each.
+    penalty = np.sum(np.log([2.0, 4.0, 1.0, 2.0]) ** 2) / 2
+    assert float(priors.penalty(apart(moved))) == pytest.approx(penalty, rel=1e-5)
+
+
 def test_a_stage_of_numbers_gains_in_density_or_error_and_does_not_lose_in_the_other():
     """As written it predicted better: what was saved had a better noise and worse means."""
     stage = lambda name, loss, error: Stage(name, name, np.full(9, loss), np.full(9, error))

@@ -9,6 +9,7 @@ itself is a part of what is validated.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -65,8 +66,10 @@ class Together(eqx.Module):
         groups = self.groups[entry.path]
         centre = self.centres[entry.path]
         moved = jnp.log(entry.value) - centre
-        totals = jax.ops.segment_sum(moved, groups, num_segments=len(groups))
-        counts = jax.ops.segment_sum(jnp.ones_like(moved), groups, num_segments=len(groups))
+        totals = jax.ops.segment_sum(moved.ravel(), groups.ravel(), num_segments=groups.size)
+        counts = jax.ops.segment_sum(
+            jnp.ones(groups.size, moved.dtype), groups.ravel(), groups.size
+        )
         means = totals / jnp.maximum(counts, 1)  # of numbers that no element has, 0 / 1
         return jnp.exp(centre + means[groups])
 
@@ -262,16 +265,23 @@ def _groups_of_vectors(
     model: Any, place: int, groups: np.ndarray | None
 ) -> dict[str, Int[np.ndarray, "..."]]:
     """The groups of `Together` in a stage: in the first that learns all elements of a vector move
-    by one factor, then those of each group where the vector has an element for each column.
+    by one factor, then those of each group where the vector has an element for each column. A
+    matrix is a vector of columns for each of its rows.
     """
     found = {}
     for entry in parameters(model):
-        if entry.interval != POSITIVE or np.ndim(entry.value) != 1:
+        shape = np.shape(entry.value)
+        if entry.interval != POSITIVE or len(shape) == 0:
             continue
-        size = len(entry.value)
+        if place == 1:
+            found[entry.path] = np.zeros(shape, int)
+            continue
+        size = shape[-1]
         of_columns = groups is not None and len(groups) == size
         apart = groups if of_columns else np.arange(size)
-        found[entry.path] = np.zeros(size, int) if place == 1 else apart
+        # Of a matrix, such as a row of scales for each term of a mixture, each row by itself.
+        rows = np.arange(math.prod(shape[:-1]))[:, None]
+        found[entry.path] = (rows * (1 + np.max(apart, initial=0)) + apart).reshape(shape)
     return found
 
 
@@ -343,7 +353,7 @@ def _of_groups(
     """Deviations of the elements of groups, so that together they count as one parameter."""
     found = {}
     for path, of_each in groups.items():
-        counts = np.bincount(of_each)[of_each]
+        counts = np.bincount(of_each.ravel())[of_each]
         found[path] = deviations[path] * jnp.sqrt(jnp.asarray(counts, deviations[path].dtype))
     return found
 
