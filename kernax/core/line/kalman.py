@@ -269,9 +269,11 @@ class StateSpace(AbstractFactorSolver):
     variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`:
     take more harmonics.
 
-    Derivatives of the evidence lose digits as the evidence does, where the variance of the process
-    is large against the noise: in float64 up to 1.5e-6 of them where it is 1e5 times as large.
-    `rounding`, among the stats of `condition`, is that of the evidence alone.
+    The evidence and its derivatives lose digits where the variance of the process is large against
+    the noise, no more than those of the whole matrix do. `rounding`, among the stats of
+    `condition`, says how many: derivatives in the logarithms of parameters are off by at most ten
+    times as much, for targets that are likely under the process (in float64, at a variance of 1e5
+    times the noise, some 1e-10; at 1e9 times some 1e-6).
 
     Attributes:
         harmonics: how many frequencies represent a periodic kernel.
