@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS, finish
+from kernax.core.kernel.kernel import Constant, Scaled, Sum
 from kernax.kernels import Linear
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.machines.smo import SMO
@@ -74,6 +75,7 @@ class SupportVectors:
     """The attributes of a machine that are read off its function."""
 
     _function_of_tables = True
+    _sums_to_zero = True  # whether the coefficients of each function do
 
     def _set_support(self, X, order):
         """`support_` and its vectors, in an order, from the rows of X."""
@@ -102,15 +104,38 @@ class SupportVectors:
 
     @property
     def coef_(self):
-        """The weights of the columns, of a linear kernel: (1, columns), or (pairs, columns)."""
-        if not isinstance(getattr(self, "kernel_", None), Linear):
+        """The weights of the columns, of a linear kernel: (1, columns), or (pairs, columns).
+
+        That is "linear", `kernax.Linear` or scikit-learn's `DotProduct`, also times a number, and
+        plus a constant where the coefficients sum to zero, which keeps `intercept_` what it is.
+        """
+        kernel = getattr(self, "kernel_", None)
+        slope, constant = _of_linear(kernel)
+        if not slope or (constant and not self._sums_to_zero):
             raise AttributeError("coef_ is only available when using a linear kernel")
+        # f(x) = sum_i a_i slope x_i.x + (constant sum_i a_i = 0) + intercept
         coefficients = np.asarray(self.function_.coefficients)
         coefficients = coefficients.reshape(len(coefficients), -1)
-        weights = coefficients.T @ np.asarray(self.function_.points)
+        weights = (slope * coefficients).T @ np.asarray(self.function_.points)
         # A copy, which changes nothing here.
         weights.flags.writeable = False
         return self._as_rows(weights)
+
+
+def _of_linear(kernel: Any) -> tuple[Any, Any]:
+    """The numbers s and c of a kernel that is `s x.z + c`; s is None for any other kernel."""
+    if isinstance(kernel, Linear):
+        return 1, 0
+    if isinstance(kernel, Constant):
+        return 0, np.asarray(kernel.value)
+    if isinstance(kernel, Scaled):
+        slope, constant = _of_linear(kernel.kernel)
+        scale = np.asarray(kernel.scale)
+        return (None, 0) if slope is None else (scale * slope, scale * constant)
+    if isinstance(kernel, Sum):
+        slopes, constants = zip(*map(_of_linear, kernel.terms))
+        return (None, 0) if None in slopes else (sum(slopes), sum(constants))
+    return None, 0
 
 
 class _OneFunction(SupportVectors):
@@ -224,6 +249,8 @@ class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
 
     Attributes: those of `SVR`, and `offset_`.
     """
+
+    _sums_to_zero = False
 
     _: KW_ONLY
     kernel: Any = "rbf"

@@ -109,7 +109,11 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the largest mean evidence of all processes."""
         if self._noise:
-            raise ValueError("WhiteKernel is noise of numbers: classes have none")
+            raise ValueError(
+                "WhiteKernel is noise of numbers: classes have none, and the likelihood of labels "
+                "already has what differs from row to row. Leave it out; the constant before the "
+                "rest of the kernel, such as 1.0 * RBF(), says how sure of labels it may be"
+            )
         check_count(self.max_iter_predict, "max_iter_predict")
         self._weights = weights
         if not self._is_learned:

@@ -97,6 +97,35 @@ def test_linear_machines_for_numbers_and_one_class_have_weights_too(table):
     np.testing.assert_allclose(a.coef_, b.coef_, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        2.0 * kernax.Linear(),
+        3.0 * (0.5 * kernax.Linear() + kernax.Constant(2.0)),
+        theirs.ConstantKernel(2.0) * theirs.DotProduct(1.3),
+    ],
+    ids=["scaled", "scaled sum", "of scikit-learn"],
+)
+def test_a_linear_kernel_times_a_number_and_plus_a_constant_has_its_weights_of_columns(
+    table, kernel
+):
+    """The decision function is `X @ coef_.T + intercept_`, as of kernel="linear"."""
+    X, y, _ = table
+    for machine, targets in ((MACHINE(kernel=kernel), y > 0), (ours.SVR(kernel=kernel), y)):
+        machine.fit(X, targets)
+        values = machine.decision_function if hasattr(machine, "classes_") else machine.predict
+        expected = X @ machine.coef_[0] + machine.intercept_
+        np.testing.assert_allclose(values(X), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_constant_of_a_linear_kernel_that_is_not_in_the_intercept_leaves_no_weights(table):
+    X = table[0]
+    assert ours.OneClassSVM(kernel=2.0 * kernax.Linear()).fit(X).coef_.shape == (1, X.shape[1])
+    lifted = ours.OneClassSVM(kernel=kernax.Linear() + kernax.Constant(1.0)).fit(X)
+    assert not hasattr(lifted, "coef_")
+    assert not hasattr(ours.SVR(kernel=kernax.Constant(1.0)).fit(X, X[:, 0]), "coef_")
+
+
 def test_weights_of_columns_are_only_there_where_a_function_is_linear_and_cannot_be_set(table):
     X, y, _ = table
     machine = MACHINE(kernel="linear")
