@@ -20,7 +20,7 @@ from kernax.core.linalg.preconditioners import (
 )
 from kernax.core.linalg.sketch_and_project import SketchAndProject
 from kernax.core.linalg.solvers import JitteredCholesky
-from kernax.core.line.kalman import StateSpace
+from kernax.core.line.line_factor import StateSpace
 from kernax.gp.regression import warm_started
 from kernax.sparse.iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence

@@ -3,9 +3,8 @@
 import equinox as eqx
 import numpy as np
 
-from kernax.core.linalg.factors import factorise
-from kernax.core.linalg.inverse import inverse_of
-from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.factorisation import WeightedSystem
+from kernax.core.linalg.solvers import factorise
 
 
 def process_by_numpy(K, y, noise, weights, mean=0.0):
@@ -37,7 +36,7 @@ def answers_of_a_factor(gram, weights, shift, columns, kind):
     assert isinstance(factor, kind)
     white = factor.whitened(columns)
     system = WeightedSystem(gram, weights, shift)
-    P = inverse_of(factor, system)
+    P = factor.inverse_of(system)
     return {
         "result": factor.result,
         "matrix": form.as_matrix(),

@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 import equinox as eqx
 
 from kernax.core.functionals import draws, functionals
+from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridGram, ProductGrid
-from kernax.core.grid.grid_factor import Eliminated, GridFactor
-from kernax.core.grid.grid_inverse import GridExplanation
+from kernax.core.grid.grid_factor import GridExplanation, GridFactor
 from kernax.core.grid.kronecker import KroneckerFactor
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
 from kernax.core.kernel import model, priors
 from kernax.core.learner import expansion, linear
 from kernax.core.linalg.iteration import Iteration
-from kernax.core.linalg.krylov_inverse import KrylovExplanation
+from kernax.core.linalg.krylov_factor import KrylovExplanation
 from kernax.core.linalg.preconditioners import Preconditioner
 from kernax.core.line.kalman import KalmanFilter
 from kernax.core.line.line import LineGram, OrderAlongLine
-from kernax.core.line.line_inverse import LineExplanation
+from kernax.core.line.line_factor import LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
 from kernax.core.losses import likelihoods, losses

@@ -18,8 +18,7 @@ from kernax.core.base.parameters import data
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.learner.task import Task, check_task
-from kernax.core.linalg.factors import AbstractFactor
-from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.losses.labels import as_targets_of
 from kernax.core.losses.likelihoods import Categorical, Shifted
 from kernax.core.losses.losses import AbstractLikelihood, check_convex

@@ -20,7 +20,6 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.factors import rounding_of_entries
-from kernax.core.linalg.inverse import inverse_of
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.core.losses.labels import as_one_hot_of_any_class
 from kernax.core.losses.likelihoods import Categorical
@@ -251,7 +250,7 @@ def _curvatures(
     def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
         system = system_of_precisions(gram, weights * p)
         factor, _, figures = factor_of(system)
-        inverse = inverse_of(factor, system).as_matrix()
+        inverse = factor.inverse_of(system).as_matrix()
         return p[:, None] * inverse.T, log_determinant(system, factor), figures
 
     parts, determinants, figures = jax.vmap(of_class)(P.T)

@@ -11,8 +11,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.solution import Solution, finish, warn_of_rounding
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
-from kernax.core.linalg.inverse import inverse_of
-from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
 
@@ -78,7 +77,7 @@ def _held_out(task, mean, noise):
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
-    P = inverse_of(factor, system)
+    P = factor.inverse_of(system)
     residuals = P.transposed_mv(task.columns - means_at(mean, task))[:, 0] / P.diagonal()
     variance = P.diagonal_of_product(system) / P.diagonal() + noise
     return Solution(held_out(task.y, task.y - residuals, variance), result, stats)

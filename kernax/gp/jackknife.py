@@ -16,8 +16,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
-from kernax.core.linalg.inverse import inverse_of
-from kernax.core.linalg.linalg import WeightedSystem
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.gp.means import means_at
@@ -95,7 +94,7 @@ def _jackknife_plus(task, mean, noise, Z, folds, count):
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
-    P = inverse_of(factor, system).as_matrix()
+    P = factor.inverse_of(system).as_matrix()
     targets = task.columns - means_at(mean, task)
     a = matmul(P, targets)[:, 0]
     across = gram_of_prepared(task.kernel, Z, task.X)

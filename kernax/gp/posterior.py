@@ -16,10 +16,9 @@ from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import check_points
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.factors import AbstractFactor, CholeskyFactor
-from kernax.core.linalg.inverse import AbstractExplanation, explanation_of, low_rank
-from kernax.core.linalg.linalg import WeightedSystem
-from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity
+from kernax.core.linalg.factorisation import AbstractExplanation, AbstractFactor, WeightedSystem
+from kernax.core.linalg.factors import CholeskyFactor
+from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity, low_rank
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.features import Features, explicit_features
 
@@ -223,7 +222,6 @@ def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:
     return jax.vmap(lambda point: kernel.prior(point, x))(kernel.points)
 
 
-@functools.singledispatch
 def posterior_kernel(
     factor: AbstractFactor,
     prior: AbstractKernel,
@@ -236,19 +234,22 @@ def posterior_kernel(
     Differentiable in the prior, the points and the system. NaN where the result says that the
     factor does not exist or is not finite.
     """
-    explanation = explanation_of(factor, system)
+    if isinstance(factor, CholeskyFactor):
+        return _by_cholesky(factor, prior, points, system, result)
+    if isinstance(factor, LowRankFactor):
+        return _in_features(factor, prior, points, system, result)
+    explanation = factor.covariance_reduction(system)
     if explanation is None:
         raise ValueError(
             f"no covariance is known for a process conditioned by a {type(factor).__name__}: "
-            "register explanation_of or posterior_kernel for it, or take JitteredCholesky()"
+            "give it the method covariance_reduction, or take JitteredCholesky()"
         )
     arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
     known = eqx.combine(void_unless_known(arrays, result), rest)
     return ExplainedPosteriorKernel(prior, points, known)
 
 
-@posterior_kernel.register
-def _(
+def _by_cholesky(
     factor: CholeskyFactor,
     prior: AbstractKernel,
     points: PyTree,
@@ -273,8 +274,7 @@ def _gains(system: WeightedSystem) -> Float[Array, " n"]:
     return jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
 
 
-@posterior_kernel.register
-def _(
+def _in_features(
     factor: LowRankFactor,
     prior: AbstractKernel,
     points: PyTree,

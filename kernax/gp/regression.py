@@ -23,8 +23,9 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of, log_density
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.krylov_factor import KrylovFactor
-from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import (
     JitteredCholesky,
     advice_on,

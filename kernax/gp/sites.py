@@ -23,9 +23,8 @@ from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.density import factor_of, log_determinant
-from kernax.core.linalg.factors import AbstractFactor
-from kernax.core.linalg.inverse import AbstractInverse, inverse_of
-from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.factorisation import AbstractFactor, AbstractInverse, WeightedSystem
+from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.losses.likelihoods import Powered
@@ -103,7 +102,7 @@ class Moments(eqx.Module):
 def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments:
     """The moments of q by a factor of B, differentiated to every order; NaN where there is none."""
     system = system_of_precisions(gram, sites.precision)
-    P = inverse_of(factor, system)
+    P = factor.inverse_of(system)
     K = gram.as_matrix()
     covariance = matmul(K, P.as_matrix())
     # More accurate than a product with P, as the shifts of precise sites are large.

@@ -22,7 +22,7 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
-from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.operators.memory import check_memory
 from kernax.gp.collapsed import (

@@ -10,7 +10,7 @@ from kernax.core.base.parameters import data
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.budgets import AbstractBudget, Kept, as_budget, hint_of_budget
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.rules import AbstractRule, Move, as_rule
 from kernax.online.support import Newcomer, Support, kernel_for
 
@@ -114,7 +114,5 @@ class DualLearner(AbstractOnlineLearner):
         shrunk = kept.with_coefficients(move.shrink * kept.support.coefficients)
         return lax.cond(move.coefficient != 0, added, lambda kept: kept, shrunk)
 
-
-@hint_of_capacity.register
-def _(learner: DualLearner) -> str:
-    return hint_of_budget(learner.budget)
+    def hint_of_capacity(self):
+        return hint_of_budget(self.budget)

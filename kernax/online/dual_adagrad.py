@@ -10,7 +10,7 @@ from kernax.core.base.parameters import data, nonnegative, positive
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.losses.losses import AbstractLoss, check_loss_of_number
 from kernax.online.budgets import AbstractBudget, Kept, as_budget, hint_of_budget
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.penalties import adaptive_step, grown_root
 from kernax.online.support import Newcomer, Support, kernel_for
 
@@ -142,7 +142,5 @@ class DualAdagrad(AbstractOnlineLearner):
 
         return lax.cond(coefficient != 0, joined, lambda parts: parts, parts)
 
-
-@hint_of_capacity.register
-def _(learner: DualAdagrad) -> str:
-    return hint_of_budget(learner.budget)
+    def hint_of_capacity(self):
+        return hint_of_budget(self.budget)

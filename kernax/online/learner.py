@@ -69,6 +69,10 @@ class AbstractOnlineLearner(eqx.Module):
             return y * prediction <= 0
         return self.loss(y, prediction) > 0
 
+    def hint_of_capacity(self) -> str:
+        """What to do where more points were needed than there is room for."""
+        return "a larger capacity is needed."
+
 
 @functools.singledispatch
 def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
@@ -76,9 +80,3 @@ def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
 
     For a learner of one's own: `check_stream.register(MyLearner)(function)`.
     """
-
-
-@functools.singledispatch
-def hint_of_capacity(learner: AbstractOnlineLearner) -> str:
-    """What to do where more points were needed than a learner has room for."""
-    return "a larger capacity is needed."

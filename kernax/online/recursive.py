@@ -9,10 +9,10 @@ from kernax.core.base.parameters import data, integer, nonnegative, positive
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.losses.losses import Squared
 from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
-from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, hint_of_capacity
+from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.support import Support, empty_support, kernel_for
 
 
@@ -155,7 +155,5 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         )
         return after, f
 
-
-@hint_of_capacity.register
-def _(learner: KernelRecursiveLeastSquares) -> str:
-    return f"capacity is {learner.capacity}: raise it, or take a larger tolerance."
+    def hint_of_capacity(self):
+        return f"capacity is {self.capacity}: raise it, or take a larger tolerance."

@@ -24,7 +24,6 @@ from kernax.online.learner import (
     AbstractOnlineLearner,
     AbstractOnlineState,
     check_stream,
-    hint_of_capacity,
 )
 from kernax.online.parts import described
 from kernax.online.rules import AbstractRule
@@ -149,7 +148,7 @@ def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     name = type(learner).__name__
     known = is_concrete(result)
     if known and jnp.any(result == RESULTS.over_capacity):
-        return f"run of {name}: {hint_of_capacity(learner)}"
+        return f"run of {name}: {learner.hint_of_capacity()}"
     if known and jnp.any(result == RESULTS.inaccurate):
         return f"run of {name}: a larger ridge or float64 may help."
     return f"run of {name}: rescaled inputs or a smaller rate may help."

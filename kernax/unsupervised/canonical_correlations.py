@@ -19,8 +19,8 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
-from kernax.core.linalg.factors import AbstractFactor
-from kernax.core.linalg.linalg import WeightedSystem, weighted_solve
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
+from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.centring import CentredGram

@@ -18,11 +18,22 @@ from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.grid.grid import GridGram
 from kernax.core.grid.gridding import grid_for
 from kernax.core.linalg.density import factor_of, log_density
-from kernax.core.linalg.factors import CholeskyFactor, factorise
-from kernax.core.linalg.inverse import inverse_of
-from kernax.core.linalg.linalg import WeightedSystem, weighted_solve, without_border
+from kernax.core.linalg.factorisation import (
+    AbstractDirectFactor,
+    AbstractExplanation,
+    WeightedSystem,
+    row_at,
+    solve_transposed,
+)
+from kernax.core.linalg.factors import CholeskyFactor
+from kernax.core.linalg.linalg import weighted_solve, without_border
 from kernax.core.linalg.low_rank import LowRankFactor
-from kernax.core.linalg.solvers import JitteredCholesky, factor_by
+from kernax.core.linalg.solvers import (
+    AbstractFactorSolver,
+    JitteredCholesky,
+    factor_by,
+    factorise,
+)
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.operators.features import explicit_features, has_few_features, low_rank_gram
@@ -312,6 +323,103 @@ def test_the_rounding_of_a_few_features_is_as_estimated_for_likely_targets(noise
     assert np.median(shares) < 10
 
 
+class EigenFactor(AbstractDirectFactor):
+    """`M = Q L Q^T`, as a user may write it."""
+
+    values: jax.Array
+    vectors: jax.Array
+    jitter: jax.Array
+    exists: jax.Array
+
+    def solve(self, B):
+        inside = self.vectors.T @ B.reshape(len(B), -1)
+        return (self.vectors @ (inside / self.values[:, None])).reshape(B.shape)
+
+    def solve_and_report(self, B):
+        return self.solve(B), (self.result, {"jitter": self.jitter})
+
+    def whitened(self, B):
+        return self.vectors.T @ B / jnp.sqrt(self.values)[:, None]
+
+    def inverse(self):
+        return self.solve(jnp.eye(len(self.values), dtype=self.values.dtype))
+
+    def inverse_diagonal(self):
+        return jnp.diagonal(self.inverse())
+
+    def log_determinant(self):
+        return jnp.sum(jnp.log(self.values))
+
+    def rounding(self, diagonal):
+        return jnp.finfo(diagonal.dtype).eps * jnp.max(diagonal) / jnp.min(self.values)
+
+    def rounding_of_inverse(self, diagonal):
+        return self.rounding(diagonal)
+
+
+class ConditioningEigenFactor(EigenFactor):
+    def covariance_reduction(self, system):
+        return EigenReduction(system.gram, system.weights.given, system.shift, self)
+
+
+class EigenReduction(AbstractExplanation):
+    gram: DenseGram
+    weights: jax.Array | None
+    shift: jax.Array
+    factor: EigenFactor
+
+    def own_factor(self):
+        return self.factor
+
+    def explained(self, kernel, X, x, z):
+        left, right = row_at(kernel, X, x), row_at(kernel, X, z)
+        solved = solve_transposed(self.system, self.factor, right[:, None])
+        return left @ self.system.weights.times(solved)[:, 0]
+
+
+class Eigenvectors(AbstractFactorSolver):
+    kind: type = eqx.field(static=True)
+
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
+    def init(self, operator, options):
+        values, vectors = jnp.linalg.eigh(operator.as_matrix())
+        return self.kind(values, vectors, jnp.zeros_like(values[0]), values[0] > 0)
+
+
+@needs_x64
+def test_a_solver_with_a_factor_of_ones_own_conditions_a_process():
+    """Mean, variance, evidence and its gradient, with weights of 0, 1 and 2, by the methods that
+    every factor has; without `covariance_reduction` the exception names it.
+    """
+    solver = Eigenvectors(ConditioningEigenFactor)
+    y = COLUMNS[:, 0]
+
+    def answers(solver):
+        def evidence(lengthscale, weights):
+            kernel = kernax.RBF(lengthscale)
+            return kernax.log_marginal_likelihood(kernel, X, y, 0.1, weights=weights, solver=solver)
+
+        process = kernax.GaussianProcess(kernax.RBF(0.8))
+        posterior = kernax.condition(process, X, y, 0.1, weights=WEIGHTS, solver=solver).value
+        slopes = jax.jit(jax.grad(evidence, (0, 1)))(jnp.asarray(0.8), WEIGHTS)
+        held_out = X[0] + 0.3
+        return [posterior.mean(held_out), posterior.variance(held_out), *slopes]
+
+    for ours, usual in zip(answers(solver), answers(None), strict=True):
+        close(ours, usual, 1e-9)
+    with pytest.raises(ValueError, match="give it the method covariance_reduction"):
+        kernax.condition(
+            kernax.GaussianProcess(kernax.RBF()), X, y, 0.1, solver=Eigenvectors(EigenFactor)
+        )
+
+
 @pytest.mark.parametrize("solver", [JitteredCholesky(), kernax.solvers.ConjugateGradient()])
 def test_options_that_would_be_ignored_are_refused(solver):
     operator = kernax.gram_operator(LINEAR, X, ridge=1.0)
@@ -397,7 +505,7 @@ def test_density_and_inverse_of_few_features_are_those_of_the_dense_matrix(weigh
         chosen = PointWeights(weights) if weighted else UnitWeights(N, DTYPE)
         system = WeightedSystem.of(gram, chosen, noise)
         factor, _, _ = factor_of(system)
-        inverse = inverse_of(factor, system)
+        inverse = factor.inverse_of(system)
         return log_density(system, y, factor) + jnp.sum(jnp.sin(inverse.diagonal()))
 
     def narrow(features, noise, weights):
@@ -434,7 +542,7 @@ def test_products_of_the_inverse_are_those_of_the_dense_inverse():
 
 @jax.jit
 def of_inverse(one):
-    P = inverse_of(factor_of(one)[0], one)
+    P = factor_of(one)[0].inverse_of(one)
     return P.mv(COLUMNS), P.transposed_mv(COLUMNS), P.diagonal(), P.trace_with(one)
 
 
@@ -452,7 +560,7 @@ def test_in_a_batch_the_inverse_is_right_with_removed_points_and_without():
 
     def ours(K, ridge, w):
         one = WeightedSystem.of(DenseGram(K), PointWeights(w), ridge)
-        inverse = inverse_of(factor_of(one)[0], one)
+        inverse = factor_of(one)[0].inverse_of(one)
         return jnp.sum(direction * inverse.as_matrix())
 
     def theirs(K, ridge, w):

@@ -20,9 +20,9 @@ import kernax
 from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.kernel.state_space import Chain, columns_of, state_space_of
-from kernax.core.linalg.factors import factorise
-from kernax.core.line.kalman import KalmanFactor
+from kernax.core.linalg.solvers import factorise
 from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
+from kernax.core.line.line_factor import KalmanFactor
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
 from kernax.errors import ConditionWarning

@@ -3,5 +3,3 @@ is asked of the inverse.
 """
 
 # May import: kernax.core.base, kernax.core.kernel, kernax.core.operators, kernax.core.linalg.
-
-from kernax.core.grid import grid_inverse as grid_inverse  # registers the inverse of this factor

@@ -1,106 +1,46 @@
-"""The factor of a matrix on a grid of which some cells are missing or weighted, made of the factor
-of the whole grid and of a small matrix for those cells.
-
-Let `A = K + noise I` on all N cells, s the m cells that are missing or have weights other than one,
-o the others, and U the columns of the identity at s. With `C = U^T A^-1 U`, the cells s are removed
-by `A_oo^-1 = (A^-1 - A^-1 U C^-1 U^T A^-1)_oo`, and `V = C^-1 - noise I` is the covariance of the
-values at s given the observations at o (Golub & Van Loan 2013, section 2.1.4). So the Schur
-complement of M, the matrix with weights w and noise d of each point, is
-
-    R = S V S + diag(d),  S = sqrt(w),  log |M| = log |A| + log |C| + log |R|,
-
-where w = 0 and d = 1 at missing cells. Nothing is divided by a weight.
+"""The factor of a matrix on a grid, made of the factor of the whole grid and of the elimination of
+some cells; its inverse, and the covariance that observations explain.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import eps_of, matmul, stopped
+from kernax.core.base.numerics import dot, matmul, split_by_tangent, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
 from kernax.core.grid.cells import placed
-from kernax.core.grid.grid import GridForm, ProductGrid
+from kernax.core.grid.elimination import Eliminated
+from kernax.core.grid.grid import GridForm, GridGram, ProductGrid
 from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerEigenpairs, KroneckerFactor
 from kernax.core.grid.toeplitz import ToeplitzFactor, ToeplitzMatrix
-from kernax.core.linalg.factors import AbstractFactor, direct_accuracy, factorise, with_jitter
-from kernax.core.linalg.solvers import AbstractFactorSolver, refuse_options
-from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
+from kernax.core.linalg.factorisation import (
+    AbstractExplanation,
+    AbstractFactor,
+    AbstractSolvedInverse,
+    WeightedSystem,
+    direct_accuracy,
+    row_at,
+)
+from kernax.core.linalg.factors import with_jitter
+from kernax.core.linalg.linalg import weighted_solve
+from kernax.core.linalg.solvers import (
+    AbstractFactorSolver,
+    JitteredCholesky,
+    factorise,
+    refuse_options,
+)
+from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.operators import mean_diagonal
 
 WholeFactor = KroneckerFactor | ToeplitzFactor  # of A, on all cells
-
-
-class Eliminated(eqx.Module):
-    """The elimination of the m cells that are missing or weighted.
-
-    Attributes:
-        inner: the lower factor of C, (m, m).
-        outer: that of R, (m, m).
-        roots: the diagonal of S, (m,).
-        shift: d, (m,).
-        covariance: V, (m, m).
-    """
-
-    inner: Float[Array, "m m"]
-    outer: Float[Array, "m m"]
-    roots: Float[Array, " m"]
-    shift: Float[Array, " m"]
-    covariance: Float[Array, "m m"]
-
-    @staticmethod
-    def of(
-        C: Float[Array, "m m"], noise: Array, roots: Float[Array, " m"], shift: Float[Array, " m"]
-    ) -> "Eliminated":
-        inner = jnp.linalg.cholesky(C, symmetrize_input=False)
-        identity = jnp.eye(len(C), dtype=C.dtype)
-        V = solve_lower_transposed(inner, solve_lower(inner, identity)) - noise * identity
-        R = roots[:, None] * V * roots[None, :] + jnp.diag(shift)
-        outer = jnp.linalg.cholesky((R + R.T) / 2, symmetrize_input=False)
-        return Eliminated(inner, outer, roots, shift, V)
-
-    @property
-    def exists(self) -> Bool[Array, ""]:
-        """Whether both factors do, with pivots that are more than rounding."""
-        return _is_regular(self.inner) & _is_regular(self.outer)
-
-    def by_inner(self, B: Float[Array, "m *p"]) -> Float[Array, "m *p"]:
-        """`C^-1 B`."""
-        return solve_lower_transposed(self.inner, solve_lower(self.inner, B))
-
-    def by_outer(self, B: Float[Array, "m *p"]) -> Float[Array, "m *p"]:
-        """`R^-1 B`."""
-        return solve_lower_transposed(self.outer, solve_lower(self.outer, B))
-
-    def correction(self) -> Float[Array, "m m"]:
-        """The G of `(K + diag(d / w))^-1 = A^-1 - A^-1 U G U^T A^-1`, smooth in w at zero."""
-        identity = jnp.eye(len(self.roots), dtype=self.roots.dtype)
-        removed = self.by_inner(identity)
-        back = solve_lower(self.outer, self.roots[:, None] * removed)
-        return removed - matmul(back.T, back)
-
-    def log_determinant(self) -> Float[Array, ""]:
-        """`log |C| + log |R|`."""
-        diagonals = jnp.concatenate([jnp.diagonal(L) for L in (self.inner, self.outer)])
-        return 2 * jnp.sum(jnp.log(diagonals))
-
-    def rounding(self) -> Float[Array, ""]:
-        """How far rounding moves `log |C| + log |R|`, in nats."""
-        # An error dC moves it by tr(G dC), with V in R; entries are off by eps of the diagonal,
-        # independently.
-        sizes = jnp.linalg.norm(self.inner, axis=1)
-        G = self.correction()
-        return 2 * eps_of(G) * jnp.linalg.norm(sizes[:, None] * G * sizes[None, :])
-
-
-def _is_regular(L: Float[Array, "m m"]) -> Bool[Array, ""]:
-    """Whether a lower factor has no pivot within rounding of zero, nor NaN."""
-    return jnp.all(jnp.diagonal(L) ** 2 > eps_of(L) * jnp.sum(L**2, 1))
 
 
 class GridFactor(AbstractFactor):
@@ -190,6 +130,13 @@ class GridFactor(AbstractFactor):
 
     def _placed(self, values: Float[Array, "m p"]) -> Float[Array, "N p"]:
         return placed(self.special, values, self.grid.size)
+
+    def inverse_of(self, system):
+        return GridInverse(system, stopped(self))
+
+    def covariance_reduction(self, system):
+        gram = grid_gram(system)
+        return GridExplanation(gram, system.weights.given, system.shift, stopped(self))
 
     def log_determinant(self):
         found = self.whole.log_determinant()
@@ -288,6 +235,173 @@ def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
     weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
     missing = jnp.zeros_like(weights, shape=grid.missing.shape)
     return jnp.concatenate([missing, weights])
+
+
+def grid_gram(system: WeightedSystem) -> GridGram:
+    """The Gram matrix of a system whose factor is on a grid."""
+    gram = system.gram
+    assert isinstance(gram, GridGram)
+    return gram
+
+
+class GridInverse(AbstractSolvedInverse):
+    """`P = T^-1` of a system on a grid. Its diagonals and its trace with other systems have no
+    derivative in the system of which it is the inverse: to take one raises ValueError.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: WeightedSystem
+    factor: GridFactor
+
+    def diagonal(self):
+        return self._diagonals()[0]
+
+    def diagonal_of_product(self, system):
+        return self._diagonals()[1]
+
+    def trace_with(self, system):
+        return _linear(_held_fixed(self.factor, self.system), system)
+
+    def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        return _diagonals(stopped(self.system), _held_fixed(self.factor, self.system))
+
+
+@eqx.filter_custom_jvp
+def _held_fixed(factor, system):
+    """The factor of a system, which has no derivative rule. For a second derivative, which would
+    need one, there is an exception in place of a wrong number.
+    """
+    return factor
+
+
+@_held_fixed.def_jvp
+def _held_fixed_jvp(primals, tangents):
+    raise ValueError(
+        "on a grid the evidence has first derivatives only: take solver=JitteredCholesky() for "
+        "second ones"
+    )
+
+
+def _diagonals(
+    system: WeightedSystem, factor: GridFactor
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Those of P and of `K P`."""
+    inverse = factor.inverse_diagonal()
+    shift = system.with_jitter(factor).shift
+    of_product = 1 - shift * inverse
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        # Where w = 0, K P is the covariance given the data, over d.
+        grid = factor.grid
+        V = eliminated.covariance
+        scaled = eliminated.roots[:, None] * V
+        posterior = jnp.diagonal(V) - jnp.sum(scaled * eliminated.by_outer(scaled), 0)
+        of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
+        of_product = of_product.at[grid.weighted].set(of_weighted)
+    return inverse, of_product
+
+
+def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
+    """`tr(P W L) + tr(P diag(shift))`, where `P W = A^-1 - A^-1 U G U^T A^-1` on all cells."""
+    matrix: Any = grid_gram(other).whole()  # of the same kind as the factor
+    trace = factor.whole.trace_with(matrix)
+    diagonal = factor.whole.inverse_diagonal()
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        G = eliminated.correction()
+        removed, correction = factor.whole.between_columns(factor.special, G, matrix)
+        trace = trace - correction
+        inverse = eliminated.by_outer(jnp.eye(len(G), dtype=G.dtype))
+        diagonal = (diagonal - removed).at[factor.special].set(jnp.diagonal(inverse))
+    found = trace + dot(factor.grid.of_points(diagonal), other.shift)
+    return jnp.where(factor.exists, found, jnp.nan)
+
+
+class GridExplanation(AbstractExplanation):
+    """By the factor of the whole grid, along whose axes k(X, x) is a product, less a correction for
+    cells that are missing or weighted.
+
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: d, (n,), without jitter.
+        factor: of M.
+    """
+
+    gram: GridGram
+    weights: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+    factor: GridFactor
+
+    def own_factor(self):
+        return self.factor
+
+    def explained(self, kernel, X, x, z):
+        if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
+            return _explained(self.system, self.factor, x, z, same=z is x)
+        # A covariance with the values of K, such as that of one term of a sum.
+        left = row_at(kernel, X, x)
+        right = left if z is x else row_at(kernel, X, z)
+        return _between_rows(self.system, self.factor, left, right)
+
+
+@eqx.filter_custom_jvp
+def _explained(system, factor, x, z, *, same):
+    """`k(x, X) P W k(X, z)`, of rows that are products over the axes."""
+    gram = grid_gram(system)
+    left = factor.whole.prepared_row(gram.rows_along_axes(x))
+    right = left if same else factor.whole.prepared_row(gram.rows_along_axes(z))
+    found = factor.whole.inner_product(left, right)
+    eliminated = factor.eliminated
+    if eliminated is not None:
+        at_left = factor.whole.solve_row(left)[factor.special]
+        at_right = at_left if same else factor.whole.solve_row(right)[factor.special]
+        found = found - dot(at_left, matmul(eliminated.correction(), at_right))
+    return jnp.where(factor.exists, found, jnp.nan)
+
+
+@_explained.def_jvp
+def _explained_jvp(primals, tangents, *, same):
+    def of(system, x, z):
+        gram = grid_gram(system)
+        left, right = (row_at(gram.kernel, gram.points, point) for point in (x, z))
+        return _by_solution(system, primals[1], left, right)
+
+    return _explained(*primals, same=same), _tangent(of, primals, tangents)
+
+
+@eqx.filter_custom_jvp
+def _between_rows(system, factor, left, right):
+    """`l . P W r` of any rows, by whitened ones."""
+    rows = jnp.stack([left, right], 1)
+    white = factor.whitened(system.weights.times_roots(rows))
+    return dot(white[:, 0], white[:, 1])
+
+
+@_between_rows.def_jvp
+def _between_rows_jvp(primals, tangents):
+    def of(system, left, right):
+        return _by_solution(system, primals[1], left, right)
+
+    return _between_rows(*primals), _tangent(of, primals, tangents)
+
+
+def _by_solution(
+    system: WeightedSystem, factor: GridFactor, left: Float[Array, " n"], right: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """`l . P W r`, differentiable to every order; its value may lose digits to cancellation."""
+    rhs = system.weights.times(right)[:, None]
+    return dot(left, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
+
+
+def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
+    """The tangent of `of(system, ...)`, of all primals but the factor, which is the second one."""
+    primals, tangents = ((*of_all[:1], *of_all[2:]) for of_all in (primals, tangents))
+    moving, known = split_by_tangent(primals, tangents)
+    return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]
 
 
 class Grid(AbstractFactorSolver):

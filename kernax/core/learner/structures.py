@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import PyTree
 
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.linalg.inverse import AbstractExplanation
+from kernax.core.linalg.factorisation import AbstractExplanation
 from kernax.core.operators.structure import AbstractStructure
 
 try:

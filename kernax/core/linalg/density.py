@@ -16,11 +16,9 @@ from jaxtyping import Array, Float
 from kernax.core.base.numerics import matmul, split_by_tangent, stopped
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS
-from kernax.core.linalg import krylov_inverse as krylov_inverse  # which registers with `inverse`
-from kernax.core.linalg.factors import AbstractFactor, CholeskyFactor, cholesky_factor, factorise
-from kernax.core.linalg.inverse import inverse_of, terms_of_density
-from kernax.core.linalg.linalg import WeightedSystem, unit_of
-from kernax.core.linalg.solvers import factor_by
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
+from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
+from kernax.core.linalg.solvers import factor_by, factorise
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.operators import DenseGram, is_finite
 
@@ -141,7 +139,7 @@ def _log_density_jvp(primals, tangents):
     # The derivatives of expressions that JAX takes care of, linear in T, W and y for most factors.
     # What they hold fixed is a function of the primals, so that the second derivative is exact.
     system, y, factor, _ = primals
-    terms = terms_of_density(factor, system, y)
+    terms = factor.terms_of_density(system, y)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
 
     def linear(moving):
@@ -170,7 +168,7 @@ def _log_determinant(system, factor):
 def _log_determinant_jvp(primals, tangents):
     # d log|T| = tr(P dT), the derivative of what is linear in T, with P = T^-1 held fixed.
     system, factor = primals
-    P = inverse_of(factor, system)
+    P = factor.inverse_of(system)
     moving, known = split_by_tangent(system, tangents[0])
 
     def linear(moving):

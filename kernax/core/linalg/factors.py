@@ -1,11 +1,5 @@
-"""Factors of matrices, computed once so that systems with them can be solved many times.
+"""Cholesky's factor of a whole matrix, with jitter on its diagonal where that is needed."""
 
-All have the same methods, whatever they are made of: solutions, the logarithm of the determinant,
-the inverse and its diagonal, the jitter that was added. `factorise` makes the one that suits an
-operator; a new way of holding a matrix registers its own there.
-"""
-
-import abc
 import functools
 import math
 from collections.abc import Callable
@@ -17,131 +11,12 @@ import lineax as lx
 import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, matmul
-from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.factorisation import AbstractDirectFactor
 from kernax.core.operators.operators import mean_diagonal
-
-Report = tuple[Any, dict[str, Array]]
-
-
-def direct_accuracy(dtype: Any) -> float:
-    """The relative residual up to which a solution by a factor counts as one."""
-    return eps_of(dtype) ** (1 / 3)
-
-
-class AbstractFactor(eqx.Module):
-    """A factor of a symmetric positive definite `M = A + jitter I`, by which systems are solved.
-    All that it returns is NaN where there is no factor.
-
-    Attributes:
-        jitter: what was added to the diagonal of A: a number, or an array of shape ().
-        exists: whether A, with that jitter, is positive definite to working precision.
-    """
-
-    jitter: eqx.AbstractVar[Any]
-    exists: eqx.AbstractVar[Any]
-
-    @property
-    @abc.abstractmethod
-    def is_direct(self) -> bool:
-        """Whether a finite solution is one whatever its residual, as by a direct method."""
-
-    @abc.abstractmethod
-    def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-        """`M^-1 B`."""
-
-    @abc.abstractmethod
-    def solve_and_report(self, B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Report]:
-        """The same, with how it ended, a word of `RESULTS`, and figures about it."""
-
-    @abc.abstractmethod
-    def whitened(self, B: Float[Array, "n p"]) -> Float[Array, "m p"]:
-        """A V with `V^T V = B^T M^-1 B`, such as `L^-1 B`.
-
-        A sum of its squares loses no digits, as `B^T solve(B)` may, whose terms cancel.
-        """
-
-    def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
-        """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
-        range of floats where the columns do not.
-        """
-        white = self.whitened(B)
-        unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
-        return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
-
-    @property
-    def knows_determinant(self) -> bool:
-        """Whether `log_determinant` has an answer."""
-        return True
-
-    def figures(self) -> dict[str, Array]:
-        """Further figures about the factor, for the stats of a verb."""
-        return {}
-
-    @abc.abstractmethod
-    def inverse(self) -> Float[Array, "n n"]:
-        """`M^-1`."""
-
-    @abc.abstractmethod
-    def inverse_diagonal(self) -> Float[Array, " n"]:
-        """The diagonal of `M^-1`."""
-
-    @abc.abstractmethod
-    def log_determinant(self) -> Float[Array, ""]:
-        """`log |M|`; its derivative is in `density`."""
-
-    @abc.abstractmethod
-    def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
-        """The relative residual up to which a solution counts as one."""
-
-    @property
-    @abc.abstractmethod
-    def word_for_inaccuracy(self) -> Any:
-        """The word of `RESULTS` for a solution with a residual above `accurate_residual`."""
-
-    @property
-    @abc.abstractmethod
-    def word_for_none(self) -> Any:
-        """The word of `RESULTS` for a matrix of which there is no factor."""
-
-    @property
-    def result(self) -> Any:
-        """Whether there is a factor: `successful`, or why not."""
-        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, self.word_for_none)
-
-    @abc.abstractmethod
-    def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
-        """How far rounding moves the log density of data drawn from N(0, M), in nats.
-
-        `diagonal` is that of M.
-        """
-
-    @abc.abstractmethod
-    def rounding_of_inverse(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
-        """How far rounding moves the entries of M^-1, relatively."""
-
-
-class AbstractDirectFactor(AbstractFactor):
-    """A factor whose solutions, where they are finite, are right up to rounding."""
-
-    @property
-    def is_direct(self):
-        return True
-
-    @property
-    def word_for_none(self):
-        return RESULTS.not_psd
-
-    def accurate_residual(self, dtype):
-        return direct_accuracy(dtype)
-
-    @property
-    def word_for_inaccuracy(self):
-        return RESULTS.inaccurate
 
 
 def rounding_of_entries(
@@ -248,23 +123,6 @@ def _row_major(A: Array) -> Array:
     which on a CPU takes 2.5 times as long.
     """
     return lax.optimization_barrier(A)
-
-
-@functools.singledispatch
-def factorise(
-    operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
-) -> AbstractFactor:
-    """The factor that suits a symmetric positive definite operator: by default that of Cholesky,
-    with jitter where the plain factorisation fails.
-
-    Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
-    diagonal over points of positive weight, and grows tenfold up to 1e-4 of it. A pivot within
-    rounding of zero counts as a failure, because a singular matrix often factorises by accident,
-    into noise. Not differentiable: callers have derivative rules of their own.
-
-    For operators of one's own: `factorise.register(MyOperator)(function)`.
-    """
-    return cholesky_factor(operator, scale)
 
 
 def cholesky_factor(

@@ -11,17 +11,26 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import chosen, dot, eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.factorisation import (
+    AbstractExplanation,
+    WeightedSystem,
+    row_at,
+    solve_transposed,
+)
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.linalg.lanczos import Estimate
 from kernax.core.linalg.preconditioners import Preconditioner, shift_of
 from kernax.core.linalg.solvers import AbstractIterativeFactor, ending_of_columns
-from kernax.core.operators.operators import WeightedForm
+from kernax.core.operators.operators import AbstractGram, WeightedForm
 
 Multiply = Callable[[Array], Array]
 
+
 _VERIFIED_EVERY = 10  # steps
+
+
 # A residual that is no more than rounding must halve within so many steps. For an ill-conditioned
 # system it may rise for some dozens of steps first.
 _PATIENCE = 100
@@ -276,6 +285,34 @@ class KrylovFactor(AbstractIterativeFactor):
         """
         return y if self.determinant is None else jnp.concatenate([y, self.probing()[0]], 1)
 
+    def terms_of_density(self, system, y):
+        # As for any inverse P = T^-1, but that tr(P dT) is the mean of (P^T L z).dT L^-T z over the
+        # vectors z by which the determinant was estimated. All columns are solved for together.
+        factor = stopped(self)
+        _, right = factor.probing()
+        p = y.shape[1]
+        solved = solve_transposed(system, factor, factor.columns_of_density(y))
+        b = solved[:, :p]
+        u = solved[:, p:]
+        a = system.weights.times(b)
+
+        def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+            images = system.apply(jnp.concatenate([a, right], 1))
+            of_system = jnp.sum(b * (system.weights.times(y) - images[:, :p]))
+            trace = jnp.sum(u * images[:, p:]) / u.shape[1]
+            return trace, of_system + jnp.sum(a * y)
+
+        return terms
+
+    def covariance_reduction(self, system):
+        return KrylovExplanation(
+            gram=system.gram,
+            weights=system.weights.given,
+            shift=system.shift,
+            preconditioner=stopped(self.preconditioner),
+            iteration=self.iteration.no_coarser(system.shift.dtype),
+        )
+
     def accurate_residual(self, dtype):
         return self.iteration.accurate_residual(dtype)
 
@@ -318,3 +355,31 @@ class KrylovFactor(AbstractIterativeFactor):
 
     def _preconditioned(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         return v if self.preconditioner is None else self.preconditioner.solve(v)
+
+
+class KrylovExplanation(AbstractExplanation):
+    """`k(x, X) W P^T k(X, z)`, by a solve for each point.
+
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: (n,).
+        preconditioner: a constant to derivatives.
+        iteration: when the solves stop.
+    """
+
+    gram: AbstractGram
+    weights: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+    preconditioner: Preconditioner | None
+    iteration: Iteration
+
+    def own_factor(self):
+        form = stopped(self.system.symmetric_form())
+        return KrylovFactor.of(form, self.preconditioner, self.iteration)
+
+    def explained(self, kernel, X, x, z):
+        row = row_at(kernel, X, x)
+        other = row if z is x else row_at(kernel, X, z)
+        solved = solve_transposed(self.system, self.own_factor(), other[:, None])
+        return dot(row, self.system.weights.times(solved)[:, 0])

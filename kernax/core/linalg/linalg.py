@@ -15,93 +15,13 @@ from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
-from kernax.core.base.weights import AbstractWeights, UnitWeights
-from kernax.core.linalg.factors import AbstractFactor
+from kernax.core.base.weights import UnitWeights
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
 from kernax.core.linalg.solvers import JitteredCholesky, check_is_solver, factor_by
 from kernax.core.operators.foreign import as_gram
-from kernax.core.operators.operators import AbstractGram, WeightedForm
-
-
-class WeightedSystem(eqx.Module):
-    """`T = W K + diag(shift)`, the matrix of every quadratic learner, with `W = diag(weights)`.
-
-    T is smooth in a weight at zero, the square root of a weight is not: derivatives are taken of
-    `apply`, factors of the symmetric `M = S K S + diag(shift)`, S = sqrt(W).
-    """
-
-    gram: AbstractGram
-    weights: AbstractWeights
-    shift: Float[Array, " n"]
-
-    @staticmethod
-    def of(
-        gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
-    ) -> "WeightedSystem":
-        """The system with one ridge for all points, or one for each."""
-        return WeightedSystem(gram, weights, weights.shift_of(ridge))
-
-    def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
-        """The system that was factorised: with the jitter that the factor took."""
-        return self.shifted_by(factor.jitter)
-
-    def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
-        """`T + jitter I`."""
-        return WeightedSystem(self.gram, self.weights, self.shift + jitter)
-
-    def symmetric_form(self) -> lx.AbstractLinearOperator:
-        """M."""
-        return self.gram.symmetric_form(self.weights, self.shift)
-
-    def apply(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T A`."""
-        return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
-
-    def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^-1 B`, by a factor of M; NaN where the solve fails."""
-        return _known(*self.solve_and_report(factor, B))
-
-    def solve_and_report(
-        self, factor: AbstractFactor, B: Float[Array, "n p"]
-    ) -> tuple[Float[Array, "n p"], tuple[Any, dict[str, Array]]]:
-        """The same, with how it ended, and figures about it."""
-        return self.weights.solve(factor.solve_and_report, self.gram.mv, self.shift, B)
-
-    def solve_transposed(
-        self, factor: AbstractFactor, B: Float[Array, "n p"]
-    ) -> Float[Array, "n p"]:
-        """`T^-T B`, by a factor of M; NaN where the solve fails."""
-        inner = factor.solve_and_report
-        return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
-
-    def residual_and_size(
-        self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
-    ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
-        """`rhs - known - T A`, each column scaled by the power of two that brings that of rhs to
-        size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
-        """
-        unit = unit_of(rhs)
-        rhs = times_power_of_two(rhs, -unit)
-        known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
-        A = times_power_of_two(A, -unit)
-        A = jnp.where(jnp.isfinite(A), A, 0)
-        # Without jitter, products that go through few numbers may cancel to a few of their digits.
-        narrow = self.gram.largest_rank < len(A)
-        multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
-        off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
-        size = jnp.linalg.norm(rhs, axis=0)
-        return off, positive_or_one(size)
-
-
-def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
-    """The solution of a solve that was successful, else NaN."""
-    return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
-
-
-def unit_of(columns: Array) -> Array:
-    """The exponent of the largest entry of each column."""
-    return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
+from kernax.core.operators.operators import WeightedForm
 
 
 def weighted_solve(

@@ -1,11 +1,19 @@
-"""The factor of a matrix that is a product of few features plus a diagonal."""
+"""The factor of a matrix that is a product of few features plus a diagonal, and its inverse."""
+
+from typing import cast
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import beside, eps_of, matmul
-from kernax.core.linalg.factors import AbstractDirectFactor, CholeskyFactor, factorise
+from kernax.core.linalg.factorisation import (
+    AbstractDirectFactor,
+    AbstractInverse,
+    WeightedSystem,
+    solve,
+)
+from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.tall import tall_qr
 from kernax.core.operators.operators import LowRankGram
 
@@ -59,6 +67,11 @@ class LowRankFactor(AbstractDirectFactor):
     def log_determinant(self):
         return self.inside.log_determinant() + 2 * jnp.sum(jnp.log(self.root))
 
+    def inverse_of(self, system):
+        features = low_rank(system).features
+        solved = solve(system, self, system.weights.times(features))
+        return LowRankInverse(solved, features, _diagonal_part(system))
+
     def rounding(self, diagonal):
         # `[R^T; I]` has no singular value below one, so that its determinant is right to eps. Each
         # of two projections leaves an error of eps of the data outside of the span, independent in
@@ -107,6 +120,49 @@ def _in_basis(
     )
 
 
-@factorise.register
-def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFactor:
-    return LowRankFactor.of(operator)
+class LowRankInverse(AbstractInverse):
+    """The inverse of `T = W F F^T + D`: `D^-1 - G F^T D^-1` with `G = T^-1 W F`.
+
+    Attributes:
+        solved: G.
+        features: F.
+        diagonal_part: the diagonal of D.
+    """
+
+    solved: Float[Array, "n d"]
+    features: Float[Array, "n d"]
+    diagonal_part: Float[Array, " n"]
+
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.diagonal_part)))
+
+    def mv(self, B):
+        alone = B / self.diagonal_part[:, None]
+        return alone - matmul(self.solved, matmul(self.features.T, alone))
+
+    def transposed_mv(self, B):
+        inside = matmul(self.features, matmul(self.solved.T, B))
+        return (B - inside) / self.diagonal_part[:, None]
+
+    def diagonal(self):
+        return (1 - jnp.sum(self.solved * self.features, 1)) / self.diagonal_part
+
+    def diagonal_of_product(self, system):
+        gram = low_rank(system)
+        of_features = jnp.sum(gram.features * self.transposed_mv(gram.features), 1)
+        return of_features + gram.remainder * self.diagonal()
+
+    def trace_with(self, system):
+        features = low_rank(system).features
+        inside = jnp.sum(features * self.mv(system.weights.times(features)))
+        return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
+
+
+def low_rank(system: WeightedSystem) -> LowRankGram:
+    """The Gram matrix of a system whose factor is of low rank."""
+    return cast(LowRankGram, system.gram)
+
+
+def _diagonal_part(system: WeightedSystem) -> Float[Array, " n"]:
+    """D of `T = W F F^T + D`."""
+    return system.weights.times(low_rank(system).remainder) + system.shift

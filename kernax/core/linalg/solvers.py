@@ -1,6 +1,7 @@
 """Linear solvers: lineax's and ours, all of which give a factor."""
 
 import abc
+import functools
 from typing import Any
 
 import jax
@@ -10,12 +11,10 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.solution import RESULTS, ROUNDING, promoted
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.linalg.factors import (
-    AbstractFactor,
-    direct_accuracy,
-    factorise,
-    rounding_of_entries,
-)
+from kernax.core.linalg.factorisation import AbstractFactor, direct_accuracy
+from kernax.core.linalg.factors import cholesky_factor, rounding_of_entries
+from kernax.core.linalg.low_rank import LowRankFactor
+from kernax.core.operators.operators import LowRankGram
 from kernax.core.operators.structure import AbstractStructure
 
 
@@ -246,6 +245,28 @@ def factor_by(
     if isinstance(state, AbstractFactor):
         return state
     return SolverFactor(solver=solver, state=state, options=options)
+
+
+@functools.singledispatch
+def factorise(
+    operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
+) -> AbstractFactor:
+    """The factor that suits a symmetric positive definite operator: by default that of Cholesky,
+    with jitter where the plain factorisation fails.
+
+    Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
+    diagonal over points of positive weight, and grows tenfold up to 1e-4 of it. A pivot within
+    rounding of zero counts as a failure, because a singular matrix often factorises by accident,
+    into noise. Not differentiable: callers have derivative rules of their own.
+
+    For operators of one's own: `factorise.register(MyOperator)(function)`.
+    """
+    return cholesky_factor(operator, scale)
+
+
+@factorise.register
+def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFactor:
+    return LowRankFactor.of(operator)
 
 
 class JitteredCholesky(AbstractFactorSolver):

@@ -3,5 +3,3 @@ and what is asked of the inverse, each in O(n).
 """
 
 # May import: kernax.core.base, kernax.core.kernel, kernax.core.operators, kernax.core.linalg.
-
-from kernax.core.line import line_inverse as line_inverse  # registers the inverse of this factor

@@ -9,12 +9,12 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from kernax.core.base.stacks import joined
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.linalg.factors import factorise
-from kernax.core.linalg.inverse import AbstractExplanation
-from kernax.core.line.kalman import KalmanFactor
+from kernax.core.linalg.factorisation import AbstractExplanation
+from kernax.core.linalg.solvers import factorise
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_many_points
-from kernax.core.line.line_inverse import Along, LineExplanation, filter_of
+from kernax.core.line.line_factor import KalmanFactor, LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
+from kernax.core.line.smoothing import Along, filter_of
 from kernax.core.operators.memory import check_memory
 
 

@@ -12,7 +12,8 @@ from kernax.core.base.numerics import chosen, matmul, positive_or_one, stopped
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
-from kernax.core.linalg.linalg import WeightedSystem, quotient, weighted_solve, without_border
+from kernax.core.linalg.factorisation import WeightedSystem
+from kernax.core.linalg.linalg import quotient, weighted_solve, without_border
 from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.losses.losses import AbstractSmoothLoss, slopes_far_out
 from kernax.core.losses.misfit import (

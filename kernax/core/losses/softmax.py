@@ -15,7 +15,7 @@ from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, void_unless_known
 from kernax.core.base.weights import in_common_unit
-from kernax.core.linalg.factors import direct_accuracy
+from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.linalg import without_border
 from kernax.core.losses.misfit import (
     misfit_of,

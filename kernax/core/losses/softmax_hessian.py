@@ -3,7 +3,6 @@ of it.
 """
 
 import abc
-import functools
 from functools import partial
 from typing import Any
 
@@ -170,15 +169,11 @@ def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "
     return blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)
 
 
-@functools.singledispatch
 def hessian_inverse(gram: AbstractGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
     """`(W K + ridge I)^-1` of a K however held, W the Hessian at the probabilities P."""
-    return HessianInverse(gram, P, ridge, weights, most_left)
-
-
-@hessian_inverse.register
-def _(gram: LowRankGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
-    return HessianInverseOfFeatures(gram, P, ridge, weights, most_left)
+    has_features = isinstance(gram, LowRankGram)
+    kind = HessianInverseOfFeatures if has_features else HessianInverse
+    return kind(gram, P, ridge, weights, most_left)
 
 
 def _apply(gram, P, ridge, weights, a):

@@ -25,8 +25,8 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task, may_be_positive
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
-from kernax.core.linalg.inverse import inverse_of
-from kernax.core.linalg.linalg import WeightedSystem, unit_of, weighted_solve, without_border
+from kernax.core.linalg.factorisation import WeightedSystem, unit_of
+from kernax.core.linalg.linalg import weighted_solve, without_border
 from kernax.core.linalg.solvers import (
     JitteredCholesky,
     accurate_residual,
@@ -266,7 +266,7 @@ def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict
     factor, result, stats = factor_of(system)
     diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
-    P = inverse_of(factor, system)
+    P = factor.inverse_of(system)
     # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
     unit = unit_of(task.columns)
     of_targets = P.transposed_mv(times_power_of_two(task.columns, -unit))

@@ -22,8 +22,9 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
-from kernax.core.linalg.factors import direct_accuracy, rounding_of_entries
-from kernax.core.linalg.linalg import WeightedSystem, unit_of, without_border
+from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy, unit_of
+from kernax.core.linalg.factors import rounding_of_entries
+from kernax.core.linalg.linalg import without_border
 from kernax.core.operators.operators import is_finite
 from kernax.supervised.ridge.ridge import (
     Influence,

@@ -1,22 +1,15 @@
-"""The inverse of a system along a line, and the derivative of its log density, in O(n)."""
+"""The derivative of the log density along a line, by one smoothing pass in O(n)."""
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import dot, matmul, stopped
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.base.numerics import dot, matmul
 from kernax.core.kernel.state_space import Chain
-from kernax.core.linalg.inverse import (
-    AbstractExplanation,
-    AbstractSolvedInverse,
-    explanation_of,
-    inverse_of,
-    row_at,
-    terms_of_density,
+from kernax.core.linalg.factorisation import (
+    WeightedSystem,
 )
-from kernax.core.linalg.linalg import WeightedSystem
-from kernax.core.line.kalman import KalmanFactor, KalmanFilter, at_points
+from kernax.core.line.kalman import KalmanFilter, at_points
 from kernax.core.line.line import LineGram
 from kernax.core.line.recursions import AbstractRecursions, outer
 
@@ -167,136 +160,3 @@ def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Flo
     net = matmul(r, jnp.swapaxes(r, 1, 2)) - a.shape[1] * N
     carried = matmul(system.chain.transitions, now.explained)
     return matmul(r, jnp.swapaxes(now.states, 1, 2)) - matmul(net, carried)
-
-
-@terms_of_density.register
-def _(factor: KalmanFactor, system: WeightedSystem, y: Float[Array, "n p"]):
-    found = slopes(Along.of(system.with_jitter(factor)), y[factor.line.order])
-    known = jnp.where(factor.exists, 1, jnp.nan)
-
-    def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
-        # All of it stands in the second term.
-        of_density = found.beside(system.with_jitter(factor), y)
-        return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
-
-    return terms
-
-
-class LineInverse(AbstractSolvedInverse):
-    """`P = T^-1` of a system along a line.
-
-    Attributes:
-        system: T, without jitter.
-        factor: of T with jitter, a constant to derivatives.
-    """
-
-    system: WeightedSystem
-    factor: KalmanFactor
-
-    @property
-    def along(self) -> Along:
-        """T, with jitter."""
-        return Along.of(self.system.with_jitter(self.factor))
-
-    def diagonal(self):
-        return self._diagonals()[0]
-
-    def diagonal_of_product(self, system):
-        return self._diagonals()[1]
-
-    def trace_with(self, system):
-        # To first order about the system of which this is the inverse.
-        own = self.system.with_jitter(self.factor)
-        nothing = jnp.zeros_like(own.shift)[:, None]
-        found = slopes(Along.of(own), nothing)
-        return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
-
-    def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Those of P and of `K P`."""
-        along = self.along
-        kalman = filter_of(along)
-        found = jnp.stack(kalman.diagonals(kalman.information(), along.shift))
-        found = jnp.where(self.factor.exists, found, jnp.nan)
-        inverse, of_product = self.factor.line.unsorted(found.T).T
-        return inverse, of_product
-
-
-@inverse_of.register
-def _(factor: KalmanFactor, system: WeightedSystem) -> LineInverse:
-    return LineInverse(system, stopped(factor))
-
-
-class LineExplanation(AbstractExplanation):
-    """By the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`, smooth in a weight at zero. A
-    variance is found from the filter at the neighbours of x: those of a batch of k points take O(n
-    + k log n).
-
-    Attributes:
-        gram: K.
-        weights: w, None where they are one.
-        shift: (n,), the jitter included.
-        filter: of T, with its derivatives.
-    """
-
-    gram: LineGram
-    weights: Float[Array, " n"] | None
-    shift: Float[Array, " n"]
-    filter: KalmanFilter
-
-    def own_factor(self):
-        roots = self.system.weights.times_roots(jnp.ones_like(self.shift))
-        factor = KalmanFactor(
-            filter=self.filter,
-            line=self.gram.line,
-            roots=roots[self.gram.order],
-            jitter=jnp.zeros((), self.dtype),
-            exists=jnp.asarray(True),
-        )
-        return stopped(factor)
-
-    def explained(self, kernel, X, x, z):
-        if z is x and eqx.is_array(x):  # x of a term of a sum is a module, and no place
-            return self._explained_at(x[self.gram.line.column])
-        u = self._innovations(kernel, X, x)
-        v = self._innovations(kernel, X, z)
-        return dot(self.filter.shares * u, v)
-
-    def _explained_at(self, place: Float[Array, ""]) -> Float[Array, ""]:
-        """`h.F h + s.N s`, `s = P h - F h`: F is the covariance of the states that the points
-        before explain, N the information of the points after on the states.
-
-        The recursions for F and N do not depend on the place, so that `vmap` over places runs them
-        once.
-        """
-        line = self.gram.line
-        model = self.gram.model
-        h = model.observation()
-        places = self.gram.points[line.order, line.column]
-        i = jnp.searchsorted(stopped(places), stopped(place), side="right")
-        before, after = self.filter.beside(i)
-        n = len(places)
-        # Not by a maximum, whose derivative would be halved at a point itself.
-        since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
-        until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
-        there = model.transition(since)
-        on = model.transition(until)
-        seen = matmul(h, there)
-        known = matmul(before, seen)
-        left = matmul(on, matmul(model.stationary(), h) - matmul(there, known))
-        return dot(seen, known) + dot(left, matmul(after, left))
-
-    def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
-        """v(x), of k(X, x)."""
-        row = row_at(kernel, X, x)
-        return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
-
-
-@explanation_of.register
-def _(factor: KalmanFactor, system: WeightedSystem) -> LineExplanation:
-    system = system.with_jitter(factor)
-    return LineExplanation(
-        gram=line_gram(system),
-        weights=system.weights.given,
-        shift=system.shift,
-        filter=filter_of(Along.of(system)),
-    )

@@ -1,0 +1,455 @@
+"""The system `T = W K + diag(shift)` of all quadratic learners, and what they ask of its factor.
+
+A factor is that of the symmetric `M = S K S + diag(shift)`, S = sqrt(W), computed once so that
+systems can be solved many times. All factors have the same methods, whatever they are made of:
+solutions, the logarithm of the determinant, the inverse and its diagonal, the derivative of the
+evidence, the reduction of a covariance, the jitter that was added. `factorise` in `solvers` makes
+the one that suits an operator.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from kernax.core.base.batching import one_by_one
+from kernax.core.base.numerics import (
+    eps_of,
+    matmul,
+    positive_or_one,
+    safe_sqrt,
+    split_by_tangent,
+    stopped,
+)
+from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.solution import RESULTS
+from kernax.core.base.weights import AbstractWeights, weights_of
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.operators.operators import AbstractGram
+
+Report = tuple[Any, dict[str, Array]]
+Terms = Callable[["WeightedSystem", Array], tuple[Array, Array]]
+
+
+def direct_accuracy(dtype: Any) -> float:
+    """The relative residual up to which a solution by a factor counts as one."""
+    return eps_of(dtype) ** (1 / 3)
+
+
+class AbstractFactor(eqx.Module):
+    """A factor of a symmetric positive definite `M = A + jitter I`, by which systems are solved.
+    All that it returns is NaN where there is no factor.
+
+    Attributes:
+        jitter: what was added to the diagonal of A: a number, or an array of shape ().
+        exists: whether A, with that jitter, is positive definite to working precision.
+    """
+
+    jitter: eqx.AbstractVar[Any]
+    exists: eqx.AbstractVar[Any]
+
+    @property
+    @abc.abstractmethod
+    def is_direct(self) -> bool:
+        """Whether a finite solution is one whatever its residual, as by a direct method."""
+
+    @abc.abstractmethod
+    def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
+        """`M^-1 B`."""
+
+    @abc.abstractmethod
+    def solve_and_report(self, B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Report]:
+        """The same, with how it ended, a word of `RESULTS`, and figures about it."""
+
+    @abc.abstractmethod
+    def whitened(self, B: Float[Array, "n p"]) -> Float[Array, "m p"]:
+        """A V with `V^T V = B^T M^-1 B`, such as `L^-1 B`.
+
+        A sum of its squares loses no digits, as `B^T solve(B)` may, whose terms cancel.
+        """
+
+    def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
+        """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
+        range of floats where the columns do not.
+        """
+        white = self.whitened(B)
+        unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
+        return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
+
+    @property
+    def knows_determinant(self) -> bool:
+        """Whether `log_determinant` has an answer."""
+        return True
+
+    def figures(self) -> dict[str, Array]:
+        """Further figures about the factor, for the stats of a verb."""
+        return {}
+
+    @abc.abstractmethod
+    def inverse(self) -> Float[Array, "n n"]:
+        """`M^-1`."""
+
+    @abc.abstractmethod
+    def inverse_diagonal(self) -> Float[Array, " n"]:
+        """The diagonal of `M^-1`."""
+
+    @abc.abstractmethod
+    def log_determinant(self) -> Float[Array, ""]:
+        """`log |M|`; its derivative is in `density`."""
+
+    @abc.abstractmethod
+    def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
+        """The relative residual up to which a solution counts as one."""
+
+    @property
+    @abc.abstractmethod
+    def word_for_inaccuracy(self) -> Any:
+        """The word of `RESULTS` for a solution with a residual above `accurate_residual`."""
+
+    @property
+    @abc.abstractmethod
+    def word_for_none(self) -> Any:
+        """The word of `RESULTS` for a matrix of which there is no factor."""
+
+    @property
+    def result(self) -> Any:
+        """Whether there is a factor: `successful`, or why not."""
+        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, self.word_for_none)
+
+    @abc.abstractmethod
+    def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
+        """How far rounding moves the log density of data drawn from N(0, M), in nats.
+
+        `diagonal` is that of M.
+        """
+
+    @abc.abstractmethod
+    def rounding_of_inverse(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
+        """How far rounding moves the entries of M^-1, relatively."""
+
+    def inverse_of(self, system: "WeightedSystem") -> "AbstractInverse":
+        """`T^-1` of the system of which this is the factor, differentiable to every order in the
+        system; NaN where there is no factor.
+        """
+        return DenseInverse(_inverse(system, stopped(self)))
+
+    def terms_of_density(self, system: "WeightedSystem", y: Float[Array, "n p"]) -> "Terms":
+        """A function of a system and data. At those given, its derivatives are those of `log |T|`
+        and of `y.P W y`, P = T^-1, summed over the columns of y.
+
+        The numbers that it holds fixed are functions of the system and of y, differentiable to
+        every order.
+        """
+        # d log|T| = tr(P dT). With b = P^T y and a = W b, d(y.P W y) = 2 a.dy + b.dW y - b.dT a (P
+        # W is symmetric). Both are the derivatives of expressions linear in T, W and y.
+        P = self.inverse_of(system)
+        b = P.transposed_mv(y)
+        a = system.weights.times(b)
+
+        def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+            system = system.with_jitter(self)
+            of_system = jnp.sum(b * (system.weights.times(y) - system.apply(a)))
+            return P.trace_with(system), of_system + jnp.sum(a * y)
+
+        return terms
+
+    def covariance_reduction(self, system: "WeightedSystem") -> "AbstractExplanation | None":
+        """The part of a covariance that observations explain, differentiable in the system; None
+        where it is not known by products and solutions.
+        """
+        return None
+
+
+class AbstractDirectFactor(AbstractFactor):
+    """A factor whose solutions, where they are finite, are right up to rounding."""
+
+    @property
+    def is_direct(self):
+        return True
+
+    @property
+    def word_for_none(self):
+        return RESULTS.not_psd
+
+    def accurate_residual(self, dtype):
+        return direct_accuracy(dtype)
+
+    @property
+    def word_for_inaccuracy(self):
+        return RESULTS.inaccurate
+
+
+class WeightedSystem(eqx.Module):
+    """`T = W K + diag(shift)`, the matrix of every quadratic learner, with `W = diag(weights)`.
+
+    T is smooth in a weight at zero, the square root of a weight is not: derivatives are taken of
+    `apply`, factors of the symmetric `M = S K S + diag(shift)`, S = sqrt(W).
+    """
+
+    gram: AbstractGram
+    weights: AbstractWeights
+    shift: Float[Array, " n"]
+
+    @staticmethod
+    def of(
+        gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
+    ) -> "WeightedSystem":
+        """The system with one ridge for all points, or one for each."""
+        return WeightedSystem(gram, weights, weights.shift_of(ridge))
+
+    def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
+        """The system that was factorised: with the jitter that the factor took."""
+        return self.shifted_by(factor.jitter)
+
+    def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
+        """`T + jitter I`."""
+        return WeightedSystem(self.gram, self.weights, self.shift + jitter)
+
+    def symmetric_form(self) -> lx.AbstractLinearOperator:
+        """M."""
+        return self.gram.symmetric_form(self.weights, self.shift)
+
+    def apply(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T A`."""
+        return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
+
+    def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`T^-1 B`, by a factor of M; NaN where the solve fails."""
+        return _known(*self.solve_and_report(factor, B))
+
+    def solve_and_report(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> tuple[Float[Array, "n p"], tuple[Any, dict[str, Array]]]:
+        """The same, with how it ended, and figures about it."""
+        return self.weights.solve(factor.solve_and_report, self.gram.mv, self.shift, B)
+
+    def solve_transposed(
+        self, factor: AbstractFactor, B: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """`T^-T B`, by a factor of M; NaN where the solve fails."""
+        inner = factor.solve_and_report
+        return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
+
+    def residual_and_size(
+        self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
+    ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
+        """`rhs - known - T A`, each column scaled by the power of two that brings that of rhs to
+        size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
+        """
+        unit = unit_of(rhs)
+        rhs = times_power_of_two(rhs, -unit)
+        known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
+        A = times_power_of_two(A, -unit)
+        A = jnp.where(jnp.isfinite(A), A, 0)
+        # Without jitter, products that go through few numbers may cancel to a few of their digits.
+        narrow = self.gram.largest_rank < len(A)
+        multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
+        off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
+        size = jnp.linalg.norm(rhs, axis=0)
+        return off, positive_or_one(size)
+
+
+def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
+    """The solution of a solve that was successful, else NaN."""
+    return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
+
+
+def unit_of(columns: Array) -> Array:
+    """The exponent of the largest entry of each column."""
+    return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
+
+
+def solve(
+    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
+    """`T^-1 B`, by a factor of T with jitter; differentiable to every order in the system and B.
+    NaN where there is no solution.
+    """
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    factor = stopped(factor)
+    return lax.custom_linear_solve(
+        system.apply,
+        B,
+        lambda _, B: fixed.solve(factor, B),
+        lambda _, B: fixed.solve_transposed(factor, B),
+    )
+
+
+def solve_transposed(
+    system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
+) -> Float[Array, "n p"]:
+    """`T^-T B`, likewise."""
+    system = system.with_jitter(factor)
+    fixed = stopped(system)
+    factor = stopped(factor)
+
+    def multiply(A: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
+
+    return lax.custom_linear_solve(
+        multiply,
+        B,
+        lambda _, B: fixed.solve_transposed(factor, B),
+        lambda _, B: fixed.solve(factor, B),
+    )
+
+
+class AbstractInverse(eqx.Module):
+    """P (n, n), not symmetric where there are weights."""
+
+    @abc.abstractmethod
+    def as_matrix(self) -> Float[Array, "n n"]:
+        """P."""
+
+    @abc.abstractmethod
+    def mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`P B`."""
+
+    @abc.abstractmethod
+    def transposed_mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`P^T B`."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]:
+        """`P_ii`."""
+
+    @abc.abstractmethod
+    def diagonal_of_product(self, system: WeightedSystem) -> Float[Array, " n"]:
+        """`(K P)_ii`, for the K of a system."""
+
+    @abc.abstractmethod
+    def trace_with(self, system: WeightedSystem) -> Float[Array, ""]:
+        """`tr(P T)` for the T of any system, not only that of which P is the inverse."""
+
+
+class DenseInverse(AbstractInverse):
+    """P as an array."""
+
+    matrix: Float[Array, "n n"]
+
+    def as_matrix(self):
+        return self.matrix
+
+    def mv(self, B):
+        return matmul(self.matrix, B)
+
+    def transposed_mv(self, B):
+        return matmul(B.T, self.matrix).T  # of P^T, XLA would make a copy
+
+    def diagonal(self):
+        return jnp.diagonal(self.matrix)
+
+    def diagonal_of_product(self, system):
+        return jnp.sum(self.matrix.T * system.gram.as_matrix(), 1)
+
+    def trace_with(self, system):
+        of_gram = jnp.sum(self.matrix.T * system.weights.times(system.gram.as_matrix()))
+        return of_gram + jnp.sum(self.diagonal() * system.shift)
+
+
+class AbstractSolvedInverse(AbstractInverse):
+    """An inverse that is never held: products with it are solutions.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: eqx.AbstractVar[WeightedSystem]
+    factor: eqx.AbstractVar[Any]
+
+    def as_matrix(self):
+        return self.mv(jnp.diag(jnp.ones_like(self.system.shift)))
+
+    def mv(self, B):
+        return solve(self.system, self.factor, B)
+
+    def transposed_mv(self, B):
+        return solve_transposed(self.system, self.factor, B)
+
+
+@eqx.filter_custom_jvp
+def _inverse(system, factor):
+    return one_by_one(_inverse_by, factor, system) if system.weights.removes else factor.inverse()
+
+
+def _inverse_by(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:
+    # Of a batch one by one, so that a product which only removed points need is left out.
+    shift = system.with_jitter(factor).shift
+    return system.weights.inverse(factor.inverse(), system.gram.mv, shift)
+
+
+@_inverse.def_jvp
+def _inverse_jvp(primals, tangents):
+    # dP = -P dT P.
+    P = _inverse(*primals)
+    factor = primals[1]
+    moving, known = split_by_tangent(primals[0], tangents[0])
+
+    def apply(moving):
+        return eqx.combine(moving, known).with_jitter(factor).apply(P)
+
+    _, t_TP = eqx.filter_jvp(apply, (moving,), (tangents[0],))
+    return P, -matmul(P, t_TP)
+
+
+class AbstractExplanation(eqx.Module):
+    """The part of a covariance k that observations at X explain, `k(x, X) P W k(X, z)` with the
+    inverse P of `T = W K + diag(shift)`.
+
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: (n,).
+    """
+
+    gram: eqx.AbstractVar[Any]
+    weights: eqx.AbstractVar[Float[Array, " n"] | None]
+    shift: eqx.AbstractVar[Float[Array, " n"]]
+
+    @abc.abstractmethod
+    def own_factor(self) -> AbstractFactor:
+        """The factor of T, which may have jitter; a constant to derivatives."""
+
+    @property
+    def dtype(self) -> Any:
+        """The precision that it was computed in."""
+        return self.shift.dtype
+
+    @property
+    def system(self) -> WeightedSystem:
+        """T, without jitter."""
+        weights = weights_of(self.weights, len(self.shift), self.dtype)
+        return WeightedSystem(self.gram, weights, self.shift)
+
+    @abc.abstractmethod
+    def explained(
+        self, kernel: AbstractKernel, X: PyTree, x: PyTree, z: PyTree
+    ) -> Float[Array, ""]:
+        """`k(x, X) P W k(X, z)`, for the kernel and the points of the system."""
+
+    def lacking(
+        self, values: Float[Array, "n p"], normal: Float[Array, "n p"]
+    ) -> Float[Array, "n p"]:
+        """The coefficients `c = P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), of values
+        f of a prior draw at X and standard normal numbers z (n, p).
+
+        The draw less `k(x, X) c` is a draw of the posterior given data of zero (Matheron's rule).
+        """
+        system = self.system
+        factor = self.own_factor()
+        scale = safe_sqrt(system.with_jitter(factor).shift)
+        noise = system.weights.times_roots(scale[:, None] * normal)
+        return solve(system, factor, system.weights.times(values) + noise)
+
+
+def row_at(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+    """`k(X, x)`, of which an explanation is made."""
+    return jax.vmap(lambda point: kernel(point, x))(X)

@@ -1,0 +1,338 @@
+"""The Kalman filter as the factor of a Gram matrix along a line, its inverse, and the covariance
+that observations explain, each in O(n).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from kernax.core.base.numerics import dot, eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.parameters import check_count
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.state_space import Chain
+from kernax.core.linalg.factorisation import (
+    AbstractDirectFactor,
+    AbstractExplanation,
+    AbstractSolvedInverse,
+    WeightedSystem,
+    row_at,
+)
+from kernax.core.linalg.factors import with_jitter
+from kernax.core.linalg.solvers import AbstractFactorSolver, factorise, refuse_options
+from kernax.core.line.kalman import KalmanFilter
+from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_for
+from kernax.core.line.recursions import AbstractRecursions, Gains
+from kernax.core.line.smoothing import Along, filter_of, line_gram, slopes
+from kernax.core.operators.operators import mean_diagonal
+
+
+class KalmanFactor(AbstractDirectFactor):
+    """`S K S + diag(d)`, S the square roots of weights w, by the filter of `W K + diag(d)`.
+
+    Attributes:
+        line: the order of the points.
+        roots: the diagonal of S, of the sorted points.
+    """
+
+    filter: KalmanFilter
+    line: OrderAlongLine
+    roots: Float[Array, " n"]
+    jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
+
+    def solve(self, B):
+        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: points of
+        # weight zero change no state, so that any number may stand there in what is filtered.
+        columns = self._sorted(B.reshape(len(B), -1))
+        roots = self.roots[:, None]
+        kalman = self.filter
+        inside = roots * kalman.smoothed(kalman.innovations(columns / positive_or_one(roots)))
+        alone = columns / kalman.variances[:, None]
+        return self.line.unsorted(jnp.where(roots > 0, inside, alone)).reshape(B.shape)
+
+    def solve_and_report(self, B):
+        states = jnp.asarray(len(self.filter.observation))
+        return self.solve(B), (self.result, {"jitter": self.jitter, "states": states})
+
+    def whitened(self, B):
+        columns = self._sorted(B)
+        roots = self.roots[:, None]
+        innovations = self.filter.innovations(columns / positive_or_one(roots))
+        white = jnp.where(roots > 0, roots * innovations, columns)
+        return white / jnp.sqrt(self.filter.variances)[:, None]
+
+    def inverse(self):
+        return self.solve(jnp.diag(jnp.ones_like(self.roots)))
+
+    def inverse_diagonal(self):
+        kalman = self.filter
+        diagonal, _ = kalman.diagonals(kalman.information(), jnp.zeros_like(kalman.variances))
+        return self.line.unsorted(self._known(diagonal))
+
+    def log_determinant(self):
+        return jnp.sum(jnp.log(self._known(self.filter.variances)))
+
+    def inverse_of(self, system):
+        return LineInverse(system, stopped(self))
+
+    def terms_of_density(self, system, y):
+        found = slopes(Along.of(system.with_jitter(self)), y[self.line.order])
+        known = jnp.where(self.exists, 1, jnp.nan)
+
+        def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
+            # All of it stands in the second term.
+            of_density = found.beside(system.with_jitter(self), y)
+            return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
+
+        return terms
+
+    def covariance_reduction(self, system):
+        system = system.with_jitter(self)
+        return LineExplanation(
+            gram=line_gram(system),
+            weights=system.weights.given,
+            shift=system.shift,
+            filter=filter_of(Along.of(system)),
+        )
+
+    def rounding(self, diagonal):
+        # To first order an error dF in what is explained of the states at a point moves log |M| by
+        # -tr(N dF), N the information of the points after it, and one in M_ii by P_ii dM_ii. Errors
+        # of 2 eps in each entry are independent from point to point.
+        kalman = self.filter
+        information = kalman.information()
+        of_states = information[:-1] * kalman.explained()[1:]
+        inverse, _ = kalman.diagonals(information, jnp.zeros_like(kalman.variances))
+        squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.line.order]) ** 2)
+        return self._known(2 * eps_of(diagonal) * jnp.sqrt(squares))
+
+    def rounding_of_inverse(self, diagonal):
+        return self.rounding(diagonal)
+
+    def _sorted(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """The rows in the order of the line, NaN where there is no factor."""
+        return self._known(B[self.line.order])
+
+    def _known(self, B: Array) -> Array:
+        return jnp.where(self.exists, B, jnp.nan)
+
+
+class _Attempt(eqx.Module):
+    """A filter with some jitter, and whether all variances are above rounding."""
+
+    found: Gains
+    jitter: Float[Array, ""]
+    exists: Bool[Array, ""]
+
+
+class _Matrix(eqx.Module):
+    """`S K S + diag(shift)` of sorted points, and its diagonal."""
+
+    chain: Chain
+    weights: Float[Array, " n"]
+    shift: Float[Array, " n"]
+    diagonal: Float[Array, " n"]
+    recursions: AbstractRecursions
+
+    def attempt(self, jitter: Float[Array, ""]) -> _Attempt:
+        """The filter with some jitter. As for Cholesky's factor, a pivot within rounding of zero is
+        a failure.
+        """
+        found = self.recursions.gains(self.chain, self.weights, self.shift + jitter)
+        least = eps_of(self.diagonal) * self.diagonal
+        return _Attempt(found, jitter, jnp.all(found.variances > least))  # false for NaN
+
+
+@factorise.register
+def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor:
+    operator = stopped(operator)
+    order = operator.gram.order
+    weights = operator.weights.values[order]
+    diagonal = operator.diagonal()[order]
+    recursions = operator.gram.line.recursions
+    matrix = lax.optimization_barrier(
+        _Matrix(operator.gram.chain(), weights, operator.shift[order], diagonal, recursions)
+    )
+    scale = mean_diagonal(operator) if scale is None else scale
+    end = with_jitter(matrix.attempt, lambda attempt: attempt.exists, scale)
+    return KalmanFactor(
+        filter=KalmanFilter.of(matrix.chain, weights, end.found, recursions),
+        line=operator.gram.line,
+        roots=operator.weights.times_roots(jnp.ones_like(weights))[order],
+        jitter=end.jitter,
+        exists=end.exists,
+    )
+
+
+class LineInverse(AbstractSolvedInverse):
+    """`P = T^-1` of a system along a line.
+
+    Attributes:
+        system: T, without jitter.
+        factor: of T with jitter, a constant to derivatives.
+    """
+
+    system: WeightedSystem
+    factor: KalmanFactor
+
+    @property
+    def along(self) -> Along:
+        """T, with jitter."""
+        return Along.of(self.system.with_jitter(self.factor))
+
+    def diagonal(self):
+        return self._diagonals()[0]
+
+    def diagonal_of_product(self, system):
+        return self._diagonals()[1]
+
+    def trace_with(self, system):
+        # To first order about the system of which this is the inverse.
+        own = self.system.with_jitter(self.factor)
+        nothing = jnp.zeros_like(own.shift)[:, None]
+        found = slopes(Along.of(own), nothing)
+        return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
+
+    def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Those of P and of `K P`."""
+        along = self.along
+        kalman = filter_of(along)
+        found = jnp.stack(kalman.diagonals(kalman.information(), along.shift))
+        found = jnp.where(self.factor.exists, found, jnp.nan)
+        inverse, of_product = self.factor.line.unsorted(found.T).T
+        return inverse, of_product
+
+
+class LineExplanation(AbstractExplanation):
+    """By the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`, smooth in a weight at zero. A
+    variance is found from the filter at the neighbours of x: those of a batch of k points take O(n
+    + k log n).
+
+    Attributes:
+        gram: K.
+        weights: w, None where they are one.
+        shift: (n,), the jitter included.
+        filter: of T, with its derivatives.
+    """
+
+    gram: LineGram
+    weights: Float[Array, " n"] | None
+    shift: Float[Array, " n"]
+    filter: KalmanFilter
+
+    def own_factor(self):
+        roots = self.system.weights.times_roots(jnp.ones_like(self.shift))
+        factor = KalmanFactor(
+            filter=self.filter,
+            line=self.gram.line,
+            roots=roots[self.gram.order],
+            jitter=jnp.zeros((), self.dtype),
+            exists=jnp.asarray(True),
+        )
+        return stopped(factor)
+
+    def explained(self, kernel, X, x, z):
+        if z is x and eqx.is_array(x):  # x of a term of a sum is a module, and no place
+            return self._explained_at(x[self.gram.line.column])
+        u = self._innovations(kernel, X, x)
+        v = self._innovations(kernel, X, z)
+        return dot(self.filter.shares * u, v)
+
+    def _explained_at(self, place: Float[Array, ""]) -> Float[Array, ""]:
+        """`h.F h + s.N s`, `s = P h - F h`: F is the covariance of the states that the points
+        before explain, N the information of the points after on the states.
+
+        The recursions for F and N do not depend on the place, so that `vmap` over places runs them
+        once.
+        """
+        line = self.gram.line
+        model = self.gram.model
+        h = model.observation()
+        places = self.gram.points[line.order, line.column]
+        i = jnp.searchsorted(stopped(places), stopped(place), side="right")
+        before, after = self.filter.beside(i)
+        n = len(places)
+        # Not by a maximum, whose derivative would be halved at a point itself.
+        since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
+        until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
+        there = model.transition(since)
+        on = model.transition(until)
+        seen = matmul(h, there)
+        known = matmul(before, seen)
+        left = matmul(on, matmul(model.stationary(), h) - matmul(there, known))
+        return dot(seen, known) + dot(left, matmul(after, left))
+
+    def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
+        """v(x), of k(X, x)."""
+        row = row_at(kernel, X, x)
+        return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
+
+
+class StateSpace(AbstractFactorSolver):
+    """Points along one line and a kernel that has a state-space model, in O(n).
+
+    The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
+    Fourier series is cut off, constants, and sums, products, powers and scales of these. Points may
+    be in any order, and several of them may be the same. A series needs two states for each of its
+    `harmonics`, a sum those of all its terms, and a product the product of their numbers; m states
+    take O(n m^3) operations. Where the part of a series that is cut off exceeds eps^(2/3) of the
+    variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`:
+    take more harmonics.
+
+    The evidence and its derivatives lose digits where the variance of the process is large against
+    the noise, no more than those of the whole matrix do. `rounding`, among the stats of
+    `condition`, says how many: derivatives in the logarithms of parameters are off by at most ten
+    times as much, for targets that are likely under the process (in float64, at a variance of 1e5
+    times the noise, some 1e-10; at 1e9 times some 1e-6).
+
+    Attributes:
+        harmonics: how many frequencies represent a periodic kernel.
+        parallel: True computes the recursions from point to point by blocks of points side by side
+            (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
+            operations; False takes one point after the other. Both are as exact as `rounding` says;
+            where K is nearly singular, one may take jitter where the other does not. On a CPU
+            blocks take as long for one state, and three to ten times as long for more. By default
+            (None) a CPU takes one point after the other, and any other device blocks, which has
+            not been measured on one.
+
+    Raises ValueError for kernels without a state-space model, for points that are not along one
+    line, and where learners other than Gaussian processes take it.
+    """
+
+    harmonics: int = eqx.field(static=True, default=16)
+    parallel: bool | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        check_count(self.harmonics, "harmonics")
+
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
+    def advice(self):
+        return (
+            " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as "
+            f"by StateSpace(harmonics={2 * self.harmonics})."
+        )
+
+    def structure_for(self, kernel, X, weights):
+        return line_for(kernel, X, self.harmonics, self.parallel)
+
+    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KalmanFactor:
+        refuse_options(self, options)
+        if not isinstance(operator, LineForm):
+            raise ValueError(
+                "StateSpace solves for points along a line in condition and "
+                "log_marginal_likelihood; elsewhere use JitteredCholesky()"
+            )
+        factor = factorise(operator)
+        assert isinstance(factor, KalmanFactor)
+        return factor
