@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.solution import RESULTS, void_unless_known
+from kernax.core.base.solution import void_unless_known
 from kernax.core.base.weights import PointWeights
 from kernax.core.linalg.eigenproblem import (
     MOST_DENSE,
@@ -40,6 +40,7 @@ class Graph(eqx.Module):
         scale: D, the degrees, or ones for the trace.
         inverse: of D, zero for a point without an edge.
         unit: the exponent of the power of two that weights and degrees are given in.
+        normalised: whether D holds the degrees.
     """
 
     gram: AbstractGram
@@ -48,19 +49,40 @@ class Graph(eqx.Module):
     scale: Float[Array, " n"]
     inverse: Float[Array, " n"]
     unit: Int[Array, ""]
+    normalised: bool = eqx.field(static=True)
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
-        """Where the eigenvectors do not depend on a factor of all weights, these are given in a
-        unit near the largest: products of very small ones would be zero, of very large ones inf.
+        """Weights are given in a unit near the largest: products of very small ones would be zero,
+        of very large ones inf. The unit has a root that is a power of two.
         """
-        unit = exponent_of(jnp.max(weights)) * int(normalised)
+        unit = 2 * (exponent_of(jnp.max(weights)) // 2)
         weights = times_power_of_two(weights, -unit)
         degrees = gram.mv(weights)
         scale = degrees if normalised else jnp.ones_like(degrees)
         joined = scale > 0
         inverse = jnp.where(joined, 1 / positive_or_one(scale), 0)
-        return Graph(gram, weights, degrees, scale, inverse, unit)
+        return Graph(gram, weights, degrees, scale, inverse, unit, normalised)
+
+    @property
+    def row_unit(self) -> Int[Array, ""]:
+        """The exponent of what `rows` are multiplied by. Eigenvectors have `sum_i w_i D_i e_i^2 =
+        1`, where D is in the unit of the weights, or one.
+        """
+        return self.unit if self.normalised else self.unit // 2
+
+    def in_units_of_weights(self, known: "Eigenvectors") -> "Eigenvectors":
+        """The same eigenvectors for weights in their own units, of which those of the trace depend
+        on the unit.
+        """
+        if self.normalised:
+            return known
+        return Eigenvectors(
+            times_power_of_two(known.coefficients, -self.row_unit),
+            times_power_of_two(known.values, self.unit),
+            known.report,
+            known.result,
+        )
 
     def eigenvectors(self, count: int) -> "Eigenvectors":
         """The leading ones of `W D^-1 K a = l a`, `a = W e`."""
@@ -71,15 +93,15 @@ class Graph(eqx.Module):
         truncated = n > MOST_DENSE and can_be_truncated(count, n)
         pairs, report = leading_pairs(problem, count, truncated=truncated)
         finite = is_finite(self.gram)
-        result = ending_of(problem, report, pairs, finite, truncated=truncated)
-        # A graph may have negative eigenvalues: its leading ones are sound.
-        result = RESULTS.where(result == RESULTS.not_psd, RESULTS.successful, result)
+        # A graph may have negative eigenvalues: its leading ones are sound where their residual is
+        # small.
+        result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=n)
         found = (pairs.of_unit_square(), pairs.values)
         coefficients, values = void_unless_known(found, result)
         return Eigenvectors(coefficients, values, report, result)
 
     def rows(self, B: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """`D^-1 K B`, the points in the space of the eigenvectors, times two to the unit."""
+        """`D^-1 K B`, the points in the space of the eigenvectors, times `2^row_unit`."""
         return self.inverse[:, None] * self.gram.mv(B)
 
     def objective(self, R: Float[Array, "n c"]) -> Float[Array, ""]:
@@ -90,7 +112,8 @@ class Graph(eqx.Module):
         # Shares in the sums: squares of small weights would be zero.
         shares = inside / positive_or_one(totals)[None, :]
         links = jnp.sum(shares * self.gram.mv(shares), 0)
-        return jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
+        objective = jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
+        return objective if self.normalised else times_power_of_two(objective, self.unit)
 
     def least_edge(self) -> Float[Array, ""]:
         """The smallest `k(x_i, x_j)` of points of positive weight, 0 if it is 0 up to rounding."""

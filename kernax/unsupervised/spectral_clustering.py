@@ -73,7 +73,13 @@ class SpectralClusters(eqx.Module):
     def embed(self, x: PyTree) -> Float[Array, " e"]:
         """One point, new or not, in the space of the eigenvectors (the Nystrom extension)."""
         values = self.function(x)
-        return values if self.degree is None else values / positive_or_one(self.degree(x))
+        if self.degree is None:
+            return values
+        # In a unit near the largest weight: products of the smallest floats would be zero.
+        unit = exponent_of(jnp.max(self.degree.coefficients))
+        weights = times_power_of_two(self.degree.coefficients, -unit)
+        in_unit = eqx.tree_at(lambda degree: degree.coefficients, self.degree, weights)
+        return times_power_of_two(values / positive_or_one(in_unit(x)), -unit)
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
         """The cluster whose mean is nearest to one point there; -1 where that is not known."""
@@ -244,8 +250,9 @@ def _spectral_clustering(task, rounding, normalised):
     known = graph.eigenvectors(rounding.eigenvectors)
     rows = graph.rows(known.coefficients)
     cloud = Cloud.of(LowRankGram(rows, jnp.zeros_like(w)), w)
-    found = rounding.of(rows, cloud, graph.unit)
-    embedding = times_power_of_two(rows, -graph.unit)
+    found = rounding.of(rows, cloud, graph.row_unit)
+    embedding = times_power_of_two(rows, -graph.row_unit)
+    known = graph.in_units_of_weights(known)
     figures = _figures(stopped(graph), known, found, rounding.clusters)
     result = _ending(known, found, normalised & (figures["least"] < 0))
     R = void_unless_known(found.memberships, result)

@@ -118,6 +118,14 @@ def test_a_tolerance_that_is_no_number_is_refused_by_name():
             check_stopping(rtol, None)
 
 
+def test_a_tolerance_that_a_compiled_program_takes_for_zero_is_refused_by_name():
+    tiny = 1e-310 if X64 else 1e-40
+    with pytest.raises(ValueError, match=f"rtol must be positive, but {tiny} is 0 in float"):
+        kernax.kernel_logistic(kernax.RBF(), np.eye(2), np.array([1, -1]), 1.0, rtol=tiny)
+    with pytest.raises(ValueError, match=f"tol must be between 0 and 1, but {tiny} is 0 in float"):
+        kernax.solvers.SMO(tol=tiny)
+
+
 def test_python_numbers_become_strongly_typed_arrays():
     for value in (2, 2.0, np.float64(2), True):
         leaf = kernax.RBF(value).lengthscale

@@ -3,6 +3,7 @@
 import warnings
 
 import chex
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +18,11 @@ from sklearn.manifold import spectral_embedding
 from sklearn.metrics import adjusted_rand_score
 
 import kernax
+from kernax.core.linalg.eigenproblem import leading_pairs
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import ClusterWarning
+from kernax.unsupervised import graphs
+from kernax.unsupervised.graphs import Graph
 from kernax.unsupervised.means_of_clusters import Cloud, best_partition, lloyd
 
 DTYPE = np.float64 if X64 else np.float32
@@ -164,6 +168,49 @@ def test_heavy_weights_change_neither_clusters_nor_the_count_of_components(heavy
     )
     assert found.stats["components"] == 1
     assert same_partition(found.value.labels, labels)
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_weights_near_the_ends_of_the_range_of_floats_have_the_eigenvectors_of_others(normalised):
+    """Eigenvalues are NumPy's, and a point of the fit stands in the same place as a new one."""
+    K = np.asarray(kernax.gram(kernax.RBF(2.0), BLOBS), float)
+    degrees = np.sum(K, 1) if normalised else np.ones(60)
+    expected = np.linalg.eigvalsh(K / np.sqrt(np.outer(degrees, degrees)))[:-4:-1]
+    limits = np.finfo(DTYPE)
+    for weight in (1.5 * float(limits.tiny), 1e-3 * float(limits.max)):
+        found = kernax.spectral_clustering(
+            kernax.RBF(2.0),
+            BLOBS,
+            3,
+            key=KEY,
+            weights=np.full(60, weight, DTYPE),
+            normalised=normalised,
+        )
+        values = np.asarray(found.value.values, np.longdouble)
+        assert_close(values / (1 if normalised else weight), expected, TOLERANCE["solve"])
+        assert_close(found.stats["relaxation"], values.sum(), TOLERANCE["solve"])
+        assert same_partition(found.value.labels, np.arange(60) % 3)
+        row = np.asarray(found.value.embedding[0], np.longdouble)
+        largest = np.max(abs(row))
+        again = np.asarray(found.value.embed(BLOBS[0]), np.longdouble)
+        assert_close(again / largest, row / largest, TOLERANCE["solve"])
+
+
+def test_eigenvectors_of_a_graph_with_negative_eigenvalues_need_a_small_residual(monkeypatch):
+    """Negative eigenvalues hid that the leading ones had not been reached."""
+    K = jnp.asarray(np.array([[0.0, 1.0], [1.0, 0.0]], DTYPE))
+    graph = Graph.of(DenseGram(K), jnp.ones(2, DTYPE), True)
+    sound = eqx.filter_jit(lambda graph: graph.eigenvectors(2))(graph)
+    assert sound.report.negative == 1
+    assert sound.result == kernax.RESULTS.successful
+
+    def unreached(*args, **kwargs):
+        pairs, report = leading_pairs(*args, **kwargs)
+        return pairs, report.with_residual(jnp.ones((), DTYPE))
+
+    monkeypatch.setattr(graphs, "leading_pairs", unreached)
+    found = eqx.filter_jit(lambda graph: graph.eigenvectors(2))(graph)
+    assert found.result == kernax.RESULTS.inaccurate
 
 
 def test_kmeans_is_the_same_where_the_sum_of_all_weights_is_too_large_for_a_float():

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int, PyTree
 
-from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
+from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
 from kernax.core.base.numerics import is_concrete
 
 DATA = "data"  # the role of arrays that are not parameters
@@ -245,9 +245,14 @@ def check_steps(value: Any) -> None:
 
 
 def check_positive(value: Any, name: str) -> None:
-    """Raises ValueError unless it is a positive number, or traced."""
-    if is_concrete(value) and not (_is_real_number(value) and value > 0):
+    """Raises ValueError unless it is a positive number, and not zero to a compiled program, or
+    traced.
+    """
+    if not is_concrete(value):
+        return
+    if not (_is_real_number(value) and value > 0):
         raise ValueError(f"{name} must be positive, but is {value!r}")
+    _check_not_flushed(value, name, "positive")
 
 
 def _is_real_number(value: Any) -> bool:
@@ -256,11 +261,23 @@ def _is_real_number(value: Any) -> bool:
 
 
 def check_share(value: Any, name: str) -> None:
-    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, or
-    traced.
+    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, and
+    not zero to a compiled program, or traced.
     """
-    if is_concrete(value) and not (_is_real_number(value) and 0 < float(value) < 1):
+    if not is_concrete(value):
+        return
+    if not (_is_real_number(value) and 0 < float(value) < 1):
         raise ValueError(f"{name} must be between 0 and 1, but is {value!r}")
+    _check_not_flushed(value, name, "between 0 and 1")
+
+
+def _check_not_flushed(value: Any, name: str, demand: str) -> None:
+    """Raises ValueError for a positive number that is zero in the precision of JAX's floats."""
+    dtype = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        rounded = flushed(np.asarray(value).astype(dtype))
+    if rounded == 0:
+        raise ValueError(f"{name} must be {demand}, but {value!r} is 0 in {dtype}")
 
 
 def check_stopping(rtol: Any, max_steps: Any) -> None:
