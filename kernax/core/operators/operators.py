@@ -27,8 +27,8 @@ class AbstractGram(lx.AbstractLinearOperator):
     """A positive semidefinite matrix K (n, n), held or not.
 
     An operator of one's own, such as a low-rank approximation or a Kronecker product, is a subclass
-    with these methods; every learner takes it. How it is best factorised is registered with
-    `kernax.core.linalg.factors.factorise`.
+    with these methods; every learner takes it. How its `symmetric_form` is best factorised is
+    registered with `factorise`.
     """
 
     @property
