@@ -148,9 +148,9 @@ BATCHES = {
             "core/test_guards.py::test_of_a_batch_the_member_at_fault_is_named",
         ),
         Mutant(  # a process that is conditioned counted as one matrix
-            "core/operators/memory.py",
-            '"condition": 4.5,',
-            '"condition": 1.0,',
+            "gp/regression.py",
+            "    4.5,\n",
+            "    1.0,\n",
             "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
             "[condition-1-]",
         ),
@@ -447,9 +447,9 @@ BATCHES = {
             "::test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias",
         ),
         Mutant(  # half of the memory that a verb takes
-            "core/operators/memory.py",
-            '"eigenpairs": 2.1,',
-            '"eigenpairs": 1.05,',
+            "unsupervised/mercer.py",
+            '"eigenpairs", 2.1',
+            '"eigenpairs", 1.05',
             "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
             "[eigenpairs-1-]",
         ),

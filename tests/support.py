@@ -1,5 +1,6 @@
 """What tests share: the package under test, imported once, its precision, tolerances and checks."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -142,3 +143,14 @@ def real_data(name: str):
         pytest.skip(f"the shared data set {name} is not here")
     with np.load(path) as file:
         return dict(file)
+
+
+def footprints() -> dict[str, Any]:
+    """What public functions say that they hold, by their names."""
+    from kernax.core.operators.memory import Footprint
+
+    for public in ("calibration", "online", "samples", "scale"):
+        importlib.import_module(f"kernax.{public}")
+    modules = [module for name, module in sys.modules.items() if name.startswith("kernax.")]
+    values = [value for module in modules for value in vars(module).values()]
+    return {value.verb: value for value in values if isinstance(value, Footprint)}

@@ -6,20 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import DTYPE, FUSED, needs_x32
+from conftest import DTYPE, FUSED, footprints, needs_x32
 
 import kernax
 from kernax.core.operators import memory
-from kernax.core.operators.memory import (
-    _HELD_FOR_EACH,
-    _MATRICES,
-    _OF_EACH_COLUMN,
-    available_memory,
-    held_for_each,
-    matrices_of,
-)
+from kernax.core.operators.memory import available_memory
 from kernax.errors import MemoryBudgetError
+from kernax.gp import paths as of_paths
+from kernax.online import stream
+from kernax.scale.features import random_features
+from kernax.unsupervised import embedding
 
+FOOTPRINTS = footprints()
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
 RBF = kernax.RBF()
@@ -152,8 +150,7 @@ CENTRES = {
 
 def test_every_verb_of_the_table_is_measured():
     others = {"sample along a line"} | set(AMONG_INDUCING)
-    assert {verb for verb, *_ in CASES} | set(INDUCING) | set(CENTRES) | others == set(_MATRICES)
-    assert {verb for verb, *_ in OTHERS} | {"Precomputed"} == set(_HELD_FOR_EACH)
+    assert {verb for verb, *_ in CASES} | set(INDUCING) | set(CENTRES) | others == set(FOOTPRINTS)
 
 
 @pytest.mark.slow
@@ -167,10 +164,10 @@ def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb, columns
     half of a row that counts what is held for each column.
     """
     matrices = allocated(call, X, Y, Y) / (N * N)
-    promised = matrices_of(verb, DTYPE, columns)
+    promised = FOOTPRINTS[verb].matrices_in(DTYPE, columns)
     assert 0.8 * promised <= matrices <= 1.05 * promised
-    of_columns = _OF_EACH_COLUMN.get(verb, 0) * columns
-    part = of_columns if columns > 2 else _MATRICES[verb]
+    of_columns = FOOTPRINTS[verb].of_each_column * columns
+    part = of_columns if columns > 2 else FOOTPRINTS[verb].matrices
     assert part == 0 or matrices > 1.05 * (promised - part / 2)
 
 
@@ -202,7 +199,7 @@ def test_a_verb_with_inducing_points_allocates_what_the_table_says(verb):
     sgpr and its bound, 1.06 for their choice.
     """
     matrices = allocated(INDUCING[verb], MANY, TARGETS, Z) / (N_OF_MANY * M)
-    promised = matrices_of(verb, DTYPE)
+    promised = FOOTPRINTS[verb].matrices_in(DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
@@ -213,7 +210,7 @@ def test_a_verb_of_centres_allocates_what_the_table_says(verb):
     6.5 (float32) and 6.3 (float64) for nystrom, 9.7 and 10.5 for falkon.
     """
     matrices = allocated(CENTRES[verb], MANY, TARGETS, MANY_CENTRES) / MANY_CENTRES.shape[0] ** 2
-    promised = matrices_of(verb, DTYPE)
+    promised = FOOTPRINTS[verb].matrices_in(DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
@@ -227,7 +224,7 @@ def test_draws_along_a_line_allocate_what_the_table_says():
     line = jax.ShapeDtypeStruct((N_OF_MANY, 1), DTYPE)
     draw = lambda X: process.sample(X, key=jax.random.key(0), shape=(M,), throw=False)
     matrices = allocated(draw, line) / (N_OF_MANY * M)
-    promised = matrices_of("sample along a line", DTYPE)
+    promised = FOOTPRINTS["sample along a line"].matrices_in(DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
@@ -257,7 +254,7 @@ def test_a_verb_among_inducing_points_allocates_what_the_table_says(verb):
     and 4.7.
     """
     matrices = allocated(AMONG_INDUCING[verb], X, Y, X) / (N * N)
-    promised = matrices_of(verb, DTYPE)
+    promised = FOOTPRINTS[verb].matrices_in(DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
@@ -302,12 +299,12 @@ FEW, MANY_ROWS = of_permutations(16), of_permutations(4096)
 # A call and how many numbers are counted in it, and the same of what is subtracted from both: of
 # tests, those of few permutations, which hold the same matrices.
 OTHERS = [
-    ("online.run", of_run(RECURSIVE), NOTHING),
-    ("online.run", of_run(PROJECTRON), NOTHING),
-    ("a permutation test", (MANY_ROWS[0], 4096 * N), (FEW[0], 16 * N)),
-    ("a permutation test", (MANY_ROWS[1], 4096 * N), (FEW[1], 16 * N)),
-    ("pathwise_sample", (paths, 8 * 4096 * 5), NOTHING),
-    ("random_fourier_features", (frequencies, 4096 * 17), NOTHING),
+    ("online.run", stream.HELD_FOR_EACH, of_run(RECURSIVE), NOTHING),
+    ("online.run", stream.HELD_FOR_EACH, of_run(PROJECTRON), NOTHING),
+    ("a permutation test", embedding.HELD_FOR_EACH, (MANY_ROWS[0], 4096 * N), (FEW[0], 16 * N)),
+    ("a permutation test", embedding.HELD_FOR_EACH, (MANY_ROWS[1], 4096 * N), (FEW[1], 16 * N)),
+    ("pathwise_sample", of_paths.HELD_FOR_EACH, (paths, 8 * 4096 * 5), NOTHING),
+    ("random_fourier_features", random_features.HELD_FOR_EACH, (frequencies, 4096 * 17), NOTHING),
 ]
 
 
@@ -317,9 +314,9 @@ def test_what_holds_no_matrices_allocates_what_the_table_says(case):
     """Measured in float64 and float32: 1.4 to 2.0 and 1.5 to 2.0 of a learner's state, 1.9 and 4.0
     of rows of permutations, 3.4 and 5.0 of paths, 3.8 and 5.7 of orthogonal frequencies.
     """
-    verb, (call, numbers), (less, fewer) = OTHERS[case]
+    _, for_each, (call, numbers), (less, fewer) = OTHERS[case]
     each = (allocated(call, X, Y) - allocated(less, X, Y)) / (numbers - fewer)
-    promised = held_for_each(verb, DTYPE)
+    promised = for_each[0 if X.dtype == jnp.float64 else 1]
     assert 0.65 * promised <= each <= 1.05 * promised
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x32, needs_x64, untyped
+from conftest import footprints, needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.core.operators import memory
@@ -20,6 +20,7 @@ from kernax.solvers import ConjugateGradient, PivotedCholesky, StochasticLanczos
 
 KEY = jax.random.key(0)
 RBF = kernax.RBF()
+FOOTPRINTS = footprints()
 N, M = 512, 12
 # A dense matrix in float64 takes 2 MiB; n x m numbers take 48 kiB.
 BYTES = 2**20
@@ -241,7 +242,12 @@ OF_FEW = (*OF_CENTRES, "svgp", "svgp with an optimiser", "svgp_bound")
 
 
 def test_every_advice_is_tried():
-    assert set(WAYS) == set(memory._INSTEAD)
+    with_advice = {
+        verb
+        for verb, footprint in FOOTPRINTS.items()
+        if footprint.instead or footprint.fewer != "fewer points"
+    }
+    assert set(WAYS) == with_advice
 
 
 @needs_x64
@@ -349,7 +355,7 @@ def test_what_would_take_tens_of_gigabytes_is_refused_at_once(verb, monkeypatch)
 @needs_x64
 @pytest.mark.parametrize("share", [0.45, 0.55])
 def test_float32_is_advised_where_it_fits(data, monkeypatch, share):
-    needed = memory.matrices_of("kernel_ridge", np.dtype("float64"), 1) * 8 * N**2
+    needed = FOOTPRINTS["kernel_ridge"].matrices_in(np.float64) * 8 * N**2
     monkeypatch.setattr(memory, "_SMALL", 0)
     monkeypatch.setattr(memory, "available_memory", lambda devices: int(share * needed))
     with pytest.raises(MemoryBudgetError) as refused:
@@ -364,7 +370,7 @@ def test_matrices_of_centres_are_counted_in_double_precision_whatever_the_points
 ):
     monkeypatch.setattr(memory, "_SMALL", 0)
     X, y, s = (array.astype(np.float32) for array in data)
-    needed = memory._MATRICES[verb] * 200**2 * 8
+    needed = FOOTPRINTS[verb].matrices * 200**2 * 8
     monkeypatch.setattr(memory, "available_memory", lambda devices: int(0.9 * needed))
     with pytest.raises(MemoryBudgetError, match=r"in float64, .* take fewer centres"):
         WAYS[verb][0](X, y, s)

@@ -23,6 +23,7 @@ from kernax.core.losses.labels import as_targets_of
 from kernax.core.losses.likelihoods import Categorical, Shifted
 from kernax.core.losses.losses import AbstractLikelihood, check_convex
 from kernax.core.losses.quadrature import log_normaliser, predicted_moments
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut
 from kernax.gp.means import means_at, updated_mean
@@ -130,6 +131,7 @@ def check_observations(
     likelihood: Any,
     weights: ArrayLike | None,
     *,
+    footprint: Footprint | None = None,
     convex: bool = True,
     in_features: bool = False,
     holds_gram: bool = True,
@@ -150,6 +152,7 @@ def check_observations(
         X,
         y,
         weights,
+        footprint=footprint,
         targets=partial(as_targets_of, likelihood, both_signs=False),
         one_column="one process for each column, or jax.vmap over them",
         in_features=in_features,

@@ -26,11 +26,14 @@ from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.misfit import values_of
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.losses.softmax import softmax_fit
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, without_observations
 from kernax.gp.process import GaussianProcess, check_process
+
+_FOOTPRINT = Footprint("laplace of several classes", 5.6, of_each_column=3.8)
 
 
 class IndependentClasses(AbstractKernel):
@@ -202,6 +205,7 @@ def laplace_of_classes(
         weights,
         targets=as_one_hot_of_any_class,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     mean = cast(process.mean, task.dtype)
     return _laplace_of_classes(task, mean, likelihood, rtol, max_steps)

@@ -9,9 +9,16 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.losses.losses import AbstractLikelihood
 from kernax.core.losses.quadrature import log_normaliser
+from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Marginals, Sites, posterior_by_sites
+
+_FOOTPRINT = Footprint(
+    "expectation_propagation",
+    9.1,
+    "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points Z",
+)
 
 
 def expectation_propagation(
@@ -54,7 +61,14 @@ def expectation_propagation(
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
-        "expectation_propagation", process, X, y, likelihood, weights, throw=throw
+        "expectation_propagation",
+        process,
+        X,
+        y,
+        likelihood,
+        weights,
+        footprint=_FOOTPRINT,
+        throw=throw,
     )
     solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), *stopping)
     hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."

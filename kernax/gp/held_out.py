@@ -12,8 +12,15 @@ from kernax.core.base.solution import Solution, finish, warn_of_rounding
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
+from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
+
+LEAVE_ONE_OUT = Footprint(
+    "leave_one_out",
+    5.0,
+    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+)
 
 
 class HeldOut(eqx.Module):
@@ -63,6 +70,7 @@ def leave_one_out_predictions(
         one_column="one process for each column, or jax.vmap over them",
         in_features=may_be_positive(noise),
         reads_removed=True,
+        footprint=LEAVE_ONE_OUT,
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _held_out(task, cast(process.mean, task.dtype), noise)

@@ -19,6 +19,7 @@ from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.gram import gram_of_prepared
+from kernax.gp.held_out import LEAVE_ONE_OUT
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
 
@@ -79,7 +80,7 @@ def jackknife_plus(
 def _task_of(kernel: AbstractKernel, X: PyTree, y: ArrayLike) -> Task:
     """The task with one column of targets."""
     advice = "intervals for each column, or jax.vmap over them"
-    return check_task("leave_one_out", kernel, X, y, one_column=advice)
+    return check_task("leave_one_out", kernel, X, y, one_column=advice, footprint=LEAVE_ONE_OUT)
 
 
 def _as_new_points(task: Task, Z: PyTree) -> PyTree:

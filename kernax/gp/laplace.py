@@ -15,6 +15,7 @@ from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.losses import AbstractLikelihood, AbstractSmoothLoss, Values
 from kernax.core.losses.misfit import values_of
 from kernax.core.losses.modes import newton_fit
+from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import (
     ADVICE,
     ApproximatePosterior,
@@ -26,6 +27,12 @@ from kernax.gp.approximation import (
 )
 from kernax.gp.classes import CategoricalPosterior, laplace_of_classes
 from kernax.gp.process import GaussianProcess
+
+_FOOTPRINT = Footprint(
+    "laplace",
+    5.4,
+    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+)
 
 
 @overload
@@ -109,7 +116,15 @@ def laplace(
         solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping, throw)
     else:
         task, mean, likelihood = check_observations(
-            "laplace", process, X, y, likelihood, weights, in_features=True, throw=throw
+            "laplace",
+            process,
+            X,
+            y,
+            likelihood,
+            weights,
+            footprint=_FOOTPRINT,
+            in_features=True,
+            throw=throw,
         )
         solution = _laplace(task, mean, likelihood, *stopping)
     hint = f"laplace with {name_of(process.covariance)}: {ADVICE} may help."

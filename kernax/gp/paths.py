@@ -40,6 +40,9 @@ from kernax.gp.posterior import (
 )
 from kernax.gp.process import GaussianProcess, check_process
 
+# Numbers held for each that is kept, in float64 and float32.
+HELD_FOR_EACH = (3.5, 5.2)
+
 
 class SamplePaths(eqx.Module):
     """Functions drawn from a process: `paths(x)` are their values at one point, (count,).
@@ -181,6 +184,7 @@ def pathwise_sample(
         _kept_by(_draws, arguments),
         dtype_of(points),
         verb="pathwise_sample",
+        for_each=HELD_FOR_EACH,
         what=f"{count} paths of {frequencies} features",
         instead="take fewer paths, or fewer features",
     )

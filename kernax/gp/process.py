@@ -28,7 +28,7 @@ from kernax.core.learner.structures import sampler_of_posterior, sampler_of_prio
 from kernax.core.linalg.density import cholesky
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.operators.gram import gram
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.core.operators.operators import DenseGram
 from kernax.gp.means import mean_beside
 from kernax.gp.posterior import (
@@ -36,6 +36,12 @@ from kernax.gp.posterior import (
     ExplainedPosteriorKernel,
     point_for,
     without_observations,
+)
+
+_SAMPLE = Footprint(
+    "sample",
+    3.4,
+    "kernax.pathwise_sample(process, key=key, count=..., point=x) for functions",
 )
 
 
@@ -97,7 +103,7 @@ class GaussianProcess(eqx.Module):
         if sampler is None:
             arguments = covariance, self.mean, X, key, shape
             first = lambda: eqx.filter_eval_shape(_sample, *arguments)
-            check_memory(X, verb="sample", first=first)
+            check_memory(X, footprint=_SAMPLE, first=first)
             solution = _sample(*arguments)
         else:
             outputs = jnp.shape(eqx.filter_eval_shape(self.mean, points_at(X, 0)))

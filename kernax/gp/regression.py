@@ -34,9 +34,28 @@ from kernax.core.linalg.solvers import (
     check_knows_determinant,
     check_makes_factor,
 )
+from kernax.core.operators.memory import Footprint
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
 from kernax.gp.process import GaussianProcess, check_process
+
+_PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
+_LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
+_CLOSING = "; kernax.recommend(kernel, n, d) compares these"
+_CONDITION = Footprint(
+    "condition",
+    4.5,
+    f"{_PRODUCTS.format('')}, {_LINE}, or kernax.sgpr(process, X, y, noise, Z) through inducing "
+    "points Z",
+    closing=_CLOSING,
+)
+_EVIDENCE = Footprint(
+    "log_marginal_likelihood",
+    3.6,
+    f"{_PRODUCTS.format(', determinant=StochasticLanczos(key)')}, {_LINE}, or "
+    "kernax.sgpr_bound(kernel, X, y, noise, Z) through inducing points Z",
+    closing=_CLOSING,
+)
 
 
 def condition(
@@ -100,6 +119,7 @@ def condition(
         solver=solver,
         block_size=block_size_for(solver),
         throw=throw,
+        footprint=_CONDITION,
     )
     noise = task.noise(noise, throw=throw)
     solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
@@ -178,6 +198,7 @@ def log_marginal_likelihood(
         in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),
+        footprint=_EVIDENCE,
     )
     noise = task.noise(noise)
     prior_mean = cast(mean_beside(kernel, mean), task.dtype)

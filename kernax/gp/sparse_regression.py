@@ -24,7 +24,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.gp.collapsed import (
     BestValues,
     NormalObservations,
@@ -41,6 +41,10 @@ from kernax.gp.inducing import (
 )
 from kernax.gp.means import mean_beside, means_at
 from kernax.gp.process import GaussianProcess, check_process
+
+# Matrices of n x m, whose factor in float32 is that of a QR.
+_SGPR = Footprint("sgpr", 3.1, more_in_float32=1.0)
+_BOUND = Footprint("sgpr_bound", 3.1, more_in_float32=1.0)
 
 
 def sgpr(
@@ -89,7 +93,7 @@ def sgpr(
     check_process(process)
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
     arguments = task, cast(process.mean, task.dtype), noise, Z
-    _check_memory("sgpr", _sgpr, arguments)
+    _check_memory(_SGPR, _sgpr, arguments)
     solution = _sgpr(*arguments)
     hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
@@ -121,7 +125,7 @@ def sgpr_bound(
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     arguments = task, cast(mean_beside(kernel, mean), task.dtype), noise, Z
-    _check_memory("sgpr_bound", _sgpr_bound, arguments)
+    _check_memory(_BOUND, _sgpr_bound, arguments)
     solution = _sgpr_bound(*arguments)
     hint = "sgpr_bound: more noise avoids this."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
@@ -151,11 +155,11 @@ def _checked(
     return task, noise, Z
 
 
-def _check_memory(verb: str, function: Callable, arguments: tuple) -> None:
+def _check_memory(footprint: Footprint, function: Callable, arguments: tuple) -> None:
     """Raises MemoryBudgetError where n x m numbers do not fit into memory."""
     task, _, _, Z = arguments
     first = lambda: eqx.filter_eval_shape(function, *arguments)
-    check_memory(task.X, Z, verb=verb, first=first)
+    check_memory(task.X, Z, footprint=footprint, first=first)
 
 
 class _Collapsed(eqx.Module):

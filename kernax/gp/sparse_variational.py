@@ -22,7 +22,7 @@ from kernax.core.base.undeclared import warn_of_undeclared_fields
 from kernax.core.learner.task import Task
 from kernax.core.linalg.centres import factor_at
 from kernax.core.losses.losses import AbstractLikelihood
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of
 from kernax.gp.inducing_normal import (
@@ -38,6 +38,12 @@ from kernax.gp.inducing_normal import (
 )
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess
+
+# Matrices of m x m.
+_FEWER = "fewer inducing points"
+_SVGP = Footprint("svgp", 12.7, fewer=_FEWER)
+_LEARNED = Footprint("svgp with an optimiser", 18.8, fewer=_FEWER)
+_BOUND = Footprint("svgp_bound", 5.5, fewer=_FEWER)
 
 _STILL = optax.identity()
 _RATE = Interval(0.0, 1.0, (False, True))
@@ -111,7 +117,7 @@ def svgp(
     problem = _Problem(task, rebuild, optimiser, length, key, size)
     arguments = problem, theta, check_count(steps, "steps")
     learns = optimiser is not _STILL
-    _check_memory("svgp with an optimiser" if learns else "svgp", model, _svgp, arguments)
+    _check_memory(_LEARNED if learns else _SVGP, model, _svgp, arguments)
     solution = _svgp(*arguments)
     hint = f"svgp with {task.kernel_name}: smaller steps of the optimiser may help."
     return finish(solution, throw, hint, quiet=True)
@@ -146,9 +152,12 @@ def _checked(
     return task, SparseModel(prior, likelihood, Z)
 
 
-def _check_memory(verb: str, model: SparseModel, function: Callable, arguments: tuple) -> None:
+def _check_memory(
+    footprint: Footprint, model: SparseModel, function: Callable, arguments: tuple
+) -> None:
     """Raises MemoryBudgetError where m x m numbers do not fit into memory."""
-    check_memory(model.Z, verb=verb, first=lambda: eqx.filter_eval_shape(function, *arguments))
+    first = lambda: eqx.filter_eval_shape(function, *arguments)
+    check_memory(model.Z, footprint=footprint, first=first)
 
 
 def _checked_batch_size(batch_size: int | None, n: int) -> int:
@@ -201,7 +210,7 @@ def svgp_bound(
     scale = jnp.asarray(total / task.n, task.dtype)
     batch = Batch(task.X, task.y, task.weights.values)
     arguments = model, cast(q, task.dtype), batch, scale
-    _check_memory("svgp_bound", model, _estimated_bound, arguments)
+    _check_memory(_BOUND, model, _estimated_bound, arguments)
     return _estimated_bound(*arguments)
 
 

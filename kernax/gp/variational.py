@@ -7,9 +7,16 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.losses.losses import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
+from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
+
+_FOOTPRINT = Footprint(
+    "variational",
+    9.7,
+    "kernax.svgp(process, X, y, likelihood, Z, ...) through inducing points Z",
+)
 
 
 def variational(
@@ -53,7 +60,15 @@ def variational(
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(
-        "variational", process, X, y, likelihood, weights, convex=False, throw=throw
+        "variational",
+        process,
+        X,
+        y,
+        likelihood,
+        weights,
+        footprint=_FOOTPRINT,
+        convex=False,
+        throw=throw,
     )
     solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
     hint = f"variational with {task.kernel_name}: {ADVICE} may help."

@@ -22,7 +22,14 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.losses.labels import as_signs
+from kernax.core.operators.memory import Footprint
 from kernax.online.rules import Perceptron
+
+_FOOTPRINT = Footprint(
+    "kernel_perceptron",
+    1.0,
+    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+)
 
 
 def kernel_perceptron(
@@ -72,6 +79,7 @@ def kernel_perceptron(
         one_column="batch over its columns with jax.vmap",
         in_features=True,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     most_epochs = as_steps(max_epochs, "max_epochs")
     rate = task.scalar(rate, "rate", POSITIVE, throw=throw)

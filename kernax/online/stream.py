@@ -28,6 +28,9 @@ from kernax.online.learner import (
 from kernax.online.parts import described
 from kernax.online.rules import AbstractRule
 
+# Numbers held for each of the state, in float64 and float32.
+HELD_FOR_EACH = (2.0, 2.0)
+
 
 class Progress(eqx.Module):
     """What a learner did on n points.
@@ -120,6 +123,7 @@ def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
         sum(leaf.size for leaf in jax.tree.leaves(state) if hasattr(leaf, "size")),
         dtype_of(X),
         verb="online.run",
+        for_each=HELD_FOR_EACH,
         what=f"the state of {type(learner).__name__}",
         instead="take a smaller capacity, or fewer features",
     )

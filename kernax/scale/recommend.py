@@ -23,8 +23,9 @@ from kernax.core.linalg.centres import wide
 from kernax.core.linalg.preconditioners import default_rank
 from kernax.core.linalg.sketch_and_project import default_block
 from kernax.core.operators.features import low_rank_gram
-from kernax.core.operators.memory import available_memory, matrices_of
+from kernax.core.operators.memory import available_memory
 from kernax.scale.centres.rows import rows_of_tile
+from kernax.scale.centres.span import FALKON
 
 LINE = "state space"
 FEATURES = "explicit features"
@@ -393,7 +394,7 @@ def held_by(name: str, n: int, size: int, dtype: Any) -> int:
     is_double = itemsize == 8
     if name == CENTRES:
         # The m x m matrices are in float64 whatever the points are.
-        squares = matrices_of("falkon", dtype) * size**2 * jnp.dtype(wide(dtype)).itemsize
+        squares = FALKON.matrices_in(dtype) * size**2 * jnp.dtype(wide(dtype)).itemsize
         return int(squares + (16 * n + 4 * rows_of_tile(size) * size) * itemsize)
     if name == GRID:
         # Regular times hold the predictor of some order, a grid the factor of each axis.
@@ -408,6 +409,6 @@ def held_by(name: str, n: int, size: int, dtype: Any) -> int:
         INDUCING: (3.7 if is_double else 4.7) * n * size + 8 * size**2,
         PRODUCTS: 4.4 * n * default_rank(n) + 2**21,
         BLOCKS: 4 * default_block(n) ** 2 + 30 * n,
-        WHOLE: matrices_of("condition", dtype) * n**2,
+        WHOLE: 4.5 * n**2,
     }
     return int(numbers[name] * itemsize)

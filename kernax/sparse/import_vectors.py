@@ -28,10 +28,15 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.labels import as_one_hot, as_signs
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram, is_finite
 from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_fit import SubsetFit
 from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
+
+_FOOTPRINT = Footprint(
+    "import_vector_machine", 1.6, "block_size=... (a number of rows) for a fit that holds blocks"
+)
 
 
 class ImportVectors(eqx.Module):
@@ -135,6 +140,7 @@ def import_vector_machine(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     rtol = task.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)

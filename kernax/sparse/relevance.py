@@ -31,6 +31,7 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.likelihoods import Categorical, Gaussian
 from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.operators.memory import Footprint
 from kernax.errors import RelevanceWarning, RunawayWarning
 from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
 from kernax.sparse.basis import Basis, Slots
@@ -39,6 +40,8 @@ from kernax.sparse.observations import AbstractObservations, Labels, Numbers
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, Problem
+
+_FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 
 _MOST_VECTORS = 200
 
@@ -121,6 +124,7 @@ def relevance_vector_machine(
         weights,
         targets=targets_of(likelihood),
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     if noise is not None:
         noise = task.scalar(noise, "noise", POSITIVE, throw=throw)

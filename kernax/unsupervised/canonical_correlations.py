@@ -22,8 +22,11 @@ from kernax.core.linalg.eigenproblem import AbstractProblem, Pairs, Report, endi
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import JitteredCholesky
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.centring import CentredGram
+
+_FOOTPRINT = Footprint("kernel_cca", 10.1)
 
 _MOST_ROUNDING = 0.01  # of the squares of correlations
 
@@ -82,9 +85,9 @@ def kernel_cca(
             BreakdownError, MemoryBudgetError.
     """
     Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
-    first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw)
+    first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)
     _check_pairs(first.n, count(Z))
-    second = check_task("kernel_cca", kernel_z, Z, None, weights, throw=throw)
+    second = check_task("kernel_cca", kernel_z, Z, None, weights, throw=throw, footprint=_FOOTPRINT)
     components = check_count(components, "components")
     if components > first.n:
         raise ValueError(

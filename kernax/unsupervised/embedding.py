@@ -23,6 +23,10 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.operators.gram import gram, gram_of_prepared
 from kernax.core.operators.memory import check_numbers
 
+# Numbers held for each point of each permutation or set of signs, in float64 and float32: random
+# bits and orders among them.
+HELD_FOR_EACH = (2.0, 4.2)
+
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 
 
@@ -199,6 +203,7 @@ def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | No
         permutations * points,
         dtype_of(X),
         verb="a permutation test",
+        for_each=HELD_FOR_EACH,
         what=f"{permutations} rows of {points} points in {verb}",
         instead="take fewer of them, or fewer points",
     )

@@ -18,7 +18,12 @@ from kernax.core.functionals.stein import SteinKernel, with_scores
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
 from kernax.core.operators.gram import operator_of_prepared
+from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
+
+_FOOTPRINT = Footprint(
+    "herding", 1.05, "block_size=... (a number of rows) for a fit that holds blocks"
+)
 
 
 def herding(
@@ -69,6 +74,7 @@ def herding(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     count = _checked_count(count, task, bool(replace))
     solution = _herding(task, count, bool(replace))
@@ -112,7 +118,9 @@ def stein_thin(
         NonFiniteError: as `herding`; and a score that is not finite.
     """
     kernel = SteinKernel(kernel, log_density)
-    task = check_task("herding", kernel, X, None, block_size=block_size, throw=throw)
+    task = check_task(
+        "herding", kernel, X, None, block_size=block_size, throw=throw, footprint=_FOOTPRINT
+    )
     count = _checked_count(count, task, bool(replace))
     solution = _stein_thin(task, count, bool(replace))
     hint = "stein_thin: is the score finite at every point?"

@@ -24,6 +24,7 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.centring import loses_digits, shares
@@ -35,6 +36,12 @@ from kernax.unsupervised.means_of_clusters import (
     coinciding,
     one_hot,
     soft_memberships,
+)
+
+_FOOTPRINT = Footprint(
+    "kernel_kmeans",
+    1.3,
+    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
 )
 
 
@@ -132,6 +139,7 @@ def kernel_kmeans(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     clusters = check_clusters(clusters, task)
     most_steps = as_steps(max_steps)

@@ -19,7 +19,11 @@ from kernax.core.kernel.spectral_densities import Eigenpairs
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.eigenproblem import WeightedGram, leading_pairs, zero_below
+from kernax.core.operators.memory import Footprint
 from kernax.errors import NotPSDError
+
+_EIGENPAIRS = Footprint("eigenpairs", 2.1)
+_FEATURES = Footprint("empirical_features", 3.1)
 
 
 def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
@@ -47,7 +51,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
             rank is not known, values beyond it are NaN.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
     """
-    task = check_task("eigenpairs", kernel, X, None)
+    task = check_task("eigenpairs", kernel, X, None, footprint=_EIGENPAIRS)
     n = task.n
     if check_count(count, "count") > n:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
@@ -78,7 +82,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead.
             NonFiniteError, MemoryBudgetError.
     """
-    task = check_task("empirical_features", kernel, X, None)
+    task = check_task("empirical_features", kernel, X, None, footprint=_FEATURES)
     root, sound = _empirical_features(task.whole_gram().as_matrix())
     _check_psd(task, sound)
     return KernelExpansion(task.kernel, task.X, root, jnp.zeros_like(root[0]))

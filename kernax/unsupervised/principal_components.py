@@ -16,7 +16,14 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
 from kernax.core.linalg.krylov import can_be_truncated
+from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.centring import CentredGram, shares
+
+_FOOTPRINT = Footprint(
+    "kernel_pca",
+    3.1,
+    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+)
 
 
 class PrincipalComponents(eqx.Module):
@@ -128,6 +135,7 @@ def kernel_pca(
         block_size=block_size,
         in_features=truncated is not False,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     components = check_count(components, "components")
     n = count(task.X)

@@ -30,6 +30,7 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import LowRankGram
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.closest_partition import closest_partition, pivoted_partition
@@ -41,6 +42,8 @@ from kernax.unsupervised.kernel_kmeans import (
     warn_of_copies,
 )
 from kernax.unsupervised.means_of_clusters import Cloud
+
+_FOOTPRINT = Footprint("spectral_clustering", 3.3)
 
 ROUNDINGS = ("kmeans", "discrete", "qr")
 
@@ -147,7 +150,9 @@ def spectral_clustering(
             MemoryBudgetError.
     """
     check_key(key)
-    task = check_task("spectral_clustering", kernel, X, None, weights, throw=throw)
+    task = check_task(
+        "spectral_clustering", kernel, X, None, weights, throw=throw, footprint=_FOOTPRINT
+    )
     clusters = check_clusters(clusters, task)
     count = clusters if eigenvectors is None else check_count(eigenvectors, "eigenvectors")
     _check_rounding(rounding, temperature, clusters, count, task)

@@ -16,8 +16,11 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
 from kernax.core.learner.task import check_task
 from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
+
+_FOOTPRINT = Footprint("thin", 1.6)
 
 
 def thin(
@@ -63,7 +66,7 @@ def thin(
             random key. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     check_key(key)
-    task = check_task("thin", kernel, X, None, throw=throw)
+    task = check_task("thin", kernel, X, None, throw=throw, footprint=_FOOTPRINT)
     halvings = check_count(halvings, "halvings")
     if 2**halvings > task.n:
         raise ValueError(

@@ -71,7 +71,7 @@ def test_lengthscales_of_the_columns_that_one_column_became_move_together():
 
 
 def test_scales_of_a_mixture_move_together_by_columns_in_each_of_its_terms():
-    """They are a matrix, a row for each term: in the first stage entries were learned one by one."""
+    """They are a matrix, a row a term: in the first stage entries were learned one by one."""
     scales = jnp.asarray([[1.0, 4.0, 1.0], [2.0, 2.0, 8.0]], DTYPE)
     mixture = lambda scales: kx.Model(kx.SpectralMixture(jnp.ones(2), jnp.zeros((2, 3)), scales))
     start = mixture(scales)

@@ -33,7 +33,7 @@ from kernax.core.learner.structures import structure_of_many
 from kernax.core.linalg.solvers import AbstractSymmetricSolver
 from kernax.core.operators.features import has_few_features
 from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
-from kernax.core.operators.memory import check_held_by_each, check_memory
+from kernax.core.operators.memory import Footprint, check_held_by_each, check_memory
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
 from kernax.core.operators.structure import AbstractStructure
@@ -51,7 +51,7 @@ class Task(AbstractAsked):
         weights: of the points, ones where none were given.
         layout: how the Gram matrix is held.
         verb: the name of the verb.
-        whole_for: the verb, of the table of memory, that holds K whole; None where none does.
+        footprint: what the verb holds where K is dense; None where it is not.
     """
 
     kernel: AbstractKernel
@@ -60,19 +60,19 @@ class Task(AbstractAsked):
     weights: AbstractWeights
     layout: Layout
     verb: str = eqx.field(static=True)
-    whole_for: str | None = eqx.field(static=True, default=None)
+    footprint: Footprint | None = eqx.field(static=True, default=None)
 
     def check_before(self, function: Callable, args: tuple) -> None:
         """Raises MemoryBudgetError where K does not fit into memory: as late as this, so that
         whatever else is wrong has been said, and after the program was traced, which says whether
         all shapes go together.
         """
-        if self.whole_for is None:
+        if self.footprint is None:
             return
         columns = 1 if self.y.ndim == 1 else self.y.shape[1]
         check_memory(
             self.X,
-            verb=self.whole_for,
+            footprint=self.footprint,
             columns=columns,
             first=lambda: eqx.filter_eval_shape(function, *args),
         )
@@ -232,6 +232,7 @@ def check_task(
     y: ArrayLike | None,
     weights: ArrayLike | None = None,
     *,
+    footprint: Footprint | None = None,
     targets: Targets = numbers,
     one_column: str | None = None,
     block_size: Any = None,
@@ -245,8 +246,9 @@ def check_task(
     """The task of a verb.
 
     Arguments:
-        verb: its name, for messages and the table of memory.
+        verb: its name, for messages.
         y: None for zeros, where there are no targets.
+        footprint: what the verb holds where K is dense; by default K itself.
         targets: how y is checked.
         one_column: where y must be a vector: what to do with several columns, for the message.
         block_size: rows of K that are computed at a time, where K is not to be held.
@@ -287,11 +289,12 @@ def check_task(
     if layout.is_dense and in_structure:
         structure = _structure(solver, kernel, given, X, checked_weights)
         layout = Layout(structure=structure, spread=layout.spread)
-    holds_whole = layout.is_dense and holds_gram
-    if holds_whole and layout.spread is not None:
-        check_held_by_each(count(X), verb, layout.spread.parts)
-    whole_for = verb if holds_whole else None
-    return Task(kernel, X, checked_y, checked_weights, layout, verb, whole_for)
+    if not (layout.is_dense and holds_gram):
+        return Task(kernel, X, checked_y, checked_weights, layout, verb)
+    footprint = Footprint(verb) if footprint is None else footprint
+    if layout.spread is not None:
+        check_held_by_each(count(X), footprint, layout.spread.parts)
+    return Task(kernel, X, checked_y, checked_weights, layout, verb, footprint)
 
 
 def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:

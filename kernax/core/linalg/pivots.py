@@ -20,7 +20,9 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import diagonal_of, prepare
 from kernax.core.operators.gram import gram_of_prepared
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
+
+_FOOTPRINT = Footprint("inducing_points", 1.05)  # matrices of n x count
 
 
 class PartialCholesky(eqx.Module):
@@ -192,7 +194,7 @@ def inducing_points(
     tolerance = as_scalar(default if rtol is None else rtol, dtype, "rtol", NONNEGATIVE)
     arguments = *stopped((kernel, X)), tolerance, count, key
     first = lambda: eqx.filter_eval_shape(_pivots, *arguments)
-    check_memory(X, points_at(X, slice(count)), verb="inducing_points", first=first)
+    check_memory(X, points_at(X, slice(count)), footprint=_FOOTPRINT, first=first)
     solution = _pivots(*arguments)
     hint = f"inducing_points with {name_of(kernel)}: rescaled inputs may help."
     solution = finish(solution, True, hint)

@@ -15,7 +15,10 @@ from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_ma
 from kernax.core.line.line_factor import KalmanFactor, LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.smoothing import Along, filter_of
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
+
+# Of n points and observations along a line and p draws, n x p.
+_FOOTPRINT = Footprint("sample along a line", 5.2, "fewer draws at a time")
 
 
 class LineDraws(eqx.Module):
@@ -78,7 +81,7 @@ class LineSampler(eqx.Module):
     def check_memory(self, p: int) -> None:
         """Raises MemoryBudgetError if p draws would not fit into memory."""
         columns = np.broadcast_to(np.zeros((), self.gram.points.dtype), (p,))
-        check_memory(self.gram.points, columns, verb="sample along a line")
+        check_memory(self.gram.points, columns, footprint=_FOOTPRINT)
 
 
 def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:

@@ -37,7 +37,7 @@ from kernax.scale.centres.problem import (
     unit_of_targets,
 )
 from kernax.scale.centres.rows import rows_of_tile
-from kernax.scale.centres.span import AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.data.chunks import Chunks
 
@@ -188,7 +188,7 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     one_column = task.y.ndim == 1
     of_risk = span, task.X, task.weights, arguments, plan
     first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
-    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(task.dtype), first=first)
+    check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
     if checkpoint is not None:
         return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)

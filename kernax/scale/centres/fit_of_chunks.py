@@ -29,7 +29,7 @@ from kernax.scale.centres.minimum import Minimum
 from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.centres.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
 from kernax.scale.centres.rows import ArrayRows
-from kernax.scale.centres.span import AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.centres.streamed import (
     StreamedRows,
     Survey,
@@ -58,7 +58,7 @@ def falkon_of_chunks(
     as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
     check = partial(_checked_targets, loss)
     span = _span(chunks, kernel, check, centres, key)
-    check_memory(jnp.empty(span.size), verb="falkon", dtype=wide(dtype_of(kernel)))
+    check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(dtype_of(kernel)))
     with _shown(progress) as show:
         rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
         dtype = rows.surveyed.largest.dtype

@@ -15,6 +15,10 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import FeaturesOf, LinearFunction
 from kernax.core.operators.features import explicit_features
 from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.memory import Footprint
+
+# Matrices of m x m, in float64 whatever the points are.
+FALKON = Footprint("falkon", 10.5, fewer="fewer centres")
 
 
 class AbstractSpan(eqx.Module):

@@ -16,8 +16,11 @@ from kernax.core.linalg.centres import factor_of_gram, wide
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.operators.features import FeatureMap
 from kernax.core.operators.gram import gram_of_prepared
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.scale.centres.choice import checked_centres
+
+# Matrices of m x m, in float64 whatever the points are.
+_FOOTPRINT = Footprint("nystrom", 6.5, fewer="fewer centres")
 
 
 class NystromFeatures(eqx.Module):
@@ -75,7 +78,7 @@ def nystrom(
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by="nystrom" if throw else None)
     Z = checked_centres(kernel, X, centres, key)
     eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
-    check_memory(Z, verb="nystrom", dtype=wide(dtype_of(X)))
+    check_memory(Z, footprint=_FOOTPRINT, dtype=wide(dtype_of(X)))
     hint = "nystrom: fewer centres, or centres further apart, need no jitter."
     return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
 

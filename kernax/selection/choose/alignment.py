@@ -14,8 +14,16 @@ from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_o
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.learner.task import Task, check_task
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import GRAM, Footprint, check_memory
 from kernax.unsupervised.centring import shares
+
+# Two matrices for each kernel.
+_ALIGNED_SUM = Footprint(
+    "aligned_sum",
+    0.0,
+    "kernax.alignment(kernel, X, y) of one kernel at a time",
+    of_each_column=2.0,
+)
 
 
 def alignment(
@@ -49,7 +57,7 @@ def alignment(
     Raises ValueError for bad shapes or values, and for a K or targets that are known to be
     constant, or, not centred, zero.
     """
-    task = check_task("gram", kernel, X, y, weights)
+    task = check_task("gram", kernel, X, y, weights, footprint=GRAM)
     _check_targets_differ(task, centred)
     value, is_constant = _alignment(task, bool(centred))
     if is_concrete(is_constant) and bool(is_constant):
@@ -193,10 +201,10 @@ def aligned_sum(
     kernels = tuple(kernels)
     if not kernels:
         raise ValueError("kernels must hold at least one kernel, but is empty")
-    tasks = [check_task("gram", kernel, X, y, weights) for kernel in kernels]
+    tasks = [check_task("gram", kernel, X, y, weights, footprint=GRAM) for kernel in kernels]
     _check_targets_differ(tasks[0], centred=True)
     first = lambda: eqx.filter_eval_shape(_aligned, tuple(tasks))
-    check_memory(tasks[0].X, verb="aligned_sum", columns=len(kernels), first=first)
+    check_memory(tasks[0].X, footprint=_ALIGNED_SUM, columns=len(kernels), first=first)
     shares_of_kernels = _aligned(tuple(tasks))
     if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
         raise ValueError(

@@ -18,10 +18,12 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_targets, check_task
 from kernax.core.losses.labels import as_signs
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, minimum
-from kernax.core.operators.memory import check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.smo import SMO
-from kernax.supervised.machines.svm import PENALTY, svm_of_task
+from kernax.supervised.machines.svm import PENALTY, SVM, svm_of_task
+
+_ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
 
 
 class Platt(eqx.Module):
@@ -230,7 +232,7 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
     Raises ValueError for bad shapes or values, MemoryBudgetError.
     """
     f, y, weights = _checked(f, y, weights)
-    check_memory(f, verb="isotonic")
+    check_memory(f, footprint=_ISOTONIC)
     return _isotonic(f, y, weights)
 
 
@@ -321,6 +323,7 @@ def svm_leave_one_out(
         targets=as_signs,
         one_column="leave out for each column",
         throw=throw,
+        footprint=SVM,
     )
     C = task.scalar(C, "C", PENALTY, throw=throw)
     _check_two_of_each(task.y, task.weights.values)

@@ -21,10 +21,15 @@ from kernax.core.losses.losses import (
     check_convex,
 )
 from kernax.core.losses.modes import newton_fit
+from kernax.core.operators.memory import Footprint
+from kernax.supervised.advice import IN_FEATURES, over_centres
 from kernax.supervised.machines.dual import dual_of_loss, size_of_targets
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
+
+_SMOOTH = Footprint("regularised_risk", 3.6, over_centres(", loss=loss"))
+_PIECEWISE = Footprint("regularised_risk of a piecewise linear loss", 2.3, IN_FEATURES)
 
 
 def regularised_risk(
@@ -80,12 +85,14 @@ def regularised_risk(
     _check_is_loss(loss)
     stopping = as_stopping(rtol, max_steps)
     smooth = isinstance(loss, AbstractSmoothLoss)
+    footprint = _SMOOTH if smooth else _PIECEWISE
     task = check_task(
-        "regularised_risk" if smooth else "regularised_risk of a piecewise linear loss",
+        footprint.verb,
         kernel,
         X,
         y,
         weights,
+        footprint=footprint,
         targets=partial(as_targets_of, loss),
         one_column="one fit for each column, or jax.vmap over them",
         in_features=may_be_positive(ridge),

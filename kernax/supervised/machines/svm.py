@@ -30,14 +30,24 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.labels import as_signs
 from kernax.core.losses.losses import EpsilonInsensitive, Hinge
 from kernax.core.operators.gram import gram_of_prepared
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.errors import ConditionWarning
+from kernax.supervised.advice import IN_BLOCKS, IN_FEATURES
 from kernax.supervised.machines.certificate import seen_indefinite
 from kernax.supervised.machines.doubled import DoubledGram
 from kernax.supervised.machines.dual import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
+
+# Matrices of n x n numbers, and what to do where they do not fit.
+_INSTEAD = f"{IN_FEATURES}, or {IN_BLOCKS}"
+SVM = Footprint("svm", 2.2, _INSTEAD)
+_SVR = Footprint("support_vector_regression", 2.2, _INSTEAD)
+_ONE_CLASS = Footprint("one_class_svm", 2.2, _INSTEAD)
+_NU_SVM = Footprint("nu_svm", 2.2, _INSTEAD)
+_NU_SVR = Footprint("nu_support_vector_regression", 5.1, _INSTEAD)
 
 PENALTY = Interval(low=0.0, closed=(False, True))  # infinity is the hard margin
 _FRACTION = Interval(low=0.0, high=1.0, closed=(False, True))
@@ -118,6 +128,7 @@ def svm(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=SVM,
     )
     C = task.scalar(C, "C", PENALTY, throw=throw)
     solver = as_dual_solver(solver, SMO())
@@ -179,6 +190,7 @@ def support_vector_regression(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_SVR,
     )
     C = task.scalar(C, "C", PENALTY, throw=throw)
     epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE, throw=throw)
@@ -229,6 +241,7 @@ def one_class_svm(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_ONE_CLASS,
     )
     nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
     solver = as_dual_solver(solver, SMO())
@@ -309,6 +322,7 @@ def nu_svm(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_NU_SVM,
     )
     nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
     _check_feasible(task, nu)
@@ -402,6 +416,7 @@ def nu_support_vector_regression(
         block_size=block_size,
         in_features=True,
         throw=throw,
+        footprint=_NU_SVR,
     )
     C = task.scalar(C, "C", POSITIVE, throw=throw)
     nu = task.scalar(nu, "nu", _FRACTION, throw=throw)

@@ -26,7 +26,10 @@ from kernax.core.learner.task import check_task
 from kernax.core.linalg.eigenproblem import AbstractProblem, ending_of, leading_pairs
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.losses.labels import as_one_hot, as_signs
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
+
+_FOOTPRINT = Footprint("kernel_discriminant", 4.1)
 
 
 class Discriminant(eqx.Module):
@@ -95,7 +98,14 @@ def kernel_discriminant(
             weight. NonFiniteError, BreakdownError, MemoryBudgetError.
     """
     task = check_task(
-        "kernel_discriminant", kernel, X, Y, weights, targets=_as_classes, throw=throw
+        "kernel_discriminant",
+        kernel,
+        X,
+        Y,
+        weights,
+        targets=_as_classes,
+        throw=throw,
+        footprint=_FOOTPRINT,
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_discriminant(task, ridge)

@@ -34,6 +34,17 @@ from kernax.core.linalg.solvers import (
     check_is_solver,
     needs_whole_matrix,
 )
+from kernax.core.operators.memory import Footprint
+from kernax.supervised.advice import IN_FEATURES, over_centres
+
+_RIDGE = Footprint(
+    "kernel_ridge",
+    3.6,
+    'block_size=... (a number of rows, or "auto") for a matrix-free solve, or ' + over_centres(),
+    closing="; kernax.recommend(kernel, n, d) compares these",
+)
+_LEAVE_ONE_OUT = Footprint("leave_one_out", 5.0, IN_FEATURES)
+_CROSS_VALIDATION = Footprint("generalised_cross_validation", 5.0, IN_FEATURES)
 
 
 def kernel_ridge(
@@ -96,6 +107,7 @@ def kernel_ridge(
         block_size=block_size,
         in_features=in_features,
         throw=throw,
+        footprint=_RIDGE,
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
@@ -231,7 +243,14 @@ def leave_one_out(
     """
     in_features = may_be_positive(ridge)
     task = check_task(
-        "leave_one_out", kernel, X, y, weights, in_features=in_features, reads_removed=True
+        "leave_one_out",
+        kernel,
+        X,
+        y,
+        weights,
+        in_features=in_features,
+        reads_removed=True,
+        footprint=_LEAVE_ONE_OUT,
     )
     if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
@@ -345,7 +364,15 @@ def generalised_cross_validation(
     has no residuals. Weights are repetitions. One value for each output; differentiable like the
     fit. NaN, and warnings, as in `leave_one_out`.
     """
-    task = check_task("generalised_cross_validation", kernel, X, y, weights, in_features=True)
+    task = check_task(
+        "generalised_cross_validation",
+        kernel,
+        X,
+        y,
+        weights,
+        in_features=True,
+        footprint=_CROSS_VALIDATION,
+    )
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     solution = _generalised_cross_validation(task, ridge, bool(bias))
     return residuals_or_warning(solution, "generalised_cross_validation")

@@ -25,6 +25,7 @@ from kernax.core.learner.task import check_task
 from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy, unit_of
 from kernax.core.linalg.factors import rounding_of_entries
 from kernax.core.linalg.linalg import without_border
+from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.supervised.ridge.ridge import (
     Influence,
@@ -33,6 +34,9 @@ from kernax.supervised.ridge.ridge import (
     residuals_or_warning,
 )
 from kernax.supervised.ridge.tridiagonal import Factors, RidgeSystems, solutions_of_weighted
+
+_PATH = Footprint("ridge_path", 3.6)
+_LEAVE_ONE_OUT = Footprint("leave_one_out_path", 5.0)
 
 
 def ridge_path(
@@ -71,7 +75,7 @@ def ridge_path(
         ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
             failed. MemoryBudgetError: K, which is always held, would not fit.
     """
-    task = check_task("ridge_path", kernel, X, y, weights, throw=throw)
+    task = check_task("ridge_path", kernel, X, y, weights, throw=throw, footprint=_PATH)
     ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
     hint = f"ridge_path with {task.kernel_name}: larger ridges or rescaled inputs may help."
     return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect())
@@ -163,7 +167,9 @@ def leave_one_out_path(
     derivative takes one inverse for each ridge. NaN and warnings as there; the warning of rounding
     is about the smallest ridge.
     """
-    task = check_task("leave_one_out_path", kernel, X, y, weights, reads_removed=True)
+    task = check_task(
+        "leave_one_out_path", kernel, X, y, weights, reads_removed=True, footprint=_LEAVE_ONE_OUT
+    )
     if bias and task.n < 2:
         raise ValueError(
             "leave_one_out_path with a bias needs at least two points, but X holds one"

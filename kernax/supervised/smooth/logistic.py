@@ -13,6 +13,12 @@ from kernax.core.learner.task import check_task
 from kernax.core.losses.labels import as_signs
 from kernax.core.losses.losses import Logistic
 from kernax.core.losses.modes import newton_fit
+from kernax.core.operators.memory import Footprint
+from kernax.supervised.advice import over_centres
+
+_FOOTPRINT = Footprint(
+    "kernel_logistic", 3.6, over_centres(", loss=kernax.losses.Logistic(), bias=True")
+)
 
 
 def kernel_logistic(
@@ -73,6 +79,7 @@ def kernel_logistic(
         one_column="kernel_softmax takes several classes",
         in_features=True,
         throw=throw,
+        footprint=_FOOTPRINT,
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     near = coefficients_and_bias_of(start, task, bool(bias))

@@ -18,6 +18,10 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.labels import as_one_hot
 from kernax.core.losses.softmax import softmax_fit
 from kernax.core.operators.features import explicit_features
+from kernax.core.operators.memory import Footprint
+from kernax.supervised.advice import IN_FEATURES
+
+_FOOTPRINT = Footprint("kernel_softmax", 6.4, IN_FEATURES, of_each_column=1.15)
 
 
 def kernel_softmax(
@@ -53,6 +57,7 @@ def kernel_softmax(
         X,
         Y,
         weights,
+        footprint=_FOOTPRINT,
         targets=partial(as_one_hot, every=bool(bias)),
         throw=throw,
     )

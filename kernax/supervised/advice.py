@@ -1,0 +1,9 @@
+"""What the learners here advise where their dense matrices do not fit into memory."""
+
+IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
+IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
+
+
+def over_centres(more: str = "") -> str:
+    """A fit over centres, by some more arguments."""
+    return f"kernax.falkon(kernel, X, y, ridge, m, key=key{more}) for a fit over m centres"
