@@ -37,6 +37,17 @@ def matmul(A: ArrayLike, B: ArrayLike) -> Array:
     return jnp.matmul(A, B, precision=lax.Precision.HIGHEST)
 
 
+def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
+    """`A_ii`: as `jnp.diagonal`, in a quarter of its operations, none of them on all of A."""
+    i = jnp.arange(len(A), dtype=jnp.int32)
+    return A.at[i, i].get(
+        mode="promise_in_bounds",
+        wrap_negative_indices=False,
+        indices_are_sorted=True,
+        unique_indices=True,
+    )
+
+
 def beside(vector: Array, columns: Array) -> Array:
     """A vector (n,) shaped to multiply each of several columns (n, p), or the one (n,)."""
     return vector.reshape(-1, *[1] * (columns.ndim - 1))

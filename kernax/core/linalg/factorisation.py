@@ -21,6 +21,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import (
     eps_of,
+    main_diagonal,
     matmul,
     positive_or_one,
     safe_sqrt,
@@ -344,7 +345,7 @@ class DenseInverse(AbstractInverse):
         return matmul(B.T, self.matrix).T  # of P^T, XLA would make a copy
 
     def diagonal(self):
-        return jnp.diagonal(self.matrix)
+        return main_diagonal(self.matrix)
 
     def diagonal_of_product(self, system):
         return jnp.sum(self.matrix.T * system.gram.as_matrix(), 1)

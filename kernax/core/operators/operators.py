@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import beside, matmul, stopped
+from kernax.core.base.numerics import beside, main_diagonal, matmul, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import careful_product, extra_bits
@@ -122,7 +122,7 @@ class DenseGram(AbstractGram):
         return jnp.sum((self.matrix * vector[None, :]) ** 2, 1)
 
     def diagonal(self):
-        return jnp.diagonal(self.matrix)
+        return main_diagonal(self.matrix)
 
     def rows(self, places):
         return self.matrix[places]

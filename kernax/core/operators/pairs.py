@@ -210,10 +210,12 @@ def _symmetric(K: Array, mirrored: bool) -> Array:
     # that of K.T, into the addition, unrounded, and the mean would not be symmetric. And no K.T,
     # which, fused with the maximum and the diagonal, takes jaxlib 0.10.2 minutes to compile from
     # n = 1000 on.
-    i = jnp.arange(len(K))
+    i = jnp.arange(len(K), dtype=jnp.int32)
 
     def larger(K):
-        transposed = K.at[i[None, :], i[:, None]].get(mode="promise_in_bounds")
+        transposed = K.at[i[None, :], i[:, None]].get(
+            mode="promise_in_bounds", wrap_negative_indices=False
+        )
         return jnp.maximum(K, transposed)
 
     return lax.platform_dependent(K, cpu=lambda K: K, default=larger) if mirrored else larger(K)
