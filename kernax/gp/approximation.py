@@ -15,6 +15,7 @@ from kernax.core.base.boundary import as_point, as_scalar, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.learner.task import Task, check_task
@@ -33,7 +34,7 @@ from kernax.gp.process import GaussianProcess, check_process
 ADVICE = "targets that the likelihood allows, a mean near them or a smaller variance"
 
 
-class ApproximatePosterior(eqx.Module):
+class ApproximatePosterior(Printed):
     """A process over the latent function f, and the likelihood of y given f.
 
     Its methods take one point; `jax.vmap(posterior.predict)(X)` takes a stack. They integrate over

@@ -14,6 +14,7 @@ from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -119,7 +120,7 @@ class ValueOfClass(eqx.Module):
         return entry_of(self.of_all(x[0]), x[1])
 
 
-class CategoricalPosterior(eqx.Module):
+class CategoricalPosterior(Printed):
     """Processes over the latent values of several classes, and the softmax of them.
 
     Its methods take one point; `jax.vmap(posterior.probability)(X)` takes a stack. They integrate

@@ -1,6 +1,5 @@
 """What a process predicts of each of its own targets from the others, without refits."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -8,6 +7,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, warn_of_rounding
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
@@ -23,7 +23,7 @@ LEAVE_ONE_OUT = Footprint(
 )
 
 
-class HeldOut(eqx.Module):
+class HeldOut(Printed):
     """Predictions of every target by a model that has not seen it, all (n,).
 
     Attributes:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import real
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.losses.losses import AbstractLikelihood
@@ -21,7 +22,7 @@ from kernax.gp.inducing import projected
 from kernax.gp.process import GaussianProcess
 
 
-class InducingNormal(eqx.Module):
+class InducingNormal(Printed):
     """`q(v) = N(mean, root root^T)` of the whitened values `v = L^-1 (f(Z) - m(Z))` at inducing
     points, `L L^T = k(Z, Z)`; the prior is `N(0, I)`.
 

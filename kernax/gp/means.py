@@ -13,45 +13,37 @@ from kernax.core.base.boundary import as_scalar
 from kernax.core.base.functions import as_module
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import dot, is_concrete
-from kernax.core.base.parameters import data, real, with_values
+from kernax.core.base.parameters import data, real
+from kernax.core.base.printing import Printed
 from kernax.core.functionals.functionals import OfFunctionals, applied
 from kernax.core.kernel.kernel import AbstractKernel, parts_of
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task
 
 
-class FixedMean(eqx.Module):
+class FixedMean(Printed):
     """`m(x) = value`, not learned."""
 
     value: Float[Array, "*outputs"] = data()
 
-    def __repr__(self) -> str:
-        return with_values(self)
-
     def __call__(self, x: PyTree) -> Array:
         return self.value
 
 
-class ConstantMean(eqx.Module):
+class ConstantMean(Printed):
     """`m(x) = value`, a parameter."""
 
     value: Float[Array, ""] = real(default=0.0)
 
-    def __repr__(self) -> str:
-        return with_values(self)
-
     def __call__(self, x: PyTree) -> Array:
         return self.value
 
 
-class LinearMean(eqx.Module):
+class LinearMean(Printed):
     """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension."""
 
     slope: Float[Array, " d"] = real()
     value: Float[Array, ""] = real(default=0.0)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     def __call__(self, x: PyTree) -> Array:
         if np.shape(x) != np.shape(self.slope):

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.boundary import cast, check_one_point, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Sum, terms_of
 from kernax.core.kernel.preparation import check_points
@@ -155,7 +156,7 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     return GaussianProcess(ComponentKernel(joint(process.covariance), places=places), own)
 
 
-class WeightSpace(eqx.Module):
+class WeightSpace(Printed):
     """The distribution `N(mean, covariance)` of the weights w in `f(x) = m(x) + w.phi(x)`, for D
     explicit features phi.
 

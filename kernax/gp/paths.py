@@ -14,6 +14,7 @@ from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, is_concrete, matmul, safe_sqrt
 from kernax.core.base.parameters import check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.stacks import points_at
 from kernax.core.functionals.draws import (
@@ -44,7 +45,7 @@ from kernax.gp.process import GaussianProcess, check_process
 HELD_FOR_EACH = (3.5, 5.2)
 
 
-class SamplePaths(eqx.Module):
+class SamplePaths(Printed):
     """Functions drawn from a process: `paths(x)` are their values at one point, (count,).
 
     `jax.vmap(paths)(X)` are those at a stack, (n, count). `paths[i]` is one of them, a function

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.parameters import with_values
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -45,7 +45,7 @@ _SAMPLE = Footprint(
 )
 
 
-class GaussianProcess(eqx.Module):
+class GaussianProcess(Printed):
     """`f ~ GP(mean, kernel)`: a mean function and a covariance, which is itself a kernel.
 
     A prior is made with `GaussianProcess(kernel, mean)`; `condition` returns another process.
@@ -66,9 +66,6 @@ class GaussianProcess(eqx.Module):
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
         self.covariance = as_kernel(kernel)
         self.mean = mean_beside(kernel, mean)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)`

@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import squared_distance, vectors
 from kernax.core.base.parameters import check_intervals, integer, positive, real
+from kernax.core.base.printing import Printed
 
 
-class AbstractBasis(eqx.Module):
+class AbstractBasis(Printed):
     """A function from a point (d,) to its features (D,): `FeatureMap(basis)` is the kernel."""
 
     @abc.abstractmethod

@@ -1,6 +1,5 @@
 """Predicted probabilities against observed frequencies."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -9,10 +8,11 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import UP_TO_ONE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 from kernax.metrics.arguments import Score, as_inside, as_one_per_row, as_targets_and_weights
 
 
-class CalibrationCurve(eqx.Module):
+class CalibrationCurve(Printed):
     """The frequency of events for each bin of predicted probabilities.
 
     All arrays have shape (bins,). Bins without a row have weight zero, and NaN in the other arrays.

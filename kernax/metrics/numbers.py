@@ -15,6 +15,7 @@ from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.printing import Printed
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,
@@ -212,7 +213,7 @@ def standardised_residuals(
     return (y - mean) / jnp.sqrt(variance)
 
 
-class CoverageCurve(eqx.Module):
+class CoverageCurve(Printed):
     """How many targets lie in central intervals of each probability, both (levels,)."""
 
     level: Float[Array, "*k levels"]

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.numerics import positive_or_one, stopped
 from kernax.core.base.parameters import check_intervals, data, integer, nonnegative
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -18,7 +19,7 @@ from kernax.online.parts import as_part
 from kernax.online.support import Newcomer, Support, empty_support
 
 
-class Placement(eqx.Module):
+class Placement(Printed):
     """What a budget does with a newcomer.
 
     Attributes:
@@ -34,7 +35,7 @@ class Placement(eqx.Module):
     lost: Bool[Array, ""]
 
 
-class AbstractBudget(eqx.Module):
+class AbstractBudget(Printed):
     """How many points a function may have, and what happens when there are more.
 
     Attributes:

@@ -9,9 +9,10 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.parameters import check_intervals
+from kernax.core.base.printing import Printed
 
 
-class AbstractOnlineState(eqx.Module):
+class AbstractOnlineState(Printed):
     """All that a learner keeps between two points: arrays, whose shapes never change.
 
     A kernel in it is the learner's, for `function`. No update may change it, and a run that goes on
@@ -37,7 +38,7 @@ class AbstractOnlineState(eqx.Module):
         """
 
 
-class AbstractOnlineLearner(eqx.Module):
+class AbstractOnlineLearner(Printed):
     """Sees one point after another: predicts, is told the target, and learns from it.
 
     Attributes:

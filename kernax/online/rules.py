@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.base.parameters import check_intervals, nonnegative, positive
+from kernax.core.base.printing import Printed
 from kernax.core.losses.losses import (
     AbstractLoss,
     EpsilonInsensitive,
@@ -28,14 +29,14 @@ from kernax.online.parts import as_part
 Number = Float[Array, ""]
 
 
-class Move(eqx.Module):
+class Move(Printed):
     """`f <- shrink f + coefficient k(x, .)`."""
 
     shrink: Number
     coefficient: Number
 
 
-class AbstractRule(eqx.Module):
+class AbstractRule(Printed):
     """How a function moves when a point is seen.
 
     Attributes:
@@ -165,7 +166,7 @@ class LeastMeanSquares(AbstractRule):
         return Move(jnp.ones_like(f), self.rate * (y - f))
 
 
-class ConstantRate(eqx.Module):
+class ConstantRate(Printed):
     """`rate` at every step."""
 
     rate: Number = positive()
@@ -177,7 +178,7 @@ class ConstantRate(eqx.Module):
         return self.rate
 
 
-class DecayingRate(eqx.Module):
+class DecayingRate(Printed):
     """`first / step^power` at step 1, 2, ...
 
     `DecayingRate(1 / ridge, 1.0)` is that of Pegasos (Shalev-Shwartz, Singer & Srebro 2007).

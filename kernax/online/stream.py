@@ -13,6 +13,7 @@ from kernax.core.base.boundary import as_stack, cast, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import chosen, is_concrete, positive_or_one
 from kernax.core.base.parameters import parameters
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
@@ -32,7 +33,7 @@ from kernax.online.rules import AbstractRule
 HELD_FOR_EACH = (2.0, 2.0)
 
 
-class Progress(eqx.Module):
+class Progress(Printed):
     """What a learner did on n points.
 
     Attributes:

@@ -7,10 +7,11 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.base.boundary import cast, dtype_of
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
 
 
-class Newcomer(eqx.Module):
+class Newcomer(Printed):
     """A point that may be added to a function.
 
     Attributes:
@@ -26,7 +27,7 @@ class Newcomer(eqx.Module):
     step: Int[Array, ""]
 
 
-class Support(eqx.Module):
+class Support(Printed):
     """`f = sum_i coefficients_i k(points_i, .)` over the first `size` of the points.
 
     Attributes:

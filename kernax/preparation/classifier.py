@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.base.numerics import is_concrete
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.losses.labels import one_hot
@@ -32,7 +33,7 @@ def _as_labels(classes: Sequence[Any]) -> tuple[Label, ...]:
     return labels
 
 
-class Classifier(eqx.Module):
+class Classifier(Printed):
     """A function whose values decide between classes, and the labels of the classes in order.
 
     Attributes:

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.process import GaussianProcess
 from kernax.preparation.standards import Standards, standards_of
 
 
-class Standardised(eqx.Module):
+class Standardised(Printed):
     """`x -> target.restored(function(inputs.standardised(x)))`, a function of one raw point.
 
     Attributes:

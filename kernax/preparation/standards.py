@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from kernax.core.base.boundary import as_weights
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 
 
 def _as_array(value: Any) -> Any:
@@ -19,7 +20,7 @@ def _as_array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, (int, float, np.generic)) else value
 
 
-class Standards(eqx.Module):
+class Standards(Printed):
     """The map `x -> (x - centre) / scale`, of d columns (d,) or of a target ().
 
     NumPy's numbers are standardised by NumPy, in float64, also where JAX's 64-bit mode is off:

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -39,7 +39,7 @@ _FOOTPRINT = Footprint(
 )
 
 
-class ImportVectors(eqx.Module):
+class ImportVectors(Printed):
     """A kernel logistic regression on few points, its import vectors.
 
     Attributes:

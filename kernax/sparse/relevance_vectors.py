@@ -1,6 +1,5 @@
 """What a relevance vector machine returns: a sparse function, and its uncertainty."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import check_point
 from kernax.core.learner.expansion import KernelExpansion
@@ -20,7 +20,7 @@ from kernax.core.losses.quadrature import log_normaliser, predicted_moments
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 
 
-class RelevanceVectors(eqx.Module):
+class RelevanceVectors(Printed):
     """`f(x) = sum_j w_j k(x, x_j) + b`, most weights zero, and the normal distribution of them.
 
     The machine is a function of one point, the mean of f(x), and so are its methods;

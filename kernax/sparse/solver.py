@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul
+from kernax.core.base.printing import Printed
 from kernax.sparse.basis import Basis, Slots
 from kernax.sparse.observations import AbstractObservations, Posterior, posterior
 
@@ -102,7 +103,7 @@ class Choice(eqx.Module):
     left_out: Float[Array, ""]
 
 
-class AbstractRelevanceSolver(eqx.Module):
+class AbstractRelevanceSolver(Printed):
     """A way to maximise the evidence in the precisions of all functions and in the noise.
 
     `relevance_vector_machine` hands it to a compiled function with arrays in place of its floats

@@ -12,6 +12,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
 from kernax.core.base.parameters import check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -31,7 +32,7 @@ _FOOTPRINT = Footprint("kernel_cca", 10.1)
 _MOST_ROUNDING = 0.01  # of the squares of correlations
 
 
-class CanonicalPairs(eqx.Module):
+class CanonicalPairs(Printed):
     """Pairs of functions, one of each view, that correlate most.
 
     Attributes:

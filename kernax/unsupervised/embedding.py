@@ -7,7 +7,6 @@ relabelling is as likely.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -17,6 +16,7 @@ from kernax.core.base.boundary import as_stack, as_weights, check_key, count, dt
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare, prepare_stacks
 from kernax.core.learner.expansion import KernelExpansion
@@ -30,7 +30,7 @@ HELD_FOR_EACH = (2.0, 4.2)
 _BUDGET = 2**22  # floats of permuted matrices held at one time
 
 
-class PermutationTest(eqx.Module):
+class PermutationTest(Printed):
     """The outcome of a permutation test, or of one by random signs, as `goodness_of_fit_test`.
 
     Attributes:

@@ -13,6 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, place_of_largest, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -45,7 +46,7 @@ _FOOTPRINT = Footprint(
 )
 
 
-class KernelClusters(eqx.Module):
+class KernelClusters(Printed):
     """Clusters around means in the space of a kernel.
 
     Attributes:

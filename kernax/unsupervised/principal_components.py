@@ -10,6 +10,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, positive_or_one, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -26,7 +27,7 @@ _FOOTPRINT = Footprint(
 )
 
 
-class PrincipalComponents(eqx.Module):
+class PrincipalComponents(Printed):
     """The directions of largest variance of points in the space of a kernel.
 
     Attributes:

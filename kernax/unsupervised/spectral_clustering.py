@@ -19,6 +19,7 @@ from kernax.core.base.numerics import (
 )
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -48,7 +49,7 @@ _FOOTPRINT = Footprint("spectral_clustering", 3.3)
 ROUNDINGS = ("kmeans", "discrete", "qr")
 
 
-class SpectralClusters(eqx.Module):
+class SpectralClusters(Printed):
     """Clusters around means in the space of leading eigenvectors.
 
     Attributes:

@@ -13,12 +13,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from kernax.core.base.boundary import as_stack, count
 from kernax.core.base.numerics import is_concrete, stopped, values_of
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.operators.operators import AbstractGram
 from kernax.unsupervised.centring import loses_digits
 
 
-class Subsample(eqx.Module):
+class Subsample(Printed):
     """Points chosen from a stack.
 
     Attributes:

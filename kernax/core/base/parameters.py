@@ -358,23 +358,6 @@ def shown(value: np.ndarray) -> str:
     return np.array2string(value, precision=4, threshold=100, max_line_width=10**6)
 
 
-_MOST_PRINTED = 8  # numbers of an array
-
-
-def with_values(module: eqx.Module) -> str:
-    """The text of a module with its numbers, and the shapes of arrays of more than eight."""
-    return eqx.tree_pformat(jax.tree.map(_as_printed, module))
-
-
-def _as_printed(leaf: Any) -> Any:
-    """A known number, or a few of them, with six digits; anything else as it is."""
-    is_known = eqx.is_inexact_array(leaf) and is_concrete(leaf)
-    if not is_known or leaf.size > _MOST_PRINTED:
-        return leaf
-    digits = [float(f"{value:.6g}") for value in np.ravel(leaf)]
-    return np.reshape(digits, leaf.shape).tolist()
-
-
 class Rebuild(eqx.Module):
     """`rebuild(theta)` is the model with its free parameters from `theta`, otherwise unchanged."""
 

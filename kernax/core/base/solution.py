@@ -16,6 +16,7 @@ import lineax as lx
 import numpy as np
 
 from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.printing import Printed
 from kernax.errors import (
     BreakdownError,
     CapacityError,
@@ -128,7 +129,7 @@ def of_all(results: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[jnp.argmax(gravity)], results)
 
 
-class Solution(eqx.Module, Generic[Value]):
+class Solution(Printed, Generic[Value]):
     """The outcome of a verb.
 
     Attributes:

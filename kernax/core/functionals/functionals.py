@@ -18,12 +18,13 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.base.boundary import as_stack, check_finite, count, dtype_of
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import as_floats, check_count
+from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel, parts_of, terms_of
 from kernax.core.kernel.preparation import check_points
 from kernax.core.operators.features import Features, explicit_features
 
 
-class Functionals(eqx.Module):
+class Functionals(Printed):
     """n functionals `sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j)`, j = 1, ..., q.
 
     A single functional has no axis n. All functionals of a stack have the same number q of nodes;

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.numerics import is_concrete, squared_distance
-from kernax.core.base.parameters import check_intervals, integer, nonnegative, with_values
+from kernax.core.base.parameters import check_intervals, integer, nonnegative
 from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.printing import Printed
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
@@ -47,7 +48,7 @@ def _of_jax(leaf: Any) -> Any:
     return jnp.asarray(leaf) if holds else leaf
 
 
-class AbstractKernel(eqx.Module):
+class AbstractKernel(Printed):
     """A positive semidefinite function of two points.
 
     Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define
@@ -70,9 +71,6 @@ class AbstractKernel(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Fields with arrays of NumPy, which keep their digits in a process without float64."""

@@ -1,13 +1,13 @@
 """What most learners have to learn: a kernel and one positive number."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
-from kernax.core.base.parameters import check_intervals, positive, with_values
+from kernax.core.base.parameters import check_intervals, positive
+from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 
-class Model(eqx.Module):
+class Model(Printed):
     """A kernel and one positive number, both parameters: what `minimise` and `multi_start` learn.
 
     The number is the `ridge` of `kernel_ridge`, `leave_one_out`, `kernel_logistic`,
@@ -28,9 +28,6 @@ class Model(eqx.Module):
     def __check_init__(self):
         as_kernel(self.kernel)
         check_intervals(self)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     @property
     def noise(self) -> Float[Array, "..."]:

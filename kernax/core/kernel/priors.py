@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import stats
@@ -23,11 +22,11 @@ from kernax.core.base.parameters import (
     positive,
     real,
     shown,
-    with_values,
 )
+from kernax.core.base.printing import Printed
 
 
-class AbstractPrior(eqx.Module):
+class AbstractPrior(Printed):
     """A density of one number; of an array, that of independent elements.
 
     Its parameters are scalars, or arrays of the shape of what it is the prior of. A subclass has a
@@ -38,9 +37,6 @@ class AbstractPrior(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     @abc.abstractmethod
     def log_density(self, value: ArrayLike) -> Float[Array, "*shape"]:

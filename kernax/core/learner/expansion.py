@@ -12,8 +12,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt
-from kernax.core.base.parameters import data, with_values
+from kernax.core.base.parameters import data
 from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare_new
@@ -23,7 +24,7 @@ from kernax.core.operators.mesh import rows_over_mesh
 from kernax.core.operators.structure import AbstractStructure
 
 
-class KernelExpansion(eqx.Module):
+class KernelExpansion(Printed):
     """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point.
 
     For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`.
@@ -47,9 +48,6 @@ class KernelExpansion(eqx.Module):
     points: PyTree = data()
     coefficients: Float[Array, "n *outputs"] = data()
     bias: Float[Array, "*outputs"] = data()
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""

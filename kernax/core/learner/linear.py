@@ -12,6 +12,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import matmul, safe_sqrt
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.features import FeatureMap, explicit_features
 
@@ -40,7 +41,7 @@ class FeaturesOf(eqx.Module):
         return phi(x)
 
 
-class LinearFunction(eqx.Module):
+class LinearFunction(Printed):
     """`f(x) = features(x) . weights + bias`, a function of one point.
 
     For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`, as of a `KernelExpansion`.

@@ -14,6 +14,7 @@ from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import check_key
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 from kernax.core.linalg.low_rank import factor_beside_identity
 from kernax.core.linalg.pivots import inverse_root, partial_cholesky
 from kernax.core.linalg.solves import inverse_of_lower
@@ -81,7 +82,7 @@ class Preconditioner(eqx.Module):
         return v + matmul(self.basis, turned - within)
 
 
-class AbstractPreconditioner(eqx.Module):
+class AbstractPreconditioner(Printed):
     """How a matrix `P = F F^T + D` near `M = S K S + D` is made, whose inverse is cheap.
 
     A preconditioner changes how many steps conjugate gradients take, not what they find.

@@ -9,7 +9,6 @@ for some t, low, high and epsilon.
 import abc
 from typing import ClassVar, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,13 +18,13 @@ from kernax.core.base.parameters import (
     interval,
     nonnegative,
     positive,
-    with_values,
 )
+from kernax.core.base.printing import Printed
 
 Values = Float[Array, "*n"]
 
 
-class AbstractLoss(eqx.Module):
+class AbstractLoss(Printed):
     """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
 
     `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
@@ -38,9 +37,6 @@ class AbstractLoss(eqx.Module):
 
     def __check_init__(self):
         check_intervals(self)
-
-    def __repr__(self) -> str:
-        return with_values(self)
 
     @property
     def convex(self) -> bool:

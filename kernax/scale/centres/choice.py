@@ -4,7 +4,6 @@ import abc
 import math
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import warn
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
@@ -30,7 +30,7 @@ from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning
 
 
-class AbstractChoice(eqx.Module):
+class AbstractChoice(Printed):
     """How centres are chosen among points: a subclass says their `places`."""
 
     @abc.abstractmethod

@@ -13,13 +13,14 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
 from kernax.core.base import boundary
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 from kernax.core.base.ranks import checked_coverage
 from kernax.selection.optimise.batches import Devices, batched
 
 Bounds = tuple[PyTree[Array], PyTree[Array]]
 
 
-class Bootstrap(eqx.Module):
+class Bootstrap(Printed):
     """A statistic of all rows and of rows drawn with replacement.
 
     Intervals are pairs `(low, high)` of pytrees like the estimate, one interval for each number. A

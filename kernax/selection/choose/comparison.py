@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.core.base.printing import Printed
 from kernax.selection.choose.cross_validation import check_folds, cross_validate
 from kernax.selection.choose.folds import Folds
 from kernax.selection.choose.table import Table
 
 
-class Selection(eqx.Module):
+class Selection(Printed):
     """Candidates compared on the same folds.
 
     Attributes:

@@ -12,12 +12,13 @@ from jaxtyping import Array, ArrayLike, Bool, PyTree
 
 from kernax.core.base.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.base.numerics import is_concrete
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import Folds
 
 
-class CrossValidation(eqx.Module):
+class CrossValidation(Printed):
     """The scores of each fold.
 
     Attributes:
@@ -153,7 +154,7 @@ def _check_rows(folds: Folds, n: int) -> None:
         raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")
 
 
-class CrossValidatedLoss(eqx.Module):
+class CrossValidatedLoss(Printed):
     """`loss(model, X, y, folds, weights=None)`: the mean score over folds of what a model fits.
 
     The same loss serves all three ways of choosing parameters, of any learner:

@@ -11,10 +11,11 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, as_weights, count, dtype_of, is_encoded
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import joined, points_at
 
 
-class Datasets(eqx.Module):
+class Datasets(Printed):
     """A batch of b data sets, filled up to n rows each.
 
     Attributes:

@@ -6,7 +6,6 @@ What is learned without some rows is compiled once.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +13,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kernax.core.base.boundary import check_key
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 
 Rows = Int[np.ndarray, "..."]
 Names = Sequence | np.ndarray | Array
 
 
-class Folds(eqx.Module):
+class Folds(Printed):
     """Rows to learn from and rows to score, of one fold, or of k along a first axis of each array.
 
     Attributes:

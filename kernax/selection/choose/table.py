@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from kernax.core.base.printing import Printed
+
 _SHOWN = 20  # rows of a table that is printed
 
 
-class Table(eqx.Module):
+class Table(Printed):
     """Columns of one length. `print` shows the first rows; `to_pandas()` needs pandas.
 
     Attributes:

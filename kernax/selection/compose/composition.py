@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 
 from kernax.core.base.boundary import as_stack, as_targets, check_key
 from kernax.core.base.parameters import check_count, positive, real
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Sum
@@ -30,7 +31,7 @@ _LEAST_ROWS = 10
 _SPREAD = 1e-12  # of a column, relative to its size: less is constant
 
 
-class Composition(eqx.Module):
+class Composition(Printed):
     """A kernel that was found as a sum of products, with its noise and the mean of the targets.
 
     `condition(GaussianProcess(c.kernel, c.mean), X, y, c.noise)` is the process, in the units of

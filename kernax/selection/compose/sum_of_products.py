@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data, real
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.gp.process import GaussianProcess
@@ -80,7 +81,7 @@ def _branch_of(base: Any) -> Any:
 _BRANCHES = [_no_factor, *(_branch_of(base) for base in BASES)]
 
 
-class CompositionModel(eqx.Module):
+class CompositionModel(Printed):
     """A sum of products, and the logarithm of the variance of the noise."""
 
     kernel: SumOfProducts

@@ -6,9 +6,10 @@ import equinox as eqx
 from jaxtyping import Array
 
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import Printed
 
 
-class Validation(eqx.Module):
+class Validation(Printed):
     """`loss(model, *args)` on held-out data: the model with the least is what learning returns.
 
     For `minimise` and `multi_start`, which evaluate it at every step, inside the compiled loop.

@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.parameters import Trainable, positive
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -28,7 +29,7 @@ from kernax.supervised.smooth.logistic import kernel_logistic
 from kernax.supervised.smooth.softmax import kernel_softmax
 
 
-class MachineModel(eqx.Module):
+class MachineModel(Printed):
     """A kernel, the price C of an error, and a slope: all that a support vector machine learns.
 
     By the slope decision values become log odds while the others are learned.

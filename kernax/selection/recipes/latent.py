@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.base.parameters import Trainable, interior, real
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -77,7 +78,7 @@ _LBFGS = optax.lbfgs()
 _STEPS = 40
 
 
-class LatentModel(eqx.Module):
+class LatentModel(Printed):
     """A kernel, the constant mean of the process, and a likelihood whose parameters are learned.
 
     Of several classes the mean has one value for each.

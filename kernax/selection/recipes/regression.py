@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.base.parameters import Trainable, interior, positive
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -43,7 +44,7 @@ _STEPS_OF_PROCESS = 60
 _LEAST_TO_JUDGE = 8  # rows, of which folds inside of folds have some
 
 
-class ProcessModel(eqx.Module):
+class ProcessModel(Printed):
     """A kernel and the variance of the noise: all that a Gaussian process has to learn.
 
     It is no `Model`, whose number is a ridge by name: what is printed and warned of is the noise.

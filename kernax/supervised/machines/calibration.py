@@ -1,6 +1,5 @@
 """Probabilities from decision values: Platt, isotonic regression; and leave-one-out values."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +10,7 @@ from kernax.core.base.boundary import as_stack, as_targets, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
@@ -26,7 +26,7 @@ from kernax.supervised.machines.svm import PENALTY, SVM, svm_of_task
 _ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
 
 
-class Platt(eqx.Module):
+class Platt(Printed):
     """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid.
 
     The log odds are held as `slope (f - centre) + level`: where decision values are large beside
@@ -203,7 +203,7 @@ def _quotient(value: Array, divisor: Array) -> Array:
     return jnp.where(positive, value / jnp.where(positive, divisor, 1), 0)
 
 
-class Isotonic(eqx.Module):
+class Isotonic(Printed):
     """An increasing function, linear between the values it was fitted at and constant beyond."""
 
     values: Float[Array, " n"] = data()

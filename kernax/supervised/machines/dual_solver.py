@@ -7,10 +7,11 @@ import equinox as eqx
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.parameters import with_arrays
+from kernax.core.base.printing import Printed
 from kernax.supervised.machines.dual import BoxProblem
 
 
-class AbstractDualSolver(eqx.Module):
+class AbstractDualSolver(Printed):
     """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets.
 
     Learners hand it to a compiled function with arrays in place of its floats and of its

@@ -18,6 +18,7 @@ from kernax.core.base.numerics import (
     stopped,
 )
 from kernax.core.base.parameters import data
+from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -32,7 +33,7 @@ from kernax.core.operators.operators import is_finite
 _FOOTPRINT = Footprint("kernel_discriminant", 4.1)
 
 
-class Discriminant(eqx.Module):
+class Discriminant(Printed):
     """Functions along which classes are far apart and points of one class are close.
 
     Attributes:

@@ -1,0 +1,42 @@
+"""Modules that are printed with their numbers."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+
+from kernax.core.base.numerics import is_concrete
+
+_MOST_PRINTED = 8  # numbers of an array
+_ITEM: type = type(lx.RESULTS.successful)  # of an enumeration, which has a text of its own
+
+
+class Printed(eqx.Module):
+    """A module whose text has its numbers, and the shapes of arrays of more than eight."""
+
+    def __repr__(self) -> str:
+        shown = jax.tree.map(_as_printed, self, is_leaf=lambda node: isinstance(node, _ITEM))
+        return eqx.tree_pformat(shown)
+
+
+def _as_printed(leaf: Any) -> Any:
+    """A known number, or a few of them, with six digits; anything else as it is."""
+    if not _is_of_few_numbers(leaf):
+        return leaf
+    values = np.asarray(leaf)
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        return values.tolist()
+    digits = [float(f"{value:.6g}") for value in np.ravel(values)]
+    return np.reshape(digits, values.shape).tolist()
+
+
+def _is_of_few_numbers(leaf: Any) -> bool:
+    """Whether a leaf is an array of at most eight real numbers, known and all in this process."""
+    if not eqx.is_array(leaf) or not is_concrete(leaf) or leaf.size > _MOST_PRINTED:
+        return False
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    here = getattr(leaf, "is_fully_addressable", True)  # an array of NumPy is
+    return here and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
