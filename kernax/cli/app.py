@@ -15,7 +15,6 @@ from rich.console import Console
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
 from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
-from kernax.cli.checks import check_options, check_seed, check_threads
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
@@ -30,13 +29,13 @@ from kernax.cli.console import (
     print_report,
     title_of,
 )
-from kernax.cli.counts import count
 from kernax.cli.fit import fit as regress
 from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
+from kernax.cli.latent import count
 from kernax.cli.many import fitted_to_all
-from kernax.cli.naming import parameter_names, parameter_rows
-from kernax.cli.notation import expression_on
+from kernax.cli.notation import expression_on, parameter_names, parameter_rows
+from kernax.cli.options import check_options, check_seed, check_threads
 from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs

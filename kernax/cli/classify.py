@@ -11,7 +11,7 @@ from kernax.cli.answers import vectors
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
-from kernax.cli.naming import parameter_rows
+from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.model import Model

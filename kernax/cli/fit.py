@@ -9,7 +9,7 @@ import numpy as np
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
-from kernax.cli.naming import parameter_rows
+from kernax.cli.notation import parameter_rows
 from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
 from kernax.errors import NonFiniteError

@@ -1,4 +1,4 @@
-"""The arguments and options of the commands, with their help texts."""
+"""The arguments and options of the commands, their help texts, and which numbers they may have."""
 
 import enum
 import platform
@@ -11,6 +11,7 @@ import typer
 
 from kernax.cli.cluster import KMEANS, SPECTRAL
 from kernax.cli.route import RouteName
+from kernax.cli.table import LEAST_ROWS
 from kernax.preparation import GP, IVM, LOGISTIC, RIDGE, RVM, SVM, Tokens
 from kernax.selection.recipes.latent import Inference, Likelihood
 
@@ -180,3 +181,29 @@ NoCache = Annotated[
 NoPriors = Annotated[
     bool, typer.Option("--no-priors", help="Learn a Gaussian process from the evidence alone.")
 ]
+
+
+def check_options(
+    seed: int, restarts: int, threads: int | None, rows: int | None, centres: int | None
+) -> None:
+    """Raises ValueError for numbers out of range."""
+    check_seed(seed)
+    if not 1 <= restarts <= 1000:
+        raise ValueError(f"--restarts must be between 1 and 1000, but is {restarts}")
+    if rows is not None and rows < LEAST_ROWS:
+        raise ValueError(f"--rows must be at least {LEAST_ROWS}, but is {rows}")
+    check_threads(threads)
+    if centres is not None and centres < 2:
+        raise ValueError(f"--centres must be at least 2, but is {centres}")
+
+
+def check_seed(seed: int) -> None:
+    """Raises ValueError for a negative seed."""
+    if seed < 0:
+        raise ValueError(f"--seed must not be negative, but is {seed}")
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises ValueError for fewer threads than one."""
+    if threads is not None and threads < 1:
+        raise ValueError(f"--threads must be at least 1, but is {threads}")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import kernax as kx
 from kernax.cli.app import app
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
-from kernax.cli.naming import parameter_names
+from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Tokens
