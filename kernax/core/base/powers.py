@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
@@ -17,8 +18,9 @@ def times_power_of_two(x: Any, exponent: Array) -> Any:
     """
     dtype = jax.tree.leaves(x)[0].dtype
     exponent = lax.stop_gradient(exponent).astype(jnp.int32)
-    most = jnp.asarray(3 * (_bias(dtype) - 1), jnp.int32)
-    exponent = lax.clamp(-most, exponent, most)  # with larger ones too products are zero or inf
+    most = 3 * (_bias(dtype) - 1)
+    # With larger ones too products are zero or inf.
+    exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
     third = lax.div(exponent, jnp.full_like(exponent, 3))
     factor = _power_of_two(third, dtype)
     last = _power_of_two(exponent - 2 * third, dtype)
@@ -38,8 +40,8 @@ def exponent_of(size: Array) -> Array:
 
 
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:
-    """`2^exponent` as a normal float, made of its bits."""
-    bits = (exponent + _bias(dtype)).astype(_as_wide(dtype)) << jnp.finfo(dtype).nmant
+    """`2^exponent`, in integers as wide as the floats, as a normal float, made of its bits."""
+    bits = (exponent + _bias(dtype)) << jnp.finfo(dtype).nmant
     return lax.bitcast_convert_type(bits, dtype)
 
 
