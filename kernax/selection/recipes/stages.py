@@ -277,8 +277,7 @@ def _groups_of_vectors(
             found[entry.path] = np.zeros(shape, int)
             continue
         size = shape[-1]
-        of_columns = groups is not None and len(groups) == size
-        apart = groups if of_columns else np.arange(size)
+        apart = groups if groups is not None and len(groups) == size else np.arange(size)
         # Of a matrix, such as a row of scales for each term of a mixture, each row by itself.
         rows = np.arange(math.prod(shape[:-1]))[:, None]
         found[entry.path] = (rows * (1 + np.max(apart, initial=0)) + apart).reshape(shape)
