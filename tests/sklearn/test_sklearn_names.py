@@ -111,11 +111,14 @@ def test_a_linear_kernel_times_a_number_and_plus_a_constant_has_its_weights_of_c
 ):
     """The decision function is `X @ coef_.T + intercept_`, as of kernel="linear"."""
     X, y, _ = table
-    for machine, targets in ((MACHINE(kernel=kernel), y > 0), (ours.SVR(kernel=kernel), y)):
-        machine.fit(X, targets)
-        values = machine.decision_function if hasattr(machine, "classes_") else machine.predict
+    of_classes = MACHINE(kernel=kernel).fit(X, y > 0)
+    of_numbers = ours.SVR(kernel=kernel).fit(X, y)
+    for machine, values in (
+        (of_classes, of_classes.decision_function(X)),
+        (of_numbers, of_numbers.predict(X)),
+    ):
         expected = X @ machine.coef_[0] + machine.intercept_
-        np.testing.assert_allclose(values(X), expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_constant_of_a_linear_kernel_that_is_not_in_the_intercept_leaves_no_weights(table):
