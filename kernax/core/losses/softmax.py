@@ -61,7 +61,7 @@ def softmax_fit(
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
     result = RESULTS.where(_is_known(risk), result, RESULTS.nonfinite)
-    x = void_unless_known(_balanced(x), result)  # of the rounding of many steps
+    x = void_unless_known(x, result)
     return ClassMode(x[:-1], x[-1], result, stats)
 
 
@@ -87,6 +87,11 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def values(self, x):
         return values_of(self.gram, x[:-1])
+
+    def at(self, x):
+        # Balanced of the rounding of many steps before it is judged: where K is large this rounds
+        # the values anew.
+        return super().at(_balanced(x))
 
     def correction(self, point):
         return self._correction(point, self._left(point), most_left=jnp.inf)
@@ -138,7 +143,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def settled(self, point):
         a = -self._gradient(self._function(point)) / self.ridge
-        return _balanced(jnp.append(a, point.x[-1:], 0))
+        return jnp.append(a, point.x[-1:], 0)
 
     def objective(self, point):
         logs = jax.nn.log_softmax(self._function(point))

@@ -126,10 +126,11 @@ class HessianInverse(AbstractHessianInverse):
 
 
 def _root(gram: DenseGram) -> Float[Array, "n n"]:
-    """L with `L L^T = K` to some eps of its mean diagonal."""
+    """L with `L L^T = K` to some eps of its mean diagonal; zero where K is."""
     mean = jnp.mean(gram.diagonal())
     first, _ = range_of_jitter(mean)
-    return cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
+    lower = cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
+    return jnp.where(mean == 0, 0, lower)
 
 
 class HessianInverseOfFeatures(AbstractHessianInverse):
