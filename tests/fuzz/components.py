@@ -53,6 +53,8 @@ def kernel_cca(problem, K, out, form) -> Figures:
     g, f = L @ b, centred @ a
     reach = np.max(np.abs(K)) * norm(a) + np.max(np.abs(L)) * norm(b)
     rounding = 64 * EPS * form.n**2 * np.max(w) * reach  # of the values of both functions
+    # Residuals are some 1000 times smaller than the stat allows; 1 / 1560 of it was seen.
+    close = CLOSE + out["rounding"] / 512
     figures = {}
     for name, values, mine, ours in (("first", g, f, a), ("second", f, g, b)):
         # Jitter may have been added to either.
@@ -62,7 +64,7 @@ def kernel_cca(problem, K, out, form) -> Figures:
         )
         left = _left_over(w, rho, ridge, values, mine, ours)
         terms = norm(w * values) + rho * ridge * norm(ours) + rho * norm(w * mine)
-        figures[name] = norm(left), CLOSE * terms + rounding + TINY
+        figures[name] = norm(left), close * terms + rounding + TINY
     return figures
 
 

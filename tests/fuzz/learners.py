@@ -481,6 +481,7 @@ def kernel_cca(problem, kernel, points, form):
         others=second.coefficients,
         correlations=solution.value.correlations,
         jitter=solution.stats["jitter"],
+        rounding=solution.stats["rounding"],
     )
 
 
