@@ -78,6 +78,14 @@ def test_two_classes_are_one_machine_with_half_the_ridge(data):
     np.testing.assert_allclose(two.value.bias[1] - two.value.bias[0], one.value.bias, **CLOSE)
 
 
+def test_where_a_kernel_is_zero_the_biases_say_the_shares_of_the_classes():
+    kernel = kernax.Precomputed(jnp.zeros((4, 4)))
+    labels = jnp.asarray(np.eye(3)[[0, 0, 1, 2]], DTYPE)
+    solution = kernax.kernel_softmax(kernel, jnp.arange(4), labels, 0.1)
+    expected = np.log([1 / 2, 1 / 4, 1 / 4])
+    np.testing.assert_allclose(solution.value.bias, expected - np.mean(expected), **CLOSE)
+
+
 def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_singular():
     """In float32 the slope of a lengthscale was 36 instead of 1.3, beside a successful fit."""
     rng = np.random.default_rng(0)
