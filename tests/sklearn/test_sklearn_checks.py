@@ -51,6 +51,10 @@ def expected_failures(estimator):
             "and predictions are 6e-4 apart; with alpha=1e-6 the check holds"
         )
         return dict.fromkeys(EQUIVALENCES, reason)
+    if isinstance(estimator, ours.NuSVC):
+        # scikit-learn lets its own off the same three.
+        reason = "of the weights of the check nu = 0.5 is infeasible, and said to be"
+        return dict.fromkeys([*EQUIVALENCES, "check_class_weight_classifiers"], reason)
     return {}
 
 

@@ -21,7 +21,7 @@ from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import Footprint
 from kernax.supervised.advice import IN_FEATURES
 
-_FOOTPRINT = Footprint("kernel_softmax", 6.4, IN_FEATURES, of_each_column=1.15)
+_FOOTPRINT = Footprint("kernel_softmax", 9.45, IN_FEATURES, of_each_column=1.08)
 
 
 def kernel_softmax(
