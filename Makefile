@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow notebooks lint api docs bench dist clean
+.PHONY: demo test slow nightly notebooks lint api docs bench dist clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -30,8 +30,13 @@ test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest
 
-slow: export JAXTYPING_DISABLE = 1
+slow nightly: export JAXTYPING_DISABLE = 1
 slow: .venv/test .venv/notebooks
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow --ignore=tests/test_mutants.py
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow tests/fuzz tests/kernels tests/supervised tests/test_memory.py
+
+# All that takes longer: the seeded defects and the rest of single precision too.
+nightly: .venv/test .venv/notebooks
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
 
