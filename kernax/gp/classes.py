@@ -225,7 +225,9 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
-    result = ending_of(mode.result, log_evidence, figures["jitter"])
+    is_known = jnp.isfinite(figures["rounding"])  # else no digit of the evidence is
+    known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
+    result = ending_of(mode.result, known_evidence, figures["jitter"])
     log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)
     process = _posterior_process(task, mean, a, parts)
     stats = mode.stats | figures | {"log_evidence": log_evidence}
