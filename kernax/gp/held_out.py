@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
@@ -19,7 +20,7 @@ from kernax.gp.process import GaussianProcess, check_process
 LEAVE_ONE_OUT = Footprint(
     "leave_one_out",
     5.0,
-    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+    IN_FEATURES,
 )
 
 

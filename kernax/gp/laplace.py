@@ -5,6 +5,7 @@ from typing import overload
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping
@@ -31,7 +32,7 @@ from kernax.gp.process import GaussianProcess
 _FOOTPRINT = Footprint(
     "laplace",
     5.4,
-    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+    IN_FEATURES,
 )
 
 

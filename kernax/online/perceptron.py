@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.numerics import matmul, stopped
@@ -28,7 +29,7 @@ from kernax.online.rules import Perceptron
 _FOOTPRINT = Footprint(
     "kernel_perceptron",
     1.0,
-    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+    IN_FEATURES,
 )
 
 

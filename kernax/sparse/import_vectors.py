@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from kernax.advice import IN_BLOCKS
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
@@ -34,9 +35,7 @@ from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_fit import SubsetFit
 from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
 
-_FOOTPRINT = Footprint(
-    "import_vector_machine", 1.6, "block_size=... (a number of rows) for a fit that holds blocks"
-)
+_FOOTPRINT = Footprint("import_vector_machine", 1.6, IN_BLOCKS)
 
 
 class ImportVectors(Printed):

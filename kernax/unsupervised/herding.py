@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from kernax.advice import IN_BLOCKS
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stopped
 from kernax.core.base.parameters import check_count
@@ -21,9 +22,7 @@ from kernax.core.operators.gram import operator_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
-_FOOTPRINT = Footprint(
-    "herding", 1.05, "block_size=... (a number of rows) for a fit that holds blocks"
-)
+_FOOTPRINT = Footprint("herding", 1.05, IN_BLOCKS)
 
 
 def herding(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
@@ -42,7 +43,7 @@ from kernax.unsupervised.means_of_clusters import (
 _FOOTPRINT = Footprint(
     "kernel_kmeans",
     1.3,
-    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+    IN_FEATURES,
 )
 
 

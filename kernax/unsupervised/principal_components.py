@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, positive_or_one, stopped
@@ -23,7 +24,7 @@ from kernax.unsupervised.centring import CentredGram, shares
 _FOOTPRINT = Footprint(
     "kernel_pca",
     3.1,
-    "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features",
+    IN_FEATURES,
 )
 
 

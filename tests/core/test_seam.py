@@ -29,7 +29,7 @@ from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.linalg import weighted_solve, without_border
 from kernax.core.linalg.low_rank import LowRankFactor
 from kernax.core.linalg.solvers import (
-    AbstractFactorSolver,
+    AbstractDirectSolver,
     JitteredCholesky,
     factor_by,
     factorise,
@@ -377,16 +377,8 @@ class EigenReduction(AbstractExplanation):
         return left @ self.system.weights.times(solved)[:, 0]
 
 
-class Eigenvectors(AbstractFactorSolver):
+class Eigenvectors(AbstractDirectSolver):
     kind: type = eqx.field(static=True)
-
-    @property
-    def needs_whole_matrix(self):
-        return True
-
-    @property
-    def knows_determinant(self):
-        return True
 
     def init(self, operator, options):
         values, vectors = jnp.linalg.eigh(operator.as_matrix())

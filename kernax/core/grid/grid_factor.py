@@ -32,7 +32,7 @@ from kernax.core.linalg.factorisation import (
 from kernax.core.linalg.factors import with_jitter
 from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import (
-    AbstractFactorSolver,
+    AbstractDirectSolver,
     JitteredCholesky,
     factorise,
     refuse_options,
@@ -404,7 +404,7 @@ def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
     return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]
 
 
-class Grid(AbstractFactorSolver):
+class Grid(AbstractDirectSolver):
     """Points on a grid and a kernel that is a product over its axes, in `O(n sum n_a)`, or points
     at equal distances along one column and a stationary kernel, in `O(n log n)`.
 
@@ -442,14 +442,6 @@ class Grid(AbstractFactorSolver):
     def __check_init__(self):
         check_count(self.order, "order")
         check_count(self.most, "most", 0)
-
-    @property
-    def needs_whole_matrix(self):
-        return True
-
-    @property
-    def knows_determinant(self):
-        return True
 
     def structure_for(self, kernel, X, weights):
         return grid_for(kernel, X, weights, self.order, self.most)

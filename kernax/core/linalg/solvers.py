@@ -80,6 +80,18 @@ class AbstractFactorSolver(AbstractSymmetricSolver):
         return solution[:, 0], result, stats
 
 
+class AbstractDirectSolver(AbstractFactorSolver):
+    """A solver that factorises the whole matrix, and so knows its determinant."""
+
+    @property
+    def needs_whole_matrix(self):
+        return True
+
+    @property
+    def knows_determinant(self):
+        return True
+
+
 def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> None:
     """Raises ValueError for options, which would be ignored, of a solver that has none."""
     if options:
@@ -269,7 +281,7 @@ def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFa
     return LowRankFactor.of(operator)
 
 
-class JitteredCholesky(AbstractFactorSolver):
+class JitteredCholesky(AbstractDirectSolver):
     """`factorise` as a lineax solver: Cholesky, with jitter on the diagonal only where the plain
     factorisation fails.
 
@@ -277,14 +289,6 @@ class JitteredCholesky(AbstractFactorSolver):
     `stats["jitter"]` is what was added. An operator of few features is solved in those, without
     jitter, and `stats["features"]` is their number.
     """
-
-    @property
-    def needs_whole_matrix(self):
-        return True
-
-    @property
-    def knows_determinant(self):
-        return True
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
         refuse_options(self, options)

@@ -22,7 +22,7 @@ from kernax.core.linalg.factorisation import (
     row_at,
 )
 from kernax.core.linalg.factors import with_jitter
-from kernax.core.linalg.solvers import AbstractFactorSolver, factorise, refuse_options
+from kernax.core.linalg.solvers import AbstractDirectSolver, factorise, refuse_options
 from kernax.core.line.kalman import KalmanFilter
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_for
 from kernax.core.line.recursions import AbstractRecursions, Gains
@@ -272,7 +272,7 @@ class LineExplanation(AbstractExplanation):
         return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
 
 
-class StateSpace(AbstractFactorSolver):
+class StateSpace(AbstractDirectSolver):
     """Points along one line and a kernel that has a state-space model, in O(n).
 
     The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
@@ -308,14 +308,6 @@ class StateSpace(AbstractFactorSolver):
 
     def __check_init__(self):
         check_count(self.harmonics, "harmonics")
-
-    @property
-    def needs_whole_matrix(self):
-        return True
-
-    @property
-    def knows_determinant(self):
-        return True
 
     def advice(self):
         return (

@@ -2,4 +2,4 @@
 derivatives, and probabilities of their decision values.
 """
 
-# May import: kernax.core, kernax.supervised.advice.
+# May import: kernax.advice, kernax.core.

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.advice import IN_FEATURES, over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping
@@ -22,7 +23,6 @@ from kernax.core.losses.losses import (
 )
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.advice import IN_FEATURES, over_centres
 from kernax.supervised.machines.dual import dual_of_loss, size_of_targets
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine

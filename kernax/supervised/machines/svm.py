@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.advice import IN_BLOCKS, IN_FEATURES
 from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
@@ -33,7 +34,6 @@ from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.errors import ConditionWarning
-from kernax.supervised.advice import IN_BLOCKS, IN_FEATURES
 from kernax.supervised.machines.certificate import seen_indefinite
 from kernax.supervised.machines.doubled import DoubledGram
 from kernax.supervised.machines.dual import BoxProblem, dual_of_loss, size_of_targets

@@ -1,3 +1,3 @@
 """Squared losses: ridge regression, its path, discriminants."""
 
-# May import: kernax.core, kernax.supervised.advice.
+# May import: kernax.advice, kernax.core.

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.advice import IN_FEATURES, over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stopped
@@ -35,7 +36,6 @@ from kernax.core.linalg.solvers import (
     needs_whole_matrix,
 )
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.advice import IN_FEATURES, over_centres
 
 _RIDGE = Footprint(
     "kernel_ridge",

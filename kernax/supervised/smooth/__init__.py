@@ -1,3 +1,3 @@
 """Smooth losses by Newton's method: logistic regression of two and of several classes."""
 
-# May import: kernax.core, kernax.supervised.advice.
+# May import: kernax.advice, kernax.core.

@@ -2,6 +2,7 @@
 
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.advice import over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.parameters import as_stopping
@@ -14,7 +15,6 @@ from kernax.core.losses.labels import as_signs
 from kernax.core.losses.losses import Logistic
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.advice import over_centres
 
 _FOOTPRINT = Footprint(
     "kernel_logistic", 3.6, over_centres(", loss=kernax.losses.Logistic(), bias=True")

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
+from kernax.advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.parameters import as_stopping
@@ -19,7 +20,6 @@ from kernax.core.losses.labels import as_one_hot
 from kernax.core.losses.softmax import softmax_fit
 from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.advice import IN_FEATURES
 
 _FOOTPRINT = Footprint("kernel_softmax", 9.45, IN_FEATURES, of_each_column=1.08)
 

@@ -1,4 +1,4 @@
-"""What the learners here advise where their dense matrices do not fit into memory."""
+"""What learners advise where their dense matrices do not fit into memory."""
 
 IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
 IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
