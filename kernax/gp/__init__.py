@@ -1,3 +1,3 @@
 """Gaussian processes: exact, over inducing points, and with any likelihood; their draws."""
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

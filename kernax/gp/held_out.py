@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of

@@ -5,7 +5,7 @@ from typing import overload
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping

@@ -12,7 +12,7 @@ learned. A rule of one's own is a class derived from `AbstractRule`, a budget on
 `AbstractBudget`, and any other learner one derived from `AbstractOnlineLearner`.
 """
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.
 
 from kernax.core.learner.linear import LinearFunction
 from kernax.online.adagrad import Adagrad, AdagradState

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.numerics import matmul, stopped

@@ -1,3 +1,3 @@
 """Machines that keep few of the points."""
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

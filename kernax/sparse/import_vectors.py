@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.advice import IN_BLOCKS
+from kernax._advice import IN_BLOCKS
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled

@@ -1,3 +1,3 @@
 """Learning without targets: components, clusters, comparisons of samples."""
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

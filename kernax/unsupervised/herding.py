@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from kernax.advice import IN_BLOCKS
+from kernax._advice import IN_BLOCKS
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stopped
 from kernax.core.base.parameters import check_count

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, positive_or_one, stopped

@@ -2,4 +2,4 @@
 derivatives, and probabilities of their decision values.
 """
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

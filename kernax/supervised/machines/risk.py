@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.advice import IN_FEATURES, over_centres
+from kernax._advice import IN_FEATURES, over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.advice import IN_BLOCKS, IN_FEATURES
+from kernax._advice import IN_BLOCKS, IN_FEATURES
 from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled

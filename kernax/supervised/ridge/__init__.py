@@ -1,3 +1,3 @@
 """Squared losses: ridge regression, its path, discriminants."""
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

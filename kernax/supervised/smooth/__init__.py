@@ -1,3 +1,3 @@
 """Smooth losses by Newton's method: logistic regression of two and of several classes."""
 
-# May import: kernax.advice, kernax.core.
+# May import: kernax._advice, kernax.core.

@@ -2,7 +2,7 @@
 
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.advice import over_centres
+from kernax._advice import over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.parameters import as_stopping

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
-from kernax.advice import IN_FEATURES
+from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.parameters import as_stopping
