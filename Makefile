@@ -31,14 +31,15 @@ test: .venv/test
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest
 
 slow nightly: export JAXTYPING_DISABLE = 1
-slow: .venv/test .venv/notebooks
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow --ignore=tests/test_mutants.py
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow tests/fuzz tests/kernels tests/supervised tests/test_memory.py
+slow: .venv/test
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10 tests/fuzz tests/kernels tests/supervised tests/test_memory.py
 
-# All that takes longer: the seeded defects and the rest of single precision too.
+# All that takes longer, with the flags of XLA that users have: the conftest has quicker ones.
+nightly: export XLA_FLAGS =
 nightly: .venv/test .venv/notebooks
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m slow
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m slow
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow or nightly' --durations=30
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow or nightly' --durations=30
 
 # Runs the notebooks and keeps what they show.
 notebooks: .venv/notebooks

@@ -41,7 +41,6 @@ gc.set_threshold(200_000, 20, 100)
 
 import numpy as np
 import pytest
-import slow_tests
 
 if TYPE_CHECKING:
     from support import *  # noqa: F403
@@ -73,33 +72,15 @@ def rng():
     return np.random.default_rng(0)
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--with-listed",
-        action="store_true",
-        help="run what slow.txt lists like other tests, and leave out what is marked by hand",
-    )
-    parser.addoption(
-        "--write-slow", action="store_true", help="the same, and add to slow.txt what takes long"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     """What takes minutes begins first, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.path.name not in ("test_notebooks.py", "test_sharding.py"))
-    with_listed = config.getoption("with_listed") or config.getoption("write_slow")
-    slow = frozenset() if with_listed else slow_tests.listed()
-    for item in items:
-        if slow_tests.function_of(item.nodeid) in slow:
-            item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure(config):
     is_worker = hasattr(config, "workerinput")
     hands_out_tests = config.getoption("numprocesses", None) and not is_worker
-    if config.getoption("write_slow") and not is_worker:
-        config.pluginmanager.register(slow_tests.Durations())
     if not hands_out_tests:
         importlib.import_module("support")  # before any test imports kernax unchecked
     # tests write their data in float64; that this is said once in a process is a test of its own

@@ -81,6 +81,7 @@ def compare(both, tmp_path_factory):
     return compare
 
 
+@pytest.mark.slow
 def test_a_row_that_agrees_is_timed_five_times_in_both_versions(compare):
     code, (record,) = compare(value)
     assert code == 0

@@ -54,6 +54,7 @@ def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured(
         process.stop()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_row_begins_when_the_time_is_over(tmp_path):
     file = tmp_path / "record.json"

@@ -10,10 +10,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import slow_tests
 from conftest import needs_x64
 
 pytestmark = needs_x64  # once: no precision touches it
@@ -132,6 +130,7 @@ def test_a_module_of_names_only_imports_what_it_lists(name):
     assert sorted(imported) == sorted(ast.literal_eval(listed.value))
 
 
+@pytest.mark.slow
 def test_importing_kernax_imports_no_face_and_leaves_the_configuration_of_jax_alone():
     """P01, second half."""
     program = """
@@ -200,25 +199,3 @@ def test_without_the_folders_of_line_and_grid_ridge_and_processes_are_the_same(t
     with_line, without_line = answers
     assert with_line == pytest.approx(without_line, rel=1e-8, abs=1e-10)
     assert with_line != without_line  # the line and the matrix round in their own ways
-
-
-def test_every_function_of_the_list_of_slow_tests_exists():
-    tests = Path(__file__).parent
-    for name in slow_tests.listed():
-        file, function = name.split("::")
-        assert f"def {function}(" in (tests.parent / file).read_text(), name
-
-
-def test_what_takes_long_is_added_to_the_list_of_slow_tests(tmp_path, monkeypatch):
-    monkeypatch.setattr(slow_tests, "LIST", tmp_path / "slow.txt")
-    slow_tests.LIST.write_text("tests/test_a.py::test_known\n")
-    durations = slow_tests.Durations()
-    for nodeid, seconds in (
-        ("tests/test_a.py::test_long[1-x]", 1.0),
-        ("tests/test_a.py::test_long[1-x]", 0.6),  # set up, and called
-        ("tests/test_a.py::test_short[2]", 1.4),
-        ("tests/test_a.py::test_known", 0.1),
-    ):
-        durations.pytest_runtest_logreport(SimpleNamespace(nodeid=nodeid, duration=seconds))
-    durations.pytest_sessionfinish()
-    assert slow_tests.listed() == {"tests/test_a.py::test_known", "tests/test_a.py::test_long"}

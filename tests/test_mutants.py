@@ -64,7 +64,7 @@ def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
 
 
 @needs_x64  # once: each batch says its precision
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_seeded_defect_turns_its_test_red(name, tmp_path):
     for folder in ("kernax", "tests"):

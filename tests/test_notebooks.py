@@ -35,7 +35,7 @@ def kinds(notebook):
 
 
 @needs_x64  # each sets its own precision; once is enough
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
 )  # of the notebook machinery, not of what it runs

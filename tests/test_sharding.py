@@ -121,6 +121,7 @@ def total_of(name):
     return lambda w: jnp.sum(jnp.sin(values(w)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_over_devices_has_the_values_of_vmap_and_the_gradients_of_its_differences(name):
     total = lambda w: jnp.sum(jnp.sin((QUICK | SLOW)[name](w)))

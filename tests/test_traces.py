@@ -210,6 +210,7 @@ def traces_of(compute, s):
     return len(TRACES) - before
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("call", CALLS)
 def test_another_python_float_does_not_trace_again(call):

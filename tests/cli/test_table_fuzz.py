@@ -154,6 +154,7 @@ def check_message(path, problem):
     assert re.search(f"{re.escape(str(path))}|target column 'y'|rows? of numbers", message)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*all cells of the first line are numbers")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_damaged_table_is_read_as_it_is_written_or_refused_in_one_line(tmp_path, seed):
@@ -181,6 +182,7 @@ def test_a_damaged_table_is_read_as_it_is_written_or_refused_in_one_line(tmp_pat
     assert 30 < refused < 95
 
 
+@pytest.mark.slow
 def test_the_time_of_many_columns_grows_with_their_number(tmp_path):
     """Where it grew with the square, fifty thousand took half a minute; now they take a second."""
     path = tmp_path / "wide.csv"

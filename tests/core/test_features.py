@@ -88,6 +88,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", MACHINES)
 def test_machines_and_risks_in_features_are_the_same_functions(name):
@@ -99,6 +100,7 @@ def test_machines_and_risks_in_features_are_the_same_functions(name):
     np.testing.assert_allclose(values(primal), values(dual), atol=atol)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_gradient_of_a_machine_in_features_is_that_of_the_machine():
     def total(kernel, C):
@@ -112,6 +114,7 @@ def test_the_gradient_of_a_machine_in_features_is_that_of_the_machine():
 CLASSES = np.digitize(y, [-0.7, 0.7])
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("weights", "bias"),
@@ -144,6 +147,7 @@ def test_the_gradient_of_softmax_in_features_is_that_of_softmax():
     np.testing.assert_allclose(weights, expected[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_softmax_of_many_features_times_classes_is_solved_by_points():
     solution = kernax.kernel_softmax(MAP, X[:8], np.eye(3, dtype=DTYPE)[np.arange(8) % 3], 1.0)
     assert "features" not in solution.stats
@@ -158,6 +162,7 @@ def test_principal_components_by_products_with_features_are_principal_components
     np.testing.assert_allclose(values(primal), values(dual), atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["svm", "huber", "kernel_pca"])
 def test_in_features_no_program_holds_the_gram_matrix(name):
@@ -207,6 +212,7 @@ def test_more_features_than_points_a_zero_ridge_or_a_solver_of_yours_stay_dual()
         assert "features" not in kernax.kernel_ridge(MAP, X, y, 0.0).stats
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_in_features_are_those_of_differences_also_in_a_batch():
     def error(width, ridge, weights):
@@ -246,6 +252,7 @@ def test_a_constant_feature_may_be_a_number():
     assert K.dtype == DTYPE
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("kind", [bool, np.uint8, int])
 def test_features_that_are_no_floats_are_counted_as_floats(kind):

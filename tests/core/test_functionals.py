@@ -42,6 +42,7 @@ def observed():
     return prior, few, kernax.condition(prior, few, Y, 0.01).value
 
 
+@pytest.mark.slow
 def test_a_process_given_functionals_is_that_of_numpy_given_its_values_at_the_nodes(observed):
     """Independent: integrals are sums over the nodes of leggauss, derivatives are those of the
     formula of the RBF.
@@ -86,6 +87,7 @@ def by_hand(few):
     return K, np.array(means), np.array([[covariance(a, b) for b in rows] for a in plain])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_posterior_of_a_slope_is_that_of_a_difference_of_values(observed):
     """The bar: mean and covariance of f and f', by differences of the process."""
@@ -101,6 +103,7 @@ def test_the_posterior_of_a_slope_is_that_of_a_difference_of_values(observed):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_mean_over_a_box_is_that_of_many_values_and_functionals_are_linear():
     low, high = np.zeros((1, 2)), np.array([[1.0, 0.5]])

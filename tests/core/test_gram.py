@@ -147,6 +147,7 @@ def test_a_costly_kernel_is_blocked_by_what_its_trace_shows_and_a_plain_one_is_n
     assert 1 <= pairs <= 3 * 2**14 // (64 * 64) + 1
 
 
+@pytest.mark.slow
 def test_a_matrix_in_tiles_is_the_matrix_and_so_is_its_derivative():
     """Tiles of 11 of 40 points, the last of them not full; those below the diagonal are
     transposes.
@@ -205,6 +206,7 @@ def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
         )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
     """J03."""
@@ -373,6 +375,7 @@ def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, bloc
         assert_close(a, b, 1e-10)
 
 
+@pytest.mark.slow
 def test_products_of_a_costly_kernel_without_a_matrix_hold_few_pairs_at_a_time():
     """Tiles as small as the kernel needs, in value and gradient; and rows in programs that are
     compiled only.

@@ -69,6 +69,7 @@ def kernel_of(dim, name):
     return ON_A_GRID[name] if dim == 3 else ALONG_A_COLUMN[name]
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(("dim", "name"), CASES)
 def test_a_grid_gives_the_answers_of_the_whole_matrix(dim, name):
@@ -101,6 +102,7 @@ def evidence_of(X, solver, weights=None):
     return evidence
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("dim", "name", "weights"),
@@ -129,6 +131,7 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(dim, name, 
         assert_close(a, b, 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("dim", [1, 3])
 def test_the_derivative_of_the_posterior_is_that_of_the_whole_matrix(dim):
@@ -164,6 +167,7 @@ FACTORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("points", "kernel"), FACTORS)
 def test_a_factor_on_a_grid_answers_as_every_factor_does(points, kernel):
     points = points.astype(DTYPE)
@@ -181,6 +185,7 @@ def test_a_factor_on_a_grid_answers_as_every_factor_does(points, kernel):
         assert_close(found[name], value, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_one_program_serves_all_values_and_a_batch_of_them_and_of_their_gradients():
     X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6)).astype(DTYPE)[1:]
     traces = []
@@ -201,6 +206,7 @@ def test_one_program_serves_all_values_and_a_batch_of_them_and_of_their_gradient
     assert_close(evidence_of(X, GRID)(RBF(1.0), y, 0.1), alone[2][0], 1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_weight_of_two_is_the_point_repeated_and_of_zero_the_point_removed():
     X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6))
@@ -435,6 +441,7 @@ def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis
     assert analysis.temp_size_in_bytes < 12 * factor.values[0].itemsize * np.prod(sizes)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("dim", [1, 2])
 def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
@@ -451,6 +458,7 @@ def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
     np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_term_of_a_sum_is_found_again():
     few = np.argsort(POINTS[1][:, 0])[40:100]
@@ -581,6 +589,7 @@ def points_and_problem(rng, dim):
     return grid(*[places.astype(DTYPE)] * dim), np.asarray([lengthscale, scale, noise], DTYPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 2])
 def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
     """Over places, lengthscales, variances and noises of many orders of magnitude; by the matrix of

@@ -77,6 +77,7 @@ def answers(kernel, weights, noise, solver):
     return solution.stats["log_evidence"], jnp.concatenate([jnp.ravel(a) for a in at_points])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "nystrom", "pivots"])
 def test_answers_by_products_are_those_of_cholesky(name):
     """Points in no order, copies, weights of 0, 1 and 2."""
@@ -119,6 +120,7 @@ def test_hessians_by_products_are_those_of_cholesky():
     assert_close(found, hessian(theta, JitteredCholesky()), 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_predictions_by_products_are_differentiable():
     def predicted(scale, noise, y):
@@ -136,6 +138,7 @@ def of_diagonal(values, signs, steps):
     return log_determinant_by_probes(lambda v: values * v, signs, steps)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_standard_error_of_a_log_determinant_is_right():
     """L10, over 20 keys; and twice the same bits from one key."""
@@ -200,6 +203,7 @@ def test_a_multiple_of_the_identity_has_the_determinant_of_its_first_step():
     np.testing.assert_allclose(found.value, 10 * np.log(3), rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_preconditioner_makes_the_standard_error_smaller():
     def errors(preconditioner):
@@ -240,6 +244,7 @@ def test_a_hard_system_whose_residual_stands_for_long_is_solved():
     assert solution.stats["residual"] < 2 * ConjugateGradient().tolerance(float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nystrom", "pivots"])
 def test_a_preconditioner_saves_steps_and_changes_no_solution(name):
     operator = kernax.gram_operator(KERNEL, X, ridge=1e-2, block_size=8)
@@ -299,6 +304,7 @@ def test_one_trace_serves_all_keys_noises_and_targets():
         solved(jax.random.key(i), 0.1 + 0.1 * i, Y + i)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["nystrom", "pivots"])
 def test_a_batch_of_gradients_is_the_loop(name):
@@ -316,6 +322,7 @@ def test_a_batch_of_gradients_is_the_loop(name):
         assert_close(found, jnp.stack(expected), 1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_value_with_its_gradient_or_its_process_takes_one_solve():
     """Their programs have as many loops as that of the value alone."""
@@ -341,6 +348,7 @@ def test_a_value_with_its_gradient_or_its_process_takes_one_solve():
         assert_close(program(1.3)[0], value, 1e-10)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
     weights = np.ones(N)
@@ -356,6 +364,7 @@ def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
         assert_close(a, jax.vmap(getattr(repeated, f))(NEW), 1e-8)
 
 
+@pytest.mark.slow
 def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
     solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY, block=8))
     process = kernax.GaussianProcess(KERNEL)
@@ -377,6 +386,7 @@ def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=1e-3 if X64 else 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver",
     [StateSpace(), Grid(), JitteredCholesky(), ConjugateGradient()],
@@ -400,6 +410,7 @@ def test_draws_do_not_mind_an_observation_that_hardly_counts(solver):
     assert_close(draw(least), draw(0), 1e-10 if X64 else 1e-4)
 
 
+@pytest.mark.slow
 def test_solves_that_do_not_end_leave_no_number():
     """Neither an evidence, nor a variance, nor a gradient, and a status that says so."""
     few = ConjugateGradient(max_steps=2, determinant=StochasticLanczos(KEY))
@@ -414,6 +425,7 @@ def test_solves_that_do_not_end_leave_no_number():
         kernax.condition(process, X, Y, 1e-3, solver=few)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["nystrom", "pivots"]),
     st.floats(-4, 4),

@@ -228,6 +228,7 @@ def test_a_dispersion_near_zero_is_that_of_poisson_counts():
     np.testing.assert_allclose(slope(0.05), by_differences, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_known_exactly_leaves_the_likelihood_itself():
     for likelihood in KNOWN.values():
         y, nothing = jnp.ones(5, DTYPE), jnp.zeros(5, DTYPE)
@@ -261,6 +262,7 @@ def test_expectations_take_any_function():
     assert_close(found, mean**2 + variance, 10 * TOLERANCE["value"])
 
 
+@pytest.mark.slow
 @each
 def test_regularised_risk_takes_every_likelihood(likelihood):
     rng = np.random.default_rng(0)

@@ -58,6 +58,7 @@ def test_a_nan_in_the_matrix_is_reported_and_never_solved(operator, solver):
     assert not issubclass(NonFiniteError, NotPSDError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operator", "solver"), WAYS, ids=IDS)
 def test_a_zero_right_hand_side_gives_zeros_and_a_gradient(operator, solver):
     """L05."""
@@ -178,6 +179,7 @@ def test_conjugate_gradients_on_a_singular_system_return_their_best_iterate(A, b
             kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient())
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "solver",
@@ -213,6 +215,7 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
         assert together.stats["steps"].shape == (3,)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("solver", "weighted"),
@@ -252,6 +255,7 @@ def test_weighted_solve_has_exact_derivatives_of_first_and_second_order(solver, 
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_weight_zero_removes_the_point_and_has_the_derivative_of_adding_it_back(rng):
     A = rng.normal(size=(6, 6))
@@ -338,6 +342,7 @@ def test_a_solution_below_the_smallest_float_is_no_success():
     assert kernax.solve(operator, jnp.ones(3)).stats["residual"] < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1.0, 1e-15])
 def test_solutions_by_products_and_their_gradients_hold_for_a_tiny_right_hand_side(size):
     """Catches an absolute tolerance, which takes small vectors and cotangents for zero."""

@@ -97,6 +97,7 @@ def test_a_stack_of_models_under_vmap_is_each_of_them(problem):
     assert_close(values, jnp.stack(alone))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_minimise_learns_both_parts_to_where_no_neighbour_is_better(problem):
     X, y = problem

@@ -47,6 +47,7 @@ def test_densities_are_those_of_scipy_also_outside_the_support():
         )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_are_finite_outside_the_support_as_well():
     """Catches `0 * inf` behind a `where`, which ends a sampler's trajectory in NaN."""

@@ -485,6 +485,7 @@ def system(gram, weights, ridge):
     return WeightedSystem.of(gram, weights, jnp.asarray(ridge, DTYPE))
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("weighted", [False, True])
 def test_density_and_inverse_of_few_features_are_those_of_the_dense_matrix(weighted):
@@ -593,6 +594,7 @@ def test_features_of_sums_scales_parts_and_constants_are_known():
         assert explicit_features(kernel) is None
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_a_process_of_few_features_is_bayesian_linear_regression(weights):

@@ -70,6 +70,7 @@ def test_columns_share_their_blocks():
     assert f"f64[{BLOCK},{BLOCK},2]" not in program
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_are_those_of_the_system():
     """Against Cholesky's, which have tests of their own; in weights of zero as well."""
@@ -87,6 +88,7 @@ def test_derivatives_are_those_of_the_system():
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_ridges_and_of_gradients_is_that_of_single_ones():
     def size(ridge):
@@ -131,6 +133,7 @@ def test_another_key_or_ridge_is_not_another_program():
     assert fresh < before / 3
 
 
+@pytest.mark.slow
 @needs_x64
 def test_it_takes_fewer_sweeps_than_conjugate_gradients_take_steps():
     """Of many large eigenvalues, for each of which those take a step. Measured: 9 and 84."""

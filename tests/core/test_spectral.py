@@ -280,6 +280,7 @@ def test_terms_of_a_sum_share_the_frequencies_and_keep_their_own_weight():
     np.testing.assert_allclose(features.phi.weights, [1, 1, 1, 0.5, 0.5], rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_features_are_smooth_in_every_parameter_for_a_fixed_key():
     """No bias and a derivative that is their own: their mean derivative is that of the kernel."""
@@ -313,6 +314,7 @@ def test_a_kernel_is_learned_through_features_built_inside_the_loss():
     np.testing.assert_allclose(learned.lengthscale, ARD, rtol=0.1)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_features_work_under_jit_and_in_a_batch_of_keys():
     build = lambda kernel, key: kernax.random_fourier_features(kernel, 8, 2, key=key)
@@ -440,6 +442,7 @@ def assert_no_bias(errors):
     assert np.max(np.abs(errors.mean(0)[off]) / (errors.std(0)[off] / np.sqrt(60))) < 4
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", COMPOSED)
 def test_frequencies_of_products_have_the_product_as_their_mean(name):

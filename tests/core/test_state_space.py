@@ -76,6 +76,7 @@ def assert_answers_are_those_of_the_whole_matrix(kernel, weights, solver=LINE):
     assert_close(cross, expected[2][0, 1], 1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_line_gives_the_answers_of_the_whole_matrix(name):
@@ -88,6 +89,7 @@ def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
     assert_answers_are_those_of_the_whole_matrix(KERNELS["a sum"], None)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["matern 3/2", "a sum"])  # of few states, and of more
 def test_parallel_scans_give_the_answers_of_the_whole_matrix(name):
@@ -121,6 +123,7 @@ def evidence_of(solver):
     return evidence
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["matern 1/2", "matern 5/2", "periodic", "a sum", "a product"])
 def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(name):
@@ -135,6 +138,7 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(name):
         assert_close(a, b, 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_by_parallel_scans_the_gradients_of_a_batch_are_those_point_after_point():
     """In traced points, in no order, of a number that is no multiple of a block."""
@@ -177,6 +181,7 @@ def _pivots(x, noise, solver):
     return exact, factor.log_determinant(), factor.rounding(diagonal)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_second_derivative_of_the_evidence_is_that_of_the_whole_matrix():
     def curvature(solver):
@@ -190,6 +195,7 @@ def test_the_second_derivative_of_the_evidence_is_that_of_the_whole_matrix():
     assert_close(curvature(LINE), curvature(DENSE), 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_derivative_of_the_posterior_is_right_also_in_a_weight_of_zero():
     few = APART[:20]
@@ -333,6 +339,7 @@ def test_an_accelerator_takes_parallel_scans_of_more_points(monkeypatch):
     assert isinstance(forced.recursions, SequentialRecursions)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_slopes_of_variances_at_the_points_themselves_are_those_of_the_whole_matrix():
     """Where a maximum with zero would leave half of them."""
@@ -350,6 +357,7 @@ def test_slopes_of_variances_at_the_points_themselves_are_those_of_the_whole_mat
     assert_close(slopes(points, LINE), expected, 1e-10)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
     """What their loop over blocks does not take is computed all the same."""
@@ -365,6 +373,7 @@ def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
     assert_close(slope(1.0, SCANS), slope(1.0, LINE), 1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 65])
 def test_recursions_by_blocks_are_those_point_after_point_on_both_sides_of_a_block(n):
@@ -486,6 +495,7 @@ def test_observations_without_noise_are_met_and_copies_of_them_take_jitter():
     assert copies.stats["jitter"] > 0
 
 
+@pytest.mark.slow
 @needs_x64
 def test_draws_of_the_posterior_have_its_mean_and_variance():
     few = APART[:15]
@@ -510,6 +520,7 @@ def test_a_posterior_along_a_line_is_saved_and_loaded(tmp_path):
     assert loaded.variance(points[3]) == posterior.variance(points[3])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_term_of_a_sum_is_found_again():
     few = APART[:15]

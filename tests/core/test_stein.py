@@ -45,6 +45,7 @@ def unbiased(K):
     return (K.sum() - np.trace(K)) / (n * (n - 1))
 
 
+@pytest.mark.slow
 def test_the_kernel_of_a_normal_density_is_its_closed_form():
     kernel = kernax.SteinKernel(RBF, NORMAL)
     tolerance = {"rtol": TOLERANCE["value"], "atol": 10 * TOLERANCE["value"]}
@@ -198,6 +199,7 @@ def chain(key):
     return jax.lax.scan(step, start, jnp.stack(steps))[1]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_level_holds_under_the_density_and_there_is_power_beyond():
     assert 0 < rejections(normal, 0.5) <= AT_MOST
@@ -232,6 +234,7 @@ def test_batches_are_loops_and_nothing_is_traced_twice():
     chex.clear_trace_counter()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_what_only_a_trace_knows_to_be_bad_is_nan():
     def values(scale, flip, weight):

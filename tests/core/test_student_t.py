@@ -117,6 +117,7 @@ def test_full_steps_reach_the_best_bound_from_wherever_they_start(scale):
     assert found.stats["residual"] < np.finfo(DTYPE).eps ** 0.5
 
 
+@pytest.mark.slow
 @needs_x64
 def test_with_many_degrees_of_freedom_it_is_regression():
     exact = kernax.log_marginal_likelihood(PROCESS.covariance, X, Y, 0.04)
@@ -128,6 +129,7 @@ def test_with_many_degrees_of_freedom_it_is_regression():
     np.testing.assert_allclose(variance - 0.04, posterior.variance(X[2]), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_outlier_is_not_followed():
     """Measured: largest error 0.13, of a normal likelihood of the same scale 3.4."""
     truth = np.sin(2 * X[:, 0])
@@ -154,6 +156,7 @@ def test_gradients_are_those_of_differences_to_second_order():
     check_derivatives(slope, arguments[1:3], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_predictions_are_those_of_differences():
     def of(df, y):
@@ -175,6 +178,7 @@ def test_a_weight_is_a_repetition_or_a_removal():
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_in_a_batch_each_member_has_the_gradient_that_it_has_alone():
     slope = jax.value_and_grad(lambda df: bound(jnp.asarray([1.0, 0.7, 0.0]), StudentT(df, 0.2)))

@@ -570,6 +570,7 @@ PARTS = (
 )
 
 
+@pytest.mark.slow
 @needs_x64  # once: no precision touches it
 @pytest.mark.parametrize(("name", "edits"), EDITS)
 def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_model(

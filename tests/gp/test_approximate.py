@@ -69,6 +69,7 @@ def true_log_evidence(X, y, log_density):
     return np.log(of_places @ np.exp(log_density(y, places @ L.T + 0.2).sum(1)))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_evidence_of_laplace_is_that_of_other_programs():
     points = np.array([[-2.0], [-1], [1], [2]])
@@ -79,6 +80,7 @@ def test_the_evidence_of_laplace_is_that_of_other_programs():
     np.testing.assert_allclose(found, -2.6213914253451316, rtol=1e-12)
 
 
+@pytest.mark.slow
 @needs_x64
 @each_likelihood
 def test_the_mode_of_laplace_is_that_of_regularised_risk(likelihood, y):
@@ -89,6 +91,7 @@ def test_the_mode_of_laplace_is_that_of_regularised_risk(likelihood, y):
     np.testing.assert_allclose(means, f.values(Z), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @each
 def test_normal_observations_give_exact_regression(verb):
     likelihood, y = OBSERVED["Gaussian"]
@@ -105,6 +108,7 @@ def test_normal_observations_give_exact_regression(verb):
     assert noisy.noise.dtype == DTYPE
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("likelihood", "log_density"),
@@ -131,6 +135,7 @@ def test_against_the_true_evidence_of_three_points(likelihood, log_density):
     assert abs(off["expectation_propagation"]) < 2e-3
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("y", [1.0, -1.0])
 def test_expectation_propagation_of_one_point_is_exact(y):
@@ -147,6 +152,7 @@ def test_expectation_propagation_of_one_point_is_exact(y):
         np.testing.assert_allclose(solution.value.process.variance(X[0]), variance, rtol=1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_damping_ends_steps_that_no_longer_help():
     """Of a large kernel rounding allows no smaller change: 42 steps, and 200 without damping."""
@@ -159,6 +165,7 @@ def test_damping_ends_steps_that_no_longer_help():
     assert solution.stats["steps"] < 100
 
 
+@pytest.mark.slow
 @needs_x64
 def test_expectation_propagation_is_that_of_the_book_site_by_site():
     """Rasmussen & Williams algorithm 3.5 in NumPy, sequential and with an inverse of K."""
@@ -183,6 +190,7 @@ def test_expectation_propagation_is_that_of_the_book_site_by_site():
     np.testing.assert_allclose(jax.vmap(posterior.variance)(X), np.diagonal(S), atol=1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_other_normal_distribution_has_a_larger_bound():
     """The bound by its definition, in NumPy, for q moved about the one that is found."""
@@ -240,6 +248,7 @@ def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
     check_derivatives(of, arguments, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "verb",
@@ -262,6 +271,7 @@ def test_gradients_of_the_evidence_and_of_predictions(verb):
     check_derivatives(of, (SCALES,), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
@@ -281,6 +291,7 @@ def test_second_derivatives_of_the_evidence(verb):
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_weights_are_repetitions_and_removals_also_in_the_derivative(verb):
@@ -315,6 +326,7 @@ def test_a_batch_keeps_its_members_apart(verb):
     assert np.all(np.isnan(both[2]))
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_other_values_never_compile_again(verb):
@@ -335,6 +347,7 @@ def test_other_values_never_compile_again(verb):
     assert len(traces) == once
 
 
+@pytest.mark.slow
 @each
 def test_a_solution_says_how_it_ended(verb):
     with pytest.raises(kernax.errors.MaxStepsError):
@@ -350,6 +363,7 @@ def test_a_solution_says_how_it_ended(verb):
     assert np.isnan(void.value.log_evidence)
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("noise", [1e-2, 1e-4])
 def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_reported(verb, noise):
@@ -367,6 +381,7 @@ def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_report
     np.testing.assert_allclose(found.value.log_evidence, exact, rtol=0, atol=bound)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
 def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
@@ -433,6 +448,7 @@ def test_success_is_a_fixed_point_at_any_scale(name, seed):
     np.testing.assert_allclose(spread, variance, rtol=10 * rtol)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_narrow_likelihoods_and_large_counts_are_not_lost_between_the_nodes():
     """Where the likelihood is a thousand times narrower than the prior."""
@@ -460,6 +476,7 @@ def test_narrow_likelihoods_and_large_counts_are_not_lost_between_the_nodes():
         np.testing.assert_allclose(posterior.value.process.variance(points[0]), spread, rtol=1e-5)
 
 
+@pytest.mark.slow
 @each
 def test_a_likelihood_with_several_modes_has_no_success(verb):
     """Student's t by its density alone: curvatures below zero are no precisions."""
@@ -470,6 +487,7 @@ def test_a_likelihood_with_several_modes_has_no_success(verb):
     assert np.isnan(solution.value.log_evidence)
 
 
+@pytest.mark.slow
 @each
 def test_a_target_that_cannot_be_is_no_success(verb):
     """Of density zero whatever f is: an evidence of -inf is no number to maximise."""
@@ -533,6 +551,7 @@ def test_large_counts_under_a_prior_of_mean_zero_are_fitted(verb, rate):
     np.testing.assert_allclose(means, counts, rtol=0.1)
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_the_value_beside_a_gradient_is_the_value(verb):
@@ -623,6 +642,7 @@ def test_handwritten_digits_give_the_published_evidence_and_errors():
     assert bound < found[0]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_likelihood_of_ones_own_needs_its_log_density_alone():
     mine = CustomLikelihood(lambda _, y, f: -jax.nn.softplus(-y * f))
@@ -632,6 +652,7 @@ def test_a_likelihood_of_ones_own_needs_its_log_density_alone():
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_dispersion_is_learned_by_the_evidence():
     """Counts far more spread than Poisson's: the gradient leads away from small dispersions."""

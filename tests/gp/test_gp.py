@@ -97,6 +97,7 @@ def test_weight_space_and_function_space_agree(data):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_conditioning_twice_is_conditioning_on_everything(data):
     X, y, Z = data
@@ -225,6 +226,7 @@ def test_without_noise_a_weight_is_present_or_absent(data):
         )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_in_weights_are_right_at_zero(data):
     X, y, Z = data
@@ -257,6 +259,7 @@ def test_derivatives_in_weights_are_right_at_zero(data):
     np.testing.assert_allclose(jax.jit(jax.jacrev(figures))(w), derivative, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "weights",
@@ -283,6 +286,7 @@ def test_the_evidence_has_exact_derivatives_of_the_first_and_second_order(data, 
     check_derivatives(slope, arguments, rtol=1e-6, atol=1e-5)  # differences err by 2e-6
 
 
+@pytest.mark.slow
 @needs_x64
 def test_predictions_have_exact_derivatives(data):
     X, y, Z = data

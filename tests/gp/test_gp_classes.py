@@ -86,6 +86,7 @@ def by_dense_algebra(posterior):
     return evidence, np.stack([covariance[:, i, :, i] for i in range(N)])
 
 
+@pytest.mark.slow
 def test_the_evidence_and_the_covariance_are_those_of_dense_algebra(posterior):
     """Measured: 2e-15 and 5e-15 in float64, 2e-7 and 1e-6 in float32."""
     log_evidence, covariances = by_dense_algebra(posterior)
@@ -100,6 +101,7 @@ def test_the_evidence_and_the_covariance_are_those_of_dense_algebra(posterior):
     np.testing.assert_allclose(variance, covariances[3, 2, 2], atol=rtol * 5)
 
 
+@pytest.mark.slow
 def test_the_mode_is_that_of_kernel_softmax():
     posterior = kernax.laplace(kernax.GaussianProcess(KERNEL), X, Y, Categorical()).value
     f = kernax.kernel_softmax(KERNEL, X, Y, 1.0, bias=False).value
@@ -107,6 +109,7 @@ def test_the_mode_is_that_of_kernel_softmax():
     np.testing.assert_allclose(means(Z), f.values(Z), atol=TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_two_classes_are_the_difference_of_their_values():
     """A prior of covariance k for each is one of 2 k for the difference. Measured for the
     probabilities: 4e-5, of the nodes.
@@ -173,6 +176,7 @@ def test_weights_remove_points_in_a_batch_with_finite_derivatives():
     np.testing.assert_allclose(slopes[1, 3], forward, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_weight_of_two_is_the_observation_twice():
     weights = np.ones(N)

@@ -79,6 +79,7 @@ def test_the_books_co2_kernel_has_the_computed_evidence_and_learns_to_the_optimu
         np.testing.assert_allclose(learned, printed, rtol=0.07)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_elevators_has_the_computed_evidence_and_scores():
     data = real_data("elevators")

@@ -59,6 +59,7 @@ def test_with_all_points_inducing_it_is_exact_regression():
         np.testing.assert_allclose(a, b, rtol=RTOL, atol=RTOL)
 
 
+@pytest.mark.slow
 def test_the_bound_and_the_posterior_are_those_of_the_paper(solution, tmp_path):
     """Titsias 2009, eqs. 6, 9 and 10, with inverses."""
     K, Q = dense(X, Z)
@@ -107,6 +108,7 @@ def bound_of(scales, X, y, Z, weights):
 SCALES = jnp.asarray([1.3, 0.8, 0.2, 0.3], DTYPE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_are_those_of_differences():
     """Of the bound and of predictions, in everything, Z included."""
@@ -122,6 +124,7 @@ def test_gradients_are_those_of_differences():
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_second_derivatives_of_the_bound_are_differences_of_the_first():
     """Of two outputs with a noise and a weight for each point, in everything."""
@@ -154,6 +157,7 @@ def test_weights_are_repetitions_and_removals_also_in_the_derivative():
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_keeps_its_members_apart_and_several_outputs_are_summed():
     targets = jnp.stack([jnp.asarray(Y), jnp.asarray(SIGNS), jnp.full(N, jnp.nan)])
@@ -185,6 +189,7 @@ def minus_bound(model, X, y):
     return -kernax.sgpr_bound(model.kernel, X, y, model.noise, model.Z)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_inducing_points_are_learned_as_a_field():
     start = Sparse(KERNEL, 0.1, Z)
@@ -241,6 +246,7 @@ def test_points_are_chosen_by_their_conditional_variance():
     assert len(np.unique(inside, axis=0)) == N
 
 
+@pytest.mark.slow
 def test_choosing_stops_where_more_points_would_be_singular():
     """Strings, of which some are copies; and then k(Z, Z) needs no jitter."""
     points = kernax.strings.encode(["TATAAT", "TACGAT", "TATAAT", "GATTACA", "TACGAT"])
@@ -268,6 +274,7 @@ def test_one_natural_gradient_of_all_points_finds_the_collapsed_bound(solution):
         np.testing.assert_allclose(a, b, rtol=RTOL, atol=RTOL)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_with_all_points_inducing_it_is_variational_inference():
     settings = {"optimiser": None, "steps": 200, "rate": 0.5, "key": KEY}
@@ -410,6 +417,7 @@ def test_inducing_points_that_a_kernel_does_not_take_are_refused():
         kernax.sgpr_bound(kernel, points, Y, NOISE, (Z, np.full(M, 7)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_a_bad_ending_is_no_success():
     settings = {"optimiser": optax.sgd(1e6), "steps": 20, "key": KEY}

@@ -74,6 +74,7 @@ PROCESSES = {
 SLOW = ("expectation propagation", "variational", "twice")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in PROCESSES]
 )
@@ -83,6 +84,7 @@ def test_paths_have_the_moments_of_their_process(name):
     assert_moments_of(process, paths_of(process))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_paths_of_priors_have_the_moments_of_their_kernels():
     half = jnp.array([0.5, 2.0], DTYPE)
@@ -112,6 +114,7 @@ def test_more_features_make_draws_normal():
     assert abs(kurtosis[1]) < 0.15
 
 
+@pytest.mark.slow
 def test_without_noise_paths_go_through_the_data_and_weight_zero_removes_a_point():
     process = kernax.condition(
         kernax.GaussianProcess(kernax.Matern32(0.8)), X, y, 0.0, weights=WEIGHTS > 0
@@ -122,6 +125,7 @@ def test_without_noise_paths_go_through_the_data_and_weight_zero_removes_a_point
     assert np.min(np.std(off[~kept], axis=1)) > 0.05
 
 
+@pytest.mark.slow
 @needs_x64
 def test_each_path_is_a_function_that_can_be_chosen_also_by_a_traced_place():
     paths = paths_of(PROCESSES["posterior"](), 5)
@@ -142,6 +146,7 @@ def test_each_path_is_a_function_that_can_be_chosen_also_by_a_traced_place():
         paths(Z)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_paths_are_differentiable_in_the_process_and_compile_once():
     traces = []

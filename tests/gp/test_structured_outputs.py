@@ -137,6 +137,7 @@ def given_signs():
     return kernax.laplace(prior, X, np.sign(y), kernax.likelihoods.Probit()).value.process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -234,6 +235,7 @@ def bayesian_regression(weights=1.0):
     return S, BETA * S @ F.T @ (weights * y), phi(Z)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_weight_space_is_bayesian_linear_regression_and_equals_function_space(weights):
@@ -296,6 +298,7 @@ def test_weight_space_never_holds_a_number_for_each_pair_of_points():
 NETWORK = eqx.nn.MLP(2, 2, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_tangent_kernel_is_the_product_of_jacobians():
     arrays, rest = eqx.partition(NETWORK, eqx.is_inexact_array)
@@ -309,6 +312,7 @@ def test_the_tangent_kernel_is_the_product_of_jacobians():
     assert "kernel.network.layers[0].weight" in str(kernax.describe(kernax.Model(kernel)))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_fisher_kernel_of_a_normal_density_is_that_of_its_moments_in_any_parameters():
     """Of N(m, e^2s) with Fisher's information: `u v + (u^2 - 1)(v^2 - 1) / 2`, u and v

@@ -94,6 +94,7 @@ def assert_is_a_kernel(kernel):
     np.testing.assert_allclose(np.diagonal(K), diagonal, rtol=0, atol=8 * EPS * largest)
 
 
+@pytest.mark.slow
 @needs_x64
 @given(TREES)
 @settings(max_examples=4)
@@ -109,6 +110,7 @@ def test_many_random_trees_of_kernels_are_kernels(tree):
     assert_is_a_kernel(build(tree))
 
 
+@pytest.mark.slow
 @needs_x64
 @given(TREES)
 @settings(max_examples=5)

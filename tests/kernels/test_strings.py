@@ -187,6 +187,7 @@ def test_strings_follow_the_precision_of_the_numbers_beside_them():
     assert kernax.gram(kernel, X).dtype == jnp.float32
 
 
+@pytest.mark.slow
 @needs_x64
 def test_values_of_a_stack_are_the_values_of_its_points():
     X, Z = strings.encode(["abab", "ba", "bb"], "ab"), strings.encode(["aba", "b"], "ab")
@@ -269,6 +270,7 @@ def test_the_subsequence_kernel_has_the_papers_values():
     np.testing.assert_allclose(found, [0.8487, 0.5798, 0.4785, 0.4389, 0.4057, 0.3692], atol=5e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "kernel",
@@ -347,6 +349,7 @@ def _normalised(kernel, X, weights):
     return kernax.gram(kernax.Normalised(kernel), strings.Strings(X.codes, weights, X.alphabet))
 
 
+@pytest.mark.slow
 def test_long_strings_neither_overflow_nor_vanish():
     """Some 1e180 subsequences in float64, in float32 an error, not a number; and (1e-3)^20 in
     either precision.

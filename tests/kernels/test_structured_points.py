@@ -147,6 +147,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(("kind", "learner"), CASES)
 def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):

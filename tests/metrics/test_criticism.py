@@ -86,6 +86,7 @@ def test_weights_of_folds_in_a_batch_hold_out_what_they_leave_away():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb", [kernax.laplace, kernax.expectation_propagation, kernax.variational]
 )
@@ -120,6 +121,7 @@ def test_left_out_classes_are_close_to_refits(verb, most):
     np.testing.assert_allclose(found, refits, atol=most)
 
 
+@pytest.mark.slow
 def test_a_count_that_was_removed_is_predicted_as_a_new_point():
     counts = RNG.poisson(np.exp(1 + X[:, 0])).astype(DTYPE)
     weights = np.ones(N, DTYPE)

@@ -198,6 +198,7 @@ def rows(signs, rng):
     return tuple(jnp.asarray(array, DTYPE) for array in arrays)
 
 
+@pytest.mark.slow
 def test_weight_two_is_the_row_repeated_and_weight_zero_the_row_removed(rows):
     *arrays, weights = rows
     repeated = np.repeat(np.arange(n), np.asarray(weights).astype(int))

@@ -240,6 +240,7 @@ def test_the_l1_penalty_leaves_the_few_weights_that_matter(rng):
     assert np.all(dense != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capacity", [7, 120])
 @pytest.mark.parametrize(("ridge", "l1"), [(0.0, 0.0), (0.1, 0.02)])
 def test_dual_adagrad_is_its_own_algorithm_step_by_step(stream, capacity, ridge, l1):
@@ -286,6 +287,7 @@ def test_dual_adagrad_is_not_adagrad_of_the_same_kernel(stream):
     assert np.max(abs(primal.predictions - dual.predictions)) > 0.1
 
 
+@pytest.mark.slow
 def test_dual_adagrad_takes_strings_and_says_when_it_has_no_room():
     texts = kernax.strings.encode(["abab", "bcbc", "abba", "ccbb", "aabb", "bccb"] * 3)
     y = np.array([1, -1, 1, -1, 1, -1] * 3, DTYPE)
@@ -326,6 +328,7 @@ def test_a_batch_of_rates_and_streams_is_a_loop_over_them_in_one_trace(stream, n
         assert_close(together[i], of(rates[i], streams[i], labels[i]), TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_gradients_of_the_progressive_loss_match_finite_differences(rng, name):

@@ -99,6 +99,7 @@ def test_the_gradient_of_the_margin_matches_finite_differences(separable):
     check_derivatives(of, (jnp.asarray(1.0), start), rtol=TOLERANCE["gradient"], atol=1e-6)
 
 
+@pytest.mark.slow
 @hypothesis.given(st.integers(0, 2**32 - 1))
 def test_the_perceptron_never_makes_more_mistakes_than_its_bound(seed):
     rng = np.random.default_rng(seed)

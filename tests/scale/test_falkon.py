@@ -90,6 +90,7 @@ def rows(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_of_squares_it_is_the_solution_of_the_normal_equations(rows, weights):
     found = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=weights)
@@ -98,6 +99,7 @@ def test_of_squares_it_is_the_solution_of_the_normal_equations(rows, weights):
     assert found.stats["products"] <= (40 if rows == "a sample" else 2 if X64 else 20)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_it_is_ridge_regression_with_nystroms_kernel():
     found = kernax.falkon(KERNEL, X, Y, RIDGE, Z)
@@ -108,6 +110,7 @@ def test_it_is_ridge_regression_with_nystroms_kernel():
 FEATURES = kernax.random_fourier_features(KERNEL, 8, 2, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_without_centres_it_is_the_fit_in_all_features(rows):
     columns = np.stack([Y, np.cos(Y)], 1)
     found = kernax.falkon(FEATURES, X, columns, RIDGE, weights=WEIGHTS)
@@ -117,12 +120,14 @@ def test_without_centres_it_is_the_fit_in_all_features(rows):
     assert_close(found.value.norm, same.value.norm, VALUES)
 
 
+@pytest.mark.slow
 def test_of_chunks_without_centres_it_is_the_same_fit():
     found = kernax.falkon(FEATURES, chunks_of(Y, WEIGHTS), None, RIDGE)
     same = kernax.falkon(FEATURES, X, Y, RIDGE, weights=WEIGHTS)
     assert_close(found.value.weights, same.value.weights, VALUES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "loss"),
     [
@@ -232,6 +237,7 @@ def test_a_sum_over_many_tiles_rounds_as_one_addition_does():
     assert abs(jax.grad(lambda scale: rows.total(part, scale))(1.0) - known) < 1e-5 * known
 
 
+@pytest.mark.slow
 def test_weights_repeat_and_remove_points_exactly():
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     weighted = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=WEIGHTS)
@@ -247,6 +253,7 @@ def test_weights_repeat_and_remove_points_exactly():
     assert np.all(np.asarray(slope(wrong))[WEIGHTS == 0] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-200, 1e120] if X64 else [1e-20, 1e15])
 def test_a_loss_in_units_whose_squares_are_no_floats_has_the_same_fit(unit, rows):
     unit = DTYPE(unit)
@@ -255,6 +262,7 @@ def test_a_loss_in_units_whose_squares_are_no_floats_has_the_same_fit(unit, rows
     assert_close(found.value.values(NEW) / unit, plain.value.values(NEW), VALUES)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_centres_are_drawn_among_points_that_are_not_removed():
     kernel = kernax.RBF(0.2)  # of which no matrix of so few points is singular
@@ -269,6 +277,7 @@ def test_centres_are_drawn_among_points_that_are_not_removed():
         kernax.falkon(kernel, X, Y, RIDGE, 20, weights=weights, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_with_a_bias_it_is_the_fit_in_nystroms_features_with_one(rows):
     """A constant, whose penalty is 1e-4 of that of a function, is all but free."""
@@ -317,6 +326,7 @@ def fitted(arguments, loss):
     return jnp.mean(found.values(NEW) ** 2)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_gradient_does_not_hang_on_when_the_fit_stops(monkeypatch):
     """Catches a derivative of few steps; where its system is not solved it is NaN."""
@@ -330,6 +340,7 @@ def test_the_gradient_does_not_hang_on_when_the_fit_stops(monkeypatch):
     jax.clear_caches()
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("rows", "loss"),
@@ -354,6 +365,7 @@ def test_the_gradient_is_that_of_dense_matrices_in_all_arguments(rows, loss):
         assert_close(second, (slope(0.9 + 1e-4) - slope(0.9 - 1e-4)) / 2e-4, 1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_one_program_serves_all_values_and_a_batch_of_them():
     once = jax.jit(chex.assert_max_traces(lambda y, ridge: of(y, ridge), n=1))
@@ -366,6 +378,7 @@ def test_one_program_serves_all_values_and_a_batch_of_them():
     assert_close(jax.vmap(of, (None, 0))(jnp.asarray(Y), ridges), jnp.stack(alone), VALUES)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_memory_does_not_grow_with_the_product_of_points_and_centres():
     n, m = 100_000, 100
@@ -398,6 +411,7 @@ def minimum_by_eigenvalues(kernel, points, y, centres, ridge):
     return risk(b)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_success_says_how_far_jitter_holds_the_objective_above_the_minimum():
     """Of centres that nearly coincide, whose minimum is 4 % below what has to be solved."""
@@ -423,6 +437,7 @@ def test_success_says_how_far_jitter_holds_the_objective_above_the_minimum():
     assert_close(sound.stats["objective"], least, 1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias():
     twice = np.concatenate([Z, Z])
@@ -436,6 +451,7 @@ def test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias(
 RAGGED = (10 ** np.random.default_rng(1).uniform(-4, 4, N)).astype(DTYPE)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_jitter_is_there_where_rounding_exceeds_the_ridge_in_memory_and_in_chunks(monkeypatch):
@@ -467,6 +483,7 @@ def test_jitter_is_there_where_rounding_exceeds_the_ridge_in_memory_and_in_chunk
         assert found.stats["jitter"] == of_arrays
 
 
+@pytest.mark.slow
 @needs_x64
 def test_of_many_centres_and_a_smooth_kernel_the_rounding_of_the_hessian_is_less_than_the_ridge():
     """K_mm has a factor without jitter, by which that of the Hessian has none."""
@@ -532,6 +549,7 @@ def chunks_of(y, weights=None):
     return kernax.scale.Chunks.of_arrays(X, y, weights, rows=70)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Squared(), Logistic()])
 def test_of_chunks_it_is_the_same_fit_with_a_bias(rows, loss, monkeypatch):
     monkeypatch.setattr(of_chunks, "LEAST_ROWS", 60)
@@ -545,6 +563,7 @@ def test_of_chunks_it_is_the_same_fit_with_a_bias(rows, loss, monkeypatch):
     assert_close(found.stats["objective"], same.stats["objective"], 10 * VALUES)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_chunks_of_several_outputs_a_list_and_a_function_and_centres_that_are_drawn():
     both = np.stack([Y, -2 * Y], 1)
@@ -589,6 +608,7 @@ def no_bar(done, total):
     """Shows nothing."""
 
 
+@pytest.mark.slow
 @needs_x64
 def test_chunks_may_grow_and_more_centres_than_rows_are_warned_of():
     parts = [(X[:20], Y[:20]), (X[20:220], Y[20:220]), (X[220:], Y[220:])]
@@ -720,6 +740,7 @@ def test_single_precision_data_have_their_small_matrices_in_double():
     assert_close(found.value.values(NEW.astype(np.float32)), exact, 1e-3)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("m", [1, 127, 255, 256, 257, 1023, 1024, 1100])
 def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):

@@ -69,6 +69,7 @@ def steps_in(folder):
 TWO = np.stack([Y, np.cos(Y)], 1)
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_killed_again_and_again_is_the_one_that_is_not(sample, tmp_path, monkeypatch):
     options = {"y": TWO, "bias": True, "weights": WEIGHTS}
     plain = fit(**options)
@@ -94,6 +95,7 @@ def not_to_be_reached(*_):
     raise AssertionError("a step")
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_over_is_returned_at_once_and_another_compiles_nothing(tmp_path, monkeypatch):
     counted = chex.assert_max_traces(kept_minimum._with_product, n=1)
     monkeypatch.setattr(kept_minimum, "_with_product", counted)
@@ -107,6 +109,7 @@ def test_a_fit_that_is_over_is_returned_at_once_and_another_compiles_nothing(tmp
     assert_close(fit(**options).value.coefficients, first.value.coefficients, 0)
 
 
+@pytest.mark.slow
 def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monkeypatch):
     chunks = kernax.scale.Chunks.of_arrays(X, Y, rows=N // 2)
     options = {"X": chunks, "y": None}

@@ -77,6 +77,7 @@ def test_a_kernel_without_a_factor_makes_features_that_are_nan_or_raises():
     assert np.all(np.isnan(features(map_, jnp.arange(40))))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_learners_of_few_features_take_it_and_its_derivative():
     def error(scale, Z):
@@ -124,6 +125,7 @@ def trace_left(kernel, X, Z):
     return 1 - np.sum(Q) / len(X)
 
 
+@pytest.mark.slow
 def test_random_pivots_leave_less_than_greedy_ones_and_uniform_draws_on_a_hard_set():
     """Greedy pivots take the outliers one by one, uniform draws miss the outer turns. Measured, in
     both precisions: random pivots leave 0.037 to 0.044 (mean 0.041), greedy ones 0.23, uniform
@@ -163,6 +165,7 @@ def test_random_pivots_are_drawn_with_the_chances_of_what_is_left():
     assert abs(np.mean(found) - expected) < 3 * error
 
 
+@pytest.mark.slow
 @needs_x64
 def test_leverage_scores_prefer_what_is_far_from_the_rest():
     """A cluster of 2000 points and 20 outliers: the mean share of outliers found by ten draws."""
@@ -179,6 +182,7 @@ def test_leverage_scores_prefer_what_is_far_from_the_rest():
     assert np.mean(found) > 15  # drawn alike it would be 0.6
 
 
+@pytest.mark.slow
 @needs_x64
 def test_leverage_scores_are_right_up_to_a_factor_of_two_but_for_few(monkeypatch):
     """Beside `diag(K (K + ridge I)^-1)`, in tiles of which the last is not full."""

@@ -118,6 +118,7 @@ SUMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMS)
 def test_frequencies_of_sums_are_as_many_as_their_error_asks_for(name):
     """Catches calls that ask for fewer frequencies than there are terms, and errors of sums that

@@ -89,6 +89,7 @@ def test_alignment_does_not_know_units_nor_constants(data):
         np.testing.assert_allclose(ours, expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_of_alignment_are_exact_also_at_weights_of_zero(data):
     X, y, weights = map(jnp.asarray, data)
@@ -123,6 +124,7 @@ def kernels_of_columns():
     return [kernax.On(kernax.RBF(scale), [j]) for scale, j in ((1.0, 0), (1.0, 1), (0.3, 0))]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_aligned_sum_solves_the_programme_of_scipy(data):
     X, y, weights = data

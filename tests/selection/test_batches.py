@@ -137,6 +137,7 @@ CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
@@ -149,6 +150,7 @@ def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
         assert_close(found, np.stack(expected), LOOSE.get(name, 1e-10))
 
 
+@pytest.mark.slow
 def test_a_member_that_fails_leaves_its_neighbours_alone():
     """J02: the second has no point left, the third has NaN."""
     sets = kernax.stack_datasets(SETS)
@@ -219,6 +221,7 @@ def test_what_is_the_same_in_all_members_is_given_once():
     assert_close(together, [float(fit(X, y, ridge)) for ridge in ridges])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_is_differentiated_and_mapped_as_any_function():
     sets = kernax.stack_datasets([dataset[:2] for dataset in SETS])
@@ -308,6 +311,7 @@ def test_data_sets_keep_their_rows_and_are_padded_by_their_first_row():
         assert np.all(sets.y[i, n:] == y[0])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_mixed_points_of_strings_are_padded_alike():
     short = kernax.strings.encode(["ab", "ba"], "ab")

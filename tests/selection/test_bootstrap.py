@@ -58,6 +58,7 @@ def numpy_ridge(rows):
     return gram(NEW.astype(float), points) @ coefficients
 
 
+@pytest.mark.slow
 def test_resamples_are_fits_of_repeated_rows():
     found = boot(ridge, at_new)
     rows = rows_drawn()
@@ -130,6 +131,7 @@ def test_rows_of_weight_zero_are_never_drawn_and_others_keep_their_weight():
     assert_close(found.acceleration, np.sum(d**3) / (6 * np.sum(d**2) ** 1.5))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_jit_vmap_devices_and_pieces_change_nothing_and_programs_are_one(capsys):
     alone = boot(ridge, at_new)

@@ -140,6 +140,7 @@ def points(n=7, d=2):
     return np.random.default_rng(2).normal(size=(n, d)).astype(DTYPE)
 
 
+@pytest.mark.slow
 def test_the_universal_kernel_is_the_sum_of_products_that_its_data_say():
     values = values_for(STRUCTURE)
     universal = model_of(STRUCTURE, values, DTYPE).kernel
@@ -159,6 +160,7 @@ def test_the_kernel_in_the_units_of_the_data_is_that_of_standardised_points():
     assert_close(matrix(kernel_of(STRUCTURE, values, units), raw), expected, tolerance)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_its_evidence_and_gradient_are_those_of_the_expression():
     values = values_for(STRUCTURE)
@@ -319,6 +321,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.slow
 @needs_x64
 def test_each_term_is_put_into_words_in_the_units_of_the_data():
     X = np.arange(101.0)[:, None]

@@ -192,6 +192,7 @@ def test_scores_are_those_of_a_loop_and_of_scikit_learn():
     assert_close(found.standard_error, np.std(expected, ddof=1) / 5**0.5, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_weights_repeat_rows_and_remove_them():
     """Both where rows are learned from and where they are scored."""
@@ -205,6 +206,7 @@ def test_weights_repeat_rows_and_remove_them():
         assert_close(one, error(ridge(X[learn], Y[learn], None), X[score], Y[score], None), 1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_batches_and_programs():
     folds = k_folds(N, 4, key=KEY)
@@ -292,6 +294,7 @@ def both_errors(fitted, X, y, weights):
     return squared(f, X, y, weights), inner
 
 
+@pytest.mark.slow
 @needs_x64
 def test_nested_folds_are_one_program_and_do_not_count_the_rows_that_pad():
     """Against a loop over outer folds of their own rows alone, whose numbers differ."""

@@ -32,6 +32,7 @@ def problem(rng, n=40):
     return X, (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)).astype(X.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", [ADAM, LBFGS], ids=["adam", "lbfgs"])
 def test_the_loss_falls_and_the_irrelevant_inputs_are_found(optimiser, rng):
     X, y = problem(rng)

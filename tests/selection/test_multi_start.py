@@ -34,6 +34,7 @@ def sine():
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(100.0)
 
 
+@pytest.mark.slow
 def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
     """G07."""
     starts = [model_of(kernax.RBF(scale)) for scale in (0.05, 0.3, 1.0, 2.0, 4.0, 10.0, 100.0)]
@@ -76,6 +77,7 @@ def always_nan(model, X, y):
     return loss(model, X, y) * jnp.nan
 
 
+@pytest.mark.slow
 def test_line_searches_work_from_many_starts_and_frozen_parameters_stay(sine):
     starts = kernax.random_starts(
         model_of(kernax.RBF()), 3, key=jax.random.key(1), trainable=lambda path, _: path != "ridge"

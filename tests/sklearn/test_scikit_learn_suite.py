@@ -13,7 +13,7 @@ from scikit_learn_differences import VERSION
 TESTS = Path(__file__).parents[1]
 pytestmark = [
     needs_x64,  # estimators choose their precision by the data
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(
         not sklearn.__version__.startswith(f"{VERSION}."),
         reason=f"the list of differences is that of scikit-learn {VERSION}",

@@ -82,6 +82,7 @@ def test_ridge_predicts_what_scikit_learn_does(table, given):
     assert a.function_.coefficients.shape == (40, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [*KERNELS, {"kernel": "rbf", "gamma": "scale"}])
 def test_machines_for_two_classes_and_for_numbers_are_those_of_scikit_learn(table, given):
     X, y, Z = table
@@ -151,6 +152,7 @@ def test_a_process_with_a_kernel_of_scikit_learn_is_its_process(table, kernel):
     assert_equal(a.log_marginal_likelihood(theta), b.log_marginal_likelihood(theta))
 
 
+@pytest.mark.slow
 def test_what_the_evidence_teaches_is_written_into_scikit_learns_kernel(table):
     X, y, _ = table
     kernel = theirs.ConstantKernel(1.0, "fixed") * theirs.RBF(1.0) + theirs.WhiteKernel(0.1)
@@ -194,6 +196,7 @@ def test_random_features_have_the_kernel_as_their_product(table):
     assert features.set_params(n_components=3).fit_transform(X).shape == (40, 3)
 
 
+@pytest.mark.slow
 def test_random_features_of_float32_far_from_zero_keep_their_digits_and_are_drawn_as_asked(table):
     """Measured for 512 quasi-random frequencies: 0.011; independent ones 0.06."""
     X = (table[0] + 1e6).astype(np.float32)
@@ -208,6 +211,7 @@ def test_random_features_of_float32_far_from_zero_keep_their_digits_and_are_draw
         features.set_params(draw="halton").fit(X)
 
 
+@pytest.mark.slow
 def test_ridge_over_all_rows_as_centres_is_ridge_and_over_some_is_falkon(table):
     X, y, Z = table
     given: dict[str, Any] = {"alpha": 0.5, "kernel": "rbf", "gamma": 0.4}
@@ -235,6 +239,7 @@ def test_rows_without_weight_are_no_centres_and_teach_nothing(table):
     np.testing.assert_allclose(fitted.predict(Z), alone.predict(Z), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_logistic_regression_over_all_rows_as_centres_is_that_of_all_rows(table, three):
     """With its bias up to the penalty of it: 1e-4 of that of a constant."""
     X, y, Z = table
@@ -251,6 +256,7 @@ def test_logistic_regression_over_all_rows_as_centres_is_that_of_all_rows(table,
         few.fit(X, three)
 
 
+@pytest.mark.slow
 def test_texts_and_rows_too_many_to_be_padded_are_fitted_over_centres(table):
     trees = ("ash", "elm", "oak", "fir", "yew", "box")
     texts = [f"{size} {tree}" for tree in trees for size in ("a small", "the tall")]
@@ -283,6 +289,7 @@ CLASSIFIERS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", CLASSIFIERS, ids=lambda learner: type(learner).__name__)
 def test_labels_of_any_kind_come_back_as_they_were(table, three, learner):
     X, y, Z = table
@@ -307,6 +314,7 @@ def test_probabilities_of_a_machine_rise_with_its_decisions(table):
     assert not hasattr(ours.SVC(), "predict_proba")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn's of probability=True
 def test_probabilities_of_several_classes_are_close_to_scikit_learns_on_rows_not_seen():
     """Not quite as sharp: machines of five folds have smaller values, and steeper sigmoids."""
@@ -505,6 +513,7 @@ def test_a_process_is_conditioned_with_the_noise_that_its_kernel_was_learned_wit
     np.testing.assert_allclose(fitted.log_marginal_likelihood_value_, evidence, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_learned_noise_does_not_depend_on_where_it_started_and_is_part_of_the_deviations(table):
     """From scikit-learn's default of alpha nothing was learned, and only what was learned above
     alpha was part of the deviations.
@@ -525,6 +534,7 @@ def test_a_learned_noise_does_not_depend_on_where_it_started_and_is_part_of_the_
         np.testing.assert_allclose(deviation**2, latent + fit.noise_, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_alpha_may_be_zero_or_a_list_and_is_named_where_it_is_wrong(table):
     X, y, X_new = table
     kernel = 1.0 * theirs.RBF(1.0)
@@ -539,6 +549,7 @@ def test_alpha_may_be_zero_or_a_list_and_is_named_where_it_is_wrong(table):
             ours.GaussianProcessRegressor(kernel, alpha=alpha).fit(X, y)
 
 
+@pytest.mark.slow
 def test_ridge_learns_for_the_targets_that_it_fits(table):
     """It learned for centred ones, and fitted those with an offset worse than before."""
     X, y, _ = table
@@ -568,6 +579,7 @@ def test_log_probabilities_keep_their_digits_where_probabilities_are_one(table):
     np.testing.assert_allclose(machine.predict_proba(X), np.exp(machine.predict_log_proba(X)))
 
 
+@pytest.mark.slow
 def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs():
     """On columns of very different sizes it raised, with a relative gap of 2e-9."""
     X, y = (part[::4] for part in load_wine(return_X_y=True))
@@ -591,6 +603,7 @@ def test_a_machine_far_from_its_solution_says_so(table):
         ours.SVR(max_iter=5).fit(X, y)
 
 
+@pytest.mark.slow
 def test_the_default_process_learns_the_kernel_that_theirs_does():
     X, y = load_diabetes(return_X_y=True)
     given = {"alpha": 0.5, "normalize_y": True}
@@ -601,6 +614,7 @@ def test_the_default_process_learns_the_kernel_that_theirs_does():
     assert_equal(process.predict(X[80:]), other.predict(X[80:]), 1e-3)
 
 
+@pytest.mark.slow
 def test_what_is_fixed_is_not_learned_by_ridge_either(table):
     X, y, _ = table
     kernel = theirs.ConstantKernel(1.0) * theirs.RBF(3.0, "fixed")
@@ -686,6 +700,7 @@ def test_constant_targets_keep_their_unit_whatever_their_mean_rounds_to(table):
     np.testing.assert_allclose(deviation, 1)
 
 
+@pytest.mark.slow
 def test_covariances_have_the_precision_of_the_data(table):
     X, y, _ = (part.astype(np.float32) for part in table)
     _, covariance = ours.GaussianProcessRegressor(alpha=0.1).fit(X, y).predict(X, return_cov=True)
@@ -729,6 +744,7 @@ def test_weights_of_an_estimator_that_all_count_as_zero_are_refused_by_name(tabl
             estimator.fit(X, y, sample_weight=np.full(len(y), 1e-310))
 
 
+@pytest.mark.slow
 def test_importing_kernax_does_not_import_scikit_learn():
     program = "import sys, kernax; assert not {'sklearn', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

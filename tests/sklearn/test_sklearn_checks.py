@@ -37,6 +37,7 @@ SMALL = {
     "RelevanceVectorClassifier": {"max_vectors": 32, "gamma": "auto"},
     "RelevanceVectorRegressor": {"max_vectors": 64, "gamma": "auto"},
 }
+FIRST = ("KernelRidge", "SVC", "GaussianProcessRegressor")
 EQUIVALENCES = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -58,11 +59,19 @@ def expected_failures(estimator):
     return {}
 
 
-@parametrize_with_checks(
-    [getattr(ours, name)(**SMALL.get(name, {})) for name in ours.__all__],
-    expected_failed_checks=expected_failures,
-)
+def checks_of(names):
+    estimators = [getattr(ours, name)(**SMALL.get(name, {})) for name in names]
+    return parametrize_with_checks(estimators, expected_failed_checks=expected_failures)
+
+
+@checks_of(FIRST)
 def test_an_estimator_is_one_to_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.nightly
+@checks_of(name for name in ours.__all__ if name not in FIRST)
+def test_the_other_estimators_are_some_to_scikit_learn(estimator, check):
     check(estimator)
 
 

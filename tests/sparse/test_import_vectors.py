@@ -115,6 +115,7 @@ def fit():
     return machine(rtol=1e-2, throw=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "bias"), [(y, True), (y, False), (Y, True), (Y, False)], ids=str.__class__
 )
@@ -146,6 +147,7 @@ def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     assert np.all(np.asarray(fit.value.function.coefficients)[count:] == 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_longer_window_compares_with_an_objective_further_back():
     solution = machine(rtol=3e-2, window=3)
@@ -167,6 +169,7 @@ def test_without_room_it_says_so_and_returns_the_best_so_far():
         machine(rtol=0.0, throw=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 def test_the_objective_falls_to_that_of_the_fit_on_all_points(labels):
     """And never below. Measured at rtol = 0: relative gaps of 1e-15 (float64), 2e-7 (float32)."""
@@ -197,6 +200,7 @@ def test_a_penalty_on_the_mean_loss_is_n_times_as_large_here(fit):
     assert_close(N * papers(x), fit.stats["objective"], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_two_classes_of_a_softmax_are_signs_with_half_the_ridge(fit):
     both = machine(y=np.stack([y < 0, y > 0], 1) * 1.0, ridge=2 * RIDGE, rtol=1e-2)
@@ -213,6 +217,7 @@ def test_probabilities_are_those_of_the_log_odds(fit):
     assert_close(several.probability(X[3]), softmax(np.asarray(several(X[3]))))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
     """The point removed is the one that would be chosen first."""
@@ -227,6 +232,7 @@ def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
     assert_close(weighed.stats["objective"], removed.stats["objective"], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_a_weight_of_two_repeats_a_point_and_no_duplicate_is_chosen():
     """K of the repeated points is singular."""
     weighed = machine(weights=np.where(np.arange(N) < 20, 2.0, 1.0), rtol=1e-2)
@@ -275,6 +281,7 @@ def test_separable_points_with_a_tiny_ridge_are_fitted():
     assert solution.stats["objective"] >= full.stats["objective"] * (1 - 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_blocks_of_candidates_give_the_same(fit):
     blocked = machine(rtol=1e-2, block_size=7)
@@ -282,6 +289,7 @@ def test_blocks_of_candidates_give_the_same(fit):
     assert_close(blocked.stats["objectives"], fit.stats["objectives"], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_kernel_of_few_features_has_no_more_vectors_than_those():
     kernel = kernax.FeatureMap(lambda x: jnp.append(x, jnp.sum(x)))  # of rank two
@@ -292,6 +300,7 @@ def test_a_kernel_of_few_features_has_no_more_vectors_than_those():
     assert_close(solution.stats["objective"], best, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-20, 1e20])
 def test_the_unit_of_the_kernel_does_not_matter(scale, fit):
     """`k -> s k` and `ridge -> s ridge` give the same f."""
@@ -301,6 +310,7 @@ def test_the_unit_of_the_kernel_does_not_matter(scale, fit):
     assert_close(scaled.value(X[0]), fit.value(X[0]), TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_said_and_nan_throughout():
     def learned(X):
         solution = machine(X)
@@ -335,6 +345,7 @@ def test_bad_input_is_refused_by_name(settings, words):
         machine(**settings)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_two_points_are_enough():
     signs = np.array([1.0, -1.0])
@@ -350,6 +361,7 @@ def test_places_are_known_outside_of_compiled_code_only():
         jax.jit(lambda ridge: jnp.asarray(machine(ridge=ridge).value.indices))(RIDGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 @needs_x64
 def test_derivatives_with_the_points_held_fixed(labels):
@@ -367,6 +379,7 @@ def test_derivatives_with_the_points_held_fixed(labels):
     check_derivatives(learned, arguments, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_second_derivatives_in_the_ridge():
     def f(ridge):
@@ -378,6 +391,7 @@ def test_second_derivatives_in_the_ridge():
     np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(RIDGE), differences, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_ridges_is_a_loop_over_them():
     ridges = np.array([0.03, 0.3, 3.0], DTYPE)
@@ -394,6 +408,7 @@ def test_a_batch_of_ridges_is_a_loop_over_them():
         assert_close(values[i], alone[1], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_data_sets_is_a_loop_over_them():
     stacks = np.stack([X, X[::-1] * 1.1, X + 0.1]).astype(DTYPE)
@@ -428,6 +443,7 @@ def test_products_are_made_with_less_than_twice_the_columns_in_use():
     assert _widths(100) == [8, 16, 32, 64, 100]
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monkeypatch):
@@ -453,6 +469,7 @@ def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monk
     assert_close(together[:, 1] / largest[before], (expected / largest)[before], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_searches_that_run_together_choose_as_they_do_alone():
     """As on an accelerator, where a batch is no loop: past the first width."""
@@ -467,6 +484,7 @@ def test_searches_that_run_together_choose_as_they_do_alone():
         assert_close(batch.objectives[i], one.objectives, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
     def f(scale):

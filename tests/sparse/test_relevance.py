@@ -94,6 +94,7 @@ def iterated(Phi, y, steps=20_000):
     return alpha, noise
 
 
+@pytest.mark.slow
 @needs_x64
 def test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy():
     value = fit(noise=NOISE, solver=SequentialEvidence(1e-7)).value
@@ -106,6 +107,7 @@ def test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy()
     np.testing.assert_allclose(value.log_evidence, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_functions_and_evidence_are_those_of_the_original_iteration_in_numpy():
     value = fit(solver=EvidenceIteration()).value
@@ -117,6 +119,7 @@ def test_functions_and_evidence_are_those_of_the_original_iteration_in_numpy():
     np.testing.assert_allclose(value.noise, noise, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [SequentialEvidence(), EvidenceIteration()])
 def test_evidence_and_predictions_are_the_dense_formulas(solver):
     value = fit(solver=solver).value
@@ -151,6 +154,7 @@ def test_no_precision_and_no_other_noise_has_a_larger_evidence():
         assert log_normal(Y, functions(X), alpha, noise * factor) < top
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
     """S9. The maximum is that of the density of log alpha."""
@@ -181,6 +185,7 @@ def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
 # Labels.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "likelihood", [Bernoulli(), pytest.param(Probit(), marks=pytest.mark.slow)]
 )
@@ -225,6 +230,7 @@ def test_probabilities_of_labels_are_means_over_the_normal_distribution_of_f():
         np.testing.assert_allclose(value.predict(x)[0], 2 * expected - 1, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_columns_of_signs_are_one_machine_each():
     """One-versus-rest."""
@@ -244,6 +250,7 @@ def _members(batch, count):
     return [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(count)]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_columns_of_numbers_have_a_noise_each():
     columns = np.stack([Y, 3 * Y[::-1]], 1)
@@ -255,6 +262,7 @@ def test_columns_of_numbers_have_a_noise_each():
         assert_close(jax.vmap(together.predict)(NEW)[1][:, j], jax.vmap(alone.predict)(NEW)[1])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_softmax_of_two_classes_is_the_machine_of_signs():
     """Functions of one of both classes are enough, whose difference is what counts."""
@@ -275,6 +283,7 @@ def test_a_softmax_of_two_classes_is_the_machine_of_signs():
 # What was published.
 
 
+@pytest.mark.slow
 @needs_x64
 def test_splines_reproduce_sinc_by_few_vectors():
     """Tipping 2001, section 2.3: 9 vectors and a largest error of 0.0070, with noise of 0.01^2."""
@@ -315,6 +324,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "case",
@@ -371,6 +381,7 @@ def test_derivatives_of_machines_of_labels_are_those_of_differences(likelihood, 
 # Batches, weights, traces.
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_seeds_is_a_loop_and_repeated_calls_are_one_program():
     def coefficients(y, scale):
@@ -420,6 +431,7 @@ def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
     assert_close(alone, gradients[2], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()])
 def test_a_weight_of_two_repeats_a_point_and_zero_removes_it(likelihood):
@@ -495,6 +507,7 @@ def test_constant_targets_are_the_bias():
     assert_close(jax.vmap(value)(NEW), 3.0 * np.ones(3), TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_equal_points_are_one_relevance_vector():
     twice = np.concatenate([X, X])
     y = np.concatenate([Y, Y[::-1]])
@@ -508,6 +521,7 @@ def test_equal_points_are_one_relevance_vector():
     assert_close(constant(X[0]), shrunk, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [SequentialEvidence(), EvidenceIteration()])
 def test_equal_points_and_a_singular_matrix_are_no_failure(solver):
     K = np.ones((N, N), DTYPE)
@@ -518,6 +532,7 @@ def test_equal_points_and_a_singular_matrix_are_no_failure(solver):
     assert_close(found.value(jnp.asarray(0)), np.mean(Y + 1), 0.1)
 
 
+@pytest.mark.slow
 def test_one_point_with_given_noise():
     """All functions are parallel there: the one with the constant."""
     value = fit(X[:1], np.array([2.0], DTYPE), noise=1.0).value
@@ -526,6 +541,7 @@ def test_one_point_with_given_noise():
     assert np.sum(np.asarray(value.places) > -2) == 1
 
 
+@pytest.mark.slow
 @needs_x64
 def test_more_functions_than_places_are_no_success():
     with pytest.raises(BreakdownError, match="all 2 places are used"):
@@ -556,6 +572,7 @@ def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_fl
     assert_close(basis.scales[1:3], np.full(2, np.sqrt(1.25)))
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_are_no_success():
     K = jnp.eye(4, dtype=DTYPE).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
     y = jnp.asarray([1.0, 2, 0, 1], DTYPE)
@@ -652,6 +669,7 @@ def test_labels_converge_where_full_steps_turn_back_or_a_function_is_on_the_brin
     assert solution.stats["steps"] < 2000
 
 
+@pytest.mark.slow
 def test_the_original_iteration_ends_without_functions_whose_precisions_rise_slowly():
     """Without single steps at the end this takes more than 10000 rounds."""
     rng = np.random.default_rng(0)

@@ -97,6 +97,7 @@ def two_sizes(monkeypatch):
 QUICK = ("lasso",)  # the others take long to compile
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "name",
@@ -128,6 +129,7 @@ def test_second_derivatives_in_batches_are_those_of_differences(two_sizes):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("bias", [True, False])
 def test_any_number_of_free_points_is_solved_in_every_batch(bias, small_sizes):

@@ -68,6 +68,7 @@ def test_isotonic_probabilities_are_scikit_learns_and_rise(values):
     assert jnp.all(jnp.diff(ours(jnp.sort(f))) >= 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_leaving_points_out_is_fitting_without_them(values):
     rng = np.random.default_rng(1)
@@ -214,6 +215,7 @@ def test_a_weight_of_25_is_25_values(values):
         np.testing.assert_allclose(weighted(f), repeated(f), atol=10 * TOLERANCE["value"])
 
 
+@pytest.mark.slow
 def test_small_weights_beside_large_ones_keep_their_frequencies():
     """Differences of cumulative sums lost them: 1e-12 after 1e12 is nothing."""
     f = np.arange(8.0).astype(DTYPE)

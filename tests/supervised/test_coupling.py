@@ -78,6 +78,7 @@ def test_certain_pairs_have_probabilities_as_well():
         np.testing.assert_allclose(jnp.sum(p), 1, rtol=TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_derivative_is_that_of_the_minimum_at_certain_pairs_as_well():
     r = jnp.asarray(of_upper([0.3, 0.8, 0.6, 0.1, 0.5, 0.9], 4))

@@ -39,6 +39,7 @@ def minimum(objective, size):
     ).fun
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("bias", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_objective_is_the_minimum_that_scipy_finds(data, bias):
@@ -86,6 +87,7 @@ def test_where_a_kernel_is_zero_the_biases_say_the_shares_of_the_classes():
     np.testing.assert_allclose(solution.value.bias, expected - np.mean(expected), **CLOSE)
 
 
+@pytest.mark.slow
 def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_singular():
     """In float32 the slope of a lengthscale was 36 instead of 1.3, beside a successful fit."""
     rng = np.random.default_rng(0)
@@ -118,6 +120,7 @@ def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_sing
 FAR = 1e150 if X64 else 1e20
 
 
+@pytest.mark.slow
 def test_several_classes_have_the_same_function_and_slope_in_any_unit():
     """A residual measured by a square that overflows: no step was taken, and the slope lost its
     implicit part in silence.
@@ -154,6 +157,7 @@ def held_out(fit, target):
     return loss
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_the_minimiser(data, several):
@@ -190,6 +194,7 @@ def test_second_derivatives_and_batches_are_exact(data):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(("ridge", "value"), [(1e-2, 3.344656286), (1e-8, 15.65162067)])
 def test_separable_data_stay_finite_for_a_positive_ridge(ridge, value):
@@ -274,6 +279,7 @@ def test_labels_that_are_not_two_classes_are_refused_by_name(labels, words):
         signs(labels)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_bad_input_is_refused_by_name(data):
     X, y, Y, _ = data
@@ -333,6 +339,7 @@ def test_several_classes_take_few_steps_in_either_precision():
     assert kernax.kernel_softmax(kernax.RBF(), X, Y, 0.01).stats["steps"] <= 10
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_bias_of_a_class_without_points_is_refused(data):
     X = data[0]
@@ -453,6 +460,7 @@ def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, lea
 LEAST, LARGEST = (1e-300, 1e300) if X64 else (2e-38, 1e36)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["logistic", "softmax", "Huber", "Poisson"])
 def test_weights_near_the_ends_of_the_range_of_floats_are_weights_as_others_are(data, learner):
     """In units of the weights the ridge is that of weights of one; a far larger one leaves nothing

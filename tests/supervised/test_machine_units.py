@@ -213,6 +213,7 @@ def test_bounds_far_below_what_the_targets_ask_for_are_kept():
     np.testing.assert_allclose(value.coefficients, 1e-9 * np.sign(T), rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_one_class_around_the_origin_whose_values_are_rounding_alone_is_no_success():
     """Pairs on either side of the origin, and nu = 1: every coefficient is one, and f zero."""
@@ -231,6 +232,7 @@ def regression(K, size, C):
     )
 
 
+@pytest.mark.slow
 def test_a_solution_that_floats_cannot_hold_is_no_success():
     """Coefficients of 1e-50 or 1e50 in float32 were returned as zero and as infinity,
     successfully.

@@ -163,6 +163,7 @@ def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
     return jnp.sum(jnp.sin(jax.vmap(fit)(jnp.linspace(-1, 1, 12).reshape(4, 3))))
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("block_size", "bias"),
@@ -185,6 +186,7 @@ def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, 
     check_derivatives(function, arguments, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_gradient_in_blocks_is_that_of_differences(data):
     """Through conjugate gradients, in one program; the slow tier has every argument, forward as
@@ -271,6 +273,7 @@ def test_the_bias_does_not_overflow_where_coefficients_hardly_fit():
     np.testing.assert_allclose(fit.value.bias, 0.3, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data):
     X, y, weights = data

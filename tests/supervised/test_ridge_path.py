@@ -55,6 +55,7 @@ def test_the_path_is_kernel_ridge_of_each_ridge_in_the_order_given(weighted, bia
         assert np.all(path.value.coefficients[weights == 0] == 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_path_is_kernel_ridge_to_ten_digits_on_real_data():
     concrete = real_data("concrete")
@@ -87,6 +88,7 @@ def at_random(*shapes):
     return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_are_those_of_kernel_ridge_also_at_weights_of_zero(data):
     """A rule that went through roots of weights gives zeros there."""
@@ -125,6 +127,7 @@ def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
     np.testing.assert_allclose(ours, each, **SOLVE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_of_the_residuals_are_those_of_leave_one_out(data):
     X, Y, weights = map(jnp.asarray, data)
@@ -167,6 +170,7 @@ def test_generalised_cross_validation_agrees_with_the_residuals_of_the_path(data
         np.testing.assert_allclose(ours, np.mean(residuals[:, j] ** 2), rtol=1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_generalised_cross_validation_are_exact_also_at_weight_zero(data):
     X, Y, weights = map(jnp.asarray, data)
@@ -185,6 +189,7 @@ def test_gradients_of_generalised_cross_validation_are_exact_also_at_weight_zero
     np.testing.assert_allclose(gradient[i], slope, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_folds_and_lengthscales_are_one_program_and_no_member_touches_another(data):
     X, Y, _ = map(jnp.asarray, data)

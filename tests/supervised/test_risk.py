@@ -77,6 +77,7 @@ def test_a_loss_is_convex_and_its_derivatives_are_its_own(loss):
             np.testing.assert_allclose(best, 1.7 * values, atol=10 * TOLERANCE["value"])
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
@@ -232,6 +233,7 @@ def test_a_quantile_has_its_share_of_points_below(data):
     assert np.sum(below > 1e-5) <= 0.3 * 25 <= np.sum(below > -1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "loss",
@@ -306,6 +308,7 @@ def test_bad_risks_are_refused_by_name(data):
         kernax.regularised_risk(RBF, X, np.sign(y), kernax.losses.Hinge(), 0.0)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_lasso_is_scikit_learns(bias):
@@ -340,6 +343,7 @@ def test_the_lasso_is_scikit_learns(bias):
     np.testing.assert_allclose(sloped(20.0)[1], difference, rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_kernel_perceptron_is_the_primal_one_step_by_step(data):
     """On explicit features, thresholds and rates included; the bound of Novikoff; what no line
@@ -517,6 +521,7 @@ def test_a_loss_that_has_a_minimum_is_seen_to_have_one(loss):
     assert jnp.all(up >= 0)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("several", [False, True])
 def test_a_matrix_that_is_not_finite_is_seen_where_the_fit_ends_at_its_start(several):
@@ -534,6 +539,7 @@ def test_a_matrix_that_is_not_finite_is_seen_where_the_fit_ends_at_its_start(sev
     assert jnp.all(jnp.isnan(solution.value.coefficients))
 
 
+@pytest.mark.slow
 def test_counts_of_zero_alone_leave_nothing_to_hold_the_bias(data):
     """It fell until its exponential underflowed, 88 steps later, and that was a success."""
     X = data[0]
@@ -548,6 +554,7 @@ def test_counts_of_zero_alone_leave_nothing_to_hold_the_bias(data):
     assert fit(one, True) == kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "fit",

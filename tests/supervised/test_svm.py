@@ -43,6 +43,7 @@ def _values(function, X):
     return jax.vmap(function)(X)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_machine_is_optimal_and_says_how_nearly(data):
     """S04: the gap is a certificate, the box is exact, the sum is kept."""
@@ -219,6 +220,7 @@ def violation(beta, K, y, C):
     return rise.max() - drop.min()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_regression_and_one_class_are_libsvms(data):
     X, _ = data
@@ -320,6 +322,7 @@ def validation(lengthscale, C, X, weights, y, solver=None):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
     """In the lengthscale, C, X and the weights, against differences of machines solved to 1e-10;
@@ -402,6 +405,7 @@ def test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients(data):
     np.testing.assert_allclose(slopes[successful], complete[successful], rtol=1e-6 if X64 else 1e-3)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("solver", "bias"),
@@ -443,6 +447,7 @@ def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
     np.testing.assert_allclose(machine.value.coefficients, y, rtol=1e-6 if X64 else 1e-4)
 
 
+@pytest.mark.slow
 def test_several_machines_share_points_and_are_the_single_ones(data):
     X, y = data
     columns = np.stack([y, np.sign(X[:, 0])], 1)
@@ -476,6 +481,7 @@ def test_a_start_of_a_fit_that_failed_is_none(data):
     np.testing.assert_allclose(decisions(again, X), decisions(alone, X), atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("C", [9.0, 11.0])
 def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
@@ -674,6 +680,7 @@ def test_what_is_refused_eagerly_is_nan_while_tracing(data):
     assert jnp.all(jnp.isnan(solution.value.coefficients))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_large_penalty():
     """The bound is `C w`, whose slope at zero is C; of a hard margin it is none."""
@@ -698,6 +705,7 @@ def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_la
     np.testing.assert_allclose(slope, (ahead - there) / h, rtol=1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_point_of_weight_zero_inside_the_tube_has_no_derivative():
     """Catches one that is held at the bound on its side, whose slope is C, wherever it is."""
@@ -741,6 +749,7 @@ def sigmoid(parameters, x, z):
     return jnp.tanh(parameters * jnp.dot(x, z) + 1)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_an_indefinite_matrix_is_warned_of_with_its_smallest_eigenvalue(data):
     X, y = data
@@ -781,6 +790,7 @@ def test_of_several_machines_of_which_one_is_void_none_is_shown(data):
     assert jnp.all(jnp.isnan(solution.value.bias))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1e-37])
 def test_a_hard_margin_on_contradictory_points_diverges_in_any_unit(unit):
     X = np.array([[1.0], [1.0], [-1.0]], DTYPE)

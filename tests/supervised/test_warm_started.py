@@ -61,6 +61,7 @@ def steps_and_values(solver, scale, noise):
     return solution.result, steps, values, solution.value.variance(X[0])
 
 
+@pytest.mark.slow
 def test_the_same_system_takes_no_step_and_a_near_one_fewer():
     warm = started(SOLVER, 1.3, 0.1)
     assert warm.start.shape == (N, 2 + 3)
@@ -78,6 +79,7 @@ def test_the_same_system_takes_no_step_and_a_near_one_fewer():
     assert_close(values, cold_values, CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("near", [1.3, 1.301, 2.0])
 def test_an_evidence_and_its_derivative_do_not_depend_on_the_start(near):
     warm = started(SOLVER, 1.3, 0.1)
@@ -87,6 +89,7 @@ def test_an_evidence_and_its_derivative_do_not_depend_on_the_start(near):
             assert_close(found, expected, CLOSE)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 99),
     exponent=st.sampled_from([-30, 0, 30]),
@@ -114,6 +117,7 @@ def test_no_start_makes_an_answer_wrong(seed, exponent, kind, noise):
         assert_close(values, expected, 1e-7 if X64 else 1e-2)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_for_fewer_columns_or_more_serves_those_there_are():
     warm = started(SOLVER, 1.3, 0.1)
@@ -124,6 +128,7 @@ def test_a_start_for_fewer_columns_or_more_serves_those_there_are():
             assert_close(found, expected, CLOSE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_is_a_constant_and_a_batch_has_one_each():
     warm = [started(SOLVER, scale, 0.1) for scale in (1.0, 1.5)]
@@ -140,6 +145,7 @@ def _with(start):
     return dataclasses.replace(SOLVER, start=start)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_without_a_determinant_the_targets_alone_are_solved_for():
     plain = dataclasses.replace(SOLVER, determinant=None)

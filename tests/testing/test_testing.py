@@ -180,6 +180,7 @@ if not X64:  # the quick tier has some of each family in float32, and all of the
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES]
 )

@@ -69,6 +69,7 @@ def test_from_the_same_start_each_step_is_that_of_kmeans():
     np.testing.assert_array_equal(end.labels, peer.labels_)
 
 
+@pytest.mark.slow
 @needs_x64
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_the_objective_never_rises_and_no_cluster_is_empty(seed, clusters):
@@ -220,6 +221,7 @@ def test_kmeans_is_the_same_where_the_sum_of_all_weights_is_too_large_for_a_floa
     assert same_partition(found.value.labels, of_ones.value.labels)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_in_blocks_and_in_features_the_partition_is_the_same():
     dense = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)
@@ -256,6 +258,7 @@ def test_soft_memberships_that_need_more_steps_say_so():
     assert found.stats["residual"] > 1e-10
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_of_soft_memberships_with_a_point_of_weight_zero():
     weights = jnp.ones(14).at[3].set(0.0)
@@ -333,6 +336,7 @@ def test_clusters_refuse_what_makes_no_sense():
         spectral(kernax.RBF(), X, 2, key=KEY, rounding="discrete", temperature=0.1)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("rounding", ["discrete", "qr"])
 def test_points_of_weight_zero_have_no_part_in_a_rounding_by_rotations(rng, rounding):
@@ -398,6 +402,7 @@ def test_no_point_goes_to_a_cluster_without_weight():
     assert far[0] in labels[0][:2]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_graph_has_no_negative_edges():
     """Degrees would be negative, and an objective of any size a success."""
@@ -466,6 +471,7 @@ def test_the_embedding_of_a_graph_without_loops_is_that_of_scikit_learn():
     np.testing.assert_allclose(np.abs(ours), np.abs(peer) * ratio, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_embedding_extends_to_new_points():
     points, _ = SHAPES["moons"]
@@ -492,6 +498,7 @@ def test_no_partition_exceeds_the_relaxation_of_the_trace():
     assert found.stats["objective"] >= 0.98 * max(attained)
 
 
+@pytest.mark.slow
 def test_a_graph_in_parts_is_told_apart_and_its_parts_are_counted():
     """U04."""
     A = np.kron(np.eye(2), np.ones((3, 3))).astype(DTYPE)
@@ -516,6 +523,7 @@ def test_a_long_chain_is_one_component():
     assert same_partition(found.value.labels, np.arange(n) >= n // 2)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("normalised", [False, True])
 def test_weights_repeat_and_remove_nodes(normalised):
@@ -533,6 +541,7 @@ def test_weights_repeat_and_remove_nodes(normalised):
     assert_close(found.stats["objective"], expected.stats["objective"])
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("normalised", [False, True])
 def test_derivatives_of_eigenvectors_and_soft_memberships(normalised):
@@ -556,6 +565,7 @@ def test_derivatives_of_eigenvectors_and_soft_memberships(normalised):
     check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_kernel_is_learned_through_soft_clusters():
     """Two clusters along the first axis, noise along the second: gradients of the agreement of two

@@ -175,6 +175,7 @@ def test_the_derivative_in_a_weight_of_zero_is_that_from_the_right():
     np.testing.assert_allclose(jax.grad(total)(weights)[4], slope, rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_by_products_are_those_by_all_vectors():
     points = jnp.asarray(np.random.default_rng(3).normal(size=(22, 2)))
@@ -299,6 +300,7 @@ def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_one
     np.testing.assert_allclose(found.correlations, expected, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_of_correlations_with_a_pair_of_weight_zero():
     weights = jnp.asarray(W).at[4].set(0.0)
@@ -492,6 +494,7 @@ def test_points_whose_kernel_overflows_are_refused_by_all_three():
             verb()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_components_clusters_and_discriminants_come_back_from_files_bitwise(tmp_path):
     key = jax.random.key(0)

@@ -126,6 +126,7 @@ def unbiased_of_masks(K, first):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_discrepancy_is_differentiable_in_the_kernel_and_in_both_samples():
     theta, rebuild = kernax.unconstrain(2.0 * kernax.RBF(np.array([0.5, 1.5])))
@@ -223,6 +224,7 @@ def test_the_level_holds_under_the_null_hypothesis_and_there_is_power_beyond(tes
     assert true > 85
 
 
+@pytest.mark.slow
 @needs_x64
 def test_what_tests_return_is_differentiable():
     def values(lengthscale, Z):

@@ -45,6 +45,7 @@ def test_a_point_off_the_ring_is_brought_back_to_it(method):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_it_is_the_minimum_that_scipy_finds():
     kernel = kernax.RBF(np.array([1.0, 1.5])) * 1.0
@@ -71,6 +72,7 @@ def test_a_reconstruction_by_all_components_is_the_point_itself():
     np.testing.assert_allclose(found.stats["distance"], 0, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("method", ["fixed_point", "gradients"])
 def test_derivatives_go_through_the_components(method):
@@ -80,6 +82,7 @@ def test_derivatives_go_through_the_components(method):
     check_derivatives(denoised, (jnp.asarray(1.0), jnp.asarray(FAR)), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_points_is_a_loop():
     components = kernax.kernel_pca(kernax.RBF(), RING, 4).value
@@ -92,6 +95,7 @@ def test_a_batch_of_points_is_a_loop():
         np.testing.assert_allclose(batch[i], denoised(points[i]), atol=1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_mean_of_a_cluster_has_a_pre_image():
     two = np.concatenate([RING * 0.1, RING * 0.1 + 3.0])
@@ -104,6 +108,7 @@ def test_a_mean_of_a_cluster_has_a_pre_image():
         assert near < 0.01
 
 
+@pytest.mark.slow
 @needs_x64
 def test_what_has_no_pre_image_is_refused_or_fails():
     f = projected(kernax.RBF(), FAR)

@@ -148,6 +148,7 @@ def test_the_discrepancy_of_herding_falls_as_one_over_the_square_of_the_count():
     assert squares[-1] < 0.02 * random
 
 
+@pytest.mark.slow
 @needs_x64
 def test_herding_in_blocks_and_in_features_chooses_the_same():
     whole = herding(KERNEL, X, 8).value
@@ -230,6 +231,7 @@ def test_another_kernel_may_be_split_by():
     assert value.indices.tolist() == expected
 
 
+@pytest.mark.slow
 @needs_x64
 def test_thinning_of_real_points_leaves_far_less_than_random_points_and_every_eighth():
     """Measured: 0.0127 by 64 random points, 0.0102 by every eighth, 0.0020 to 0.0030 after the
@@ -301,6 +303,7 @@ def test_stein_thinning_leaves_out_a_burn_in():
 # the contract
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("verb", ["herding", "thin", "stein_thin"])
 def test_the_discrepancy_is_differentiable_with_the_choices_held_fixed(verb):
@@ -314,6 +317,7 @@ def test_the_discrepancy_is_differentiable_with_the_choices_held_fixed(verb):
     check_derivatives(value, arguments, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_batches_are_loops_and_nothing_is_traced_twice():
     weights = np.random.default_rng(5).uniform(0.1, 2, (3, N))
@@ -357,6 +361,7 @@ def test_what_only_a_trace_knows_to_be_bad_has_no_indices_and_says_so():
     assert all(solution.result == kernax.RESULTS.successful for solution in good)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:kernel_kmeans. only:kernax.errors.ClusterWarning")
 def test_points_far_from_zero_lose_the_digits_of_a_discrepancy_and_say_so(rng):
     """Under a kernel that is not stationary; centred, they have them."""
@@ -372,6 +377,7 @@ def test_points_far_from_zero_lose_the_digits_of_a_discrepancy_and_say_so(rng):
         assert choose(far - far.mean(0)).result == kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 def test_what_coincides_or_has_no_weight_has_no_digits_to_lose(rng):
     linear = kernax.Linear()
     for d in (3, 30, 100):
@@ -392,6 +398,7 @@ def test_a_kernel_or_a_score_that_overflows_raises():
         stein_thin(RBF, X, lambda x: jnp.sum(jnp.log(x)) + jnp.sum(jnp.sqrt(x - 5)), 4)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("call", "message"),
