@@ -432,6 +432,20 @@ BATCHES = {
             "unsupervised/test_clusters.py"
             "::test_eigenvectors_of_a_graph_with_negative_eigenvalues_need_a_small_residual",
         ),
+        Mutant(  # squares of the entries of T, which leave the range of floats
+            "supervised/ridge/tridiagonal.py",
+            "shifts - off * (off / before)",
+            "shifts - off**2 / before",
+            "supervised/test_ridge.py"
+            "::test_a_common_factor_of_weights_and_ridge_changes_nothing[path-1e-300]",
+        ),
+        Mutant(  # a solve in units of a right-hand side that is as large as the weights
+            "core/linalg/linalg.py",
+            "unit = unit_of(B)",
+            "unit = unit_of(rhs)",
+            "supervised/test_ridge.py"
+            "::test_a_common_factor_of_weights_and_ridge_changes_nothing[dense-1e-300]",
+        ),
         Mutant(  # weights near the least floats in units of one
             "core/base/weights.py",
             "jnp.full_like(exponents, 2)",

@@ -100,6 +100,56 @@ def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
     assert jnp.all(weighted.value.coefficients[weights == 0] == 0)
 
 
+@pytest.mark.parametrize("weight", [1e-300, 1e300] if X64 else [1e-30, 1e30])
+@pytest.mark.parametrize("fit", ["dense", "bias", "blocks", "features", "path", "process"])
+def test_a_common_factor_of_weights_and_ridge_changes_nothing(data, fit, weight):
+    """At 1e-300 entries of `S K S` below 2e-8 of the largest are zero, and so are entries of the
+    vectors of conjugate gradients.
+    """
+    X, y, weights = data
+    if fit == "blocks" and weight < 1:
+        weight *= 1e10 if X64 else 1e4
+    process = kernax.GaussianProcess(RBF)
+    fits = {
+        "dense": partial(kernax.kernel_ridge, RBF),
+        "bias": partial(kernax.kernel_ridge, RBF, bias=True),
+        "blocks": partial(kernax.kernel_ridge, RBF, block_size=7),
+        "features": partial(kernax.kernel_ridge, kernax.Linear()),
+        "path": lambda X, y, ridge, **given: kernax.ridge_path(RBF, X, y, [ridge], **given),
+        "process": lambda *given, **weights: kernax.condition(process, *given, **weights),
+    }
+
+    def coefficients(unit):
+        value = fits[fit](X, y, 0.1 * unit, weights=unit * weights).value
+        return (value.mean if fit == "process" else value).coefficients
+
+    expected = coefficients(1.0)
+    tolerance = TOLERANCE["solve"] if weight > 1 else max(1e-6, TOLERANCE["solve"])
+    np.testing.assert_allclose(
+        coefficients(weight), expected, atol=tolerance * np.max(abs(expected)), rtol=0
+    )
+
+
+@pytest.mark.slow
+@needs_x64
+def test_derivatives_and_residuals_left_out_are_those_of_weights_of_one(data):
+    X, y, weights = data
+
+    @jax.jit
+    def both(unit):
+        fitted = lambda length: (
+            kernax.kernel_ridge(kernax.RBF(length), X, y, 0.1 * unit, weights=unit * weights).value
+        )
+        slope = jax.jacfwd(lambda length: fitted(length).coefficients)(1.3)
+        left_out = kernax.leave_one_out_path(RBF, X, y, 0.1 * unit[None], weights=unit * weights)
+        return slope, left_out
+
+    expected = both(jnp.asarray(1.0))
+    for weight in (1e-290, 1e290):
+        found = both(jnp.asarray(weight))
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9), found, expected)
+
+
 @needs_x64
 def test_weights_have_the_value_of_the_reference():
     """R03."""

@@ -57,27 +57,31 @@ def _solved(system, rhs, factor, options, solver):
     if factor is None:
         factor = factor_by(solver, system.symmetric_form(), options)
     system = system.with_jitter(factor)
-    # In units of each column its squares stay in the range of floats.
-    unit = unit_of(rhs)
-    in_units, (word, stats) = system.solve_and_report(factor, times_power_of_two(rhs, -unit))
-    A = times_power_of_two(in_units, unit)
+
+    def inner(B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Any]:
+        # In units of each column its squares stay in the range of floats. The units are those of
+        # `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
+        # leave that range where they are very large or small.
+        unit = unit_of(B)
+        in_units, (word, stats) = factor.solve_and_report(times_power_of_two(B, -unit))
+        is_finite = jnp.all(jnp.isfinite(in_units))
+        return times_power_of_two(in_units, unit), (word, stats, is_finite)
+
+    A, (word, stats, is_finite) = system.weights.solve(inner, system.gram.mv, system.shift, rhs)
     # The residual is that of what is returned: back in the units of the problem, entries may be
     # less than the smallest float.
     off, size = system.residual_and_size(A, rhs)
     relative = jnp.linalg.norm(off, axis=0) / size
-    result = _verdict(word, in_units, jnp.max(relative), factor)
-    result = RESULTS.where(_leaves_range(in_units, A), RESULTS.nonfinite, result)
+    result = _verdict(word, is_finite, jnp.max(relative), factor)
+    # Finite in its own units alone, a solution has left the range of floats.
+    is_known = jnp.all(jnp.isfinite(A))
+    result = RESULTS.where(is_finite & ~is_known, RESULTS.nonfinite, result)
     # With a direct factor finite values suffice: under jit, a residual that nobody reads is then
     # not computed.
-    sound = jnp.all(jnp.isfinite(A)) if factor.is_direct else result != RESULTS.nonfinite
+    sound = is_known if factor.is_direct else result != RESULTS.nonfinite
     A = jnp.where(sound, A, jnp.nan)
     stats = stats | {"residual": jnp.max(relative)}
     return A, _of_arrays(factor), result, stats
-
-
-def _leaves_range(in_units: Array, A: Array) -> Array:
-    """Whether a solution is finite in its own units alone."""
-    return jnp.any(jnp.isfinite(in_units) & ~jnp.isfinite(A))
 
 
 def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
@@ -85,12 +89,12 @@ def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
     return factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
 
 
-def _verdict(word: Any, A: Array, residual: Array, factor: AbstractFactor) -> Any:
+def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFactor) -> Any:
     """The result of all columns. A solver's success counts only if the true residual is small."""
-    unsound = (word == RESULTS.successful) & ~jnp.all(jnp.isfinite(A))
+    unsound = (word == RESULTS.successful) & ~is_finite
     result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
     claimed = result == RESULTS.successful
-    large = residual > factor.accurate_residual(A.dtype)
+    large = residual > factor.accurate_residual(residual.dtype)
     result = RESULTS.where(claimed & large, factor.word_for_inaccuracy, result)
     return RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
 

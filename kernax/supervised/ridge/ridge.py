@@ -75,7 +75,9 @@ def kernel_ridge(
         ridge: >= 0, in units of k. Zero asks for the interpolant; where K is singular it is
             computed with jitter, which is reported and warned about.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with
-            the right derivative.
+            the right derivative. A common factor of weights and ridge changes nothing from 1e-290
+            to 1e290 (in float32 from 1e-30 to 1e30); nearer to the least and largest floats it
+            leaves fewer digits.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
             Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given; where
             that takes hundreds of steps, `SketchAndProject(key)` may take tens of sweeps. For a

@@ -52,11 +52,12 @@ class TridiagonalForm(eqx.Module):
         """The diagonal of D in `T + s = L D L^T`, for each shift s."""
 
         def step(before, row):
-            entry, square = row
-            pivot = entry + shifts - square / before
+            entry, off = row
+            # The square of an entry may leave the range of floats.
+            pivot = entry + shifts - off * (off / before)
             return pivot, pivot
 
-        rows = (self.diagonal, self._before() ** 2)
+        rows = (self.diagonal, self._before())
         return lax.scan(step, jnp.ones_like(shifts), rows)[1]
 
     def solve(self, pivots: Float[Array, "n r"], B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
