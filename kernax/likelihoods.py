@@ -14,12 +14,7 @@ from kernax.core.losses.likelihoods import (
     StudentT,
 )
 from kernax.core.losses.losses import AbstractLikelihood, Bernoulli, Poisson
-from kernax.core.losses.quadrature import (
-    expectation,
-    expected_loss,
-    log_normaliser,
-    predicted_moments,
-)
+from kernax.core.losses.quadrature import expectation
 
 __all__ = [
     "Bernoulli",
@@ -32,7 +27,4 @@ __all__ = [
     "StudentT",
     "AbstractLikelihood",
     "expectation",
-    "expected_loss",
-    "log_normaliser",
-    "predicted_moments",
 ]

@@ -23,7 +23,6 @@ from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.losses.labels import as_targets_of
 from kernax.core.losses.likelihoods import Categorical, Shifted
 from kernax.core.losses.losses import AbstractLikelihood, check_convex
-from kernax.core.losses.quadrature import log_normaliser, predicted_moments
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut
@@ -103,12 +102,12 @@ class ApproximatePosterior(Printed):
 
 @compiled
 def _moments(likelihood, mean, variance):
-    return predicted_moments(likelihood, mean, variance)
+    return likelihood.predicted_moments(mean, variance)
 
 
 @compiled
 def _log_density(likelihood, y, mean, variance):
-    return log_normaliser(likelihood, y, mean, variance)
+    return likelihood.log_normaliser(y, mean, variance)
 
 
 @compiled
@@ -120,8 +119,8 @@ def _leave_one_out(posterior, y):
     left = 1 - posterior.precisions * variance
     without = jnp.where(left > 0, variance / left, jnp.nan)
     mean = jax.vmap(posterior.process.mean)(points) - without * posterior.slopes
-    log_density = log_normaliser(posterior.likelihood, y, mean, without)
-    return HeldOut(*predicted_moments(posterior.likelihood, mean, without), log_density)
+    log_density = posterior.likelihood.log_normaliser(y, mean, without)
+    return HeldOut(*posterior.likelihood.predicted_moments(mean, without), log_density)
 
 
 def check_observations(

@@ -8,7 +8,6 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.losses.losses import AbstractLikelihood
-from kernax.core.losses.quadrature import log_normaliser
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
@@ -83,7 +82,7 @@ class _MatchedMoments(AbstractSiteRule):
         # With the slope g and the curvature h of log Z in the mean of the cavity, the tilted
         # distribution has the mean m + v g and the variance v + v^2 h.
         mean, variance = _cavity(site, marginal)
-        log_z = lambda mean: jnp.sum(log_normaliser(likelihood, y, mean, variance))
+        log_z = lambda mean: jnp.sum(likelihood.log_normaliser(y, mean, variance))
         g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
         shrinkage = 1 + variance * h
         precision = -h / shrinkage
@@ -104,7 +103,7 @@ class _MatchedMoments(AbstractSiteRule):
         a = q.coefficients
         explained = sites.precision * v
         wider = v / (1 - explained)
-        normalisers = log_normaliser(observations.likelihood, observations.y, m - wider * a, wider)
+        normalisers = observations.likelihood.log_normaliser(observations.y, m - wider * a, wider)
         of_sites = normalisers + (a**2 * wider - a * m - jnp.log1p(-explained)) / 2
         return jnp.sum(of_sites) - q.log_determinant / 2
 

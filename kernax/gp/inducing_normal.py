@@ -17,7 +17,7 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.losses.losses import AbstractLikelihood
-from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
+from kernax.core.losses.quadrature import bounded_slopes
 from kernax.gp.inducing import projected
 from kernax.gp.process import GaussianProcess
 
@@ -109,7 +109,7 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginal
 
 def batch_loss(model: SparseModel, at: BatchMarginals, batch: Batch) -> Float[Array, ""]:
     """`sum_i w_i E[-log p(y_i | f_i)]`, or a bound where a likelihood is not log-concave."""
-    losses = bounded_loss(model.likelihood, batch.y, at.mean, at.variance)
+    losses = model.likelihood.bounded_loss(batch.y, at.mean, at.variance)
     return jnp.sum(batch.weights * losses)
 
 

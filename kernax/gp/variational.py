@@ -6,7 +6,7 @@ from jaxtyping import ArrayLike, PyTree
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.losses.losses import AbstractLikelihood
-from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
+from kernax.core.losses.quadrature import bounded_slopes
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
@@ -89,7 +89,7 @@ class _NaturalGradient(AbstractSiteRule):
     def log_evidence(self, observations, sites, q):
         # -E[L] - KL(q | prior), the divergence being (tr P - n + a.K a + log |B|) / 2.
         y = observations.y
-        losses = bounded_loss(observations.likelihood, y, q.marginal.mean, q.marginal.variance)
+        losses = observations.likelihood.bounded_loss(y, q.marginal.mean, q.marginal.variance)
         squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
         divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
         return -jnp.sum(losses) - divergence

@@ -16,7 +16,6 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.linalg.density import root_of_covariance
 from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.losses import AbstractLikelihood
-from kernax.core.losses.quadrature import log_normaliser, predicted_moments
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 
 
@@ -149,12 +148,12 @@ def _covariance_at(machine, x):
 
 @compiled
 def _moments(likelihood, mean, variance):
-    return predicted_moments(likelihood, mean, variance)
+    return likelihood.predicted_moments(mean, variance)
 
 
 @compiled
 def _of_plus_one(likelihood, mean, variance):
-    return jnp.exp(log_normaliser(likelihood, jnp.ones_like(mean), mean, variance))
+    return jnp.exp(likelihood.log_normaliser(jnp.ones_like(mean), mean, variance))
 
 
 @compiled

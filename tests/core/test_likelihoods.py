@@ -17,9 +17,9 @@ from kernax.core.losses.likelihoods import Powered
 DTYPE = jnp.result_type(float)
 # One program each, instead of some forty of one operation.
 expectation = eqx.filter_jit(quadrature.expectation)
-expected_loss = eqx.filter_jit(quadrature.expected_loss)
-log_normaliser = eqx.filter_jit(quadrature.log_normaliser)
-predicted_moments = eqx.filter_jit(quadrature.predicted_moments)
+expected_loss = eqx.filter_jit(lambda likelihood, *args: likelihood.expected_loss(*args))
+log_normaliser = eqx.filter_jit(lambda likelihood, *args: likelihood.log_normaliser(*args))
+predicted_moments = eqx.filter_jit(lambda likelihood, *args: likelihood.predicted_moments(*args))
 
 
 def of_logit(parameters, y, f):

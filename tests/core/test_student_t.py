@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import kernax
-from kernax.core.losses.quadrature import bounded_loss, bounded_slopes
-from kernax.likelihoods import StudentT, expected_loss, log_normaliser, predicted_moments
+from kernax.core.losses.quadrature import bounded_slopes
+from kernax.likelihoods import StudentT
 
 N = 14
 X = np.linspace(-2, 2, N)[:, None].astype(DTYPE)
@@ -62,24 +62,24 @@ def test_integrals_are_right_wherever_the_two_densities_are(df, scale, y, varian
     args = [jnp.asarray(value, DTYPE) for value in (y, 0.0, variance)]
     tolerance = 1e-7 if X64 else 2e-4
     log_integral = logsumexp(log_t + log_normal, b=steps)
-    found = log_normaliser(likelihood, *args)
+    found = likelihood.log_normaliser(*args)
     np.testing.assert_allclose(found, log_integral, rtol=tolerance, atol=tolerance)
     loss = np.sum(-log_t * np.exp(log_normal) * steps)
-    found = expected_loss(likelihood, *args)
+    found = likelihood.expected_loss(*args)
     np.testing.assert_allclose(found, loss, rtol=tolerance, atol=tolerance)
-    assert bounded_loss(likelihood, *args) >= found * (1 - tolerance)
+    assert likelihood.bounded_loss(*args) >= found * (1 - tolerance)
 
 
 def test_the_bound_is_the_loss_where_f_is_known_and_for_normal_observations():
     y, mean = jnp.asarray([0.3, 2.0], DTYPE), jnp.asarray([0.1, -1.0], DTYPE)
     nothing = jnp.zeros_like(y)
-    np.testing.assert_allclose(bounded_loss(T, y, mean, nothing), T(y, mean), rtol=1e-6)
+    np.testing.assert_allclose(T.bounded_loss(y, mean, nothing), T(y, mean), rtol=1e-6)
     np.testing.assert_allclose(bounded_slopes(T, y, mean, nothing)[0], T.derivative(y, mean), 1e-5)
     variance = jnp.asarray([0.5, 2.0], DTYPE)
     normal, nearly = kernax.likelihoods.Gaussian(0.09), StudentT(1e7 if X64 else 1e4, 0.3)
-    expected = expected_loss(normal, y, mean, variance)
+    expected = normal.expected_loss(y, mean, variance)
     rtol = 1e-4 if X64 else 2e-2
-    np.testing.assert_allclose(bounded_loss(nearly, y, mean, variance), expected, rtol=rtol)
+    np.testing.assert_allclose(nearly.bounded_loss(y, mean, variance), expected, rtol=rtol)
     _, precision = bounded_slopes(nearly, y, mean, variance)
     np.testing.assert_allclose(precision, 1 / 0.09, rtol=rtol)
 
@@ -87,8 +87,8 @@ def test_the_bound_is_the_loss_where_f_is_known_and_for_normal_observations():
 def test_where_f_is_known_exactly_the_density_is_the_likelihood():
     y, f = jnp.asarray([0.3, 2.0], DTYPE), jnp.asarray([0.1, -1.0], DTYPE)
     nothing = jnp.zeros_like(y)
-    np.testing.assert_allclose(log_normaliser(T, y, f, nothing), -T(y, f), rtol=1e-6)
-    np.testing.assert_allclose(expected_loss(T, y, f, nothing), T(y, f), rtol=1e-5)
+    np.testing.assert_allclose(T.log_normaliser(y, f, nothing), -T(y, f), rtol=1e-6)
+    np.testing.assert_allclose(T.expected_loss(y, f, nothing), T(y, f), rtol=1e-5)
 
 
 @needs_x64
@@ -198,7 +198,7 @@ def test_inducing_points_at_all_points_give_the_same_bound():
 
 
 def test_the_variance_of_an_observation_may_be_infinite():
-    mean, variance = predicted_moments(StudentT(2.0), *(jnp.ones(1, DTYPE) for _ in range(2)))
+    mean, variance = StudentT(2.0).predicted_moments(*(jnp.ones(1, DTYPE) for _ in range(2)))
     np.testing.assert_allclose(mean, 1, rtol=1e-6)
     assert variance[0] == np.inf
 

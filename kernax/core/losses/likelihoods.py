@@ -15,9 +15,11 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
 from kernax.core.base.special_functions import log_rising, scaled_log1p
 from kernax.core.losses.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
+from kernax.core.losses.quadrature import size
 
 _TAIL = -5.0
 _TERMS = 40
@@ -43,6 +45,13 @@ class Probit(AbstractLikelihood):
 
     def moments(self, f):
         return norm.cdf(f) - norm.cdf(-f), 4 * norm.cdf(f) * norm.cdf(-f)
+
+    def log_normaliser(self, y, mean, variance, nodes=None):
+        # log Phi(y m / sqrt(1 + v)) (Rasmussen & Williams 2006, eq. 3.82)
+        return norm.logcdf(y * mean / jnp.sqrt(1 + variance))
+
+    def predicted_moments(self, mean, variance, nodes=None):
+        return self.moments(mean / jnp.sqrt(1 + variance))
 
 
 def _hazard(z: Values) -> tuple[Values, Values]:
@@ -91,6 +100,15 @@ class Gaussian(AbstractLikelihood):
 
     def moments(self, f):
         return f, self._noise_of(f)
+
+    def expected_loss(self, y, mean, variance, nodes=None):
+        return self(y, mean) + variance / (2 * self._noise_of(mean))
+
+    def log_normaliser(self, y, mean, variance, nodes=None):
+        return norm.logpdf(y, mean, jnp.sqrt(variance + self._noise_of(mean)))
+
+    def predicted_moments(self, mean, variance, nodes=None):
+        return mean, variance + self._noise_of(mean)
 
     def _noise_of(self, f: Values) -> Values:
         """The noise at each entry of f."""
@@ -162,6 +180,25 @@ class StudentT(AbstractLikelihood):
         variance = jnp.where(known, self.scale**2 * ratio, jnp.inf)
         return f, jnp.ones_like(f) * variance
 
+    def bounded_loss(self, y, mean, variance):
+        # By Jensen's inequality, as the loss is concave in z^2: E z^2 = ((y - m)^2 + v) / scale^2.
+        off = (y - mean) / self.scale
+        return self.of_square(off**2 + variance / self.scale / self.scale)
+
+    def turn(self, y, mean, unit, ends):
+        # Its width, or the distance of its poles from the real line.
+        unit = positive_or_one(unit)
+        width = self.scale * jnp.sqrt(jnp.minimum(self.degrees, 1))
+        return (y - mean) / unit, width / unit
+
+    def window(self, y, mean, variance):
+        # The product may have two modes; it is below that at the mean wherever the normal
+        # distribution falls by more than the likelihood may rise.
+        powers, _ = size(mean.dtype)
+        rise = self(y, mean) - self(y, y)
+        reach = jnp.sqrt(2 * (powers + rise) * variance)
+        return -reach, reach
+
 
 class NegativeBinomial(AbstractLikelihood):
     """Counts y >= 0 of mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts whose
@@ -221,6 +258,12 @@ class NegativeBinomial(AbstractLikelihood):
     def moments(self, f):
         mean = jnp.exp(f)
         return mean, mean + self.dispersion * mean**2
+
+    def predicted_moments(self, mean, variance, nodes=None):
+        # E exp(f) = exp(m + v / 2), and the variance of exp(f) is that squared times exp(v) - 1.
+        centre = jnp.exp(mean + variance / 2)
+        spread = jnp.expm1(variance) + self.dispersion * jnp.exp(variance)
+        return centre, centre + centre**2 * spread
 
 
 class Categorical(AbstractLoss):
@@ -314,6 +357,15 @@ class Shifted(AbstractLikelihood):
     def moments(self, f):
         return self.inner.moments(f + self.mean)
 
+    def expected_loss(self, y, mean, variance, nodes=None):
+        return self.inner.expected_loss(*self.compared(y, mean), variance, nodes)
+
+    def log_normaliser(self, y, mean, variance, nodes=None):
+        return self.inner.log_normaliser(*self.compared(y, mean), variance, nodes)
+
+    def bounded_loss(self, y, mean, variance):
+        return self.inner.bounded_loss(*self.compared(y, mean), variance)
+
 
 class Powered(AbstractLikelihood):
     """`-w log p(y | f)`: likelihoods to the power of the weights of their points."""
@@ -339,3 +391,9 @@ class Powered(AbstractLikelihood):
 
     def moments(self, f):
         return self.inner.moments(f)
+
+    def expected_loss(self, y, mean, variance, nodes=None):
+        return self.weights * self.inner.expected_loss(y, mean, variance, nodes)
+
+    def bounded_loss(self, y, mean, variance):
+        return self.weights * self.inner.bounded_loss(y, mean, variance)

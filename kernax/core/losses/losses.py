@@ -20,8 +20,8 @@ from kernax.core.base.parameters import (
     positive,
 )
 from kernax.core.base.printing import Printed
-
-Values = Float[Array, "*n"]
+from kernax.core.losses import quadrature
+from kernax.core.losses.quadrature import Values
 
 
 class AbstractLoss(Printed):
@@ -73,6 +73,53 @@ class AbstractLikelihood(AbstractSmoothLoss):
     @abc.abstractmethod
     def moments(self, f: Values) -> tuple[Values, Values]:
         """The mean and the variance of y given f."""
+
+    # Integrals over f ~ N(mean, variance): by `nodes` of the trapezoid rule (by default 192 in
+    # float64, 96 in float32), unless a likelihood says more.
+
+    def expected_loss(
+        self, y: Values, mean: Values, variance: Values, nodes: int | None = None
+    ) -> Values:
+        """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
+        return quadrature.expected_loss(self, y, mean, variance, nodes)
+
+    def log_normaliser(
+        self, y: Values, mean: Values, variance: Values, nodes: int | None = None
+    ) -> Values:
+        """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
+        return quadrature.log_normaliser(self, y, mean, variance, nodes)
+
+    def predicted_moments(
+        self, mean: Values, variance: Values, nodes: int | None = None
+    ) -> tuple[Values, Values]:
+        """The mean and the variance of y for `f ~ N(mean, variance)`."""
+        return quadrature.predicted_moments(self, mean, variance, nodes)
+
+    def bounded_loss(self, y: Values, mean: Values, variance: Values) -> Values:
+        """At least `E[-log p(y | f)]` for `f ~ N(mean, variance)`, and that itself where the
+        likelihood is log-concave; it increases in the variance. Raises ValueError where no bound is
+        known.
+        """
+        if not self.convex:
+            raise ValueError(
+                f"{type(self).__name__} is not log-concave, and no bound of its expected loss is "
+                "known: take a log-concave likelihood"
+            )
+        return self.expected_loss(y, mean, variance)
+
+    # Where the trapezoid rule has its nodes.
+
+    def turn(
+        self, y: Values, mean: Values, unit: Values, ends: tuple[Values, Values]
+    ) -> tuple[Values, Values]:
+        """Where the loss turns between two ends, and within which width, in units from the mean."""
+        return quadrature.turn(self, y, mean, unit, ends)
+
+    def window(self, y: Values, mean: Values, variance: Values) -> tuple[Values, Values]:
+        """The ends, as distances from the mean, beyond which `p(y | f) N(f | mean, variance)` is
+        rounding of its mode.
+        """
+        return quadrature.window(self, y, mean, variance)
 
 
 class AbstractPiecewiseLinearLoss(AbstractLoss):
@@ -160,6 +207,12 @@ class Logistic(AbstractLikelihood):
     def moments(self, f):
         return jnp.tanh(f / 2), 4 * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
 
+    def predicted_moments(self, mean, variance, nodes=None):
+        one = jnp.ones_like(mean)
+        up = jnp.exp(self.log_normaliser(one, mean, variance, nodes))
+        down = jnp.exp(self.log_normaliser(-one, mean, variance, nodes))
+        return up - down, 4 * up * down
+
 
 Bernoulli = Logistic  # the name of the same as a likelihood
 
@@ -201,6 +254,13 @@ class Poisson(AbstractLikelihood):
 
     def moments(self, f):
         return jnp.exp(f), jnp.exp(f)
+
+    def expected_loss(self, y, mean, variance, nodes=None):
+        return jnp.exp(mean + variance / 2) - y * mean + jax.lax.lgamma(y + 1)
+
+    def predicted_moments(self, mean, variance, nodes=None):
+        centre = jnp.exp(mean + variance / 2)
+        return centre, centre + centre**2 * jnp.expm1(variance)
 
 
 class Hinge(AbstractPiecewiseLinearLoss):
