@@ -12,7 +12,6 @@ predictions, and with `--against FILE` it compares them with those of another ru
 """
 
 import argparse
-import os
 import resource
 import socket
 import subprocess
@@ -129,11 +128,18 @@ def in_processes(count, arguments):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    told = {"KERNAX_COORDINATOR": address, "KERNAX_PROCESSES": str(count)}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.mesh", *arguments],
-            env=os.environ | told | {"KERNAX_PROCESS": str(process)},
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.mesh",
+                *arguments,
+                "--of",
+                address,
+                str(count),
+                str(process),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -155,13 +161,21 @@ def main() -> None:
     parser.add_argument("--values", metavar="FILE", help="write predictions there")
     parser.add_argument("--against", metavar="FILE", help="compare predictions with those there")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--of",
+        nargs=3,
+        metavar=("ADDRESS", "COUNT", "NUMBER"),
+        help="compute as one of several processes: the address of process 0, how many, which one",
+    )
     options = parser.parse_args()
     if options.processes > 1:
         arguments = [*sys.argv[1:], "--processes", "1"]
         print(in_processes(options.processes, arguments), end="")
         return
     jax.config.update("jax_enable_x64", IN_DOUBLE[options.kind])
-    kx.scale.connect()
+    if options.of:
+        address, count, number = options.of
+        jax.distributed.initialize(address, int(count), int(number))
     size = options.size or SIZES[options.kind]
     run = fit(options.kind, options.rows, size)
     before = time.perf_counter()

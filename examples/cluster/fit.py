@@ -1,11 +1,18 @@
 """A ridge regression, on one device or many: `python fit.py`."""
 
+import sys
+
 import jax
 import numpy as np
 
 import kernax
 
-kernax.scale.connect()
+if sys.argv[1:] == ["cluster"]:  # Slurm, Open MPI, Kubernetes: JAX finds the other processes
+    jax.distributed.initialize(shutdown_timeout_seconds=30)
+elif sys.argv[1:]:  # host:port of process 0, how many there are, the number of this one
+    jax.distributed.initialize(
+        sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), shutdown_timeout_seconds=30
+    )
 mesh = jax.make_mesh((jax.device_count(),), ("rows",))
 points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
 X, y, weights = kernax.scale.rows_over(mesh, points, targets)

@@ -15,7 +15,6 @@ from kernax.scale.centres.choice import (
 from kernax.scale.centres.falkon import falkon
 from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.cluster.mesh import rows_over
-from kernax.scale.cluster.processes import connect
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
 from kernax.scale.features.nystrom import nystrom
@@ -34,7 +33,6 @@ __all__ = [
     "Route",
     "Uniform",
     "choose_centres",
-    "connect",
     "falkon",
     "nystrom",
     "random_fourier_features",

@@ -1,10 +1,9 @@
-"""Verbs on rows that are spread over processes: writes what they return to FOLDER/found.npz, and a
-checkpoint of spread arrays, and ends with an exception in one process. `python agree.py FOLDER`,
-which holds X.npy and y.npy.
+"""Verbs on rows that are spread over processes: writes what they return to found.npz, and a
+checkpoint of spread arrays, and ends with an exception in one process. `python agree.py
+ADDRESS COUNT NUMBER`, where X.npy and y.npy are.
 """
 
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,12 +11,13 @@ from jax.experimental import multihost_utils
 
 import kernax
 
-folder = Path(sys.argv[1])
-kernax.scale.connect()
+jax.distributed.initialize(
+    sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), shutdown_timeout_seconds=3
+)
 from verbs import VERBS, advance  # noqa: E402, which makes arrays
 
 mesh = jax.make_mesh((jax.device_count(),), ("rows",))
-points, targets = (np.load(folder / name, mmap_mode="r") for name in ("X.npy", "y.npy"))
+points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
 X, y, weights = kernax.scale.rows_over(mesh, points, targets)
 assert not X.is_fully_addressable
 found = {name: verb(X, y, weights) for name, verb in VERBS.items()}
@@ -30,15 +30,15 @@ except ValueError as problem:
     found["message"] = str(problem)
 
 start = {"rows": X, "key": jax.random.key(1), "count": 0}
-list(kernax.scale.Checkpoints(folder / "kept", every=2).steps(advance, start, 3))
+list(kernax.scale.Checkpoints("kept", every=2).steps(advance, start, 3))
 try:
     own = {"rows": X, "own": np.full(2, jax.process_index())}
-    list(kernax.scale.Checkpoints(folder / "own").steps(lambda state: state, own, 1))
+    list(kernax.scale.Checkpoints("own").steps(lambda state: state, own, 1))
 except ValueError as problem:
     found["refusal"] = str(problem)
 
 if jax.process_index() == 0:
-    np.savez(folder / "found.npz", **found)
+    np.savez("found.npz", **found)
 
 if jax.process_index() == 1:
     raise KeyError("of process one")

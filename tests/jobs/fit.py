@@ -1,11 +1,15 @@
-"""A robust fit over centres that is kept: `python fit.py`, where X.npy, y.npy and new.npy are."""
+"""A robust fit over centres that is kept: `python fit.py [ADDRESS COUNT
+NUMBER]`, where X.npy, y.npy and new.npy are."""
+
+import sys
 
 import jax
 import numpy as np
 
 import kernax
 
-kernax.scale.connect()
+if sys.argv[1:]:
+    jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 mesh = jax.make_mesh((jax.device_count(),), ("rows",))
 points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
 X, y, weights = kernax.scale.rows_over(mesh, points, targets)

@@ -17,13 +17,13 @@ import pytest
 from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64, untyped
 
 import kernax
-from kernax.scale.cluster import processes
 
 pytestmark = needs_x64  # once: what starts and ends processes knows no precision
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "jobs"
 EXAMPLES = ROOT / "examples" / "cluster"
+SETTINGS = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
 KILLS = int(os.environ.get("KERNAX_KILLS", "3"))
 
 
@@ -34,18 +34,20 @@ def free_port():
 
 
 class Job:
-    """A script in several processes of this machine, which are killed where the test ends."""
+    """A script in several processes of this machine, which are killed where the test ends.
+
+    Each is told the address of process 0, how many there are, and its own number.
+    """
 
     started = []
 
-    def __init__(self, folder, *command, count=2, **environment):
-        told = {"KERNAX_COORDINATOR": f"127.0.0.1:{free_port()}", "KERNAX_PROCESSES": str(count)}
-        settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
+    def __init__(self, folder, script, count=2):
+        address = f"127.0.0.1:{free_port()}"
         self.processes = [
             subprocess.Popen(
-                [sys.executable, *map(str, command)],
+                [sys.executable, str(script), address, str(count), str(number)],
                 cwd=folder,
-                env=os.environ | settings | told | {"KERNAX_PROCESS": str(number)} | environment,
+                env=os.environ | SETTINGS,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -75,56 +77,10 @@ def nothing_is_left():
     Job.started.clear()
 
 
-@pytest.mark.parametrize(
-    ("variables", "words"),
-    [
-        ({"KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "0"}, "are '', '2' and '0'"),
-        (
-            {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "2", "KERNAX_PROCESS": "2"},
-            "are 'a:1', '2' and '2'",
-        ),
-        (
-            {"KERNAX_COORDINATOR": "a:1", "KERNAX_PROCESSES": "x", "KERNAX_PROCESS": "0"},
-            "are 'a:1', 'x' and '0'",
-        ),
-    ],
-)
-def test_variables_that_do_not_fit_together_are_refused(variables, words, monkeypatch):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=re.escape(words)):
-        kernax.scale.connect()
-
-
-def test_what_comes_too_late_or_not_at_all_is_told_so(monkeypatch):
-    """Devices are known in this process."""
-    names = ("KERNAX_COORDINATOR", "KERNAX_PROCESSES", "KERNAX_PROCESS")
-    for name, value in zip(names, ("127.0.0.1:1", "2", "0")):
-        monkeypatch.setenv(name, value)
-    jax.devices()
-    mesh = jax.make_mesh((1,), ("rows",))
-    for call in (
-        lambda: kernax.scale.rows_over(mesh, np.ones((3, 1))),
-        lambda: next(kernax.scale.Checkpoints("nowhere").steps(jnp.sin, 0.0, 1)),
-    ):
-        with pytest.raises(RuntimeError, match=r"process 0 of 2, .* call kernax\.scale\.connect"):
-            call()
-    with pytest.raises(RuntimeError, match=r"came too late: .* Call it right after the imports"):
-        kernax.scale.connect()
-
-
-def test_one_process_is_left_alone(monkeypatch):
-    monkeypatch.setenv("KERNAX_PROCESSES", "1")
-    kernax.scale.connect()
-    assert sys.excepthook is not processes._end_at_once
-    assert not jax.distributed.is_initialized()
-
-
 @pytest.mark.slow
 def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one; an
-    exception in one of them ends it at once, though the other waits for it. By itself Python would
-    wait for minutes.
+    exception in one of them ends both, though the other waits for it.
     """
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
@@ -135,11 +91,12 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=23)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
-    job = Job(tmp_path, JOBS / "agree.py", tmp_path)
+    job = Job(tmp_path, JOBS / "agree.py")
     status, output = job.ended(1)
-    assert status == 1, output
-    assert output.endswith("KeyError: 'of process one'\n")
-    job.kill()
+    assert status != 0, output
+    assert "KeyError: 'of process one'\n" in output
+    status, output = job.ended(0)
+    assert status != 0, output
     found = np.load(tmp_path / "found.npz")
     for name, verb in verbs.VERBS.items():
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
@@ -160,7 +117,7 @@ def here(folder, script, monkeypatch):
     """Runs a script in this process."""
     with monkeypatch.context() as patched:
         patched.chdir(folder)
-        patched.setenv("KERNAX_PROCESSES", "1")
+        patched.setattr(sys, "argv", [str(script)])
         with jax.numpy_dtype_promotion("standard"):
             runpy.run_path(str(script))
 
@@ -176,8 +133,8 @@ def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path, 
     """The eight are those of a job of Slurm, which JAX finds by itself."""
     write_rows(tmp_path, 53)
     script = EXAMPLES / "fit.py"
-    untold = dict.fromkeys((processes.COORDINATOR, processes.PROCESSES, processes.PROCESS), "")
-    slurm = {
+    eight = {
+        "JAX_NUM_CPU_DEVICES": "8",
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_NODELIST": "localhost",
         "SLURM_NTASKS": "1",
@@ -187,28 +144,28 @@ def test_one_script_runs_on_one_device_on_eight_and_in_four_processes(tmp_path, 
     here(tmp_path, script, monkeypatch)
     of_one = np.load(tmp_path / "predictions.npy")
     (tmp_path / "predictions.npy").unlink()
-    on_eight = Job(tmp_path, script, count=1, JAX_NUM_CPU_DEVICES="8", **untold, **slurm)
-    status, output = on_eight.ended(0)
-    assert status == 0, output
+    command = [sys.executable, str(script), "cluster"]
+    settings = os.environ | SETTINGS | eight
+    subprocess.run(command, cwd=tmp_path, env=settings, check=True, timeout=120)
     assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
 
     (tmp_path / "predictions.npy").unlink()
-    settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS, "PORT": str(free_port())}
-    settings["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    command = ["sh", str(EXAMPLES / "local.sh"), "4", str(script)]
-    subprocess.run(command, cwd=tmp_path, env=os.environ | settings, check=True, timeout=120)
+    in_four = Job(tmp_path, script, count=4)
+    for number in range(4):
+        status, output = in_four.ended(number)
+        assert status == 0, output
     assert_close(np.load(tmp_path / "predictions.npy"), of_one, 1e-8)
 
 
-def test_the_template_of_kubernetes_sets_what_connect_reads():
+def test_the_template_of_kubernetes_tells_the_script_how_many_processes_there_are():
     yaml = pytest.importorskip("yaml")
     job = yaml.safe_load((EXAMPLES / "jobset.yaml").read_text())["spec"]["replicatedJobs"][0]
     of_job = job["template"]["spec"]
     container = of_job["template"]["spec"]["containers"][0]
-    variables = {entry["name"]: entry for entry in container["env"]}
-    names = {processes.COORDINATOR, processes.PROCESSES, processes.PROCESS}
-    assert variables.keys() == names
-    assert int(variables[processes.PROCESSES]["value"]) == of_job["completions"]
+    _, script, _, count, number = container["command"]
+    assert (EXAMPLES / script).exists()
+    assert int(count) == of_job["completions"]
+    assert number == f"$({container['env'][0]['name']})"
     assert of_job["parallelism"] == of_job["completions"]
 
 

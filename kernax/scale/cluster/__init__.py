@@ -1,5 +1,3 @@
-"""Several processes and devices: connecting them, rows over their mesh, and checkpoints that they
-write together.
-"""
+"""Several processes and devices: rows over their mesh, and checkpoints that they write together."""
 
 # May import: kernax.core, kernax.scale.data.

@@ -20,7 +20,6 @@ from kernax.core.base.solution import warn
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.errors import DamagedCheckpointWarning, KernaxFileError
 from kernax.scale.cluster import sealed
-from kernax.scale.cluster.processes import check_connected
 from kernax.scale.cluster.stored import check_orbax, read_state, write_state
 
 _PIECES = 50  # how often a state is kept in a run where the user does not say
@@ -123,7 +122,6 @@ class Checkpoints:
                 is not the same in all processes; neither `count` nor `is_over`.
             KernaxFileError: the folder is that of another call, or of more steps, all of its
                 checkpoints are damaged, or something else in it has the name of one.
-            RuntimeError: this process is one of several, and not connected with the others.
         """
         count = count if count is None else check_count(count, "count")
         if count is None and is_over is None:
@@ -143,7 +141,6 @@ class Checkpoints:
 
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """The step and the state from which a loop of so many steps goes on."""
-        check_connected()
         if jax.process_index() == 0:
             _make(Path(self.folder))
             _remove_unfinished(Path(self.folder))
@@ -164,7 +161,6 @@ class Checkpoints:
         Raises KernaxFileError as `steps` does.
         """
         check_orbax()
-        check_connected()
         folder = Path(self.folder).absolute()
         step = _agreed(lambda: _newest(folder))
         if step == _NOTHING:

@@ -10,7 +10,6 @@ from jaxtyping import PyTree
 
 from kernax.core.base.boundary import check_precision, dtype_of
 from kernax.core.operators.mesh import RowsOverMesh
-from kernax.scale.cluster.processes import check_connected
 from kernax.scale.data.parquet import ParquetRows
 
 
@@ -53,9 +52,7 @@ def rows_over(
     Raises:
         ValueError: arrays of different lengths or without rows, of other things than numbers, or
             spread over processes already; an axis that the mesh does not have.
-        RuntimeError: this process is one of several, and not connected with the others.
     """
-    check_connected()
     if not isinstance(mesh, Mesh):
         raise ValueError(
             f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
