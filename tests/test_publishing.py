@@ -1,4 +1,4 @@
-"""Pictures to publish: error bars, forecasts, confusion, relevance, loss surfaces, titles."""
+"""Pictures to publish: error bars, forecasts, relevance, loss surfaces, titles."""
 
 import itertools
 
@@ -11,12 +11,10 @@ from scipy import stats
 
 import kernax
 from kernax.plot import (
-    confusion_matrix,
     decision_regions,
     loss_surface,
     posterior_band,
     predicted_against_true,
-    predictions_and_coverage,
     relevance,
     reliability,
     score_title,
@@ -70,15 +68,6 @@ def test_a_few_long_bars_do_not_squeeze_the_other_predictions():
     assert ax.get_ylim()[1] < 2
 
 
-def test_two_panels_share_their_predictions():
-    left, right = predictions_and_coverage(TRUE, MEAN, DEVIATION, title="four")
-    assert title_of(left) == "four"
-    assert right.get_title(loc="left").startswith("4 points, mean distance")
-    level, inside = np.asarray(right.lines[1].get_xydata()).T
-    half = stats.norm.ppf((1 + level[10]) / 2) * DEVIATION
-    assert inside[10] == np.mean(abs(TRUE - MEAN) <= half)
-
-
 @pytest.mark.parametrize(
     ("deviation", "words"),
     [
@@ -124,7 +113,7 @@ def test_a_title_names_the_scores_and_the_rows_that_were_held_out():
 def test_a_title_is_broken_between_scores_where_the_axes_are_narrow():
     text = score_title({"accuracy": "0.9400", "log loss": "0.2013", "AUC": "0.9983"}, 50)
     ax = Figure(figsize=(3.3, 3.3)).subplots()
-    confusion_matrix([0, 1], [0, 1], title=text, ax=ax)
+    predicted_against_true(TRUE, MEAN, title=text, ax=ax)
     lines = ax.get_title(loc="left").split("\n")
     assert " ".join(lines) == text
     assert len(lines) > 1
@@ -150,65 +139,6 @@ def test_classes_have_shapes_of_their_own(rng):
     assert dots.shape != diamonds.shape
     assert not np.allclose(diamonds, squares)
     assert len(set(MARKERS)) == len(set(COLOURS)) == len(COLOURS)
-
-
-def test_a_confusion_matrix_counts_and_shares_rows():
-    true = ["cat", "cat", "cat", "dog", "owl"]
-    predicted = ["cat", "cat", "dog", "dog", "dog"]
-    ax = confusion_matrix(true, predicted, name="$")
-    shares = np.asarray(ax.images[0].get_array())
-    np.testing.assert_allclose(shares, [[2 / 3, 1 / 3, 0], [0, 1, 0], [0, 1, 0]])
-    numbers = {text.get_position(): text.get_text() for text in ax.texts}
-    assert numbers == {
-        (0, 0): "2\n67 %",
-        (1, 0): "1\n33 %",
-        (1, 1): "1\n100 %",
-        (1, 2): "1\n100 %",
-    }
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["cat (3)", "dog (1)", "owl (1)"]
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["cat", "dog", "owl"]
-    assert ax.get_title(loc="left") == "5 points, accuracy 0.6"
-    assert (ax.get_xlabel(), ax.get_ylabel()) == (r"predicted \$", r"true \$")
-    ordered = confusion_matrix(true, predicted, classes=["owl", "ant", "dog", "cat"])
-    np.testing.assert_allclose(np.asarray(ordered.images[0].get_array())[1], 0)  # no ant
-
-
-@pytest.mark.parametrize("side", [3.3, None])
-def test_twenty_classes_of_long_names_do_not_overlap(side):
-    labels = np.array([f"a long name of a class, the {i}th" for i in range(20)])
-    ax = None if side is None else Figure(figsize=(side, side), layout="constrained").subplots()
-    ax = confusion_matrix(labels, np.roll(labels, 3), ax=ax)
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()
-    for names in (ax.get_xticklabels(), ax.get_yticklabels()):
-        boxes = [name.get_window_extent() for name in names]
-        for one, other in itertools.pairwise(boxes):
-            assert not one.overlaps(other)
-        assert len(names[0].get_text()) < 28
-    cell = ax.get_window_extent().width / 20
-    assert all(text.get_window_extent().width < cell for text in ax.texts)
-
-
-def test_cells_too_small_for_numbers_have_none():
-    ax = Figure(figsize=(2, 2)).subplots()
-    assert len(confusion_matrix(np.arange(50), np.arange(50), ax=ax).texts) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([0, 1], [0]), r"true has \(2,\), predicted has \(1,\)"),
-        (([], []), "n >= 1"),
-        (([0, 1], [0, 2], [0, 1]), "predicted holds 2, which is not among the classes 0, 1"),
-        (([0, 0], [0, 0]), "classes must be two or more different ones"),
-        (([0, 1], [0, 1], [0, 1, 1]), "classes must be two or more different ones"),
-    ],
-)
-def test_a_confusion_matrix_refuses_what_does_not_fit(arguments, words):
-    true, predicted, *classes = arguments
-    with pytest.raises(ValueError, match=words):
-        confusion_matrix(true, predicted, classes=classes[0] if classes else None)
 
 
 def bars_of(ax):

@@ -124,7 +124,7 @@ def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> 
     """Regions of two inputs; otherwise, of the held-out rows, the confusion of several classes, and
     of two classes probabilities or decision values.
     """
-    from kernax.plot import confusion_matrix, reliability, values_of_classes
+    from kernax.plot import reliability, values_of_classes
 
     if len(parts.inputs.columns) == 2 and not parts.inputs.texts:
         return _regions(predictor, parts, title)
@@ -134,13 +134,42 @@ def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> 
     values = predictor.values(parts.X_held_out)
     if len(classes) > 2:
         decided = predictor.decide(values)
-        return confusion_matrix(true, decided, classes=classes, name=name, title=title)
+        return _confusion(true, decided, classes, name, title)
     _, second = classes
     if predictor.kind == SVM:
         what = f"decision value, positive for {second}"
         return values_of_classes(values, true, name=what, title=title)
     probabilities = np.exp(predictor.log_probabilities(values))
     return reliability(probabilities[:, 1], true == second, name=second, title=title)
+
+
+def _confusion(true: Any, decided: Any, classes: list[Any], name: str, title: str) -> "Axes":
+    """How many rows of each class are predicted as each; the colour is the share of the row."""
+    from matplotlib.figure import Figure
+
+    from kernax.plot.style import INK, name_axes, shortened, title_axes
+
+    count = len(classes)
+    places = {label: place for place, label in enumerate(classes)}
+    cells = np.zeros((count, count), int)
+    for label, prediction in zip(true, decided):
+        cells[places[label], places[prediction]] += 1
+    sizes = cells.sum(1)
+    shares = cells / np.maximum(1, sizes[:, None])
+    side = float(np.clip(2.4 + 0.36 * count, 4.6, 10.0))  # inches
+    letters = min(8.3, 0.35 * 72 * side / count)  # points: three digits fit into a cell
+    ax = Figure(figsize=(side, side), dpi=160, layout="compressed").subplots()
+    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for i, j in np.argwhere(cells):
+        ink = "white" if shares[i, j] > 0.55 else INK
+        ax.text(j, i, str(cells[i, j]), ha="center", va="center", fontsize=letters, color=ink)
+    names = [shortened(str(label)) for label in classes]
+    ax.set_xticks(range(count), names, fontsize=letters, rotation=90)
+    rows = [f"{label} ({size})" for label, size in zip(names, sizes)]
+    ax.set_yticks(range(count), rows, fontsize=letters)
+    name_axes(ax, f"predicted {name}", f"true {name}")
+    title_axes(ax, title)
+    return ax
 
 
 def _regions(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":

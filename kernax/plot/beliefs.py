@@ -1,10 +1,10 @@
-"""Pictures of kernels: their profile, draws from the prior, Gram matrices."""
+"""Pictures of kernels: their profile, and draws from the prior."""
 
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Key, PyTree
+from jaxtyping import Array, ArrayLike, Key
 
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
@@ -16,7 +16,6 @@ from kernax.plot.style import (
     colour_of,
     columns,
     quieten,
-    square_axes,
     title_axes,
     two_axes,
 )
@@ -73,18 +72,3 @@ def _draw_profile(ax: "Axes", kernel: AbstractKernel, x: np.ndarray) -> None:
     values = gram(kernel, points, points[middle][None])
     ax.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
     title_axes(ax, f"k(x, {x[middle]:.3g})")
-
-
-def gram_picture(kernel: AbstractKernel, X: PyTree, *, ax: "Axes | None" = None) -> "Axes":
-    """The Gram matrix of a stack as a picture, with a colour bar.
-
-    Rows and columns are in the order of the stack: sort it first, so that neighbours stand beside
-    each other.
-    """
-    K = np.asarray(gram(kernel, X))
-    ax = square_axes() if ax is None else ax
-    image = ax.imshow(K, cmap="magma", interpolation="nearest")
-    ax.figure.colorbar(image, ax=ax, shrink=0.85)
-    title_axes(ax, f"{len(K)} points, k from {K.min():.3g} to {K.max():.3g}")
-    ax.tick_params(colors="#6a6a74", labelsize="small", length=3)
-    return ax

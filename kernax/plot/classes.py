@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from kernax.core.base.parameters import check_count
-from kernax.core.losses.losses import Hinge, Logistic, Squared, SquaredHinge
 from kernax.plot.components import two_columns
 from kernax.plot.style import (
     INK,
@@ -20,7 +19,6 @@ from kernax.plot.style import (
     draw_levels,
     labels_of,
     legend_above,
-    legend_inside,
     marker_of,
     name_axes,
     plain,
@@ -129,38 +127,6 @@ def _draw_regions(
     if with_margins and values.ndim == 2:
         _draw_margins(ax, grid, values)
     ax.set(xlim=across, ylim=up)
-
-
-def losses_over_margin(*, ax: "Axes | None" = None) -> "Axes":
-    """Losses of two classes over the margin `m = y f`, -3 <= m <= 3.
-
-    The zero-one loss counts errors. The hinge, squared `(1 - m)^2`, squared hinge and logistic
-    losses are convex and above it; the logistic one is divided by ln 2, to be 1 at m = 0 as well.
-    """
-    m = jnp.linspace(-3.0, 3.0, 601)
-    ax = wide_axes() if ax is None else ax
-    ax.step([-3, 0, 3], [1, 1, 0], where="pre", color=INK, linewidth=1.6, label="zero-one")
-    # Dashed, because it lies on top of the squared loss left of m = 1.
-    dashes = {"squared hinge": (0, (5, 2.5))}
-    for i, (name, loss) in enumerate(_convex_losses(m).items()):
-        dash = dashes.get(name, "-")
-        ax.plot(m, loss, ls=dash, lw=1.8, color=colour_of(i), zorder=3 + i, label=name)
-    ax.set(xlim=(-3, 3), ylim=(-0.1, 6))
-    name_axes(ax, "margin y f(x)", "loss")
-    quieten(ax)
-    legend_inside(ax)
-    return ax
-
-
-def _convex_losses(m: Array) -> dict[str, Array]:
-    """Convex losses at margins, by their names."""
-    one = jnp.ones_like(m)
-    return {
-        "hinge": Hinge()(one, m),
-        "squared": 2 * Squared()(one, m),
-        "squared hinge": SquaredHinge()(one, m),
-        "logistic / ln 2": Logistic()(one, m) / np.log(2),
-    }
 
 
 def values_of_classes(

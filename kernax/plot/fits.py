@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
-from kernax.plot.criticism import coverage
 from kernax.plot.style import (
     DOT,
     INK,
@@ -15,13 +14,11 @@ from kernax.plot.style import (
     columns,
     dot_size,
     legend_above,
-    legend_inside,
     limits,
     name_axes,
     quieten,
     square_axes,
     title_axes,
-    two_axes,
     wide_axes,
 )
 
@@ -74,26 +71,6 @@ def predicted_against_true(
     else:
         legend_above(ax, text)
     return ax
-
-
-def predictions_and_coverage(
-    true: ArrayLike,
-    mean: ArrayLike,
-    deviation: ArrayLike,
-    *,
-    name: str = "target",
-    title: str | None = None,
-    axes: "tuple[Axes, Axes] | None" = None,
-) -> "tuple[Axes, Axes]":
-    """Predictions with error bars over true values, and beside them the `coverage` of intervals.
-
-    Arguments and errors are those of `predicted_against_true`, with two axes; the default is a new
-    figure. The title is that of the left ones.
-    """
-    left, right = two_axes(3.9) if axes is None else axes
-    predicted_against_true(true, mean, deviation=deviation, name=name, title=title, ax=left)
-    coverage(true, mean, np.square(np.asarray(deviation, float)), ax=right)
-    return left, right
 
 
 def _deviations(true: np.ndarray, deviation: ArrayLike) -> np.ndarray:
@@ -235,25 +212,3 @@ def _draw_points(
     x, y = columns(x=points[0], y=points[1])
     size = dot_size(len(x), total=1200.0, least=3.0, most=20.0)
     ax.scatter(x, y, s=size, color=colour, marker=marker, linewidths=0, zorder=3, label=label)
-
-
-def learning_curve(losses: ArrayLike, *, name: str = "loss", ax: "Axes | None" = None) -> "Axes":
-    """The loss at every step, and the smallest so far.
-
-    Losses are `solution.stats["losses"]` of `minimise`, NaN for steps that were not taken. Raises
-    ValueError for another shape, and where none is finite.
-    """
-    losses = np.asarray(losses, float)
-    if losses.ndim != 1:
-        raise ValueError(f"losses must have shape (steps,), but have shape {losses.shape}")
-    if not np.any(np.isfinite(losses)):
-        raise ValueError(f"losses must hold a finite one, but none of {losses.size} is finite")
-    ax = wide_axes() if ax is None else ax
-    steps = np.flatnonzero(np.isfinite(losses))
-    ax.plot(steps, losses[steps], ".", color=DOT, markersize=4, label="each step")
-    best = np.minimum.accumulate(losses[steps])
-    ax.plot(steps, best, color=LINE, linewidth=1.2, label="best so far")
-    name_axes(ax, "step", name)
-    legend_inside(ax)
-    quieten(ax)
-    return ax

@@ -235,11 +235,11 @@ def wide_axes() -> "Axes":
     return Figure(figsize=(7.2, 3.6), dpi=160, layout="constrained").subplots()
 
 
-def two_axes(height: float = 3.0) -> "tuple[Axes, Axes]":
-    """Two axes of a new figure, side by side; its height in inches."""
+def two_axes() -> "tuple[Axes, Axes]":
+    """Two axes of a new figure, side by side."""
     from matplotlib.figure import Figure
 
-    return tuple(Figure(figsize=(7.6, height), dpi=160, layout="constrained").subplots(1, 2))
+    return tuple(Figure(figsize=(7.6, 3.0), dpi=160, layout="constrained").subplots(1, 2))
 
 
 def square_axes() -> "Axes":

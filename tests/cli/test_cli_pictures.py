@@ -1,5 +1,7 @@
 """Which picture a fit has: by its model, the number of inputs and the number of classes."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from conftest import needs_x64
 
 import kernax
 from kernax.cli.job import Report, Split
-from kernax.cli.picture import draw
+from kernax.cli.picture import _confusion, draw
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.preparation import (
     GP,
@@ -99,3 +101,33 @@ def test_classes_have_regions_a_confusion_matrix_or_what_is_known_of_two(
     for text in present:
         assert f"<!-- {text}" in picture
     assert ("true $t" in picture) == (count == 3 and d != 2)
+
+
+def test_the_confusion_of_classes_counts_rows_and_colours_their_shares():
+    true = ["cat", "cat", "cat", "dog", "owl"]
+    decided = ["cat", "cat", "dog", "dog", "dog"]
+    ax = _confusion(true, decided, ["owl", "ant", "dog", "cat"], "$t", "a title")
+    shares = [[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 1 / 3, 2 / 3]]
+    np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), shares)
+    numbers = {text.get_position(): text.get_text() for text in ax.texts}
+    assert numbers == {(2, 0): "1", (2, 2): "1", (2, 3): "1", (3, 3): "2"}
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["owl (1)", "ant (0)", "dog (1)", "cat (3)"]
+
+
+@pytest.mark.parametrize("count", [3, 20, 60])
+def test_names_and_numbers_of_a_confusion_fit_however_many_classes_there_are(rng, count):
+    names = [f"a long name of a class, the {i}th" for i in range(count)]
+    labels = np.repeat(names, 120 if count == 3 else 2)
+    ax = _confusion(labels, rng.permutation(labels), names, "class", "40 rows held out")
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    cell = ax.get_window_extent().width / count
+    assert all(text.get_window_extent().width < cell for text in ax.texts)
+    for labels in (ax.get_xticklabels(), ax.get_yticklabels()):
+        boxes = [label.get_window_extent() for label in labels]
+        assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0

@@ -10,14 +10,10 @@ from matplotlib.figure import Figure
 
 import kernax
 from kernax.plot import (
-    confusion_matrix,
     coverage,
     decision_regions,
-    gram_picture,
     intervals,
     kernel_profile,
-    learning_curve,
-    losses_over_margin,
     posterior_band,
     predicted_against_true,
     reliability,
@@ -83,21 +79,6 @@ def test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places(rng)
     np.testing.assert_allclose(left.lines[0].get_ydata(), np.exp(-((places - 1) ** 2) / 2), 1e-5)
 
 
-def test_a_gram_picture_is_the_matrix(rng):
-    X = rng.normal(size=(5, 2))
-    ax = gram_picture(kernax.RBF(), X)
-    np.testing.assert_allclose(ax.images[0].get_array(), kernax.gram(kernax.RBF(), X))
-    assert ax.get_title(loc="left").startswith("5 points")
-
-
-def test_a_learning_curve_leaves_out_what_was_not_reached():
-    ax = learning_curve(np.array([3.0, 1.0, 2.0, np.nan]), name="loss")
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [3, 1, 2])
-    np.testing.assert_array_equal(ax.lines[1].get_ydata(), [3, 1, 1])
-    with pytest.raises(ValueError, match="hold a finite one"):
-        learning_curve(np.array([np.nan]))
-
-
 def test_regions_are_those_of_the_function_and_support_vectors_have_rings(rng):
     X = rng.normal(size=(12, 2))
     labels = np.where(X[:, 0] > 0, "right", "left")
@@ -150,22 +131,6 @@ def test_regions_refuse_what_does_not_fit(changes, words):
     arguments = {"X": np.eye(4)[:, :2], "labels": [0, 1, 0, 1]} | changes
     with pytest.raises(ValueError, match=words):
         untyped(decision_regions)(lambda x: x[0], **arguments)
-
-
-def test_losses_over_the_margin_are_one_at_zero_and_lie_above_what_is_meant():
-    zero_one, *losses = losses_over_margin().lines
-    assert [line.get_label() for line in (zero_one, *losses)] == [
-        "zero-one",
-        "hinge",
-        "squared",
-        "squared hinge",
-        "logistic / ln 2",
-    ]
-    for line in losses:
-        m, loss = map(np.asarray, line.get_data())
-        np.testing.assert_allclose(loss[300], 1, rtol=1e-6)
-        assert np.all(loss >= (m < 0) - 1e-6)
-    np.testing.assert_allclose(losses[1].get_ydata()[0], 16, rtol=1e-6)
 
 
 def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
@@ -242,14 +207,6 @@ def test_nothing_of_a_square_picture_is_cut_however_wide_its_tick_labels_are(rng
     title = "30 rows held out: RMSE 0.28998, NLPD 2.7495"
     assert_nothing_is_cut(predicted_against_true(true, predicted, deviation=deviation, title=title))
     assert_nothing_is_cut(predicted_against_true(true, predicted, title=title))
-
-
-def test_nothing_of_a_confusion_matrix_is_cut(rng):
-    for count in (2, 5):
-        classes = [f"class number {i}" for i in range(count)]
-        true, decided = rng.choice(classes, (2, 40))
-        title = "40 rows held out: accuracy 0.2500"
-        assert_nothing_is_cut(confusion_matrix(true, decided, classes=classes, title=title))
 
 
 def assert_nothing_is_cut(ax):
