@@ -3,6 +3,7 @@
 An error in the input is one line on stderr and exit code 2; a failed solve has exit code 1.
 """
 
+import time
 from functools import partial
 from pathlib import Path
 
@@ -139,6 +140,7 @@ def fit(
     columns. text('name', spectrum(3)) compares the column of that name;
     without, each column of free text adds its own.
     """
+    begin = time.monotonic()
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
         check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
@@ -154,6 +156,7 @@ def fit(
             kernel = _kernel_to_learn(console, names, kernel, few, seed)
             report = learn(few, kernel, plan, restarts, seed, not no_priors)
         _deliver(console, fitted_to_all(report, few, parts, way, seed, threads), parts, out, plot)
+        console.print(f"time: {time.monotonic() - begin:.1f} s")
 
 
 def _tables(

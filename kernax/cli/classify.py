@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from kernax.cli.answers import vectors
 from kernax.cli.console import waiting, with_a_bar
+from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.job import Report, Split, kernel_of
 from kernax.cli.latent import evidences, learned_latent
 from kernax.cli.notation import parameter_rows
@@ -119,13 +120,13 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
         return start, (f"{too_few}: nothing was learned, and the model is as written",)
     if is_latent:
         return learned_latent(start, parts, _targets(parts), parts.y, with_priors)
-    X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
+    fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, points_at(parts.X, rows)))
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
     groups = parts.inputs.groups
-    choice = learn_classifier(start, X, Y, names, groups=groups, progress=with_a_bar)
+    choice = learn_classifier(fixed, X, Y, names, groups=groups, progress=with_a_bar)
     is_machine = isinstance(start, MachineModel)
     measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
-    return choice.kept.model, choice.account(measure)
+    return with_texts(choice.kept.model, start), choice.account(measure)
 
 
 def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
+from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.route import is_along_line
@@ -35,7 +36,8 @@ def fit(
     with waiting("fitting the kernel as written"):
         as_written = scores_of_regressor(_regressor(start, parts, model), parts)
     choice = _learned(start, parts, model, restarts, seed, with_priors)
-    learned = _regressor(choice.kept.model, parts, model)
+    kept = with_texts(choice.kept.model, start)
+    learned = _regressor(kept, parts, model)
     measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
@@ -47,7 +49,7 @@ def fit(
             f"{model} as written": as_written,
             f"{model} learned": after,
         },
-        parameters=_rows_of_parameters(choice.kept.model, parts, model),
+        parameters=_rows_of_parameters(kept, parts, model),
         predictor=learned,
         remarks=(*_account(choice, parts, model), *no_gain, *_remarks(choice, learned, restarts)),
     )
@@ -108,9 +110,10 @@ def _learned(
     with_priors: bool,
 ) -> Choice:
     """The stages, learned from standardised targets, and which is kept."""
+    fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
     return learn_in_stages(
-        start,
-        jax.tree.map(jnp.asarray, parts.X),
+        fixed,
+        X,
         jnp.asarray(_units(parts).standardised(parts.y)),
         most=_rows_to_judge_by(start, parts),
         sparse=model == RVM,

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernax.cli.console import waiting, with_a_bar
+from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.job import RMSE, Report, Split, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
@@ -42,10 +43,10 @@ def learned_latent(
         labels: names by which folds are balanced (n,).
     """
     rows = first_of_each(labels, most_rows(start.inference))
-    X = jax.tree.map(jnp.asarray, points_at(parts.X, rows))
+    fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, points_at(parts.X, rows)))
     targets = jnp.asarray(y[rows])
     choice = learn_latent(
-        start,
+        fixed,
         X,
         targets,
         labels[rows],
@@ -53,7 +54,7 @@ def learned_latent(
         with_priors=with_priors,
         progress=with_a_bar,
     )
-    return choice.kept.model, choice.account("negative log density")
+    return with_texts(choice.kept.model, start), choice.account("negative log density")
 
 
 def evidences(inference: Inference, rows: int, written: Posterior, learned: Posterior) -> str:

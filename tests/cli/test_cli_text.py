@@ -6,7 +6,9 @@ import csv
 import io
 import re
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_refused, needs_x32
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 import kernax as kx
 from kernax.cli.app import app
+from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
@@ -148,10 +151,59 @@ def test_numbers_and_text_are_learned_together_from_several_starts_and_found_in_
     )
 
 
+def counting_comparisons(monkeypatch):
+    """A list that grows by one where `Spectrum` is traced."""
+    traced = []
+    compare = kx.Spectrum.__call__
+
+    def counted(self, x, z):
+        traced.append(self)
+        return compare(self, x, z)
+
+    monkeypatch.setattr(kx.Spectrum, "__call__", counted)
+    return traced
+
+
+def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkeypatch):
+    texts, Z = kx.strings.encode(sequences(rng, 6)), rng.normal(size=(6, 2))
+    spectrum = kx.Normalised(kx.Spectrum(2))
+    problems = [
+        (2.0 * spectrum + kx.GaussianOf(kx.Spectrum(1)), texts),
+        (
+            kx.On(kx.RBF(), 0) * kx.On(spectrum, 1) + kx.Normalised(kx.On(0.5 * spectrum, 1)),
+            (Z, texts),
+        ),
+    ]
+    for kernel, X in problems:
+        model = kx.Model(kernel)
+        K = kx.gram(kernel, X)
+        fixed, rows = with_fixed_texts(model, X)
+        with monkeypatch.context() as patch:
+            traced = counting_comparisons(patch)
+            found = kx.gram(fixed.kernel, rows)
+        assert traced == []
+        np.testing.assert_allclose(found, K, rtol=10 * TOLERANCE["value"])
+        longer = eqx.tree_at(lambda model: model.ridge, fixed, jnp.asarray(0.3))
+        expected = eqx.tree_at(lambda model: model.ridge, model, jnp.asarray(0.3))
+        assert eqx.tree_equal(with_texts(longer, model), expected)
+    learned = kx.Model(spectrum + kx.BlendedSpectrum(2))
+    assert with_fixed_texts(learned, texts) == (learned, texts)
+
+
 def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, monkeypatch):
     # Learning takes seconds to compile.
     as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
     monkeypatch.setattr(regression, "minimise", as_it_was)
+    traced = counting_comparisons(monkeypatch)
+    in_learning = []
+
+    def learned(*given, **options):
+        before = len(traced)
+        choice = regression.learn_in_stages(*given, **options)
+        in_learning.append(len(traced) - before)
+        return choice
+
+    monkeypatch.setattr("kernax.cli.fit.learn_in_stages", learned)
     points = {"good": 1.0, "bad": -1.0, "so": 0.0, "and": 0.0}
     texts = ["", *(" ".join(rng.choice(list(points), rng.integers(1, 6))) for _ in range(31))]
     y = [sum(points[word] for word in text.split()) for text in texts]
@@ -171,6 +223,8 @@ def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, m
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
     assert "32 rows, the words of 'review'; learning from 24 rows" in result.stdout
+    assert in_learning == [0]
+    assert re.search(r"^time: \d+\.\d s$", result.stdout, re.MULTILINE)
     assert "from the words of 'review'" in run("describe", file).stdout
     new = write(
         tmp_path / "new.csv",
