@@ -18,9 +18,7 @@ from kernax.metrics.numbers import (
     CoverageCurve,
     coverage_curve,
     interval_coverage,
-    mean_absolute_error,
     negative_log_predictive_density,
-    r_squared,
     root_mean_square_error,
     standardised_residuals,
 )
@@ -35,9 +33,7 @@ __all__ = [
     "coverage_curve",
     "interval_coverage",
     "log_loss",
-    "mean_absolute_error",
     "negative_log_predictive_density",
-    "r_squared",
     "root_mean_square_error",
     "standardised_residuals",
 ]

@@ -22,7 +22,6 @@ from kernax.metrics.arguments import (
     as_inside,
     as_one_per_row,
     as_targets_and_weights,
-    known_targets,
     mean_of_rows,
 )
 
@@ -40,90 +39,19 @@ def root_mean_square_error(
     The gradient is zero where every prediction is exact. Raises ValueError for other shapes, values
     that are not finite, and weights that are negative or all zero.
     """
-    return _root_mean_square(*_targets_and_means(y, mean, weights))
-
-
-def _targets_and_means(
-    y: ArrayLike, mean: ArrayLike, weights: ArrayLike | None
-) -> tuple[Float[Array, " n"], Float[Array, " n"], AbstractWeights]:
-    """Targets, predictions and weights of all rows, in one dtype."""
     y, w, dtype = as_targets_and_weights(y, mean, weights=weights)
-    return y, as_one_per_row(mean, "mean", len(y), dtype), w
-
-
-def _counted(errors: Float[Array, " n"], weights: AbstractWeights) -> Float[Array, " n"]:
-    """The errors, zero in rows of weight zero: their squares may be beyond the range of floats."""
-    return jnp.where(weights.values > 0, errors, 0)
-
-
-def _unit_of(errors: Float[Array, " n"]) -> Array:
-    """The exponent of a power of two in units of which squares stay in the range of floats: that of
-    the largest error.
-    """
-    return exponent_of(jnp.max(abs(errors)))
+    return _root_mean_square(y, as_one_per_row(mean, "mean", len(y), dtype), w)
 
 
 @compiled
 def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
-    errors = _counted(y - mean, weights)
-    unit = _unit_of(errors)
+    # Squares of rows of weight zero may be beyond the range of floats; in units of the largest
+    # error, a power of two, those of the others are not.
+    errors = jnp.where(weights.values > 0, y - mean, 0)
+    unit = exponent_of(jnp.max(abs(errors)))
     mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
     return times_power_of_two(safe_sqrt(mean_square), unit)
-
-
-def mean_absolute_error(
-    y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None
-) -> Score:
-    """`sum_i w_i |y_i - mean_i| / sum_i w_i`, in the units of y.
-
-    Arguments and errors are those of `root_mean_square_error`.
-    """
-    return _mean_absolute(*_targets_and_means(y, mean, weights))
-
-
-@compiled
-def _mean_absolute(y, mean, weights):
-    """The mean absolute error, of checked arguments."""
-    return mean_of_rows(abs(y - mean), weights)
-
-
-def r_squared(y: ArrayLike, mean: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
-    """`1 - sum_i w_i (y_i - mean_i)^2 / sum_i w_i (y_i - c)^2`, c the weighted mean of y.
-
-    This is the share of the variance of y that is predicted. It has no unit, and is at most 1; a
-    prediction of c everywhere has zero. Arguments are those of `root_mean_square_error`. Raises
-    ValueError as that does, and for targets that are all equal.
-    """
-    y, mean, w = _targets_and_means(y, mean, weights)
-    _check_that_targets_differ(y, w)
-    return _r_squared(y, mean, w)
-
-
-@compiled
-def _r_squared(y, mean, weights):
-    """The share of the variance that is predicted, of checked arguments."""
-    centred = _counted(y - mean_of_rows(y, weights), weights)
-    unit = _unit_of(centred)
-    errors = _counted(y - mean, weights)
-    unexplained = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
-    variance = mean_of_rows(times_power_of_two(centred, -unit) ** 2, weights)
-    share = 1 - unexplained / variance
-    # The variance of equal targets may be a rounding error: the targets are compared instead.
-    counts = weights.values > 0
-    lowest = jnp.min(y, initial=jnp.inf, where=counts)
-    highest = jnp.max(y, initial=-jnp.inf, where=counts)
-    return jnp.where(lowest < highest, share, jnp.nan)
-
-
-def _check_that_targets_differ(y: Array, weights: AbstractWeights) -> None:
-    """Raises ValueError where all rows of positive weight have one target."""
-    known = known_targets(y, weights)
-    if known is not None and known.min() == known.max():
-        raise ValueError(
-            f"y must hold two different values, but is {known[0]:g} in every row: there is no "
-            "variance to predict"
-        )
 
 
 def negative_log_predictive_density(
