@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -154,13 +155,25 @@ def with_jitter(
     first, most = range_of_jitter(scale)
     can_grow = jnp.isfinite(scale) & (first > 0) & may_help
 
-    def go_on(now: Any) -> Array:
-        return ~is_done(now) & (now.jitter < most) & can_grow
+    def go_on(now: _Tried) -> Array:
+        made = now.made
+        return now.is_first | (~is_done(made) & (made.jitter < most) & can_grow)
 
-    def again(now: Any) -> Any:
-        return attempt(jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first))
+    def again(now: _Tried) -> _Tried:
+        before = now.made.jitter
+        larger = jnp.where(before > 0, jnp.minimum(10 * before, most), first)
+        return _Tried(attempt(jnp.where(now.is_first, 0, larger)), jnp.array(False))
 
-    return lax.while_loop(go_on, again, attempt(jnp.zeros_like(scale)))
+    # The plain attempt is the first of the loop, so that it stands in the program once.
+    none = jax.tree.map(jnp.zeros_like, eqx.filter_eval_shape(attempt, scale))
+    return lax.while_loop(go_on, again, _Tried(none, jnp.array(True))).made
+
+
+class _Tried(eqx.Module):
+    """The last attempt at a factor, and whether the first is still to come."""
+
+    made: Any
+    is_first: Bool[Array, ""]
 
 
 def _cholesky_with_jitter(
