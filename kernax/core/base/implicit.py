@@ -18,19 +18,18 @@ Value = TypeVar("Value", bound=PyTree)
 
 
 @eqx.filter_custom_jvp
-def _implicit(args, *, solve, step, refine):
+def _implicit(args, *, solve, step, solve_exactly):
     return solve(args)
 
 
 @_implicit.def_jvp
-def _implicit_jvp(primals, tangents, *, solve, step, refine):
+def _implicit_jvp(primals, tangents, *, solve, step, solve_exactly):
     # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root
     # is traced by any outer transformation through this same rule, which makes the second
     # derivative exact as well.
     (args,) = primals
     (t_args,) = tangents
-    refined = solve if refine is None else lambda args: refine(solve(args), args)
-    root = _implicit(args, solve=refined, step=step, refine=None)
+    root = _implicit(args, solve=solve_exactly, step=step, solve_exactly=solve_exactly)
     moving, known = split_by_tangent(args, t_args)
     step_of_moving = lambda moving: step(root, eqx.combine(moving, known))
     _, t_root = eqx.filter_jvp(step_of_moving, (moving,), (t_args,))
@@ -41,17 +40,18 @@ def implicit(
     solve: Callable[[Any], Root],
     step: Callable[[Root, Any], Root],
     args: Any,
-    refine: Callable[[Root, Any], Root] | None = None,
+    solve_exactly: Callable[[Any], Root] | None = None,
 ) -> Root:
     """`solve(args)`, differentiated as one exact Newton step, `d root = d/d args step(root, args)`.
 
     `step(root, args)` must return the root unchanged at the solution, with a derivative in its
     first argument that vanishes there. Both functions must take all arrays they depend on through
     `args`. Nests for derivatives of higher order. How `solve` iterates does not matter, nor how
-    loosely it converges, beyond the error of the root itself; `refine(root, args)` improves the
-    root only where it is differentiated.
+    loosely it converges, beyond the error of the root itself; `solve_exactly(args)` takes its place
+    where the root is differentiated.
     """
-    return _implicit(args, solve=solve, step=step, refine=refine)
+    exactly = solve if solve_exactly is None else solve_exactly
+    return _implicit(args, solve=solve, step=step, solve_exactly=exactly)
 
 
 @eqx.filter_custom_jvp

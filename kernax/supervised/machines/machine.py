@@ -9,12 +9,13 @@ set's equations (`active_set`). `ending` chooses the word of `RESULTS` for the w
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import chosen, eps_of, stopped
+from kernax.core.base.numerics import eps_of, stopped
 from kernax.core.base.solution import void_unless_known
 from kernax.supervised.machines.active_set import with_derivative_of_active_set
 from kernax.supervised.machines.certificate import certificate, rounding_of
@@ -39,11 +40,8 @@ def machine(
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
-    point = with_all_points_inside(_differentiable_point(scaled, feasible, solver), scaled)
-
-    # Figures about the solution have no derivative.
-    known_point, known_problem = stopped((point, scaled))
-    figures = certificate(known_point, known_problem, solver.tol)
+    point, figures = _differentiable_point(scaled, feasible, solver)
+    point = with_all_points_inside(point, scaled)
     stats = figures | {"steps": point.steps}
     value, result = _in_users_units(point, scaled, stats, units, solver.tol)
     stats = stats | rescaled_objectives(stats, units.of_objective)
@@ -79,31 +77,42 @@ def _in_users_units(
 
 def _differentiable_point(
     problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
-) -> Point:
-    """The solver's point; its derivative is that of the equations of its active set."""
+) -> tuple[Point, dict[str, Array]]:
+    """The solver's point and its certificate; its derivative is that of the equations of its active
+    set.
+    """
+
+    def with_derivative(end, args):
+        point, figures = end
+        return with_derivative_of_active_set(point, args[0]), figures
+
     return implicit(
-        lambda args: solve_to_gap(*args),
-        lambda point, args: with_derivative_of_active_set(point, args[0]),
+        lambda args: _solve_to_gap(*args, exact=False),
+        with_derivative,
         (problem, start, solver),
-        refine=lambda point, args: polish_until_optimal(point, args[0], args[2]),
+        solve_exactly=lambda args: _solve_to_gap(*args, exact=True),
     )
 
 
 class _Pass(eqx.Module):
-    """A point, the tolerance to solve to next, and whether to stop with the point."""
+    """A point, its certificate, the tolerance to solve to next, and whether to stop with them."""
 
     point: Point
+    figures: dict[str, Array]
     tol: Float[Array, ""]
     done: Bool[Array, ""]
 
 
-def solve_to_gap(
-    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
-) -> Point:
-    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`.
+def _solve_to_gap(
+    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver, *, exact: bool
+) -> tuple[Point, dict[str, Array]]:
+    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`, and its
+    certificate.
 
     The tolerance falls tenfold from `solver.tol` until the gap is small enough, the finest
-    tolerance is reached or the solver runs out of steps.
+    tolerance is reached or the solver runs out of steps. An `exact` point is the exact solution for
+    its active set. Where that is not the solution of the programme, the active set was wrong: then
+    the tolerance falls as well.
     """
 
     def go_on(now: _Pass) -> Array:
@@ -111,42 +120,30 @@ def solve_to_gap(
 
     def solve_once(now: _Pass) -> _Pass:
         point = _solve_to_tolerance(now.point, problem, solver, now.tol)
-        inside = with_all_points_inside(point, problem)
-        closed = certificate(inside, problem, solver.tol)["relative_gap"] <= solver.tol
-        done = closed | missed_its_goal(point, problem, now.tol)
-        return _Pass(point, now.tol / 10, done | _is_finest(now.tol, solver))
+        optimal = jnp.array(True)
+        if exact:
+            new = polished(point, problem)
+            point, optimal = new.point, new.optimal
+        figures = certificate(with_all_points_inside(point, problem), problem, solver.tol)
+        closed = figures["relative_gap"] <= solver.tol
+        done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
+        done = done | _is_finest(now.tol, solver)
+        # Every point reaches an infinite tolerance: where one of a batch is done, its solver takes
+        # no more steps.
+        return _Pass(point, figures, jnp.where(done, jnp.inf, now.tol / 10), done)
 
     residual = lax.cond(
         jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
     )
     groups = () if problem.total is None else problem.total.shape
     bias = jnp.zeros(groups, start.dtype)
-    first = Point(start, residual, bias, jnp.zeros((), jnp.int32))
+    point = Point(start, residual, bias, jnp.zeros((), jnp.int32))
+    figures = jax.tree.map(
+        jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.tol)
+    )
     tol = jnp.asarray(solver.tol, start.dtype)
-    return lax.while_loop(go_on, solve_once, _Pass(first, tol, jnp.array(False))).point
-
-
-def polish_until_optimal(point: Point, problem: BoxProblem, solver: AbstractDualSolver) -> Point:
-    """The exact solution for the active set of a point, or of a more accurate point.
-
-    Where the exact solution is not that of the programme, the active set was wrong: the solver then
-    continues to a tolerance ten times finer, down to the finest, unless it ran out of steps.
-    """
-
-    def go_on(now: _Pass) -> Array:
-        return ~now.done
-
-    def polish_once(now: _Pass) -> _Pass:
-        new = polished(now.point, problem)
-        done = new.optimal | missed_its_goal(new.point, problem, now.tol)
-        done = done | _is_finest(now.tol, solver)
-        # Every point reaches an infinite tolerance: the solver takes no step where all is done.
-        finer = now.tol / 10
-        solved = _solve_to_tolerance(new.point, problem, solver, jnp.where(done, jnp.inf, finer))
-        return _Pass(chosen(done, new.point, solved), finer, done)
-
-    tol = jnp.asarray(solver.tol, point.beta.dtype)
-    return lax.while_loop(go_on, polish_once, _Pass(point, tol, jnp.array(False))).point
+    end = lax.while_loop(go_on, solve_once, _Pass(point, figures, tol, jnp.array(False)))
+    return end.point, end.figures
 
 
 def _is_finest(tol: Float[Array, ""], solver: AbstractDualSolver) -> Bool[Array, ""]:

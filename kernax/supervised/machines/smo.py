@@ -115,7 +115,7 @@ def _on_all_points(problem: BoxProblem, now: _Sweep, goal: Array, most: Array) -
     """Steps among all points, down to a violation of `goal`."""
     places = jnp.arange(len(now.beta))
     part = WorkingSet.of(problem, problem.operator.as_matrix(), places, now.beta, now.residual)
-    improved, steps = part.improved(goal, most)
+    improved, steps = part.improved(now.violation, goal, most)
     beta = improved[: len(now.beta)]
     return now.moved(problem, beta, problem.residual(beta), steps)
 
@@ -123,10 +123,13 @@ def _on_all_points(problem: BoxProblem, now: _Sweep, goal: Array, most: Array) -
 def _on_a_working_set(
     problem: BoxProblem, now: _Sweep, goal: Array, most: Array, size: int
 ) -> _Sweep:
-    """Steps among the points that violate optimality most, down to a violation of `goal` there."""
+    """Steps among the points that violate optimality most, down to a violation of `goal` there.
+
+    The pair that violates it most is among them, so that the violation there is that of all points.
+    """
     places = _most_violating(problem, now, size)
     part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
-    improved, steps = part.improved(goal, most)
+    improved, steps = part.improved(now.violation, goal, most)
 
     # The residuals of all points, from the columns of K in the set.
     change = improved[:size] - now.beta[places]

@@ -105,9 +105,12 @@ class WorkingSet(eqx.Module):
         )
 
     def improved(
-        self, tol: Float[Array, ""], most: Int[Array, ""]
+        self, violation: Float[Array, ""], tol: Float[Array, ""], most: Int[Array, ""]
     ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
-        """Coefficients whose violation within the set is at most `tol`, and the number of steps."""
+        """Coefficients whose violation within the set is at most `tol`, and the number of steps.
+
+        `violation` is that before any step.
+        """
         variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
         floor = eps_of(self.K) * variance
 
@@ -119,8 +122,7 @@ class WorkingSet(eqx.Module):
             now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
             return _Run(now, self._violation(now), run.steps + steps)
 
-        start = self._start()
-        first = _Run(start, self._violation(start), jnp.zeros((), jnp.int32))
+        first = _Run(self._start(), violation, jnp.zeros((), jnp.int32))
         end = lax.while_loop(go_on, several_steps, first)
         return end.now.beta, end.steps
 
