@@ -90,10 +90,10 @@ class HessianInverse(AbstractHessianInverse):
 
     def __init__(self, gram, P, ridge, weights, most_left):
         # With K = L L^T, D_c = w P_c and V_c = L R_c^-T, R_c R_c^T = ridge + L^T D_c L, K (ridge +
-        # D_c K)^-1 is V_c V_c^T. So values f_c = K a_c with ridge a_c + D_c (f_c - q) = r_c, q =
-        # sum_c P_c f_c, are V_c V_c^T (r_c + D_c q), and with G_c = w^1/2 P_c V_c (I - sum_c G_c
-        # G_c^T) w^1/2 q = w^1/2 sum_c P_c V_c V_c^T r_c: a matrix with eigenvalues between 0 and 1,
-        # of which sums lose no more than eps.
+        # D_c K)^-1 is S_c = V_c V_c^T. So values f_c = K a_c with ridge a_c + D_c (f_c - q) = r_c,
+        # q = sum_c P_c f_c, are S_c (r_c + D_c q), and with g_c = w^1/2 P_c (I - sum_c g_c S_c g_c)
+        # w^1/2 q = w^1/2 sum_c P_c S_c r_c: a matrix with eigenvalues between 0 and 1, of which
+        # sums lose no more than eps.
         self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
         self.most_left = most_left
         gram, P, ridge, weights = stopped(self.args)
@@ -103,11 +103,12 @@ class HessianInverse(AbstractHessianInverse):
 
         def with_class(left, P_c):
             A = matmul(lower.T, (weights * P_c)[:, None] * lower) + ridge * identity
-            V = solve_lower(cholesky_factor(DenseGram(A)).lower, lower.T).T
-            G = (root_of_weights * P_c)[:, None] * V
-            return left - matmul(G, G.T), V
+            V_transposed = solve_lower(cholesky_factor(DenseGram(A)).lower, lower.T)
+            S = matmul(V_transposed.T, V_transposed)
+            g = root_of_weights * P_c
+            return left - g[:, None] * S * g[None, :], S
 
-        left, self.roots = lax.scan(with_class, identity, P.T)
+        left, self.of_classes = lax.scan(with_class, identity, P.T)
         self.total = cholesky_factor(DenseGram(left))
         self.root_of_weights = root_of_weights
 
@@ -121,8 +122,7 @@ class HessianInverse(AbstractHessianInverse):
 
     def _values(self, r):
         """`K (ridge + D_c K)^-1 r_c` for each class."""
-        inside = jnp.einsum("cij,ic->cj", self.roots, r, precision=lax.Precision.HIGHEST)
-        return jnp.einsum("cij,cj->ic", self.roots, inside, precision=lax.Precision.HIGHEST)
+        return jax.vmap(matmul, (0, 1), 1)(self.of_classes, r)
 
 
 def _root(gram: DenseGram) -> Float[Array, "n n"]:
