@@ -120,7 +120,8 @@ def _leave_one_out(posterior, y):
     without = jnp.where(left > 0, variance / left, jnp.nan)
     mean = jax.vmap(posterior.process.mean)(points) - without * posterior.slopes
     log_density = posterior.likelihood.log_normaliser(y, mean, without)
-    return HeldOut(*posterior.likelihood.predicted_moments(mean, without), log_density)
+    of_y, variance_of_y = posterior.likelihood.predicted_moments(mean, without)
+    return HeldOut(of_y, variance_of_y, log_density)
 
 
 def check_observations(

@@ -31,7 +31,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
-from kernax.gp.posterior import point_for, without_observations
+from kernax.gp.posterior import AbstractConditioned, without_observations
 from kernax.gp.process import GaussianProcess, check_process
 
 _FOOTPRINT = Footprint("laplace of several classes", 8.6, of_each_column=3.45)
@@ -46,7 +46,7 @@ class IndependentClasses(AbstractKernel):
         return jnp.where(x[1] == z[1], self.kernel(x[0], z[0]), 0)
 
 
-class ClassPosteriorKernel(AbstractKernel):
+class ClassPosteriorKernel(AbstractConditioned):
     """The covariance of the values of several classes, given labels.
 
     Of points (x, c) and (z, d) it is `delta_cd (k(x, z) - k(x, X) W A_c k(X, z)) + k(x, X) A_c^T W
@@ -82,26 +82,21 @@ class ClassPosteriorKernel(AbstractKernel):
         """k(X, x)."""
         return jax.vmap(lambda point: self.prior(point, x))(self.points)
 
+    def without_observations(self):
+        return IndependentClasses(without_observations(self.prior))
 
-@without_observations.register
-def _(kernel: ClassPosteriorKernel) -> AbstractKernel:
-    return IndependentClasses(without_observations(kernel.prior))
+    def point(self, x):
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError(
+                "the process of several classes takes points (x, c), c the number of a class: "
+                "process.variance((x, 0)); posterior.probability(x) takes a point of X"
+            )
+        return self.point_of_prior(x[0]), x[1]
 
-
-@point_for.register
-def _(kernel: ClassPosteriorKernel, x: PyTree) -> PyTree:
-    if not isinstance(x, tuple) or len(x) != 2:
-        raise ValueError(
-            "the process of several classes takes points (x, c), c the number of a class: "
-            "process.variance((x, 0)); posterior.probability(x) takes a point of X"
-        )
-    return _cast_point(kernel, x[0]), x[1]
-
-
-def _cast_point(kernel: ClassPosteriorKernel, x: PyTree) -> PyTree:
-    """One point of X, checked, in the dtype of the posterior."""
-    check_one_point(x, kernel.points)
-    return cast(x, kernel.weights.dtype)
+    def point_of_prior(self, x: PyTree) -> PyTree:
+        """One point of X, checked, in the dtype of the posterior."""
+        check_one_point(x, self.points)
+        return cast(x, self.weights.dtype)
 
 
 def entry_of(values: Float[Array, "c *rest"], place: ArrayLike) -> Float[Array, "*rest"]:
@@ -147,7 +142,7 @@ class CategoricalPosterior(Printed):
         """The probability of each class at x. nodes is a power of two."""
         count = checked_nodes(nodes)
         kernel = self._kernel()
-        return _probability(kernel, self._means(), _cast_point(kernel, as_point(x)), count)
+        return _probability(kernel, self._means(), kernel.point_of_prior(as_point(x)), count)
 
     def predict(self, x: PyTree) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
         """The mean and the variance of each column of Y at x: p and p (1 - p)."""

@@ -21,12 +21,12 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import points_at
-from kernax.core.kernel.kernel import AbstractKernel, Sum, terms_of
+from kernax.core.kernel.kernel import AbstractKernel, Sum
 from kernax.core.kernel.preparation import check_points
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.operators.features import FeatureMap, Features, explicit_features
 from kernax.gp.means import ShiftedMean
-from kernax.gp.posterior import AbstractPosterior, point_for, without_observations
+from kernax.gp.posterior import AbstractConditioned, AbstractPosterior, without_observations
 from kernax.gp.process import GaussianProcess, check_process
 
 
@@ -63,7 +63,7 @@ def _(kernel: JointTerms) -> Features | None:
     return features
 
 
-class ComponentKernel(AbstractKernel):
+class ComponentKernel(AbstractConditioned):
     """`k_S(x, z) - v_S(x).v_S(z)`: the covariance of the sum of some terms S of f, given values of
     f. Here `v_S(x) = L^-1 k_S(X, x)`, or what a posterior has instead.
 
@@ -79,23 +79,19 @@ class ComponentKernel(AbstractKernel):
         u = OfTerms(x, self.places)
         return self.joint(u, u if z is x else OfTerms(z, self.places))
 
+    def without_observations(self):
+        joint = self.joint.without_observations()
+        assert isinstance(joint, JointTerms)
+        return _chosen(joint.terms, self.places)
 
-@without_observations.register
-def _(kernel: ComponentKernel) -> AbstractKernel:
-    joint = without_observations(kernel.joint)
-    assert isinstance(joint, JointTerms)
-    return _chosen(joint.terms, kernel.places)
-
-
-@point_for.register
-def _(kernel: ComponentKernel, x: PyTree) -> PyTree:
-    check_one_point(x, kernel.joint.points.point)
-    return cast(x, kernel.joint.dtype)
+    def point(self, x):
+        check_one_point(x, self.joint.points.point)
+        return cast(x, self.joint.dtype)
 
 
 @check_points.register
 def _(kernel: ComponentKernel, X: PyTree) -> None:
-    check_points(without_observations(kernel), X)
+    check_points(kernel.without_observations(), X)
 
 
 @explicit_features.register
@@ -136,7 +132,7 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     check_process(process)
     updates = _updates(process, "component")
     prior = _prior_of(process.covariance)
-    summands = terms_of(prior)
+    summands = prior.summands
     if summands is None:
         raise ValueError(
             "component takes a process whose prior is a sum of kernels, such as RBF() + Linear(), "

@@ -1,7 +1,6 @@
 """The covariance of a process once values at some points are known: a kernel like any other."""
 
 import abc
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +22,19 @@ from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.features import Features, explicit_features
 
 
-class AbstractPosterior(AbstractKernel):
+class AbstractConditioned(AbstractKernel):
+    """The covariance of a process once values of it are known."""
+
+    @abc.abstractmethod
+    def without_observations(self) -> AbstractKernel:
+        """The covariance before any values were known."""
+
+    @abc.abstractmethod
+    def point(self, x: PyTree) -> PyTree:
+        """One point, checked and cast."""
+
+
+class AbstractPosterior(AbstractConditioned):
     """The covariance of a process with kernel `prior`, given values at `points`.
 
     None of its arrays is a parameter: learn by differentiating through `condition`.
@@ -37,6 +48,13 @@ class AbstractPosterior(AbstractKernel):
     def dtype(self) -> Any:
         """The precision it was computed in."""
 
+    def without_observations(self):
+        return without_observations(self.prior)
+
+    def point(self, x):
+        check_one_point(x, self.points)
+        return cast(x, self.dtype)
+
 
 class AbstractTriangularPosterior(AbstractPosterior):
     """One by a Cholesky factor."""
@@ -48,17 +66,11 @@ class AbstractTriangularPosterior(AbstractPosterior):
         return self.lower.dtype
 
 
-@functools.singledispatch
 def without_observations(kernel: AbstractKernel) -> AbstractKernel:
     """The covariance before any values were known: of a posterior the prior's, of another kernel
     itself.
     """
-    return kernel
-
-
-@without_observations.register
-def _(kernel: AbstractPosterior) -> AbstractKernel:
-    return without_observations(kernel.prior)
+    return kernel.without_observations() if isinstance(kernel, AbstractConditioned) else kernel
 
 
 @check_points.register
@@ -66,16 +78,9 @@ def _(kernel: AbstractPosterior, X: PyTree) -> None:
     check_points(kernel.prior, X)
 
 
-@functools.singledispatch
 def point_for(kernel: AbstractKernel, x: PyTree) -> PyTree:
     """One point, checked and cast where the covariance knows the shape and the dtype of points."""
-    return x
-
-
-@point_for.register
-def _(kernel: AbstractPosterior, x: PyTree) -> PyTree:
-    check_one_point(x, kernel.points)
-    return cast(x, kernel.dtype)
+    return kernel.point(x) if isinstance(kernel, AbstractConditioned) else x
 
 
 class PosteriorKernel(AbstractTriangularPosterior):

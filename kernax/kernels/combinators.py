@@ -21,17 +21,16 @@ from kernax.core.base.boundary import as_stack
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import as_floats, data, nonnegative, positive
-from kernax.core.kernel.columns import ColumnFactor, factors_over_columns
 from kernax.core.kernel.kernel import (
     AbstractCombinator,
     AbstractKernel,
     AbstractWideRange,
+    ColumnFactor,
     Invariance,
     as_kernel,
-    terms_of,
 )
 from kernax.core.kernel.preparation import check_points
-from kernax.core.kernel.state_space import AbstractStateSpace, columns_of, state_space_of
+from kernax.core.kernel.state_space import AbstractStateSpace, state_space_of
 from kernax.core.operators.features import Features, LowRank, explicit_features, low_rank_gram
 
 
@@ -243,6 +242,28 @@ class On(AbstractKernel):
             )
         return x[self.where]
 
+    @property
+    def summands(self):
+        terms = self.kernel.summands
+        return None if terms is None else tuple(On(term, self.where) for term in terms)
+
+    def sufficient_columns(self, dim):
+        places = self.part(np.arange(dim)).tolist() if dim else []
+        inner = self.kernel.sufficient_columns(len(places))
+        return frozenset(places[place] for place in inner)
+
+    def factors_over_columns(self, dim):
+        places = self.part(np.arange(dim)).tolist()
+        if len(set(places)) < len(places):
+            # A column that is picked twice moves several of the factors inside at once.
+            return (ColumnFactor(frozenset(places), self),)
+        return tuple(
+            ColumnFactor(
+                frozenset(places[place] for place in factor.columns), On(factor.kernel, self.where)
+            )
+            for factor in self.kernel.factors_over_columns(len(places))
+        )
+
 
 def _are_places(places: np.ndarray, n: int) -> bool:
     """Whether integers are indices into n entries, from either end."""
@@ -264,32 +285,6 @@ def _(kernel: On) -> LowRank | None:
 @state_space_of.register
 def _(kernel: On, harmonics: int) -> AbstractStateSpace | None:
     return state_space_of(kernel.kernel, harmonics)
-
-
-@columns_of.register
-def _(kernel: On, dim: int) -> frozenset[int]:
-    places = kernel.part(np.arange(dim)).tolist() if dim else []
-    return frozenset(places[place] for place in columns_of(kernel.kernel, len(places)))
-
-
-@factors_over_columns.register
-def _(kernel: On, dim: int) -> tuple[ColumnFactor, ...]:
-    places = kernel.part(np.arange(dim)).tolist()
-    if len(set(places)) < len(places):
-        # A column that is picked twice moves several of the factors inside at once.
-        return (ColumnFactor(frozenset(places), kernel),)
-    return tuple(
-        ColumnFactor(
-            frozenset(places[place] for place in factor.columns), On(factor.kernel, kernel.where)
-        )
-        for factor in factors_over_columns(kernel.kernel, len(places))
-    )
-
-
-@terms_of.register
-def _(kernel: On) -> tuple[AbstractKernel, ...] | None:
-    terms = terms_of(kernel.kernel)
-    return None if terms is None else tuple(On(term, kernel.where) for term in terms)
 
 
 @check_points.register

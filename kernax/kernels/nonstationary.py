@@ -24,7 +24,6 @@ from kernax.core.base.numerics import (
     vectors,
 )
 from kernax.core.base.parameters import check_count, data, integer, positive, real
-from kernax.core.functionals.functionals import has_derivatives
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.spectral_densities import Eigenpairs
 
@@ -244,10 +243,9 @@ class ArcCosine(AbstractKernel):
         xz = dot(x, z)
         return xz / 2 if self.order == 1 else dot(x, x) * dot(z, z) / 2 + xz**2
 
-
-@has_derivatives.register
-def _(kernel: ArcCosine) -> bool:
-    return kernel.order > 0  # of order 0 functions are steps
+    @property
+    def has_derivatives(self):
+        return self.order > 0  # of order 0 functions are steps
 
 
 def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import i0e
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import (
     dot,
@@ -32,8 +32,6 @@ from kernax.core.base.special_functions import (
     polynomial,
     scaled_log1p,
 )
-from kernax.core.functionals.functionals import has_derivatives
-from kernax.core.kernel.columns import factors_over_columns, one_for_each_column
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.kernel.spectral_densities import (
@@ -53,6 +51,8 @@ class RBF(AbstractScaleMixture):
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
+
+    separates: ClassVar[bool] = True
 
     def of_squared_distance(self, s):
         return jnp.exp(-s / 2)
@@ -150,10 +150,9 @@ class Matern(AbstractMatern):
     def of_squared_distance(self, s):
         return matern_of_any_order(self.nu, s)
 
-
-@has_derivatives.register
-def _(kernel: Matern) -> ArrayLike:
-    return kernel.nu > 1
+    @property
+    def has_derivatives(self):
+        return self.nu > 1
 
 
 class RationalQuadratic(AbstractScaleMixture):
@@ -207,6 +206,7 @@ class Periodic(AbstractKernel):
     period: Float[Array, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
+    separates: ClassVar[bool] = True
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
@@ -245,6 +245,7 @@ class ZeroMeanPeriodic(AbstractKernel):
     period: Float[Array, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
+    separates: ClassVar[bool] = True
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
@@ -377,7 +378,3 @@ class SpectralMixture(AbstractSpectral):
             return signs * mean[None, :], jnp.broadcast_to(scale[None, :], normal.shape)
 
         return SpectralPart(self.weights[i], tuple(range(d)), d, law)
-
-
-for _kernel in (RBF, Periodic, ZeroMeanPeriodic):  # products over the columns of points
-    factors_over_columns.register(_kernel)(one_for_each_column)

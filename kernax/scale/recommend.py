@@ -13,12 +13,11 @@ import numpy as np
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_count
 from kernax.core.grid.grid_factor import Grid
-from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, groups_of_columns
 from kernax.core.kernel.preparation import prepare
 from kernax.core.kernel.spectra import spectrum
 from kernax.core.kernel.spectral_densities import SpectralPart
-from kernax.core.kernel.state_space import columns_of, state_space_of
+from kernax.core.kernel.state_space import state_space_of
 from kernax.core.linalg.centres import wide
 from kernax.core.linalg.preconditioners import default_rank
 from kernax.core.linalg.sketch_and_project import default_block
@@ -301,7 +300,7 @@ def _route(problem: Problem, name: str) -> Route:
         model = state_space_of(kernel, _HARMONICS)
         if model is None:
             impossible = f"{of_kernel} has no state-space model"
-        elif not columns_of(kernel, d):
+        elif not kernel.sufficient_columns(d):
             impossible = f"{of_kernel} looks at more than one column"
         else:
             size = eqx.filter_eval_shape(model.observation).shape[0]
@@ -320,7 +319,7 @@ def _route(problem: Problem, name: str) -> Route:
         if d == 1:
             size = 1
             given = "X has equal steps along its column"
-            factors = factors_over_columns(kernel, d)
+            factors = kernel.factors_over_columns(d)
             if not all(factor.kernel.is_stationary for factor in factors):
                 impossible = f"{of_kernel} is not known to be stationary"
         else:

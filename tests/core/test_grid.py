@@ -22,7 +22,7 @@ from kernax.core.grid.grid_factor import GridFactor
 from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
-from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
+from kernax.core.kernel.kernel import groups_of_columns
 from kernax.core.linalg.solvers import factorise
 from kernax.errors import ConditionWarning
 from kernax.solvers import Grid, JitteredCholesky, StateSpace
@@ -227,7 +227,7 @@ def test_factors_over_columns_multiply_to_the_kernel_of_picked_columns(where):
     kernel = kernax.On(kernax.RBF(0.8), where)
     x, z = jnp.array([0.3, -0.4], DTYPE), jnp.array([1.0, 0.2], DTYPE)
     product = 1.0
-    for factor in factors_over_columns(kernel, 2):
+    for factor in kernel.factors_over_columns(2):
         moves = np.isin(np.arange(2), list(factor.columns)).astype(DTYPE)
         product *= factor.kernel(x * moves, z * moves)
     assert_close(product, kernel(x, z), 1e-6)

@@ -19,7 +19,7 @@ from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 import kernax
 from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
-from kernax.core.kernel.state_space import Chain, columns_of, state_space_of
+from kernax.core.kernel.state_space import Chain, state_space_of
 from kernax.core.linalg.solvers import factorise
 from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.line_factor import KalmanFactor
@@ -254,7 +254,7 @@ def test_points_of_one_column_of_several_are_a_line():
     both = jnp.asarray(RNG.normal(size=(20, 2)), DTYPE)
     y = both[:, 0]
     kernel = kernax.On(kernax.Matern12(), -1) * kernax.On(kernax.Cosine(), [1]) + 0.5
-    assert columns_of(kernel, 2) == {1}
+    assert kernel.sufficient_columns(2) == {1}
     found = kernax.log_marginal_likelihood(kernel, both, y, 0.1, solver=LINE)
     assert_close(found, kernax.log_marginal_likelihood(kernel, both, y, 0.1), 1e-4)
 

@@ -19,7 +19,7 @@ from kernax.core.base.boundary import as_stack, check_finite, count, dtype_of
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import as_floats, check_count
 from kernax.core.base.printing import Printed
-from kernax.core.kernel.kernel import AbstractKernel, as_kernel, parts_of, terms_of
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_points
 from kernax.core.operators.features import Features, explicit_features
 
@@ -198,6 +198,11 @@ class OfFunctionals(AbstractKernel):
             return value
         return jnp.where(check_smooth(self.kernel), value, jnp.nan)
 
+    @property
+    def summands(self):
+        terms = self.kernel.summands
+        return None if terms is None else tuple(map(OfFunctionals, terms))
+
 
 def _has_directions(x: PyTree) -> bool:
     return isinstance(x, Functionals) and x.has_derivatives
@@ -207,7 +212,7 @@ def check_smooth(kernel: AbstractKernel) -> ArrayLike:
     """Whether functions of a kernel have derivatives. Raises ValueError where it is known that they
     do not.
     """
-    smooth = has_derivatives(kernel)
+    smooth = kernel.has_derivatives
     if is_concrete(smooth) and not smooth:
         raise ValueError(
             f"functions of this {type(kernel).__name__} have no derivatives that could be "
@@ -221,27 +226,10 @@ def applied(x: PyTree, function: Callable) -> Array:
     return x.applied(function) if isinstance(x, Functionals) else function(x)
 
 
-@functools.singledispatch
-def has_derivatives(kernel: AbstractKernel) -> ArrayLike:
-    """Whether functions of a kernel have derivatives in mean square: whether `d^2 k / dx dz` exists
-    at x = z. An array where that depends on a parameter.
-    """
-    smooth: Any = not kernel.rough
-    for part in parts_of(kernel):
-        smooth = smooth & has_derivatives(part)
-    return smooth
-
-
 @explicit_features.register
 def _(kernel: OfFunctionals) -> Features | None:
     phi = explicit_features(kernel.kernel)
     return None if phi is None else lambda x: applied(x, phi)
-
-
-@terms_of.register
-def _(kernel: OfFunctionals) -> tuple[AbstractKernel, ...] | None:
-    terms = terms_of(kernel.kernel)
-    return None if terms is None else tuple(map(OfFunctionals, terms))
 
 
 @check_points.register

@@ -16,7 +16,6 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.grid.cells import Rows
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
-from kernax.core.kernel.columns import factors_over_columns
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.computed import AbstractComputedGram
 from kernax.core.operators.operators import AbstractStructuredForm, in_places
@@ -90,7 +89,7 @@ class ProductGrid(AbstractStructure):
     def kernels(self, kernel: AbstractKernel) -> list[list[AbstractKernel]]:
         """For each axis, the kernels whose product is the kernel along it."""
         found: list[list[AbstractKernel]] = [[] for _ in self.columns]
-        for factor in factors_over_columns(kernel, self.axes[0].shape[1]):
+        for factor in kernel.factors_over_columns(self.axes[0].shape[1]):
             # A constant goes with the first axis.
             axis = next(i for i, columns in enumerate(self.columns) if factor.columns <= {*columns})
             found[axis].append(factor.kernel)

@@ -10,8 +10,7 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.base.numerics import eps_of, is_concrete
 from kernax.core.grid.grid import ProductGrid
-from kernax.core.kernel.columns import factors_over_columns, groups_of_columns
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, groups_of_columns
 
 
 def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: int) -> ProductGrid:
@@ -167,7 +166,7 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
             f"{type(kernel).__name__} takes all {dim} together: take a product of kernels "
             "On(kernel, column), or RBF or Periodic"
         )
-    factors = factors_over_columns(kernel, dim)
+    factors = kernel.factors_over_columns(dim)
     if not all(factor.kernel.is_stationary for factor in factors):
         raise ValueError(
             f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "

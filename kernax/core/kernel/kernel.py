@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.numerics import is_concrete, squared_distance
 from kernax.core.base.parameters import check_intervals, integer, nonnegative
@@ -64,6 +64,8 @@ class AbstractKernel(Printed):
     rough: ClassVar[bool] = False
     # Whether k(x, z) and k(z, x) are computed alike to the last bit, where the kernels inside are.
     mirrors: ClassVar[bool] = False
+    # Whether such a kernel is `prod_j k_j(x_j, z_j)`, with each k_j(t, t) = 1.
+    separates: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
@@ -99,6 +101,38 @@ class AbstractKernel(Printed):
     def is_mirrored(self) -> bool:
         """Whether `k(x, z)` and `k(z, x)` are known to be rounded alike."""
         return self.mirrors and all(part.is_mirrored for part in parts_of(self))
+
+    @property
+    def has_derivatives(self) -> ArrayLike:
+        """Whether functions of this kernel have derivatives in mean square: whether `d^2 k / dx dz`
+        exists at x = z. An array where that depends on a parameter.
+        """
+        smooth: Any = not self.rough
+        for part in parts_of(self):
+            smooth = smooth & part.has_derivatives
+        return smooth
+
+    @property
+    def summands(self) -> "tuple[AbstractKernel, ...] | None":
+        """The kernels whose sum this is, in their order; None where it is not known to be a sum."""
+        return None
+
+    def sufficient_columns(self, dim: int) -> frozenset[int]:
+        """The columns of points (dim,) each of which alone is all that this kernel looks at.
+
+        Of most kernels it is the only column there is; of a constant it is any.
+        """
+        return frozenset([0]) if dim == 1 else frozenset()
+
+    def factors_over_columns(self, dim: int) -> "tuple[ColumnFactor, ...]":
+        """The factors of this kernel of points (dim,), whose product it is. Columns of different
+        factors may overlap.
+
+        Most kernels are one factor, of all columns.
+        """
+        if self.separates:
+            return tuple(ColumnFactor(frozenset([column]), self) for column in range(dim))
+        return (ColumnFactor(frozenset(range(dim)), self),)
 
     def __add__(self, other):
         if isinstance(other, (AbstractKernel, type)):
@@ -142,6 +176,32 @@ class AbstractKernel(Printed):
         if operation is None or inputs[1] is not self:
             raise ValueError(_REFUSAL.format(what=f"numpy.{ufunc.__name__} of a kernel"))
         return getattr(self, operation)(inputs[0])
+
+
+class ColumnFactor(eqx.Module):
+    """A factor of a kernel: another kernel of the same points (dim,), as a function of some of
+    their columns.
+
+    Attributes:
+        columns: those on which the factor depends; of a constant, none.
+        kernel: its value is the factor where x and z are the same in all other columns.
+    """
+
+    columns: frozenset[int] = eqx.field(static=True)
+    kernel: AbstractKernel
+
+
+def groups_of_columns(kernel: AbstractKernel, dim: int) -> tuple[frozenset[int], ...]:
+    """The smallest groups of columns over which a kernel is a product, ordered by their first
+    column. A column on which it does not depend is a group by itself.
+    """
+    groups = [frozenset([column]) for column in range(dim)]
+    for factor in kernel.factors_over_columns(dim):
+        joined = [group for group in groups if group & factor.columns]
+        if joined:
+            apart = [group for group in groups if not group & factor.columns]
+            groups = [*apart, frozenset().union(*joined)]
+    return tuple(sorted(groups, key=min))
 
 
 def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
@@ -213,6 +273,12 @@ class AbstractCombinator(AbstractKernel):
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
+    def factors_over_columns(self, dim: int) -> "tuple[ColumnFactor, ...]":
+        # One factor, of all columns on which any of the kernels inside depends.
+        of_parts = (part.factors_over_columns(dim) for part in parts_of(self))
+        columns = (factor.columns for factors in of_parts for factor in factors)
+        return (ColumnFactor(frozenset().union(*columns), self),)
+
 
 def as_kernel(kernel: Any) -> AbstractKernel:
     """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
@@ -260,6 +326,13 @@ class Sum(AbstractCombinator):
             total = total + term(x, z)
         return total
 
+    @property
+    def summands(self):
+        return self.terms
+
+    def sufficient_columns(self, dim):
+        return frozenset.intersection(*(term.sufficient_columns(dim) for term in self.terms))
+
 
 class Product(AbstractCombinator):
     """`k_1(x, z) k_2(x, z) ...`"""
@@ -278,6 +351,12 @@ class Product(AbstractCombinator):
             product = product * term(x, z)
         return product
 
+    def sufficient_columns(self, dim):
+        return frozenset.intersection(*(term.sufficient_columns(dim) for term in self.terms))
+
+    def factors_over_columns(self, dim):
+        return sum((term.factors_over_columns(dim) for term in self.terms), ())
+
 
 class Scaled(AbstractCombinator):
     """`scale k(x, z)`, scale >= 0."""
@@ -288,6 +367,18 @@ class Scaled(AbstractCombinator):
     def __call__(self, x, z):
         return self.scale * self.kernel(x, z)
 
+    @property
+    def summands(self):
+        terms = self.kernel.summands
+        return None if terms is None else tuple(Scaled(term, self.scale) for term in terms)
+
+    def sufficient_columns(self, dim):
+        return self.kernel.sufficient_columns(dim)
+
+    def factors_over_columns(self, dim):
+        scale = ColumnFactor(frozenset(), Constant(self.scale))
+        return (*self.kernel.factors_over_columns(dim), scale)
+
 
 class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer."""
@@ -297,6 +388,15 @@ class Power(AbstractCombinator):
 
     def __call__(self, x, z):
         return self.kernel(x, z) ** self.degree
+
+    def sufficient_columns(self, dim):
+        return self.kernel.sufficient_columns(dim)
+
+    def factors_over_columns(self, dim):
+        return tuple(
+            ColumnFactor(factor.columns, Power(factor.kernel, self.degree))
+            for factor in self.kernel.factors_over_columns(dim)
+        )
 
 
 class Constant(AbstractKernel):
@@ -310,22 +410,8 @@ class Constant(AbstractKernel):
     def __call__(self, x, z):
         return self.value
 
+    def sufficient_columns(self, dim):
+        return frozenset(range(dim))
 
-@functools.singledispatch
-def terms_of(kernel: AbstractKernel) -> tuple[AbstractKernel, ...] | None:
-    """The kernels whose sum a kernel is, in their order; None where it is not known to be a sum.
-
-    For kernels of one's own: `terms_of.register(MyKernel)(function)`.
-    """
-    return None
-
-
-@terms_of.register
-def _(kernel: Sum) -> tuple[AbstractKernel, ...]:
-    return kernel.terms
-
-
-@terms_of.register
-def _(kernel: Scaled) -> tuple[AbstractKernel, ...] | None:
-    terms = terms_of(kernel.kernel)
-    return None if terms is None else tuple(Scaled(term, kernel.scale) for term in terms)
+    def factors_over_columns(self, dim):
+        return (ColumnFactor(frozenset(), self),)

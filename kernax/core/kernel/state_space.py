@@ -146,33 +146,6 @@ def _of_all(
     return compose(known) if len(known) == len(models) else None
 
 
-@functools.singledispatch
-def columns_of(kernel: AbstractKernel, dim: int) -> frozenset[int]:
-    """The columns of points (dim,) of which each one alone is all that a kernel looks at.
-
-    Of most kernels it is the only column there is; of a constant it is any. For kernels of one's
-    own that pick a column: `columns_of.register(MyKernel)(function)`.
-    """
-    return frozenset([0]) if dim == 1 else frozenset()
-
-
-@columns_of.register
-def _(kernel: Constant, dim: int) -> frozenset[int]:
-    return frozenset(range(dim))
-
-
-@columns_of.register(Scaled)
-@columns_of.register(Power)
-def _(kernel: Scaled | Power, dim: int) -> frozenset[int]:
-    return columns_of(kernel.kernel, dim)
-
-
-@columns_of.register(Sum)
-@columns_of.register(Product)
-def _(kernel: Sum | Product, dim: int) -> frozenset[int]:
-    return frozenset.intersection(*(columns_of(term, dim) for term in kernel.terms))
-
-
 class Chain(eqx.Module):
     """A model at n ordered points: `A_i` from point i - 1 to point i, the first one the identity.
 

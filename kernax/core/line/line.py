@@ -11,7 +11,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.numerics import dot, is_concrete, matmul, stopped
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.state_space import AbstractStateSpace, Chain, columns_of, state_space_of
+from kernax.core.kernel.state_space import AbstractStateSpace, Chain, state_space_of
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import AbstractRecursions, SequentialRecursions
 from kernax.core.operators.computed import AbstractComputedGram
@@ -182,7 +182,7 @@ def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | N
 def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
     """The columns of vectors that may be the line; none for points of another kind."""
     is_array = isinstance(X, np.ndarray | jax.Array) and X.ndim == 2
-    return columns_of(kernel, X.shape[1]) if is_array else frozenset()
+    return kernel.sufficient_columns(X.shape[1]) if is_array else frozenset()
 
 
 def line_for(

@@ -1,6 +1,5 @@
 """Rows that are spread over the devices of a mesh."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from jaxtyping import PyTree
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
-from kernax.core.operators.operators import AbstractGram, LowRankGram, ScaledGram
+from kernax.core.operators.operators import AbstractGram, ScaledGram
 
 
 class RowsOverMesh(NamedTuple):
@@ -111,20 +110,11 @@ def _in_words(devices: frozenset[Any]) -> str:
     return f"{first} alone" if len(devices) == 1 else f"{len(devices)} devices from {first} on"
 
 
-@functools.singledispatch
 def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
     """How the rows of vectors that a Gram matrix is multiplied with are spread."""
-    return None
-
-
-@spread_of.register
-def _(gram: ScaledGram) -> RowsOverMesh | None:
-    return spread_of(gram.gram)
-
-
-@spread_of.register
-def _(gram: LowRankGram) -> RowsOverMesh | None:
-    return gram.spread
+    if isinstance(gram, ScaledGram):
+        return spread_of(gram.gram)
+    return getattr(gram, "spread", None)
 
 
 @compiled

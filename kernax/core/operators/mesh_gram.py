@@ -14,7 +14,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.computed import AbstractComputedGram
-from kernax.core.operators.mesh import RowsOverMesh, on_parts, spread_of
+from kernax.core.operators.mesh import RowsOverMesh, on_parts
 from kernax.core.operators.operators import WeightedForm
 from kernax.core.operators.tiles import product_by_rows, product_by_tiles, products_both_ways
 
@@ -56,11 +56,6 @@ class MeshGram(AbstractComputedGram):
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)
-
-
-@spread_of.register
-def _(gram: MeshGram) -> RowsOverMesh:
-    return gram.spread
 
 
 @compiled

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Scaled, terms_of
+from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Scaled
 from kernax.gp.parts import component
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
@@ -76,7 +76,7 @@ def components_of(
     """
     solution = condition(GaussianProcess(kernel), X, y, noise, throw=False)
     variance = float(np.var(np.asarray(y, float)))
-    terms = terms_of(kernel) or (kernel,)
+    terms = kernel.summands or (kernel,)
     columns = _columns(np.asarray(X, float), units, names)
     found = []
     for place, term in enumerate(terms):
