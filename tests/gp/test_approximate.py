@@ -230,7 +230,7 @@ def test_predictions_are_integrals_over_the_latent_value(verb):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 @each
 @pytest.mark.parametrize("name", sorted(OBSERVED.keys() - {"Probit"}))
 def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
@@ -616,7 +616,7 @@ def test_few_features_are_solved_as_such():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_handwritten_digits_give_the_published_evidence_and_errors():
     """USPS 3 against 5, probit, log lengthscale 2.85, log deviation 2.35."""
     data = real_data("usps_3v5")

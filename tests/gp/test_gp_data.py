@@ -66,7 +66,7 @@ def book():
 PERIOD_FIXED = lambda path, value: not path.endswith("period")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_books_co2_kernel_has_the_computed_evidence_and_learns_to_the_optimum():
     X, y = mauna_loa()
@@ -94,7 +94,7 @@ def test_elevators_has_the_computed_evidence_and_scores():
     np.testing.assert_allclose(scores(model, X, y, X_new, y_new), [0.416989, 0.510918], atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.filterwarnings("ignore::kernax.errors.RunawayWarning")
 def test_twenty_splits_of_yacht_are_learned_as_well_as_by_the_best_library():
@@ -146,7 +146,7 @@ def residual_co2():
     return (X, y), Trended(kernel, 0.19**2, kernax.LinearMean([slope], value))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["co2", "concrete"])
 def test_learning_meets_no_failure_and_float32_agrees_with_float64(name):
     """In float64 this finds the evidence; in float32 that learning ends well, and near the same

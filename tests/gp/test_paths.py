@@ -230,7 +230,7 @@ def test_places_that_are_not_there_are_refused_in_arrays_as_well():
             paths[place]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_paths_of_a_kernel_of_large_shape_have_the_moments_of_its_limit():
     """Of shape 3000, whose frequencies were NaN: the covariance of an RBF up to 1e-4."""
     process = kernax.GaussianProcess(kernax.RationalQuadratic(0.5, 3000.0), 0.1)

@@ -103,7 +103,7 @@ def test_random_trees_of_kernels_are_kernels(tree):
     assert_is_a_kernel(build(tree))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(TREES)
 def test_many_random_trees_of_kernels_are_kernels(tree):
     """K7, K15."""
@@ -139,7 +139,7 @@ def test_gradients_of_random_trees_are_finite_at_duplicates_and_at_the_origin(tr
     assert_finite_gradients(build(tree))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @given(TREES)
 def test_gradients_of_many_random_trees_are_finite_at_duplicates_and_at_the_origin(tree):

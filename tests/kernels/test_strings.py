@@ -558,7 +558,7 @@ def test_promoters_have_the_computed_matrices():
         np.testing.assert_allclose([K[0, 1], K[0, 0], K.sum()], figures, rtol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_promoters_are_recognised_as_published():
     """TABLES.md: leave-one-out errors of a machine with C = 1 and the normalised kernel."""

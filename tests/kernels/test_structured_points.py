@@ -142,7 +142,7 @@ QUICK = {("strings", "ridge"), ("mixed", "ridge")}  # the others take long to co
 KINDS = list(POINTS)
 PAIRS = [(KINDS[place % len(KINDS)], learner) for place, learner in enumerate(LEARNERS)]
 CASES = [
-    pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.slow)
+    pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.nightly)
     for kind, learner in sorted({*PAIRS, *QUICK})
 ]
 

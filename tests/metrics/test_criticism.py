@@ -102,7 +102,7 @@ def test_of_normal_observations_every_approximation_leaves_out_exactly(verb):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("verb", "most"), [(kernax.laplace, 0.004), (kernax.expectation_propagation, 0.006)]
 )

@@ -422,7 +422,7 @@ def test_a_state_of_another_learner_or_of_other_points_is_refused():
             online.run(other, points, Y, state=state)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_an_average_of_gradient_steps_reaches_the_risk_of_batch_logistic_regression():
     """NORMA with the logistic loss and the rate of Pegasos, on svmguide1 scaled as in its guide:

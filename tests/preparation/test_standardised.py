@@ -307,7 +307,7 @@ def test_the_value_of_a_standardised_posterior_is_the_mean_of_its_latent_functio
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_of_several_classes_and_sparse_machines_give_their_own_probabilities(X, y):
     Z = standards_of(X).standardised(X)
     process = kx.GaussianProcess(KERNEL)

@@ -238,7 +238,7 @@ def test_what_cannot_be_resampled_is_refused(call, message):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_of_ninety_percent_cover_the_true_slope_as_often():
     """Of 400 samples of 80 rows, about 0.9 with a standard error of 0.015; percentiles of so few
     rows are known to cover a little less than they say.

@@ -470,7 +470,7 @@ print("the same after", kills)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
 def test_a_run_killed_twenty_times_by_a_signal_ends_bitwise_where_it_would_have(
     optimiser, tmp_path

@@ -458,7 +458,7 @@ def series(n=80):
     return x, 300 + 0.3 * (x - 1950) + 2 * np.sin(2 * np.pi * x / 2.5) + 0.3 * rng.normal(size=n)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_season_and_the_noise_are_found_forecast_and_the_same_for_the_same_key():
     x, y = series()
@@ -493,7 +493,7 @@ def test_a_composition_without_a_score_is_printed_without_components():
     assert str(found).splitlines() == composition.table_of(())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_pure_noise_ends_the_search_after_one_round_with_a_constant():
     rng = np.random.default_rng(3)
@@ -506,7 +506,7 @@ def test_pure_noise_ends_the_search_after_one_round_with_a_constant():
     assert noise.startswith("uncorrelated noise")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_constant_column_is_left_out_and_columns_have_kernels_of_their_own():
     rng = np.random.default_rng(0)

@@ -182,7 +182,7 @@ if not X64:  # the quick tier has some of each family in float32, and all of the
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES]
+    "name", [pytest.param(n, marks=pytest.mark.nightly) if n in SLOW else n for n in CASES]
 )
 def test_every_public_kernel_conforms(name):
     """K04 among others: gradients of sums over duplicate points, for every kernel and parameter."""
