@@ -16,9 +16,7 @@ from kernax.core.functionals.functionals import OfFunctionals
 from kernax.core.functionals.stein import SteinKernel
 from kernax.core.kernel.kernel import Constant, Power, Product, Scaled, Sum
 from kernax.core.operators.features import FeatureMap
-from kernax.kernels import draws as draws  # which registers them with core
-from kernax.kernels import spectra as spectra  # likewise
-from kernax.kernels import state_spaces as state_spaces  # likewise
+from kernax.kernels import draws, spectra, state_spaces  # noqa: F401  which register them with core
 from kernax.kernels.combinators import (
     Centred,
     Custom,

@@ -408,6 +408,6 @@ def held_by(name: str, n: int, size: int, dtype: Any) -> int:
         INDUCING: (3.7 if is_double else 4.7) * n * size + 8 * size**2,
         PRODUCTS: 4.4 * n * default_rank(n) + 2**21,
         BLOCKS: 4 * default_block(n) ** 2 + 30 * n,
-        WHOLE: 4.5 * n**2,
+        WHOLE: 4.5 * n**2,  # what `condition` holds
     }
     return int(numbers[name] * itemsize)
