@@ -41,7 +41,6 @@ from kernax.sklearn.kernels import (
     resolved,
     word_of,
 )
-from kernax.sklearn.learning import check_learn
 from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
 from kernax.sklearn.sparse_tables import canonical, dense, in_blocks
 from kernax.sklearn.translation import is_free, written_back
@@ -123,7 +122,6 @@ class KernelEstimator(BaseEstimator):
 
     _learns_by: str | None = None  # what `learn=` may be beside None
     _not_precomputed = ""  # why there is no kernel="precomputed", where there is none
-    _function_of_tables = False  # whether a function as kernel takes two tables, or two rows
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -153,6 +151,11 @@ class KernelEstimator(BaseEstimator):
         given = self._given_kernel
         is_kernel = isinstance(given, (AbstractKernel, TheirKernel, type))
         return callable(given) and not is_kernel and not self._not_precomputed
+
+    @property
+    def _is_of_tables(self) -> bool:
+        """Whether it is such a function of two tables, of any rows, in place of two rows."""
+        return False
 
     @property
     def _is_matrix(self) -> bool:
@@ -209,13 +212,12 @@ class KernelEstimator(BaseEstimator):
         if self._is_precomputed and self._not_precomputed:
             raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
         self._check_container(X)
-        check_learn(self, sample_weight)
-        of_anything = self._is_function and self._function_of_tables
-        self._of_texts = are_texts(X) and not of_anything
-        if not of_anything:
+        self._check_learn(sample_weight)
+        self._of_texts = are_texts(X) and not self._is_of_tables
+        if not self._is_of_tables:
             _check_texts(X, self._of_texts, self._given_kernel)
         unsupervised = isinstance(y, str) and y == NO_TARGETS
-        if self._of_texts or of_anything:
+        if self._of_texts or self._is_of_tables:
             X = list(X) if self._of_texts else X
             self.n_features_in_ = 1 if np.ndim(X) < 2 else np.shape(X)[1]
             if not unsupervised:
@@ -234,6 +236,24 @@ class KernelEstimator(BaseEstimator):
             check_some_weight(sample_weight, "sample_weight")
             sample_weight = flushed(sample_weight)
         return X, y, sample_weight
+
+    def _check_learn(self, sample_weight: Any) -> None:
+        """Raises ValueError for a `learn=` that estimator, kernel or weights do not allow."""
+        learn = getattr(self, "learn", None)
+        if learn is None:
+            return
+        if learn != self._learns_by:
+            raise ValueError(
+                f"learn must be {self._learns_by!r} or None for {type(self).__name__}, but is "
+                f"{learn!r}"
+            )
+        if not self._is_learned:
+            return
+        if sample_weight is not None and learn == "cross_validation":
+            raise ValueError(f"learn={learn!r} takes no sample_weight: leave out one of them")
+        if self._is_matrix:
+            given = "kernel='precomputed'" if self._is_precomputed else "a function as kernel"
+            raise ValueError(f"learn={learn!r} has nothing to learn in {given}")
 
     def _check_container(self, X: Any) -> None:
         """Raises TypeError for a sparse matrix of values of the kernel."""
@@ -280,23 +300,10 @@ class KernelEstimator(BaseEstimator):
             )
 
     def _values_of_function(self, X: Any) -> np.ndarray:
-        """The values (m, n) of a function as kernel between rows of X and those that were fitted.
-
-        Raises ValueError for a function of tables that returns another shape.
-        """
-        fitted = self._fitted_X
-        if not self._function_of_tables:
-            extra = getattr(self, "kernel_params", None) or {}
-            K = pairwise_kernels(X, fitted, metric=self._given_kernel, **extra)
-            return np.asarray(K, self._dtype)
-        K = dense(self._given_kernel(X, fitted), self._dtype)
-        shape = _num_samples(X), _num_samples(fitted)
-        if K.shape != shape:
-            raise ValueError(
-                f"kernel(X, Z) must return a matrix of shape {shape}, a value for each pair of "
-                f"rows, but returned one of shape {K.shape}"
-            )
-        return K
+        """The values (m, n) of a function as kernel between rows of X and those fitted."""
+        extra = getattr(self, "kernel_params", None) or {}
+        K = pairwise_kernels(X, self._fitted_X, metric=self._given_kernel, **extra)
+        return np.asarray(K, self._dtype)
 
     def _numbers(self, X: Any) -> Numbers:
         """What names of kernels need."""
@@ -313,7 +320,7 @@ class KernelEstimator(BaseEstimator):
                 raise ValueError("X must be a list of texts, as it was in fit")
             with self._computing():
                 points = encoded(X, self.alphabet_)
-        elif not (self._is_function and self._function_of_tables):
+        elif not self._is_of_tables:
             self._check_container(X)
             X = validate_data(self, X, dtype=FLOATS, accept_sparse="csr", reset=False)
             check_signs(self._given_kernel, X)

@@ -86,8 +86,8 @@ class KernelKMeans(_Clusters):
         self.n_iter_ = max(1, int(solution.stats["steps"]))
 
     def predict(self, X):
-        """The nearest cluster of each row (m,)."""
-        return np.argmax(self._values(X), axis=1).astype(np.int32)
+        """The nearest cluster of each row (m,); -1 where a value is NaN."""
+        return _places(self._values(X))
 
 
 @dataclass(eq=False, repr=False)
@@ -221,5 +221,10 @@ def _without_padding(clusters, n):
 
 def _labels(solution, rows):
     """The cluster of each row (n,)."""
-    memberships = np.asarray(solution.value.memberships)
-    return np.argmax(memberships, axis=1)[: rows.n].astype(np.int32)
+    return _places(np.asarray(solution.value.memberships))[: rows.n]
+
+
+def _places(values):
+    """The place of the largest value of each row, -1 where one is NaN."""
+    unknown = np.isnan(values).any(axis=1)
+    return np.where(unknown, -1, np.argmax(values, axis=1)).astype(np.int32)

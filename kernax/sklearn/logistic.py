@@ -13,7 +13,6 @@ from kernax.core.losses.losses import Logistic
 from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
-from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.supervised.smooth.logistic import kernel_logistic
@@ -30,10 +29,6 @@ class LogOddsClassifier(KernelClassifier):
     def decision_function(self, X):
         """Log odds of the second of two classes (m,), or a value for each class (m, classes)."""
         return self._values(X)
-
-    def predict(self, X):
-        """Labels (m,)."""
-        return self._labels(self._values(X))
 
     def predict_proba(self, X):
         """Probabilities (m, classes)."""
@@ -79,7 +74,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
     n_centres: int | None = None
     random_state: Any = None
 
-    _learns_by = CROSS_VALIDATION
+    _learns_by = "cross_validation"
     _instead = (
         "n_centres=1000 for a fit of two classes over a thousand rows, or of several "
         "make_pipeline(kernax.sklearn.Nystroem(kernel, n_components=1000), "

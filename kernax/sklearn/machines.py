@@ -8,12 +8,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import OutlierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS, finish
 from kernax.core.kernel.kernel import Constant, Scaled, Sum
 from kernax.kernels import Linear
+from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.targets import KernelOfRows, KernelRegressor
 from kernax.supervised.machines.smo import SMO
 from kernax.supervised.machines.svm import (
@@ -74,8 +75,20 @@ def value_of(estimator, solution):
 class SupportVectors:
     """The attributes of a machine that are read off its function."""
 
-    _function_of_tables = True
-    _sums_to_zero = True  # whether the coefficients of each function do
+    @property
+    def _is_of_tables(self):
+        return self._is_function
+
+    def _values_of_function(self, X):
+        """Raises ValueError for a function of tables that returns another shape."""
+        K = dense(self._given_kernel(X, self._fitted_X), self._dtype)
+        shape = _num_samples(X), _num_samples(self._fitted_X)
+        if K.shape != shape:
+            raise ValueError(
+                f"kernel(X, Z) must return a matrix of shape {shape}, a value for each pair of "
+                f"rows, but returned one of shape {K.shape}"
+            )
+        return K
 
     def _set_support(self, X, order):
         """`support_` and its vectors, in an order, from the rows of X."""
@@ -109,9 +122,8 @@ class SupportVectors:
         That is "linear", `kernax.Linear` or scikit-learn's `DotProduct`, also times a number, and
         plus a constant where the coefficients sum to zero, which keeps `intercept_` what it is.
         """
-        kernel = getattr(self, "kernel_", None)
-        slope, constant = _of_linear(kernel)
-        if not slope or (constant and not self._sums_to_zero):
+        slope, constant = _of_linear(getattr(self, "kernel_", None))
+        if not slope or (constant and not self._sums_to_zero()):
             raise AttributeError("coef_ is only available when using a linear kernel")
         # f(x) = sum_i a_i slope x_i.x + (constant sum_i a_i = 0) + intercept
         coefficients = np.asarray(self.function_.coefficients)
@@ -120,6 +132,12 @@ class SupportVectors:
         # A copy, which changes nothing here.
         weights.flags.writeable = False
         return self._as_rows(weights)
+
+    def _sums_to_zero(self):
+        """Whether the coefficients of each function do."""
+        coefficients = np.asarray(self.function_.coefficients)
+        rounding = np.sqrt(np.finfo(self._dtype).eps) * np.abs(coefficients).sum(axis=0)
+        return np.all(np.abs(coefficients.sum(axis=0)) <= rounding)
 
 
 def _of_linear(kernel: Any) -> tuple[Any, Any]:
@@ -193,10 +211,6 @@ class SVR(_OneFunction, KernelRegressor):
         )
         self._set_function(solution, rows, X)
 
-    def predict(self, X):
-        """Numbers (m,)."""
-        return self._values(X)
-
 
 @dataclass(eq=False, repr=False)
 class NuSVR(_OneFunction, KernelRegressor):
@@ -235,10 +249,6 @@ class NuSVR(_OneFunction, KernelRegressor):
         )
         self._set_function(solution, rows, X)
 
-    def predict(self, X):
-        """Numbers (m,)."""
-        return self._values(X)
-
 
 @dataclass(eq=False, repr=False)
 class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
@@ -249,8 +259,6 @@ class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
 
     Attributes: those of `SVR`, and `offset_`.
     """
-
-    _sums_to_zero = False
 
     _: KW_ONLY
     kernel: Any = "rbf"

@@ -131,7 +131,3 @@ class KernelPerceptron(LabelEstimator):
             return values[0] if len(values) == 1 else np.stack(values, axis=1)
 
         return in_blocks(of_rows, X)
-
-    def predict(self, X):
-        """Labels (m,)."""
-        return self._labels(self.decision_function(X))

@@ -166,8 +166,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
 
     def predict(self, X):
         """Labels (m,): of the largest probability."""
-        places = np.argmax(self.predict_proba(X), axis=1)
-        return self.classes_[places]
+        return self._labels(self.predict_proba(X))
 
     def latent_mean_and_variance(self, X):
         """The mean and the variance (m,) of the latent function, positive for the second class.

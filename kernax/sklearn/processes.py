@@ -33,7 +33,6 @@ from kernax.sklearn.base import (
     check_penalty,
     encoded,
 )
-from kernax.sklearn.learning import EVIDENCE
 from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.targets import NumberEstimator
 from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
@@ -68,7 +67,7 @@ def _check_ending(solution):
 class ProcessEstimator(RowsEstimator):
     """What both kinds of processes share: which kernel is learned, from where, and what of it."""
 
-    _learns_by = EVIDENCE
+    _learns_by = "evidence"
     _not_precomputed = (
         "says nothing of k(x, x) of new rows, without which there is no variance: KernelRidge has "
         "the same mean"

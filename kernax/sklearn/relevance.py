@@ -100,10 +100,6 @@ class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
         logarithms = np.log(np.maximum(probabilities, np.finfo(self._dtype).tiny))
         return logarithms[:, 1] - logarithms[:, 0] if len(self.classes_) == 2 else logarithms
 
-    def predict(self, X):
-        """Labels (m,): of the largest probability."""
-        return self._labels(self.decision_function(X))
-
     def predict_proba(self, X):
         """Probabilities (m, classes), integrated over the weights of the vectors."""
         check_is_fitted(self)

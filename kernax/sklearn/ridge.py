@@ -15,7 +15,6 @@ from kernax.preparation.standards import standards_of
 from kernax.selection.recipes.regression import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres, rows_at
-from kernax.sklearn.learning import LEAVE_ONE_OUT
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge.ridge import kernel_ridge
 
@@ -54,7 +53,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
     random_state: Any = None
     missing: str = "raise"
 
-    _learns_by = LEAVE_ONE_OUT
+    _learns_by = "leave_one_out"
     _instead = "n_centres=1000 for a fit of all rows over a thousand of them"
 
     def _fit_rows(self, rows, X, y):
@@ -101,7 +100,3 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         coefficients = jnp.stack([function.coefficients for function in functions], 1)
         bias = jnp.stack([function.bias for function in functions])
         return KernelExpansion(rows.given_kernel, rows.given, coefficients, bias)
-
-    def predict(self, X):
-        """Numbers, (m,) or (m, outputs)."""
-        return self._values(X)

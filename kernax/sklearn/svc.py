@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.selection.recipes.classification import MachineModel, learn_classifier
-from kernax.sklearn.learning import CROSS_VALIDATION
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
@@ -166,11 +165,12 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return self._labels(self._votes(values))
 
     def _votes(self, values):
-        """How many of the pairs are for each class."""
+        """How many of the pairs are for each class; NaN where a value is."""
         votes = np.zeros((len(values), len(self.classes_)))
         for (first, second), value in zip(self._pairs(), values.T):
             votes[:, first] += value > 0
             votes[:, second] += value <= 0
+        votes[np.isnan(values).any(axis=1)] = np.nan
         return votes
 
     @available_if(_has_probabilities)
@@ -251,7 +251,7 @@ class SVC(_OfPairs):
     random_state: Any = None
     learn: str | None = None
 
-    _learns_by = CROSS_VALIDATION
+    _learns_by = "cross_validation"
 
     def _kernel_to_fit(self, kernel, points, places, weights):
         """With `learn=` that of the smallest log loss on folds; sets `C_`."""

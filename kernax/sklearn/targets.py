@@ -48,6 +48,10 @@ class KernelRegressor(NumberEstimator):
         X, y, weights = self._checked_numbers(X, y, sample_weight)
         return self._fit(X, y, weights)
 
+    def predict(self, X: Any) -> Any:
+        """Numbers, (m,) or (m, outputs)."""
+        return self._values(X)
+
 
 class KernelOfRows(RowsEstimator):
     """An estimator with a kernel that has no targets."""
@@ -99,6 +103,10 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
                 f"{str(self.classes_[missing[0]])!r} has none: leave out its rows"
             )
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (m,): of the class with the largest value."""
+        return self._labels(self.decision_function(X))
+
     def _columns(self, places: np.ndarray) -> np.ndarray:
         """One-hot, (n, classes)."""
         return (places[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
@@ -112,7 +120,12 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
-        """The labels of values: of their sign (m,), or of the largest (m, classes)."""
+        """The labels of values: of their sign (m,), or of the largest (m, classes).
+
+        Raises ValueError for NaN.
+        """
+        if np.any(np.isnan(values)):
+            raise ValueError("a value is NaN, from which no class can be predicted")
         places = (values > 0).astype(int) if values.ndim == 1 else np.argmax(values, axis=1)
         return self.classes_[places]
 

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -748,3 +750,25 @@ def test_weights_of_an_estimator_that_all_count_as_zero_are_refused_by_name(tabl
 def test_importing_kernax_does_not_import_scikit_learn():
     program = "import sys, kernax; assert not {'sklearn', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def with_unknown_bias(estimator):
+    """The estimator, whose function is NaN everywhere."""
+    bias = np.full_like(estimator.function_.bias, np.nan)
+    with jax.enable_x64(True):
+        estimator.function_ = eqx.tree_at(lambda f: f.bias, estimator.function_, jnp.asarray(bias))
+    return estimator
+
+
+@pytest.mark.parametrize("kind", ["SVC", "KernelLogisticClassifier"])
+def test_a_row_whose_values_are_nan_is_of_no_class(table, three, kind):
+    X, _, new = table
+    fitted = with_unknown_bias(getattr(ours, kind)().fit(X, three))
+    with pytest.raises(ValueError, match="a value is NaN, from which no class can be predicted"):
+        fitted.predict(new)
+
+
+def test_a_row_whose_values_are_nan_is_in_no_cluster(table):
+    X, _, new = table
+    fitted = with_unknown_bias(ours.KernelKMeans(3, random_state=0).fit(X))
+    np.testing.assert_array_equal(fitted.predict(new), np.full(len(new), -1))
