@@ -494,6 +494,30 @@ BATCHES = {
             "sklearn/test_sklearn_sparse.py::test_gamma_scale_of_sparse_rows_is_that_of_all_their_entries",
         ),
     ),
+    "rounding": (
+        Mutant(  # coefficients of classes balanced after their values are computed
+            "core/losses/softmax.py",
+            "return super().at(_balanced(x))",
+            "return Iterate(_balanced(x), self.values(x))",
+            "supervised/test_logistic.py"
+            "::test_coefficients_of_classes_are_balanced_before_they_are_judged",
+        ),
+        Mutant(  # rounding of correlations that does not know the weights
+            "unsupervised/canonical_correlations.py",
+            "size = self.centred.largest() * jnp.sum(self.system.weights.values)",
+            "size = self.centred.largest() * len(self.system.weights.values)",
+            "unsupervised/test_components.py::test_the_rounding_of_correlations_counts_the_weights",
+        ),
+    ),
+    "evidence of classes": (
+        Mutant(  # a success whose evidence has no digit
+            "gp/classes.py",
+            "known_evidence = jnp.where(is_known, log_evidence, jnp.nan)",
+            "known_evidence = log_evidence",
+            "gp/test_gp_classes.py::test_evidence_whose_rounding_is_not_finite_is_no_success",
+            x64=False,
+        ),
+    ),
     "precision of products": (
         Mutant(  # products in whatever precision the device likes
             "core/base/numerics.py",

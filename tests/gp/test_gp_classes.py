@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
+import scipy.optimize
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.special import log_softmax, softmax
 
 import kernax
 from kernax.core.losses.quasi_random import expectation_over_vectors
+from kernax.errors import ConditionWarning
 from kernax.likelihoods import Bernoulli, Categorical, expectation
 
 RNG = np.random.default_rng(0)
@@ -232,6 +234,26 @@ def test_a_failed_fit_has_no_numbers():
     )
     with pytest.raises(kernax.errors.MaxStepsError):
         kernax.laplace(PROCESS, X, Y, Categorical(), max_steps=1)
+
+
+@needs_x32
+def test_evidence_whose_rounding_is_not_finite_is_no_success():
+    """Of points that do not see each other, where the matrices of the evidence are diagonal."""
+    scale = 1e20
+    process = kernax.GaussianProcess(
+        kernax.RBF(0.1) * kernax.Constant(scale), lambda _: jnp.zeros(3)
+    )
+    points = jnp.arange(3.0)[:, None]
+    with pytest.warns(ConditionWarning, match="no digit of the evidence"):
+        solution = kernax.laplace(process, points, jnp.eye(3), Categorical(), throw=False)
+    assert solution.stats["residual"] < 1e-4  # the mode is found
+    # The mode is f = scale (y - p): with p = q of both other classes, log((1 - 2q)/q) = 3 scale q.
+    q = scipy.optimize.brentq(lambda q: np.log((1 - 2 * q) / q) - 3 * scale * q, 1e-22, 0.1)
+    G = (1 - 2 * q) / (1 + (1 - 2 * q) * scale) + 2 * q / (1 + q * scale)
+    assert np.finfo(np.float32).eps / G > 1e10  # what rounding moves the evidence by
+    assert solution.stats["rounding"] == np.inf
+    assert solution.result == kernax.RESULTS.nonfinite
+    assert np.isnan(solution.value.log_evidence)
 
 
 def test_bad_input_is_named(posterior):

@@ -14,6 +14,8 @@ from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
 import kernax
 from kernax.core.losses.labels import signs
 from kernax.core.losses.losses import Logistic
+from kernax.core.losses.softmax import _SoftmaxRisk
+from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
 from kernax.supervised.smooth import logistic as room
 
@@ -410,6 +412,29 @@ def test_a_success_leaves_no_gradient_that_numpy_can_see(data):
         g = -weights * y * np.exp(-np.logaddexp(0, -margin))
         known = abs(g) * scale * np.sum(abs(a))  # what rounding of f may change, over eps
         assert np.max(abs(a + g)) <= 2 * eps**0.5 * np.max(abs(g)) + 16 * eps * np.max(known)
+
+
+@needs_x64
+def test_coefficients_of_classes_are_balanced_before_they_are_judged(data):
+    """Beside long double. Rounding is common to all classes after many steps: here it is 1e-6 of
+    the coefficients, and a K of 1e13 makes values of it.
+    """
+    X, _, Y, weights = data
+    K = 1e13 * np.asarray(kernax.gram(RBF, X))
+    nothing = jnp.zeros_like(Y)
+    ridge = jnp.ones(())
+    risk = _SoftmaxRisk(
+        DenseGram(jnp.asarray(K)), jnp.asarray(Y), nothing, ridge, jnp.asarray(weights), False
+    )
+    a = 1e-13 * np.random.default_rng(0).normal(size=Y.shape)
+    a -= a.mean(1, keepdims=True)
+    point = risk.at(jnp.append(jnp.asarray(a + 1e-19), nothing[:1], 0))
+    balanced = np.asarray(point.x[:-1], np.longdouble)
+    assert np.max(abs(balanced.sum(1))) <= 1e-15 * np.max(abs(balanced))
+    f = K.astype(np.longdouble) @ balanced
+    np.testing.assert_allclose(point.values, f, rtol=0, atol=1e-13 * np.max(abs(f)))
+    left = balanced + weights[:, None] * (scipy.special.softmax(f, 1) - Y)
+    np.testing.assert_allclose(risk.misfit(point).left, [np.max(abs(left))], rtol=1e-12)
 
 
 @needs_x64

@@ -543,6 +543,22 @@ def test_correlations_of_a_small_ridge_have_the_digits_that_are_said(ridge):
     assert error <= found.stats["rounding"]
 
 
+@needs_x64
+def test_the_rounding_of_correlations_counts_the_weights():
+    """Against fifty digits: of weights that are equal the ridge counts relative to them."""
+    weight, ridge = 2.0**20, 1e-8
+    x = np.linspace(0, 1, 12)
+    z = np.sin(6 * x) + 0.1 * np.random.default_rng(0).normal(size=12)
+    kernel = kernax.RBF()
+    found = kernax.kernel_cca(
+        kernel, x[:, None], kernel, z[:, None], 2, weight * ridge, weights=np.full(12, weight)
+    )
+    exact = squared_correlations(kernel, x, z, ridge)
+    error = np.max(abs(np.asarray(found.value.correlations) ** 2 - exact[:2]))
+    assert error <= found.stats["rounding"]
+    np.testing.assert_allclose(found.stats["rounding"], eps_over(ridge), rtol=1e-6)
+
+
 def eps_over(ridge):
     """The bound for twelve points of a kernel that is one at zero distance."""
     return np.finfo(float).eps * 12 / ridge
