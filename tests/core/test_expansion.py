@@ -152,6 +152,33 @@ def test_many_points_of_another_dimension_are_refused_as_few_are():
         f.values(jnp.zeros((500, 2), DTYPE))
 
 
+class SumOfDifferences(kernax.AbstractKernel):
+    """A kernel of one's own, which broadcasts whatever comes."""
+
+    def __call__(self, x, z):
+        return jnp.exp(-jnp.sum((x - z) ** 2))
+
+
+@needs_x64
+def test_no_kernel_broadcasts_points_of_one_number_along_those_of_several():
+    X = jnp.linspace(0, 1, 12, dtype=DTYPE).reshape(4, 3)
+    kernel = SumOfDifferences()
+    f = kernax.kernel_ridge(kernel, X, X[:, 0], 0.1).value
+    process = kernax.condition(kernax.GaussianProcess(kernel), X, X[:, 0], 0.1).value
+    narrow = X[:, :1]
+    for refused in (
+        lambda: f.values(narrow),
+        lambda: f(narrow[0]),
+        lambda: f(0.3),
+        lambda: jax.jit(lambda X: f.values(X))(narrow),
+        lambda: process.mean(narrow[0]),
+        lambda: process.variance(narrow[0]),
+        lambda: kernax.gram(kernel, X, narrow),
+    ):
+        with pytest.raises(ValueError, match="vectors of one length"):
+            refused()
+
+
 @needs_x64
 def test_expansions_of_one_kernel_add_under_jit(expansions):
     f, g, X = expansions

@@ -4,6 +4,7 @@ Every verb calls these on its arguments before anything is compiled. What no sol
 refused by name. Shapes are checked always, values where they are known (not while tracing).
 """
 
+import math
 import sys
 from functools import cache
 from typing import Any
@@ -248,7 +249,20 @@ def check_one_point(x: PyTree, points: PyTree) -> None:
             came = (
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
-            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
+            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack, or f.values(X)")
+    if eqx.is_array_like(x) and eqx.is_array_like(points):
+        check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
+
+
+def check_no_broadcast(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
+    """Raises ValueError for points of two shapes, one of which is a single number: a kernel of
+    one's own would broadcast it along the other.
+    """
+    if shape != other and 1 in (math.prod(shape), math.prod(other)):
+        raise ValueError(
+            f"points must be vectors of one length, but a point has shape {shape} and another "
+            f"{other}: pass stacks X (n, d) and Z (m, d) with the same d"
+        )
 
 
 def check_finite(

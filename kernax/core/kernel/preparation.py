@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.base.boundary import as_stack, cast, dtype_of, is_encoded
+from kernax.core.base.boundary import as_stack, cast, check_no_broadcast, dtype_of, is_encoded
 from kernax.core.base.compiled import compiled
 from kernax.core.base.guards import Parameter, guarded_parameters
 from kernax.core.base.numerics import is_concrete, stopped, values_of
@@ -61,16 +61,26 @@ def prepare_stacks(
     for stack in (X, Z):
         if stack is not None:
             check_points(kernel, stack)
+    _check_one_shape(X, Z)
     return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
 
 
-def prepare_new(kernel: AbstractKernel, X: PyTree, dtype: Any) -> tuple[AbstractKernel, PyTree]:
+def prepare_new(
+    kernel: AbstractKernel, X: PyTree, points: PyTree, dtype: Any
+) -> tuple[AbstractKernel, PyTree]:
     """`prepare_stacks` for new points X of a function whose kernel and own points a learner has
     checked: X alone is looked at.
     """
     X = as_stack(X, "X")
     check_points(kernel, X)
+    _check_one_shape(X, points)
     return guarded(cast(kernel, dtype)), cast(X, dtype)
+
+
+def _check_one_shape(X: PyTree, Z: PyTree) -> None:
+    """Raises ValueError where two stacks of arrays hold points that would be broadcast."""
+    if eqx.is_array_like(X) and eqx.is_array_like(Z):
+        check_no_broadcast(jnp.shape(X)[1:], jnp.shape(Z)[1:])
 
 
 @functools.singledispatch

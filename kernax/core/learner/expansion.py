@@ -69,7 +69,7 @@ class KernelExpansion(Printed):
         kernels need. Along a line, for kernels and numbers of points for which `condition` takes
         `StateSpace()` by default, many values are one product in O(m + n).
         """
-        kernel, X = prepare_new(self.kernel, X, self.coefficients.dtype)
+        kernel, X = prepare_new(self.kernel, X, self.points, self.coefficients.dtype)
         sums = _sums_by_structure(kernel, X, self.points, self.coefficients)
         if sums is None:
             sums = _sums(cross_gram(kernel, X, self.points), self.coefficients)
