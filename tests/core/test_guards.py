@@ -212,6 +212,22 @@ def test_without_throw_the_value_is_nan_and_nothing_is_raised():
     assert is_nonfinite
 
 
+@pytest.mark.parametrize(
+    ("verb", "inside", "outside"),
+    [
+        (lambda r: kernax.log_marginal_likelihood(RBF, X, Y, r), 0.1, -0.1),
+        (lambda r: jnp.sum(kernax.leave_one_out(RBF, X, Y, r) ** 2), 0.1, -0.1),
+        (lambda s: kernax.log_marginal_likelihood(kernax.RBF(s), X, Y, 0.1), 1.0, -1.0),
+    ],
+    ids=["evidence", "leave one out", "lengthscale"],
+)
+def test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum(verb, inside, outside):
+    slopes = jax.vmap(jax.grad(verb))(jnp.array([inside, outside]))
+    assert jnp.isfinite(slopes[0])
+    assert slopes[0] != 0
+    assert jnp.isnan(slopes[1])
+
+
 @pytest.mark.slow
 def test_the_check_changes_no_derivative_to_second_order():
     """Of `x^2` at 3, with a check of x in each of the ways of differentiating."""

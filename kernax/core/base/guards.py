@@ -52,8 +52,10 @@ def guarded_parameters(
         sound = _raising_check(parameters, are_inside, thrown_by)
         # Tied to the check, so that XLA computes nothing from the values without it.
         are_inside = [is_inside & sound for is_inside in are_inside]
+    # By a product, so that the derivative is NaN as well (see `Interval.guarded`).
     return [
-        jnp.where(is_inside, each.value, jnp.nan) for each, is_inside in zip(parameters, are_inside)
+        each.value * jnp.where(is_inside, jnp.ones_like(each.value), jnp.nan)
+        for each, is_inside in zip(parameters, are_inside)
     ]
 
 

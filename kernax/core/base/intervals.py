@@ -50,8 +50,9 @@ class Interval:
         return bool(np.all(self.inside(flushed(np.asarray(value)))))
 
     def guarded(self, value: Array) -> Array:
-        """The value, NaN where it is outside: for traced values, instead of an exception."""
-        return jnp.where(self.inside(value), value, jnp.nan)
+        """The value; NaN where it is outside, and so is its derivative. For traced values."""
+        # By a product: the derivative of a choice would be zero, which looks like an optimum.
+        return value * jnp.where(self.inside(value), jnp.ones_like(value), jnp.nan)
 
     def inside(self, value: Any) -> Any:
         """Which elements are inside."""
