@@ -92,7 +92,9 @@ class RelevanceWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """float64 data is computed in float32, because JAX's 64-bit mode is off."""
+    """float64 data is computed in float32, because JAX's 64-bit mode is off, or a lengthscale is
+    below what a precision has squares of.
+    """
 
 
 class DamagedCheckpointWarning(UserWarning):

@@ -617,3 +617,14 @@ def test_float32_in_many_dimensions_keeps_the_promise_for_scattered_points(kind,
     ).astype(np.float32)
     K = np.asarray(kernax.gram(getattr(kernax, kind)(), points))
     assert np.max(np.abs(K - float64_reference(kind, points, 1.0))) <= promise
+
+
+def test_a_lengthscale_that_acts_as_a_larger_one_is_told():
+    """On both sides of the least one, whose squares and cubes are floats."""
+    least = np.finfo(DTYPE).tiny ** (1 / 3)
+    kernax.RBF(np.asarray(1.01 * least, DTYPE))
+    with pytest.warns(kernax.errors.PrecisionWarning, match=r"RBF\.lengthscale is .*, and acts as"):
+        kernax.RBF(np.asarray(0.99 * least, DTYPE))
+    with pytest.warns(kernax.errors.PrecisionWarning, match="Matern32"):
+        kernax.Matern32([1.0, 0.1 * least])
+    jax.jit(lambda length: kernax.RBF(length).lengthscale)(0.5 * least)  # nothing is known

@@ -102,8 +102,13 @@ def floored(lengthscale: Array) -> Array:
     Below that (2e-13 in float32, 3e-103 in float64), `1 / lengthscale^2` overflows and the
     derivative of a kernel that is exactly zero would be 0 * inf.
     """
-    smallest = float(jnp.finfo(lengthscale.dtype).tiny) ** (1 / 3)
+    smallest = least_lengthscale(lengthscale.dtype)
     return jnp.where(lengthscale > 0, jnp.maximum(lengthscale, smallest), jnp.nan)
+
+
+def least_lengthscale(dtype: Any) -> float:
+    """As which a smaller lengthscale acts."""
+    return float(jnp.finfo(dtype).tiny) ** (1 / 3)
 
 
 def turns(x: Array, z: Array, period: Array) -> Array:

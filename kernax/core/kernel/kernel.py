@@ -13,10 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.base.numerics import is_concrete, squared_distance
+from kernax.core.base.numerics import (
+    is_concrete,
+    least_lengthscale,
+    squared_distance,
+    values_of,
+)
 from kernax.core.base.parameters import check_intervals, integer, nonnegative
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.printing import Printed
+from kernax.core.base.solution import warn
+from kernax.errors import PrecisionWarning
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
@@ -237,6 +244,10 @@ class AbstractStationary(AbstractKernel):
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
+    def __check_init__(self):
+        if is_concrete(self.lengthscale):
+            _warn_of_short_lengthscale(values_of(self.lengthscale), type(self).__name__)
+
     @abc.abstractmethod
     def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
         """The kernel as a function of the squared distance in lengthscales."""
@@ -251,6 +262,18 @@ class AbstractStationary(AbstractKernel):
         if jnp.ndim(self.lengthscale):
             of_distance = Invariance.STATIONARY
         return min(super().invariance, of_distance)
+
+
+def _warn_of_short_lengthscale(lengthscale: np.ndarray, kernel: str) -> None:
+    """Warns of a lengthscale that acts as a larger one."""
+    least = least_lengthscale(lengthscale.dtype)
+    if np.any((lengthscale > 0) & (lengthscale < least)):
+        warn(
+            f"{kernel}.lengthscale is {lengthscale.min():g}, and acts as {least:.2g}, the least "
+            f"that is squared in {lengthscale.dtype}: bring points that are so close "
+            "together to another unit",
+            PrecisionWarning,
+        )
 
 
 class AbstractWideRange(AbstractKernel):
