@@ -100,7 +100,7 @@ def test_machines_and_risks_in_features_are_the_same_functions(name):
     np.testing.assert_allclose(values(primal), values(dual), atol=atol)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_gradient_of_a_machine_in_features_is_that_of_the_machine():
     def total(kernel, C):
@@ -131,7 +131,7 @@ def test_softmax_in_features_is_softmax(weights, bias):
     np.testing.assert_allclose(values(primal), values(dual), atol=100 * TOLERANCE["value"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_gradient_of_softmax_in_features_is_that_of_softmax():
     def size(kernel, ridge, weights):

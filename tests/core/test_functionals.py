@@ -124,7 +124,7 @@ def test_a_mean_over_a_box_is_that_of_many_values_and_functionals_are_linear():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivatives_of_the_evidence_and_weights_are_right(observed):
     prior, few, _ = observed
 
@@ -150,7 +150,7 @@ def test_derivatives_of_the_evidence_and_weights_are_right(observed):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_signs_of_slopes_make_a_process_rise():
     """Laplace takes functionals; a process given values, and then signs of its slopes, is the
     monotone regression of Riihimaki & Vehtari (2010).

@@ -102,7 +102,7 @@ def evidence_of(X, solver, weights=None):
     return evidence
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     ("dim", "name", "weights"),
@@ -131,7 +131,7 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(dim, name, 
         assert_close(a, b, 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("dim", [1, 3])
 def test_the_derivative_of_the_posterior_is_that_of_the_whole_matrix(dim):
@@ -441,7 +441,7 @@ def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis
     assert analysis.temp_size_in_bytes < 12 * factor.values[0].itemsize * np.prod(sizes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("dim", [1, 2])
 def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
@@ -458,7 +458,7 @@ def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
     np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_term_of_a_sum_is_found_again():
     few = np.argsort(POINTS[1][:, 0])[40:100]

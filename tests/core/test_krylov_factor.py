@@ -77,7 +77,7 @@ def answers(kernel, weights, noise, solver):
     return solution.stats["log_evidence"], jnp.concatenate([jnp.ravel(a) for a in at_points])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["none", "nystrom", "pivots"])
 def test_answers_by_products_are_those_of_cholesky(name):
     """Points in no order, copies, weights of 0, 1 and 2."""
@@ -120,7 +120,7 @@ def test_hessians_by_products_are_those_of_cholesky():
     assert_close(found, hessian(theta, JitteredCholesky()), 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_predictions_by_products_are_differentiable():
     def predicted(scale, noise, y):

@@ -215,7 +215,7 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
         assert together.stats["steps"].shape == (3,)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     ("solver", "weighted"),

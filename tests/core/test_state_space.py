@@ -357,7 +357,7 @@ def test_slopes_of_variances_at_the_points_themselves_are_those_of_the_whole_mat
     assert_close(slopes(points, LINE), expected, 1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
     """What their loop over blocks does not take is computed all the same."""
@@ -495,7 +495,7 @@ def test_observations_without_noise_are_met_and_copies_of_them_take_jitter():
     assert copies.stats["jitter"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_draws_of_the_posterior_have_its_mean_and_variance():
     few = APART[:15]

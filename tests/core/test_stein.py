@@ -206,7 +206,7 @@ def test_the_level_holds_under_the_density_and_there_is_power_beyond():
     assert rejections(lambda key: normal(key) + 0.5, 0.5) > 85
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_level_of_a_chain_holds_with_signs_that_change_seldom_and_not_with_independent_ones():
     assert rejections(chain, 0.5) > 2 * AT_MOST

@@ -141,7 +141,7 @@ def test_an_outlier_is_not_followed():
     assert errors[StudentT] < 0.3 < 2 < errors[kernax.likelihoods.Gaussian]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_gradients_are_those_of_differences_to_second_order():
     """In the kernel, the mean, X, y, the likelihood and the weights."""

@@ -108,7 +108,7 @@ def test_normal_observations_give_exact_regression(verb):
     assert noisy.noise.dtype == DTYPE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     ("likelihood", "log_density"),
@@ -135,7 +135,7 @@ def test_against_the_true_evidence_of_three_points(likelihood, log_density):
     assert abs(off["expectation_propagation"]) < 2e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("y", [1.0, -1.0])
 def test_expectation_propagation_of_one_point_is_exact(y):
@@ -248,7 +248,7 @@ def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
     check_derivatives(of, arguments, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     "verb",
@@ -281,7 +281,7 @@ def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 @each
 def test_second_derivatives_of_the_evidence(verb):
     slope = jax.jit(jax.grad(lambda scales: evidence(verb, scales, Bernoulli(), SIGNS)))
@@ -312,7 +312,7 @@ def test_weights_are_repetitions_and_removals_also_in_the_derivative(verb):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 @each
 def test_a_batch_keeps_its_members_apart(verb):
     """vmap of grad over lengthscales and targets, one of whose members fails."""
@@ -381,7 +381,7 @@ def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_report
     np.testing.assert_allclose(found.value.log_evidence, exact, rtol=0, atol=bound)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
 def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
@@ -401,7 +401,7 @@ def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
 def test_success_is_a_fixed_point_at_any_scale(name, seed):
@@ -448,7 +448,7 @@ def test_success_is_a_fixed_point_at_any_scale(name, seed):
     np.testing.assert_allclose(spread, variance, rtol=10 * rtol)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_narrow_likelihoods_and_large_counts_are_not_lost_between_the_nodes():
     """Where the likelihood is a thousand times narrower than the prior."""
@@ -602,7 +602,7 @@ def test_one_class_alone_is_data_as_well(verb):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_few_features_are_solved_as_such():
     """Laplace in the features of a linear kernel, against the same kernel without known ones."""
     features = kernax.GaussianProcess(kernax.FeatureMap(jnp.asarray) + 0.5)
@@ -642,7 +642,7 @@ def test_handwritten_digits_give_the_published_evidence_and_errors():
     assert bound < found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_likelihood_of_ones_own_needs_its_log_density_alone():
     mine = CustomLikelihood(lambda _, y, f: -jax.nn.softplus(-y * f))

@@ -139,7 +139,7 @@ def test_nodes_integrate_a_smooth_function_of_one_value_in_three():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_evidence_derivatives_in_kernel_mean_points_and_weights():
     arguments = (SCALES, jnp.asarray(OFFSETS), jnp.asarray(X), jnp.linspace(0.5, 2, N))
@@ -147,7 +147,7 @@ def test_evidence_derivatives_in_kernel_mean_points_and_weights():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_second_derivative_of_the_evidence():
     weights = jnp.linspace(0, 2, N)  # the first is removed
     slope = jax.jit(jax.grad(lambda s: evidence(s, jnp.asarray(OFFSETS), jnp.asarray(X), weights)))
@@ -157,7 +157,7 @@ def test_the_second_derivative_of_the_evidence():
     np.testing.assert_allclose(found, np.stack(moved, 1), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_remove_points_in_a_batch_with_finite_derivatives():
     """Zero is the point removed, in evidence and predictions; derivatives there against one-sided
     differences, of second order.

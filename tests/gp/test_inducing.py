@@ -189,7 +189,7 @@ def minus_bound(model, X, y):
     return -kernax.sgpr_bound(model.kernel, X, y, model.noise, model.Z)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_inducing_points_are_learned_as_a_field():
     start = Sparse(KERNEL, 0.1, Z)
@@ -274,7 +274,7 @@ def test_one_natural_gradient_of_all_points_finds_the_collapsed_bound(solution):
         np.testing.assert_allclose(a, b, rtol=RTOL, atol=RTOL)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_with_all_points_inducing_it_is_variational_inference():
     settings = {"optimiser": None, "steps": 200, "rate": 0.5, "key": KEY}
@@ -492,7 +492,7 @@ def test_memory_is_of_n_m():
     assert held < 3, held
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_snelson_by_few_points_is_close_to_the_exact_evidence():
     """Fifteen learned points: measured 89.83 against 89.8103 of exact regression."""

@@ -110,7 +110,7 @@ def test_draws_along_a_line_are_functions_of_the_key_in_the_shape_that_is_asked_
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_along_a_line_are_differentiable_in_the_process_and_the_points():
     apart = np.delete(np.arange(N), 5)
 

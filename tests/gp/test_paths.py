@@ -98,7 +98,7 @@ def test_paths_of_priors_have_the_moments_of_their_kernels():
         assert_moments_of(process, paths_of(process, point=jnp.zeros(2)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_more_features_make_draws_normal():
     """The excess kurtosis of the difference of two values, which for few frequencies is that of a
@@ -146,7 +146,7 @@ def test_each_path_is_a_function_that_can_be_chosen_also_by_a_traced_place():
         paths(Z)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_paths_are_differentiable_in_the_process_and_compile_once():
     traces = []

@@ -410,7 +410,7 @@ def test_the_mean_of_the_zero_mean_periodic_kernel_over_a_period_is_zero():
         assert np.max(np.abs(np.mean(K, 0))) < (1e-14 if X64 else 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_its_limits_are_the_cosine_and_the_periodic_kernel():
     X1, Z1 = X[:, :1], Z[:, :1]
     for lengthscale in (1e8, 1e15):

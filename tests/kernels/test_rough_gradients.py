@@ -48,7 +48,7 @@ def test_the_curvature_of_the_evidence_is_right_where_times_differ_by_rounding()
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_slopes_of_learners_are_right_where_times_differ_by_rounding():
     """Of a value of a support vector machine, against differences of exact solutions, and of the
     leave-one-out error, against NumPy.

@@ -260,7 +260,7 @@ def test_the_subsequence_kernel_has_the_papers_formulas():
     np.testing.assert_allclose(K[0, 0], 2 * decay**4 + decay**6, rtol=TOLERANCE["value"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_subsequence_kernel_has_the_papers_values():
     """Lodhi et al. 2002; TABLES.md: the normalised kernel of two sentences."""
@@ -270,7 +270,7 @@ def test_the_subsequence_kernel_has_the_papers_values():
     np.testing.assert_allclose(found, [0.8487, 0.5798, 0.4785, 0.4389, 0.4057, 0.3692], atol=5e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     "kernel",
@@ -320,7 +320,7 @@ def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_
         kernax.samples.maximum_mean_discrepancy(kernax.Spectrum(7), X, X)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_learners_warn_of_kernels_of_kernels_without_features_and_of_no_others():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)
@@ -349,7 +349,7 @@ def _normalised(kernel, X, weights):
     return kernax.gram(kernax.Normalised(kernel), strings.Strings(X.codes, weights, X.alphabet))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_long_strings_neither_overflow_nor_vanish():
     """Some 1e180 subsequences in float64, in float32 an error, not a number; and (1e-3)^20 in
     either precision.
@@ -393,7 +393,7 @@ def _exact_subsequences(texts):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("name", ["BlendedSpectrum", "Subsequence", "AllSubsequences"])
 def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):

@@ -147,7 +147,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(("kind", "learner"), CASES)
 def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):
@@ -178,7 +178,7 @@ def _of_gram(learner):
     return jax.jit(predict)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_decay_is_learned_through_a_machine():
     """The whole way: strings, a support vector machine, a held-out loss, an optimiser."""
@@ -194,7 +194,7 @@ def test_a_decay_is_learned_through_a_machine():
     assert solution.stats["loss"] < loss(start, X)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("kind", POINTS)
 def test_points_of_any_kind_are_herded_and_thinned(kind):

@@ -351,7 +351,7 @@ def test_a_batch_of_decays_is_a_vmap():
     assert_close(values[0], kernax.gram(kernax.SubsetTree(0.5), X))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_trees_of_other_sizes_conform():
     """With a gap, and with a tree of one node."""

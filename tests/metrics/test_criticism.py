@@ -86,7 +86,7 @@ def test_weights_of_folds_in_a_batch_hold_out_what_they_leave_away():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "verb", [kernax.laplace, kernax.expectation_propagation, kernax.variational]
 )
@@ -175,7 +175,7 @@ def test_intervals_of_which_rounding_leaves_nothing_are_announced():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_conformal_intervals_cover_what_they_promise():
     """1000 data sets of 40 points from a process with other hyperparameters, and heavy tails, in
     one vmap. Measured at 0.8: jackknife+ covers 0.813 with a mean width of 1.97, CV+ in 5 folds

@@ -180,7 +180,7 @@ def test_every_learner_predicts_in_the_kernel_that_it_goes_on_with(name):
     assert tail.function.kernel(X[0], X[0]) != head.function.kernel(X[0], X[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("name", ["merge", "project", "recursive"])
 def test_derivatives_in_the_kernel_after_going_on_are_those_of_the_part_that_follows(name):

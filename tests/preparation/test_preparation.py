@@ -152,7 +152,7 @@ def test_numbers_are_predicted_in_the_units_of_the_target_with_the_noise_in_the_
     np.testing.assert_allclose(deviation, y.std() * np.sqrt(variance), rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X, inputs):
     for classes in (("u", "v"), ("u", "v", "w")):
         predictor, names = classifier(inputs, X, LOGISTIC, classes)

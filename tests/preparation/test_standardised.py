@@ -150,7 +150,7 @@ def test_a_function_of_raw_points_is_the_one_of_standardised_points_in_the_targe
         columns.variance(X[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_predictions_with_their_noise_come_in_units_and_squared_units(X, y):
     fit = lambda X, y, w: kx.relevance_vector_machine(KERNEL, X, y, noise=0.1).value
@@ -336,7 +336,7 @@ def test_one_machine_against_the_rest_for_each_class_decides_by_the_largest_valu
     assert np.mean(classifier.labels(Z) == labels) > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_of_classifiers_is_one_vmap_and_labels_need_concrete_values(X, y):
     Z = jnp.asarray(standards_of(X).standardised(X))

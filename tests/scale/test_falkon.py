@@ -110,7 +110,7 @@ def test_it_is_ridge_regression_with_nystroms_kernel():
 FEATURES = kernax.random_fourier_features(KERNEL, 8, 2, key=jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_centres_it_is_the_fit_in_all_features(rows):
     columns = np.stack([Y, np.cos(Y)], 1)
     found = kernax.falkon(FEATURES, X, columns, RIDGE, weights=WEIGHTS)
@@ -120,7 +120,7 @@ def test_without_centres_it_is_the_fit_in_all_features(rows):
     assert_close(found.value.norm, same.value.norm, VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_chunks_without_centres_it_is_the_same_fit():
     found = kernax.falkon(FEATURES, chunks_of(Y, WEIGHTS), None, RIDGE)
     same = kernax.falkon(FEATURES, X, Y, RIDGE, weights=WEIGHTS)
@@ -237,7 +237,7 @@ def test_a_sum_over_many_tiles_rounds_as_one_addition_does():
     assert abs(jax.grad(lambda scale: rows.total(part, scale))(1.0) - known) < 1e-5 * known
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_repeat_and_remove_points_exactly():
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     weighted = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=WEIGHTS)
@@ -253,7 +253,7 @@ def test_weights_repeat_and_remove_points_exactly():
     assert np.all(np.asarray(slope(wrong))[WEIGHTS == 0] == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("unit", [1e-200, 1e120] if X64 else [1e-20, 1e15])
 def test_a_loss_in_units_whose_squares_are_no_floats_has_the_same_fit(unit, rows):
     unit = DTYPE(unit)
@@ -262,7 +262,7 @@ def test_a_loss_in_units_whose_squares_are_no_floats_has_the_same_fit(unit, rows
     assert_close(found.value.values(NEW) / unit, plain.value.values(NEW), VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_centres_are_drawn_among_points_that_are_not_removed():
     kernel = kernax.RBF(0.2)  # of which no matrix of so few points is singular
@@ -277,7 +277,7 @@ def test_centres_are_drawn_among_points_that_are_not_removed():
         kernax.falkon(kernel, X, Y, RIDGE, 20, weights=weights, key=jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_with_a_bias_it_is_the_fit_in_nystroms_features_with_one(rows):
     """A constant, whose penalty is 1e-4 of that of a function, is all but free."""

@@ -221,7 +221,7 @@ def test_what_is_the_same_in_all_members_is_given_once():
     assert_close(together, [float(fit(X, y, ridge)) for ridge in ridges])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_is_differentiated_and_mapped_as_any_function():
     sets = kernax.stack_datasets([dataset[:2] for dataset in SETS])

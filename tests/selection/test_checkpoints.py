@@ -533,7 +533,7 @@ assert eqx.tree_equal(resumed, learn()), "it differs"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_process_with_another_order_of_sets_takes_a_rich_model_for_the_same(tmp_path):
     """Networks, strings, checks at run time, lambdas: nothing of them may look like another call
     because an address or a hash is another one.

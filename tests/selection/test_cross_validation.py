@@ -206,7 +206,7 @@ def test_weights_repeat_rows_and_remove_them():
         assert_close(one, error(ridge(X[learn], Y[learn], None), X[score], Y[score], None), 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_batches_and_programs():
     folds = k_folds(N, 4, key=KEY)
@@ -294,7 +294,7 @@ def both_errors(fitted, X, y, weights):
     return squared(f, X, y, weights), inner
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_nested_folds_are_one_program_and_do_not_count_the_rows_that_pad():
     """Against a loop over outer folds of their own rows alone, whose numbers differ."""
@@ -323,7 +323,7 @@ def test_nested_folds_are_one_program_and_do_not_count_the_rows_that_pad():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nested_errors_are_larger_than_those_that_were_minimised():
     """13 lengthscales of 90 patients: of six random sets of these, in the mean."""
     heart = real_data("heart_scale")

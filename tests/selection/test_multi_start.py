@@ -77,7 +77,7 @@ def always_nan(model, X, y):
     return loss(model, X, y) * jnp.nan
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_line_searches_work_from_many_starts_and_frozen_parameters_stay(sine):
     starts = kernax.random_starts(
         model_of(kernax.RBF()), 3, key=jax.random.key(1), trainable=lambda path, _: path != "ridge"

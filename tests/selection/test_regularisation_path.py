@@ -29,7 +29,7 @@ def logistic_path(kernel, X, signs, ridges, weights=None):
     return kernax.regularisation_path(fit, ridges)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_path_holds_the_solution_of_each_value_in_order(data):
     path = jax.jit(lambda ridges: logistic_path(RBF, *data, ridges))(RIDGES)
     assert path.value.coefficients.shape == (20, 3)
@@ -43,7 +43,7 @@ def test_a_path_holds_the_solution_of_each_value_in_order(data):
         np.testing.assert_allclose(path.value.bias[j], one.bias, atol=tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_machines_have_a_path_of_several_outputs(data):
     X, signs = data
@@ -58,7 +58,7 @@ def test_machines_have_a_path_of_several_outputs(data):
         np.testing.assert_allclose(path.value.values(X)[..., j], one.values(X), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_gradient_of_a_path_is_that_of_its_solutions(data):
     """Where a solution started has no part in it."""
@@ -78,7 +78,7 @@ def test_the_gradient_of_a_path_is_that_of_its_solutions(data):
     np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_paths_of_folds_are_one_program(data):
     weights = (jnp.arange(20)[None] % 2 != jnp.arange(2)[:, None]).astype(float)
@@ -103,7 +103,7 @@ def test_a_start_near_the_solution_saves_steps_and_a_bad_one_costs_none(data):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_warm_starts_save_steps_on_real_data():
     """Two thirds of the Newton steps, measured: 74 of 106."""
     heart = real_data("heart_scale")

@@ -137,7 +137,7 @@ def test_a_grid_is_traced_once_for_other_data_and_values():
         kernax.grid(loss, START, values, args=(X, Y + shift, FOLDS))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_runs_under_vmap_and_over_devices():
     targets = jnp.stack([Y, -2 * Y + X[:, 1]])
     both = jax.vmap(lambda y: kernax.grid(LOSS, START, VALUES, args=(X, y, FOLDS)).stats["losses"])

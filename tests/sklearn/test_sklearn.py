@@ -213,7 +213,7 @@ def test_random_features_of_float32_far_from_zero_keep_their_digits_and_are_draw
         features.set_params(draw="halton").fit(X)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ridge_over_all_rows_as_centres_is_ridge_and_over_some_is_falkon(table):
     X, y, Z = table
     given: dict[str, Any] = {"alpha": 0.5, "kernel": "rbf", "gamma": 0.4}
@@ -241,7 +241,7 @@ def test_rows_without_weight_are_no_centres_and_teach_nothing(table):
     np.testing.assert_allclose(fitted.predict(Z), alone.predict(Z), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_logistic_regression_over_all_rows_as_centres_is_that_of_all_rows(table, three):
     """With its bias up to the penalty of it: 1e-4 of that of a constant."""
     X, y, Z = table

@@ -361,7 +361,7 @@ def test_places_are_known_outside_of_compiled_code_only():
         jax.jit(lambda ridge: jnp.asarray(machine(ridge=ridge).value.indices))(RIDGE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 @needs_x64
 def test_derivatives_with_the_points_held_fixed(labels):
@@ -379,7 +379,7 @@ def test_derivatives_with_the_points_held_fixed(labels):
     check_derivatives(learned, arguments, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_second_derivatives_in_the_ridge():
     def f(ridge):
@@ -391,7 +391,7 @@ def test_second_derivatives_in_the_ridge():
     np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(RIDGE), differences, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_of_ridges_is_a_loop_over_them():
     ridges = np.array([0.03, 0.3, 3.0], DTYPE)
@@ -443,7 +443,7 @@ def test_products_are_made_with_less_than_twice_the_columns_in_use():
     assert _widths(100) == [8, 16, 32, 64, 100]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
 def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monkeypatch):
@@ -534,7 +534,7 @@ CHOICES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("name", CHOICES)
 def test_on_real_data_it_is_as_good_as_an_svm_with_half_the_vectors(name):

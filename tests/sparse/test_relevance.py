@@ -230,7 +230,7 @@ def test_probabilities_of_labels_are_means_over_the_normal_distribution_of_f():
         np.testing.assert_allclose(value.predict(x)[0], 2 * expected - 1, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_columns_of_signs_are_one_machine_each():
     """One-versus-rest."""
@@ -398,7 +398,7 @@ def test_a_batch_of_seeds_is_a_loop_and_repeated_calls_are_one_program():
     chex.clear_trace_counter()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
     """Steps are taken in the first 32 of more than 64 places while these are enough, for all of a
@@ -623,7 +623,7 @@ def test_input_that_makes_no_sense_is_refused():
         _ = batch.indices
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_errors_and_vectors_are_those_that_tipping_published():
     """Within one point of error and twice the vectors: banana 10.8 % and 11.4, Ripley's classes
@@ -652,7 +652,7 @@ def test_errors_and_vectors_are_those_that_tipping_published():
     assert value.count <= 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(("name", "width", "split"), [("banana", 0.7, 1), ("waveform", 3.0, 0)])
 def test_labels_converge_where_full_steps_turn_back_or_a_function_is_on_the_brink(

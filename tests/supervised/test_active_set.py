@@ -97,7 +97,7 @@ def two_sizes(monkeypatch):
 QUICK = ("lasso",)  # the others take long to compile
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     "name",
@@ -189,7 +189,7 @@ def test_sizes_change_at_500_and_1000_points():
 
 
 @needs_x64
-@pytest.mark.slow  # the quick tier has the choice of sizes for 23 points
+@pytest.mark.nightly  # the quick tier has the choice of sizes for 23 points
 def test_a_batch_of_500_points_is_its_members():
     rng = np.random.default_rng(1)
     points = rng.normal(size=(500, 2)).astype(DTYPE)

@@ -182,7 +182,7 @@ def test_gradients_are_those_of_the_minimiser(data, several):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_second_derivatives_and_batches_are_exact(data):
     X, y, _, weights = data

@@ -177,7 +177,7 @@ def test_gradients_are_those_of_differences_in_every_argument(value, args):
         np.testing.assert_allclose(slope[place], (above - below) / (2 * h), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_hessians_in_a_batch_are_those_of_differences_one_by_one(kind):

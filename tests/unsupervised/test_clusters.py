@@ -69,7 +69,7 @@ def test_from_the_same_start_each_step_is_that_of_kmeans():
     np.testing.assert_array_equal(end.labels, peer.labels_)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_the_objective_never_rises_and_no_cluster_is_empty(seed, clusters):
@@ -221,7 +221,7 @@ def test_kmeans_is_the_same_where_the_sum_of_all_weights_is_too_large_for_a_floa
     assert same_partition(found.value.labels, of_ones.value.labels)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_in_blocks_and_in_features_the_partition_is_the_same():
     dense = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY)

@@ -45,7 +45,7 @@ def test_a_point_off_the_ring_is_brought_back_to_it(method):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_it_is_the_minimum_that_scipy_finds():
     kernel = kernax.RBF(np.array([1.0, 1.5])) * 1.0
@@ -72,7 +72,7 @@ def test_a_reconstruction_by_all_components_is_the_point_itself():
     np.testing.assert_allclose(found.stats["distance"], 0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("method", ["fixed_point", "gradients"])
 def test_derivatives_go_through_the_components(method):
