@@ -34,7 +34,7 @@ from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import AbstractConditioned, without_observations
 from kernax.gp.process import GaussianProcess, check_process
 
-_FOOTPRINT = Footprint("laplace of several classes", 8.6, of_each_column=3.45)
+_FOOTPRINT = Footprint("laplace of several classes", 9.5, of_each_column=3.45)
 
 
 class IndependentClasses(AbstractKernel):

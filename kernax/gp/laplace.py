@@ -31,7 +31,7 @@ from kernax.gp.process import GaussianProcess
 
 _FOOTPRINT = Footprint(
     "laplace",
-    5.4,
+    6.4,
     IN_FEATURES,
 )
 

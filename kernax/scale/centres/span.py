@@ -18,7 +18,7 @@ from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 
 # Matrices of m x m, in float64 whatever the points are.
-FALKON = Footprint("falkon", 10.5, fewer="fewer centres")
+FALKON = Footprint("falkon", 11.4, fewer="fewer centres")
 
 
 class AbstractSpan(eqx.Module):

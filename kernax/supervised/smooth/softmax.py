@@ -21,7 +21,7 @@ from kernax.core.losses.softmax import softmax_fit
 from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import Footprint
 
-_FOOTPRINT = Footprint("kernel_softmax", 9.45, IN_FEATURES, of_each_column=1.08)
+_FOOTPRINT = Footprint("kernel_softmax", 10.4, IN_FEATURES, of_each_column=1.08)
 
 
 def kernel_softmax(
