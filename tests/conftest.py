@@ -72,10 +72,13 @@ def rng():
     return np.random.default_rng(0)
 
 
+# What takes minutes begins first, so that no worker is left alone with it at the end.
+FIRST = ("test_notebooks.py", "test_readme.py", "test_rows_over_mesh.py", "test_sharding.py")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What takes minutes begins first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name not in ("test_notebooks.py", "test_sharding.py"))
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 def pytest_configure(config):
