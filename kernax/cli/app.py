@@ -28,6 +28,7 @@ from kernax.cli.console import (
     print_lines,
     print_parameters,
     print_report,
+    say_total_time,
     title_of,
 )
 from kernax.cli.fit import fit as regress
@@ -156,7 +157,7 @@ def fit(
             kernel = _kernel_to_learn(console, names, kernel, few, seed)
             report = learn(few, kernel, plan, restarts, seed, not no_priors)
         _deliver(console, fitted_to_all(report, few, parts, way, seed, threads), parts, out, plot)
-        console.print(f"time: {time.monotonic() - begin:.1f} s")
+        say_total_time(begin)
 
 
 def _tables(

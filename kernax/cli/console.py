@@ -196,6 +196,13 @@ def _say_time(console: Console, what: str, begin: float) -> None:
         typer.echo(f"{what}, after {seconds:.0f} s", err=True)
 
 
+def say_total_time(begin: float) -> None:
+    """Writes how long a command took, where that was long: on stderr, not among the results."""
+    seconds = time.monotonic() - begin
+    if seconds > _LONG:
+        typer.echo(f"done, after {seconds:.0f} s", err=True)
+
+
 def title_of(what: str, columns: tuple[str, ...]) -> str:
     """The title of a table of parameters, with their units where there are columns of numbers."""
     return f"{what}, for standardised columns" if columns else what

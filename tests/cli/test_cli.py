@@ -110,6 +110,7 @@ def test_what_takes_long_is_said_on_stderr_with_its_time_and_not_among_the_resul
     result = run(smooth, "--target", "height", "--kernel", "rbf")
     said = ["fitting the kernel as written"]
     said += [f"learning on folds: {i} of 5" for i in range(1, 6)]
+    said += ["done"]
     lines = result.stderr.splitlines()
     assert [line.rsplit(", after ", 1)[0] for line in lines] == said
     assert all(re.fullmatch(r".*, after \d+ s", line) for line in lines)

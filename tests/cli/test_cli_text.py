@@ -224,7 +224,6 @@ def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, m
     assert result.exit_code == 0, result.stderr
     assert "32 rows, the words of 'review'; learning from 24 rows" in result.stdout
     assert in_learning == [0]
-    assert re.search(r"^time: \d+\.\d s$", result.stdout, re.MULTILINE)
     assert "from the words of 'review'" in run("describe", file).stdout
     new = write(
         tmp_path / "new.csv",

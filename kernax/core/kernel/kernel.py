@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
     least_lengthscale,
@@ -267,7 +268,7 @@ class AbstractStationary(AbstractKernel):
 def _warn_of_short_lengthscale(lengthscale: np.ndarray, kernel: str) -> None:
     """Warns of a lengthscale that acts as a larger one."""
     least = least_lengthscale(lengthscale.dtype)
-    if np.any((lengthscale > 0) & (lengthscale < least)):
+    if np.any((flushed(lengthscale) > 0) & (lengthscale < least)):
         warn(
             f"{kernel}.lengthscale is {lengthscale.min():g}, and acts as {least:.2g}, the least "
             f"that is squared in {lengthscale.dtype}: bring points that are so close "
