@@ -33,7 +33,7 @@ from kernax.core.base.special_functions import (
     scaled_log1p,
 )
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
-from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance
+from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance, warn_if_short
 from kernax.core.kernel.spectral_densities import (
     AbstractScaleMixture,
     AbstractSpectral,
@@ -208,6 +208,9 @@ class Periodic(AbstractKernel):
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
     separates: ClassVar[bool] = True
 
+    def __check_init__(self):
+        warn_if_short(self.period, "Periodic.period")
+
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * turns(x, z, self.period))
@@ -246,6 +249,9 @@ class ZeroMeanPeriodic(AbstractKernel):
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
     separates: ClassVar[bool] = True
+
+    def __check_init__(self):
+        warn_if_short(self.period, "ZeroMeanPeriodic.period")
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
@@ -310,6 +316,9 @@ class Cosine(AbstractKernel):
     period: Float[Array, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
+
+    def __check_init__(self):
+        warn_if_short(self.period, "Cosine.period")
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.period)

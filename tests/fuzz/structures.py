@@ -75,7 +75,7 @@ def _stationary(name: str, of_s: Callable, rough: bool = False) -> Structure:
 def _periodic() -> Structure:
     def formula(numbers, X):
         eps, tiny = np.finfo(numbers.dtype).eps, np.finfo(numbers.dtype).tiny
-        lengthscale, period = WIDE(numbers[0]), WIDE(numbers[1])
+        lengthscale, period = np.maximum(WIDE(1) * numbers[:2], WIDE(tiny) ** (WIDE(1) / 3))
         turns = np.abs(X[:, None] - X[None]) / period
         squares = (np.sin(np.arccos(WIDE(-1)) * turns) / lengthscale) ** 2
         exponent = -2 * np.sum(squares, -1)

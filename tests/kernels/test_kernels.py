@@ -627,4 +627,6 @@ def test_a_lengthscale_that_acts_as_a_larger_one_is_told():
         kernax.RBF(np.asarray(0.99 * least, DTYPE))
     with pytest.warns(kernax.errors.PrecisionWarning, match="Matern32"):
         kernax.Matern32([1.0, 0.1 * least])
+    with pytest.warns(kernax.errors.PrecisionWarning, match=r"Periodic\.period is"):
+        kernax.Periodic(1.0, np.asarray(0.99 * least, DTYPE))
     jax.jit(lambda length: kernax.RBF(length).lengthscale)(0.5 * least)  # nothing is known

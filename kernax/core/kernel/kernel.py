@@ -246,8 +246,7 @@ class AbstractStationary(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
     def __check_init__(self):
-        if is_concrete(self.lengthscale):
-            _warn_of_short_lengthscale(values_of(self.lengthscale), type(self).__name__)
+        warn_if_short(self.lengthscale, f"{type(self).__name__}.lengthscale")
 
     @abc.abstractmethod
     def of_squared_distance(self, s: Float[Array, ""]) -> Float[Array, ""]:
@@ -265,14 +264,16 @@ class AbstractStationary(AbstractKernel):
         return min(super().invariance, of_distance)
 
 
-def _warn_of_short_lengthscale(lengthscale: np.ndarray, kernel: str) -> None:
-    """Warns of a lengthscale that acts as a larger one."""
-    least = least_lengthscale(lengthscale.dtype)
-    if np.any((flushed(lengthscale) > 0) & (lengthscale < least)):
+def warn_if_short(length: Any, name: str) -> None:
+    """Warns of a known lengthscale or period that acts as a larger one."""
+    if not is_concrete(length):
+        return
+    lengths = values_of(length)
+    least = least_lengthscale(lengths.dtype)
+    if np.any((flushed(lengths) > 0) & (lengths < least)):
         warn(
-            f"{kernel}.lengthscale is {lengthscale.min():g}, and acts as {least:.2g}, the least "
-            f"that is squared in {lengthscale.dtype}: bring points that are so close "
-            "together to another unit",
+            f"{name} is {lengths.min():g}, and acts as {least:.2g}, the least that is squared in "
+            f"{lengths.dtype}: bring points that are so close together to another unit",
             PrecisionWarning,
         )
 
