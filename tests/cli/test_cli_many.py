@@ -107,7 +107,7 @@ def test_two_classes_of_many_rows_are_told_apart_over_centres(waves, tmp_path, f
     up = np.array([row["kind"] == "up" for row in rows])
     assert np.mean(up == (np.sin(2 * X[:, 0]) + X[:, 1] > 0)) > 0.93
     p = np.array([[float(row["p(down)"]), float(row["p(up)"])] for row in rows])
-    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(p.sum(1), 1, rtol=2e-10)  # as many digits are written
 
 
 def test_models_without_centres_learn_from_some_rows_and_say_so(waves, few_are_many, monkeypatch):
