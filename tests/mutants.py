@@ -518,6 +518,28 @@ BATCHES = {
             x64=False,
         ),
     ),
+    "boundary": (
+        Mutant(  # points of one number along those of several
+            "core/base/boundary.py",
+            "1 in (math.prod(shape), math.prod(other))",
+            "0 in (math.prod(shape), math.prod(other))",
+            "core/test_expansion.py"
+            "::test_no_kernel_broadcasts_points_of_one_number_along_those_of_several",
+        ),
+        Mutant(  # a derivative of zero where the value is NaN
+            "core/base/guards.py",
+            "each.value * jnp.where(is_inside, jnp.ones_like(each.value), jnp.nan)",
+            "jnp.where(is_inside, each.value, jnp.nan)",
+            "core/test_guards.py"
+            "::test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum[evidence]",
+        ),
+        Mutant(  # a lengthscale that acts as a larger one, without a word
+            "core/kernel/kernel.py",
+            "(flushed(lengths) > 0) & (lengths < least)",
+            "(flushed(lengths) > 0) & (lengths < 0)",
+            "kernels/test_kernels.py::test_a_lengthscale_that_acts_as_a_larger_one_is_told",
+        ),
+    ),
     "precision of products": (
         Mutant(  # products in whatever precision the device likes
             "core/base/numerics.py",

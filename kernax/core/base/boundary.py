@@ -249,7 +249,7 @@ def check_one_point(x: PyTree, points: PyTree) -> None:
             came = (
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
-            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack, or f.values(X)")
+            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
     if eqx.is_array_like(x) and eqx.is_array_like(points):
         check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
 
