@@ -24,7 +24,7 @@ demo: .venv/demo
 	$(BIN)/kernax fit demo/rings.csv --target place --plot demo/rings.png
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
-# The suite, once in each precision, each in its own processes; then what takes longer, which CI runs as well.
+# The suite, once in each precision, each in its own processes; then what takes 1.5 to 5 s, which CI runs as well.
 # Annotated shapes are checked in the first pass alone.
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
@@ -35,7 +35,7 @@ slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10 tests/fuzz tests/kernels tests/supervised tests/test_memory.py
 
-# All that takes longer, with the flags of XLA that users have: the conftest has quicker ones.
+# All that takes longer than 1.5 s, with the flags of XLA that users have: the conftest has quicker ones.
 nightly: export XLA_FLAGS =
 nightly: .venv/test .venv/notebooks
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow or nightly' --durations=30

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,36 @@ def assert_refused(result, words):
 def untyped(function: Any) -> Any:
     """A function without the type checks of the tests."""
     return getattr(function, "__wrapped__", function) if TYPED else function
+
+
+def name_of_case(case: object) -> str:
+    """What a case of a parametrised test is called: a text itself, a function, a class or an object
+    by its name, several values by all of theirs.
+    """
+    if isinstance(case, tuple):
+        return "-".join(name_of_case(part) for part in case)
+    if case is None or isinstance(case, (str, int, float)):
+        return str(case)
+    return getattr(case, "__name__", type(case).__name__)
+
+
+def marked(mark: pytest.MarkDecorator, cases: Iterable, *names: str) -> list:
+    """Cases of a parametrised test, those of these names, or of names that begin with them, with a
+    mark.
+    """
+    parts: list = []
+    missing = set(names)
+    for case in cases:
+        if not hasattr(case, "marks"):
+            case = pytest.param(*case) if isinstance(case, tuple) else pytest.param(case)
+        called = case.id or name_of_case(tuple(case.values))
+        own = [name for name in names if f"{called}-".startswith(f"{name}-")]
+        missing.difference_update(own)
+        marks = [*case.marks, mark] if own else case.marks
+        parts.append(pytest.param(*case.values, marks=marks, id=case.id))
+    if missing:
+        raise ValueError(f"no case is called {', '.join(sorted(missing))}")
+    return parts
 
 
 def assert_passes_on_eight(file: str) -> None:

@@ -81,7 +81,7 @@ def compare(both, tmp_path_factory):
     return compare
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_row_that_agrees_is_timed_five_times_in_both_versions(compare):
     code, (record,) = compare(value)
     assert code == 0
@@ -92,6 +92,7 @@ def test_a_row_that_agrees_is_timed_five_times_in_both_versions(compare):
     assert min(record["this"]["compile"], record["other"]["trace"]) > 0
 
 
+@pytest.mark.nightly
 def test_a_wrong_answer_exits_1_and_no_time_is_taken(compare, capsys):
     code, (record,) = compare(wrong_here)
     assert code == 1
@@ -142,7 +143,7 @@ def test_the_checkout_is_removed_whatever_happens(head):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_compares_this_checkout_with_head(head, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["benchmarks", "gram, d=5", "--quick", "--against", head])

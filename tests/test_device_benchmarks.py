@@ -16,7 +16,7 @@ VERSIONS = {"jax", "jaxlib", "equinox", "lineax", "optax"}
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
     """A row that no longer compiles, a learner in it that fails, or a file without device, date and
     versions.
@@ -42,7 +42,7 @@ def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured():
     process = run.Process("cpu", quick=True)
     process.start()

@@ -94,12 +94,14 @@ def circle_in(edges: dict[str, set[str]]) -> list[str]:
     return next((circle for node in sorted(edges) if (circle := walk(node, []))), [])
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_a_detour():
     # The __init__ of a package is what users import: nothing but its own modules stands below it.
     modules = {module: imports_of(path) - set(PACKAGES) for module, path in PATHS.items()}
     assert not circle_in(modules)
 
 
+@pytest.mark.slow
 def test_no_package_imports_itself_by_a_detour():
     edges: dict[str, set[str]] = {}
     for module in INSIDE:
@@ -149,6 +151,7 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.nightly
 def test_a_name_is_imported_when_it_is_first_used():
     program = """
 import sys

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import DTYPE, FUSED, footprints, needs_x32
+from conftest import DTYPE, FUSED, footprints, marked, needs_x32
 
 import kernax
 from kernax.core.operators import memory
@@ -156,7 +156,27 @@ def test_every_verb_of_the_table_is_measured():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "columns", "call"),
-    CASES,
+    marked(
+        pytest.mark.nightly,
+        CASES,
+        "nu_svm",
+        "nu_support_vector_regression",
+        "regularised_risk of a piecewise linear loss",
+        "kernel_logistic",
+        "import_vector_machine",
+        "relevance_vector_machine",
+        "spectral_clustering",
+        "laplace",
+        "expectation_propagation",
+        "variational",
+        "kernel_softmax",
+        "laplace of several classes",
+        "support_vector_regression",
+        "one_class_svm",
+        "regularised_risk",
+        "kernel_cca",
+        "kernel_kmeans",
+    ),
     ids=lambda part: part if isinstance(part, (str, int)) else "",
 )
 def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb, columns, call):
@@ -204,7 +224,7 @@ def test_a_verb_with_inducing_points_allocates_what_the_table_says(verb):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", CENTRES)
+@pytest.mark.parametrize("verb", marked(pytest.mark.nightly, CENTRES, "falkon"))
 def test_a_verb_of_centres_allocates_what_the_table_says(verb):
     """Matrices of centres alone, and tiles. Measured:
     6.5 (float32) and 6.3 (float64) for nystrom, 9.7 and 10.5 for falkon.
@@ -248,7 +268,9 @@ AMONG_INDUCING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", AMONG_INDUCING)
+@pytest.mark.parametrize(
+    "verb", marked(pytest.mark.nightly, AMONG_INDUCING, "svgp with an optimiser")
+)
 def test_a_verb_among_inducing_points_allocates_what_the_table_says(verb):
     """Measured: 12.3 (float64) and 12.6 (float32), with an optimiser 18.7 and 16.1, the bound 5.4
     and 4.7.

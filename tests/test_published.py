@@ -52,6 +52,7 @@ def test_a_better_figure_of_another_protocol_is_not_called_better():
     assert page.verdicts(row, {"figures": high}) == ["WORSE"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["subsequence cat car", "promoter spectrum k=3", "gp elevators 2000"]
 )

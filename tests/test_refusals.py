@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import footprints, needs_x32, needs_x64, untyped
+from conftest import footprints, marked, needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.core.operators import memory
@@ -378,7 +378,24 @@ def test_matrices_of_centres_are_counted_in_double_precision_whatever_the_points
 
 @needs_x64
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", WAYS)
+@pytest.mark.parametrize(
+    "verb",
+    marked(
+        pytest.mark.nightly,
+        WAYS,
+        "nu_svm",
+        "nu_support_vector_regression",
+        "kernel_logistic",
+        "regularised_risk",
+        "regularised_risk of a piecewise linear loss",
+        "support_vector_regression",
+        "one_class_svm",
+        "import_vector_machine",
+        "kernel_softmax",
+        "sample along a line",
+        "svgp with an optimiser",
+    ),
+)
 def test_the_way_out_works_in_the_memory_that_there_is(verb, data, little_memory):
     """Catches an advice that is refused in its turn."""
     value = WAYS[verb][2](*data)
@@ -389,7 +406,7 @@ def test_the_way_out_works_in_the_memory_that_there_is(verb, data, little_memory
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_conjugate_gradients_take_the_place_of_the_whole_matrix(data, monkeypatch):
     """Their limit of points to hold K for lies above the number here, and is lowered."""
     from kernax.core.operators import gram

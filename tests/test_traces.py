@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, needs_x64
+from conftest import DTYPE, marked, needs_x64
 
 import kernax
 from kernax.solvers import (
@@ -212,7 +212,7 @@ def traces_of(compute, s):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", marked(pytest.mark.nightly, CALLS, "variational"))
 def test_another_python_float_does_not_trace_again(call):
     """Of every number of a verb and of its solver. Some calls trace shapes each time: the number
     before says how many.

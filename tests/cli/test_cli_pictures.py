@@ -115,6 +115,7 @@ def test_the_confusion_of_classes_counts_rows_and_colours_their_shares():
     assert names == ["owl (1)", "ant (0)", "dog (1)", "cat (3)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 20, 60])
 def test_names_and_numbers_of_a_confusion_fit_however_many_classes_there_are(rng, count):
     names = [f"a long name of a class, the {i}th" for i in range(count)]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import X64, needs_x64
+from conftest import X64, marked, needs_x64
 
 import kernax
 from kernax.core.base.batching import in_smallest_size, one_by_one
@@ -47,7 +47,10 @@ SLOW = [pytest.param(figure, marks=pytest.mark.slow) for figure in (prediction, 
 
 
 @needs_x64
-@pytest.mark.parametrize("figure", [ridge, leave_one_out, evidence, *SLOW])
+@pytest.mark.parametrize(
+    "figure",
+    marked(pytest.mark.nightly, [ridge, leave_one_out, evidence, *SLOW], "prediction", "softmax"),
+)
 def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients(figure, rng):
     X, y = rng.normal(size=(12, 2)).astype(DTYPE), rng.normal(size=12).astype(DTYPE)
     scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
@@ -69,7 +72,7 @@ def test_no_batch_reaches_lapack_and_the_members_keep_their_values_and_gradients
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_line_searches_over_several_starts_end(rng):
     """With batched factorisations this waits forever on two cores."""
     X, y = rng.normal(size=(40, 3)).astype(DTYPE), rng.normal(size=40).astype(DTYPE)

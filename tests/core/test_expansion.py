@@ -56,6 +56,7 @@ def test_sums_and_scalings_are_those_of_functions(expansions):
     np.testing.assert_allclose((-3.0 * f).norm, 3 * f.norm, **CLOSE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_kernel_reproduces_and_the_norm_comes_from_the_inner_product(expansions):
     f, g, X = expansions
@@ -86,6 +87,7 @@ def test_the_norm_is_that_of_the_weights_where_features_are_explicit(rng):
     )
 
 
+@pytest.mark.slow
 def test_points_are_as_far_apart_as_their_features(rng):
     """K18: also as the functions k(x, .) and k(z, .) are."""
     x, z = jnp.asarray(rng.normal(size=(2, 3)), DTYPE)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from conftest import FUSED, TOLERANCE, needs_x64
+from conftest import FUSED, TOLERANCE, marked, needs_x64
 
 import kernax
 from kernax.core.operators.operators import LowRankGram
@@ -48,6 +48,7 @@ def test_ridge_in_features_is_ridge(weights, bias):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_logistic_regression_in_features_is_at_its_minimum():
     """Coefficients are slopes of the loss over the ridge, and their sum, that in the bias, is
@@ -90,7 +91,9 @@ MACHINES = {
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "name", marked(pytest.mark.nightly, MACHINES, "svm", "svr", "nu-svr", "huber")
+)
 def test_machines_and_risks_in_features_are_the_same_functions(name):
     """Machines to their tolerance, of 1e-3."""
     primal, dual = (MACHINES[name](kernel) for kernel in (MAP, DUAL))
@@ -118,7 +121,11 @@ CLASSES = np.digitize(y, [-0.7, 0.7])
 @needs_x64
 @pytest.mark.parametrize(
     ("weights", "bias"),
-    [(WEIGHTS, True), pytest.param(None, False, marks=pytest.mark.slow)],
+    marked(
+        pytest.mark.nightly,
+        [(WEIGHTS, True), pytest.param(None, False, marks=pytest.mark.slow)],
+        "ndarray-True",
+    ),
 )
 def test_softmax_in_features_is_softmax(weights, bias):
     one_hot = np.eye(3)[CLASSES]
@@ -147,7 +154,7 @@ def test_the_gradient_of_softmax_in_features_is_that_of_softmax():
     np.testing.assert_allclose(weights, expected[1], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_softmax_of_many_features_times_classes_is_solved_by_points():
     solution = kernax.kernel_softmax(MAP, X[:8], np.eye(3, dtype=DTYPE)[np.arange(8) % 3], 1.0)
     assert "features" not in solution.stats
@@ -164,7 +171,7 @@ def test_principal_components_by_products_with_features_are_principal_components
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("name", ["svm", "huber", "kernel_pca"])
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, ["svm", "huber", "kernel_pca"], "svm"))
 def test_in_features_no_program_holds_the_gram_matrix(name):
     n = 3500
     many = jnp.asarray(np.random.default_rng(1).normal(size=(n, 2)))
@@ -201,6 +208,7 @@ def test_the_perceptron_in_features_makes_the_same_mistakes():
     np.testing.assert_allclose(primal.value.coefficients, dual.value.coefficients)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_more_features_than_points_a_zero_ridge_or_a_solver_of_yours_stay_dual():
     assert "features" not in kernax.kernel_ridge(MAP, X[:6], y[:6], 0.1).stats

@@ -42,7 +42,7 @@ def observed():
     return prior, few, kernax.condition(prior, few, Y, 0.01).value
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_given_functionals_is_that_of_numpy_given_its_values_at_the_nodes(observed):
     """Independent: integrals are sums over the nodes of leggauss, derivatives are those of the
     formula of the RBF.
@@ -87,7 +87,7 @@ def by_hand(few):
     return K, np.array(means), np.array([[covariance(a, b) for b in rows] for a in plain])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_posterior_of_a_slope_is_that_of_a_difference_of_values(observed):
     """The bar: mean and covariance of f and f', by differences of the process."""
@@ -184,6 +184,7 @@ def test_functionals_of_features_are_features():
     np.testing.assert_allclose(jax.vmap(solution.value.mean)(Z), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_points_of_several_parts_have_derivatives_in_those_that_are_numbers():
     """A slope of one output of two."""

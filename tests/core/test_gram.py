@@ -177,6 +177,7 @@ def test_features_of_points_are_no_reason_to_make_tiles():
     assert pairs_at_once(kernax.Spectrum(7), many, many) == (2**26 // 4**7) ** 2
 
 
+@pytest.mark.slow
 def test_kernels_that_round_a_pair_differently_either_way_have_symmetric_matrices():
     X = kernax.strings.encode(["ACGTAC", "TTGACA", "CCATGG", "TACATA", "GATTACA"], "ACGT")
     for kernel in (kernax.Subsequence(3, 0.7), kernax.Normalised(kernax.AllSubstrings(0.7))):
@@ -354,6 +355,7 @@ def test_a_matrix_that_is_made_symmetric_holds_no_transposition():
     assert "transpose" not in lowered
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(("n", "block_size"), [(8, 2), (9, 2), (7, 2), (13, 4), (7, 14)])
 def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, block_size, rng):

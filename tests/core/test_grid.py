@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x32, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, marked, matrix, needs_x32, needs_x64
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 
 import kernax
@@ -71,7 +71,20 @@ def kernel_of(dim, name):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize(("dim", "name"), CASES)
+@pytest.mark.parametrize(
+    ("dim", "name"),
+    marked(
+        pytest.mark.nightly,
+        CASES,
+        "3-one lengthscale for each column",
+        "3-columns together",
+        "3-a sum along a column",
+        "1-rbf",
+        "1-rational quadratic",
+        "1-spectral mixture",
+        "1-a product",
+    ),
+)
 def test_a_grid_gives_the_answers_of_the_whole_matrix(dim, name):
     """Rows in no order, some missing, weights of 0, 1/2, 2 and 3, two outputs."""
     X, new = POINTS[dim], jnp.asarray(NEW[dim])
@@ -168,7 +181,9 @@ FACTORS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("points", "kernel"), FACTORS)
+@pytest.mark.parametrize(
+    ("points", "kernel"), [FACTORS[0], pytest.param(*FACTORS[1], marks=pytest.mark.nightly)]
+)
 def test_a_factor_on_a_grid_answers_as_every_factor_does(points, kernel):
     points = points.astype(DTYPE)
     n = len(points)
@@ -344,6 +359,7 @@ def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
 LONG = 0.1 * np.arange(700)[:, None]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_predictor_of_few_terms_is_as_good_as_one_of_all():
     y = np.sin(LONG[:, 0]) + 0.3 * RNG.normal(size=700)
@@ -353,6 +369,7 @@ def test_a_predictor_of_few_terms_is_as_good_as_one_of_all():
     assert_close(found.stats["log_evidence"], expected, 1e-10)
 
 
+@pytest.mark.slow
 def test_a_predictor_of_too_few_terms_fails_instead_of_being_slightly_wrong():
     X = LONG.astype(DTYPE)
     process = kernax.GaussianProcess(RBF(0.6))
@@ -590,7 +607,7 @@ def points_and_problem(rng, dim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("dim", marked(pytest.mark.nightly, [1, 2], "1"))
 def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
     """Over places, lengthscales, variances and noises of many orders of magnitude; by the matrix of
     the places as they are.

@@ -88,6 +88,7 @@ def test_answers_by_products_are_those_of_cholesky(name):
         assert_close(a, b, 1e-8 if X64 else 2e-3)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unit", "weighted"])
 def test_gradients_by_products_are_those_of_cholesky(weights):
@@ -203,7 +204,7 @@ def test_a_multiple_of_the_identity_has_the_determinant_of_its_first_step():
     np.testing.assert_allclose(found.value, 10 * np.log(3), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_preconditioner_makes_the_standard_error_smaller():
     def errors(preconditioner):
@@ -291,6 +292,7 @@ def test_pivots_make_no_more_columns_than_they_are_allowed(rank, block):
     assert jnp.all(jnp.any(features != 0, 0))
 
 
+@pytest.mark.slow
 def test_one_trace_serves_all_keys_noises_and_targets():
     @jax.jit
     @chex.assert_max_traces(n=1)
@@ -322,7 +324,7 @@ def test_a_batch_of_gradients_is_the_loop(name):
         assert_close(found, jnp.stack(expected), 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_value_with_its_gradient_or_its_process_takes_one_solve():
     """Their programs have as many loops as that of the value alone."""
@@ -375,6 +377,7 @@ def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
         np.testing.assert_array_equal(loaded.variance(NEW[0]), posterior.variance(NEW[0]))
 
 
+@pytest.mark.slow
 def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     """A variance is a difference, of which the tolerance of a mean leaves nothing."""
     process = kernax.GaussianProcess(kernax.RBF(2.0))
@@ -425,7 +428,7 @@ def test_solves_that_do_not_end_leave_no_number():
         kernax.condition(process, X, Y, 1e-3, solver=few)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(
     st.sampled_from(["nystrom", "pivots"]),
     st.floats(-4, 4),
@@ -514,6 +517,7 @@ def test_without_matfree_the_message_says_what_to_install(monkeypatch):
         kernax.log_marginal_likelihood(KERNEL, X, Y, NOISE, solver=solver)
 
 
+@pytest.mark.slow
 def test_a_warning_of_a_loose_tolerance_names_it():
     process = kernax.GaussianProcess(KERNEL)
     solver = ConjugateGradient(rtol=0.1, determinant=Hadamard())

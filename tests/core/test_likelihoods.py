@@ -213,6 +213,7 @@ def test_integrals_of_powers_are_right_however_small(power):
         np.testing.assert_allclose(log_integral, expected, atol=1e-9 if X64 else 1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_dispersion_near_zero_is_that_of_poisson_counts():
     y = jnp.arange(30.0)

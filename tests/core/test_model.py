@@ -47,6 +47,7 @@ def test_the_ridge_of_a_fit_is_the_noise_of_the_process_with_that_mean(problem):
     assert_close(process.mean.coefficients, f.coefficients, TOLERANCE["solve"])  # pyright: ignore[reportFunctionMemberAccess]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_machine_of_one_over_the_ridge_minimises_the_risk_of_that_ridge(problem, rng):
     """`sum hinge + ridge/2 |f|^2`, written out, beside the machine and nowhere less around it."""
@@ -65,6 +66,7 @@ def test_the_machine_of_one_over_the_ridge_minimises_the_risk_of_that_ridge(prob
         assert risk(a) < risk(a + 1e-3 * direction)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_are_models_and_agree_with_differences(problem):
     X, y = problem

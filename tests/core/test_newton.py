@@ -30,6 +30,7 @@ def cube_root_by_bisection(a):
     return (low + high) / 2
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_through_bisection_are_exact_to_third_order():
     f = lambda a: implicit(cube_root_by_bisection, cube_root_step, a)
@@ -52,6 +53,7 @@ def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_derivative_at_a_stationary_point_ignores_the_point_but_the_second_one_does_not():
     # max over x of a x - x^4 / 4 is 3/4 a^(4/3), at the cube root of a.

@@ -76,6 +76,7 @@ def test_a_prior_is_of_the_parameters_whose_paths_end_like_its_key():
     np.testing.assert_allclose(by_function, of_scales, rtol=20 * TOLERANCE["value"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_unconstrained_density_holds_the_same_probability():
     """Of a positive and of a bounded parameter: integrated over the whole line it is that of the
@@ -99,6 +100,7 @@ def test_the_unconstrained_density_holds_the_same_probability():
         np.testing.assert_allclose(probability, peer.cdf(most), rtol=1e-9)  # 6e-11 measured
 
 
+@pytest.mark.slow
 @needs_x64
 def test_minimise_finds_the_mode_and_priors_may_be_arguments_of_a_loss():
     """The mode of `Gamma(3, 2)` is 1, in natural units: no Jacobian belongs in a loss."""

@@ -385,6 +385,7 @@ class Eigenvectors(AbstractDirectSolver):
         return self.kind(values, vectors, jnp.zeros_like(values[0]), values[0] > 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_solver_with_a_factor_of_ones_own_conditions_a_process():
     """Mean, variance, evidence and its gradient, with weights of 0, 1 and 2, by the methods that
@@ -576,6 +577,7 @@ def test_in_a_batch_the_inverse_is_right_with_removed_points_and_without():
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_features_of_sums_scales_parts_and_constants_are_known():
     kernels = (
         2.0 * LINEAR,
@@ -596,7 +598,7 @@ def test_features_of_sums_scales_parts_and_constants_are_known():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("weights", [None, pytest.param(WEIGHTS, marks=pytest.mark.nightly)])
 def test_a_process_of_few_features_is_bayesian_linear_regression(weights):
     """Against the same kernel without known features: mean, variance, evidence, leave-one-out and
     their derivatives; and conditioned twice.
@@ -683,6 +685,7 @@ def _(kernel: KeepsVariances):
     return of_stack
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "of", [lambda k: k, lambda k: 2.5 * k, lambda k: k + 1.0, lambda k: kernax.On(k, np.array([0]))]
@@ -697,7 +700,7 @@ def test_a_diagonal_beside_features_is_kept_by_scales_sums_and_parts(of):
     close(held.as_matrix(), kernax.gram(kernel, points))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_kernel_of_features_and_a_diagonal_reaches_learners_by_its_registration():
     x = np.linspace(-2, 2, 24)

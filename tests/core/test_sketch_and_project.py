@@ -45,6 +45,7 @@ def test_the_solution_is_that_of_a_direct_solve(block_size, weights):
     assert solution.stats["residual"] <= 2 * RTOL
 
 
+@pytest.mark.slow
 @needs_x64
 def test_with_a_bias_it_is_the_solution_with_a_bias():
     a, b = (fit(solver, bias=True).value for solver in (SOLVER, None))
@@ -52,6 +53,7 @@ def test_with_a_bias_it_is_the_solution_with_a_bias():
     np.testing.assert_allclose(a.coefficients, b.coefficients, atol=1e-8)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_an_operator_of_a_ridge_or_a_matrix_is_solved_as_well():
     operator = kernax.gram_operator(KERNEL, X, ridge=0.1, block_size=16)
@@ -70,7 +72,7 @@ def test_columns_share_their_blocks():
     assert f"f64[{BLOCK},{BLOCK},2]" not in program
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_are_those_of_the_system():
     """Against Cholesky's, which have tests of their own; in weights of zero as well."""
@@ -101,6 +103,7 @@ def test_a_batch_of_ridges_and_of_gradients_is_that_of_single_ones():
     np.testing.assert_allclose(both, np.transpose(each), rtol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_keys_gives_several_solutions_within_the_tolerance():
     rough = lambda key: (
@@ -235,6 +238,7 @@ def test_what_is_not_finite_is_reported():
         kernax.solve(lx.MatrixLinearOperator(jnp.asarray(A), PSD), np.ones(30), solver)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_zero_column_beside_others_is_zero_and_has_a_gradient():
     y = np.stack([Y[:, 0], np.zeros(N)], 1)

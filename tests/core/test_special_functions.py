@@ -76,7 +76,7 @@ def test_slopes_of_a_matern_are_right_however_small_the_distance():
                 assert slopes[i, j] == pytest.approx(float(slope), rel=1e-10 if X64 else 3e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivatives_of_a_matern_of_large_order_keep_their_digits_to_second_order():
     """The ones in nu are of the size of `1 / nu^2`: their own digits, not those of the value."""
     nus = rounded([8.1, 30.1, 1e5, 1e10] if X64 else [8.1, 1e5, 1e10])

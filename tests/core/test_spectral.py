@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
-from conftest import X64, check_derivatives, needs_x32, needs_x64, untyped
+from conftest import X64, check_derivatives, marked, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
@@ -173,7 +173,7 @@ DRAWN = [
 
 
 @needs_x64
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, DRAWN, "Matern", "RationalQuadratic"))
 def test_frequencies_have_the_kernel_as_their_characteristic_function(name):
     kernel = STATIONARY.get(name, ON_THE_LINE)
     frequencies, weights = kernel.sample_frequencies(COUNT, 1, key=jax.random.key(3))
@@ -464,6 +464,7 @@ def test_orthogonal_and_quasi_random_frequencies_have_no_bias_and_smaller_errors
     assert sizes["quasi_random"] < 0.6 * sizes["independent"]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_discrete_spectrum_is_exact():
     kernel = kernax.On(kernax.Periodic(0.8, 1.5), 0) + 0.7 * kernax.Cosine(2.0) + 0.3

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, matrix, needs_x32, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, matrix, needs_x32, needs_x64
 from hypothesis import given
 from hypothesis import strategies as st
 from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
@@ -78,12 +78,13 @@ def assert_answers_are_those_of_the_whole_matrix(kernel, weights, solver=LINE):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, KERNELS, "periodic about zero"))
 def test_the_line_gives_the_answers_of_the_whole_matrix(name):
     """Points in no order, copies, weights of 0, 1 and 2, a noise for each point."""
     assert_answers_are_those_of_the_whole_matrix(KERNELS[name], WEIGHTS)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
     assert_answers_are_those_of_the_whole_matrix(KERNELS["a sum"], None)
@@ -96,6 +97,7 @@ def test_parallel_scans_give_the_answers_of_the_whole_matrix(name):
     assert_answers_are_those_of_the_whole_matrix(KERNELS[name], WEIGHTS, SCANS)
 
 
+@pytest.mark.slow
 def test_a_factor_along_a_line_answers_as_every_factor_does():
     points = jnp.asarray(X[:12], DTYPE)
     gram = LineGram(kernax.Matern32(), points, OrderAlongLine.of(points, 0, 0))
@@ -138,7 +140,7 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(name):
         assert_close(a, b, 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_by_parallel_scans_the_gradients_of_a_batch_are_those_point_after_point():
     """In traced points, in no order, of a number that is no multiple of a block."""
@@ -156,6 +158,7 @@ def test_by_parallel_scans_the_gradients_of_a_batch_are_those_point_after_point(
         assert_close(a, b, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1.0, 1e-3, 1e-6, 0.0])
 @pytest.mark.parametrize("gap", [1.0, 1e-2, 1e-5])
 def test_parallel_scans_find_the_pivots_or_as_surely_none(gap, noise, rng):
@@ -195,7 +198,7 @@ def test_the_second_derivative_of_the_evidence_is_that_of_the_whole_matrix():
     assert_close(curvature(LINE), curvature(DENSE), 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_derivative_of_the_posterior_is_right_also_in_a_weight_of_zero():
     few = APART[:20]
@@ -232,6 +235,7 @@ def _covariance(kernel, step):
     return h @ model.transition(step) @ model.stationary() @ h
 
 
+@pytest.mark.slow
 def test_one_program_serves_all_values_and_a_batch_of_them():
     traces = []
 
@@ -250,6 +254,7 @@ def test_one_program_serves_all_values_and_a_batch_of_them():
     assert_close(one, alone[2], 1e-5)
 
 
+@pytest.mark.slow
 def test_points_of_one_column_of_several_are_a_line():
     both = jnp.asarray(RNG.normal(size=(20, 2)), DTYPE)
     y = both[:, 0]
@@ -313,6 +318,7 @@ def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
     np.testing.assert_allclose(np.sum(model.variances), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_points_take_the_line_by_themselves_and_few_do_not():
     points = jnp.linspace(0, 10, 1000, dtype=DTYPE)[:, None]
     y = jnp.sin(points[:, 0])
@@ -375,7 +381,7 @@ def test_parallel_scans_of_whole_blocks_have_a_derivative_without_noise():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("n", marked(pytest.mark.nightly, [1, 31, 32, 33, 64, 65], "33", "65"))
 def test_recursions_by_blocks_are_those_point_after_point_on_both_sides_of_a_block(n):
     """With gradients, in a batch."""
     places = jnp.asarray(np.sort(RNG.uniform(0, 10, n)))

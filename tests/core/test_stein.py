@@ -234,7 +234,7 @@ def test_batches_are_loops_and_nothing_is_traced_twice():
     chex.clear_trace_counter()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_what_only_a_trace_knows_to_be_bad_is_nan():
     def values(scale, flip, weight):

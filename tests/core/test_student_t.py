@@ -91,6 +91,7 @@ def test_where_f_is_known_exactly_the_density_is_the_likelihood():
     np.testing.assert_allclose(T.expected_loss(y, f, nothing), T(y, f), rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_bound_is_below_the_evidence_and_close_to_it():
     """Three values on a grid; one of the targets is an outlier."""
@@ -107,6 +108,7 @@ def test_the_bound_is_below_the_evidence_and_close_to_it():
     assert found.stats["residual"] < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.02, 0.1, 0.5])
 def test_full_steps_reach_the_best_bound_from_wherever_they_start(scale):
     """Steps that were shortened where the change grows came to a standstill here."""
@@ -156,7 +158,7 @@ def test_gradients_are_those_of_differences_to_second_order():
     check_derivatives(slope, arguments[1:3], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_gradients_of_predictions_are_those_of_differences():
     def of(df, y):
@@ -166,6 +168,7 @@ def test_gradients_of_predictions_are_those_of_differences():
     check_derivatives(of, (jnp.asarray(3.0), Y), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_weight_is_a_repetition_or_a_removal():
     """Two points at one place have one scale each, the same for both."""
     scales = jnp.asarray([1.0, 0.7, 0.0], DTYPE)
@@ -189,6 +192,7 @@ def test_in_a_batch_each_member_has_the_gradient_that_it_has_alone():
         np.testing.assert_allclose((value, found), alone, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_inducing_points_at_all_points_give_the_same_bound():
     full = kernax.variational(PROCESS, X, Y, T).value.log_evidence
     sparse = kernax.svgp(

@@ -588,6 +588,7 @@ def test_a_changed_description_with_a_fitting_checksum_is_refused_or_a_sound_mod
         check_refused_or_sound(tmp_path / "k")
 
 
+@pytest.mark.slow
 @needs_x64  # once: no precision touches it
 @pytest.mark.parametrize(("name", "edits"), EDITS)
 def test_flipped_bits_with_a_fitting_checksum_are_refused_or_a_sound_model(name, edits, tmp_path):

@@ -205,11 +205,61 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
 # Compilation is most of the time, and takes a third without optimisations. One form has them;
 # it and calls one by one run in the precision of most users alone.
 IN_FLOAT32 = ("batch", "eager")
-NAMES = [pytest.param(name, marks=needs_x32) if name in IN_FLOAT32 else name for name in FORMS]
+# What takes longer than five seconds in one of the precisions, almost all of it to compile. Every
+# learner stays in CI in one form at least.
+LONG = {
+    "eager": ("kernel_logistic on a path",),
+    "loop": (
+        "laplace of Categorical",
+        "expectation_propagation",
+        "variational",
+        "nu_support_vector_regression",
+        "regularised_risk of Poisson",
+        "regularised_risk of Absolute",
+        "regularised_risk of Pinball",
+        "falkon of Huber",
+        "falkon of Logistic",
+        "falkon of SquaredHinge",
+        "import_vector_machine",
+        "import_vector_machine of classes",
+        "relevance_vector_machine",
+    ),
+}
+QUICK_IN_A_BATCH = (
+    "gram",
+    "kernel_ridge",
+    "kernel_ridge in features",
+    "solve",
+    "leave_one_out",
+    "generalised_cross_validation",
+    "log_marginal_likelihood",
+    "kernel_perceptron",
+    "perceptron of a stream",
+    "Adagrad of a stream",
+    "Winnow of a stream",
+    "isotonic",
+    "pairwise_coupling",
+    "eigenpairs",
+    "empirical_features",
+    "kernel_pca",
+    "hsic",
+    "herding",
+    "stein_discrepancy",
+)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("learner", LEARNERS)
+def takes_long(learner: str, name: str) -> bool:
+    return learner not in QUICK_IN_A_BATCH if name == "batch" else learner in LONG[name]
+
+
+def case(learner: str, name: str):
+    marks = [needs_x32] * (name in IN_FLOAT32) + [pytest.mark.nightly] * takes_long(learner, name)
+    return pytest.param(learner, name, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("learner", "name"), [case(learner, name) for learner in LEARNERS for name in FORMS]
+)
 def test_a_success_keeps_what_it_promises(learner, name):
     lines, successes = report(learner, SEED, name, count(FORMS[name]))
     least = LEAST[learner][0 if X64 else 1] if name == "loop" else 0

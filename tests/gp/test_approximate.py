@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, check_derivatives, marked, needs_x64, real_data, untyped
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal, norm
 
@@ -216,6 +216,7 @@ def test_no_other_normal_distribution_has_a_larger_bound():
         assert bound(m + 0.02 * rng.normal(size=N), moved) < best
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_predictions_are_integrals_over_the_latent_value(verb):
@@ -273,7 +274,9 @@ def test_gradients_of_the_evidence_and_of_predictions(verb):
 
 @pytest.mark.slow
 @needs_x64
-@each
+@pytest.mark.parametrize(
+    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation")
+)
 def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
     """It is stationary in the sites; predictions are not."""
     of_evidence = jax.grad(lambda scales: evidence(verb, scales, Bernoulli(), SIGNS))
@@ -293,7 +296,9 @@ def test_second_derivatives_of_the_evidence(verb):
 
 @pytest.mark.slow
 @needs_x64
-@each
+@pytest.mark.parametrize(
+    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation")
+)
 def test_weights_are_repetitions_and_removals_also_in_the_derivative(verb):
     y = COUNTS
     weights = np.ones(N)
@@ -510,6 +515,7 @@ def test_jitter_which_is_noise_of_another_model_is_no_success():
         assert solution.result != kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 @needs_x64
 def test_noise_of_each_point_has_the_shape_of_the_points_and_is_unknown_elsewhere():
     with pytest.raises(ValueError, match=r"noise has shape \(3,\).*values of shape \(12,\)"):
@@ -553,7 +559,9 @@ def test_large_counts_under_a_prior_of_mean_zero_are_fitted(verb, rate):
 
 @pytest.mark.slow
 @needs_x64
-@each
+@pytest.mark.parametrize(
+    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation", "variational")
+)
 def test_the_value_beside_a_gradient_is_the_value(verb):
     of = lambda scales: evidence(verb, scales, Bernoulli(), SIGNS)
     value, _ = jax.jit(jax.value_and_grad(of))(SCALES)
@@ -588,6 +596,7 @@ def test_bad_input_is_refused_with_what_came_and_what_to_pass(change, words):
             untyped(verb)(**arguments)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_probability_is_refused_where_targets_are_no_signs():
     posterior = kernax.laplace(PROCESS, X, COUNTS, Poisson()).value

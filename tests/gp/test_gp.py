@@ -64,6 +64,7 @@ def test_one_observation_in_closed_form():
     )
 
 
+@pytest.mark.slow
 def test_predictions_and_evidence_are_those_of_scikit_learn(data):
     X, y, Z = data
     noise = np.linspace(0.05, 0.2, len(y))
@@ -97,7 +98,7 @@ def test_weight_space_and_function_space_agree(data):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_conditioning_twice_is_conditioning_on_everything(data):
     X, y, Z = data
@@ -115,6 +116,7 @@ def test_conditioning_twice_is_conditioning_on_everything(data):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_means_are_subtracted_and_added_back(data):
     X, y, Z = data
@@ -179,6 +181,7 @@ def test_several_outputs_are_independent(data):
     assert both.sample(Z, key=jax.random.key(0), shape=(3,)).shape == (3, 5, 2)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_weights_repeat_and_remove_observations(data):
     X, y, Z = data
@@ -382,6 +385,7 @@ def test_posterior_samples_have_the_moments_of_the_posterior(data):
     np.testing.assert_allclose(np.cov(draws.T), K, atol=5 * float(K.max()) * np.sqrt(2 / 20000))
 
 
+@pytest.mark.slow
 def test_samples_pass_through_noiseless_observations_and_singular_priors_can_be_drawn_from():
     X = np.linspace(0, 1, 200, dtype=DTYPE)[:, None]
     assert jnp.all(
@@ -462,6 +466,7 @@ def test_a_smooth_kernel_on_a_fine_grid_takes_jitter_and_says_so():
     assert len(caught) == 1
 
 
+@pytest.mark.slow
 def test_what_has_no_factor_is_an_error_a_status_or_nan():
     X, y = np.array([[1.0], [2.0]]), np.array([1.0, 2.0])
     indefinite = kernax.Tanh(1.0, -5.0, indefinite=True)
@@ -650,6 +655,7 @@ def test_a_cholesky_factor_by_halves_is_that_of_the_whole_on_both_sides_of_the_s
     assert not factorise(DenseGram(indefinite)).exists
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("n", [48, 49])
 def test_a_batch_of_evidence_gradients_is_right_on_both_sides_of_the_first_split(rng, n):

@@ -111,7 +111,7 @@ def test_the_mode_is_that_of_kernel_softmax():
     np.testing.assert_allclose(means(Z), f.values(Z), atol=TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_classes_are_the_difference_of_their_values():
     """A prior of covariance k for each is one of 2 k for the difference. Measured for the
     probabilities: 4e-5, of the nodes.
@@ -178,7 +178,7 @@ def test_weights_remove_points_in_a_batch_with_finite_derivatives():
     np.testing.assert_allclose(slopes[1, 3], forward, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_weight_of_two_is_the_observation_twice():
     weights = np.ones(N)
@@ -189,6 +189,7 @@ def test_a_weight_of_two_is_the_observation_twice():
     np.testing.assert_allclose(found, repeated, rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_a_label_that_all_points_share_is_likely_everywhere():
     """With a proper prior one class alone has an evidence."""
     Y_of_one = np.eye(CLASSES, dtype=DTYPE)[np.zeros(N, int)]
@@ -225,6 +226,7 @@ def test_a_file_keeps_it(posterior, tmp_path):
     np.testing.assert_array_equal(loaded.probability(Z[0]), posterior.probability(Z[0]))
 
 
+@pytest.mark.slow
 def test_a_failed_fit_has_no_numbers():
     solution = kernax.laplace(PROCESS, X, Y, Categorical(), max_steps=1, throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached

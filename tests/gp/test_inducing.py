@@ -50,6 +50,7 @@ def solution():
     return kernax.sgpr(PROCESS, X, Y, NOISE, Z)
 
 
+@pytest.mark.slow
 def test_with_all_points_inducing_it_is_exact_regression():
     found = kernax.sgpr(PROCESS, X, Y, NOISE, X)
     exact = kernax.condition(PROCESS, X, Y, NOISE)
@@ -83,6 +84,7 @@ def test_the_bound_and_the_posterior_are_those_of_the_paper(solution, tmp_path):
     assert solution.stats["residual"] < RTOL
 
 
+@pytest.mark.slow
 @needs_x64
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), scale=st.floats(-1.0, 1.0), noise=st.floats(-3.0, 1.0))
@@ -124,7 +126,7 @@ def test_gradients_are_those_of_differences():
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_second_derivatives_of_the_bound_are_differences_of_the_first():
     """Of two outputs with a noise and a weight for each point, in everything."""
@@ -140,6 +142,7 @@ def test_second_derivatives_of_the_bound_are_differences_of_the_first():
     check_derivatives(slope, arguments, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_weights_are_repetitions_and_removals_also_in_the_derivative():
     weighted = jax.jit(lambda w: bound_of(SCALES, X, Y, Z, w))
@@ -227,6 +230,7 @@ def greedy(K, count):
     return places
 
 
+@pytest.mark.slow
 @needs_x64
 def test_points_are_chosen_by_their_conditional_variance():
     K = np.asarray(kernax.gram(KERNEL, X)) * 1.0
@@ -267,6 +271,7 @@ def with_gaussian(**settings):
     return kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **settings)
 
 
+@pytest.mark.slow
 def test_one_natural_gradient_of_all_points_finds_the_collapsed_bound(solution):
     found = with_gaussian()
     np.testing.assert_allclose(found.value.log_evidence, solution.stats["bound"], rtol=RTOL)
@@ -287,6 +292,7 @@ def test_with_all_points_inducing_it_is_variational_inference():
         assert found.stats["skipped"] == 0
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_bound_of_minibatches_is_unbiased_and_that_of_its_definition():
     rng = np.random.default_rng(1)
@@ -312,6 +318,7 @@ def test_the_bound_of_minibatches_is_unbiased_and_that_of_its_definition():
     assert whole < best
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_the_bound_of_minibatches_are_those_of_differences():
     q = kernax.InducingNormal(jnp.linspace(-1, 1, M), 0.5 * jnp.eye(M))
@@ -325,6 +332,7 @@ def test_gradients_of_the_bound_of_minibatches_are_those_of_differences():
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.nightly
 def test_minibatches_learn_everything_that_is_free():
     traces = []
 
@@ -374,6 +382,7 @@ def bound_in_numpy(points, y, m, noise, jitter):
     return -(fit + np.trace(K - Q) / noise) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_the_rounding_of_a_bound_counts_the_entries_between_inducing_points_and_all_outputs():
     """k(Z, Z) of condition 1e9: in float32 the bound is up to 25 nats off, and says so; where that
@@ -399,6 +408,7 @@ def test_a_bound_that_nothing_can_raise_has_not_diverged():
         assert found.result == kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_natural_gradients_that_were_all_skipped_are_no_success():
     heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))
@@ -417,7 +427,7 @@ def test_inducing_points_that_a_kernel_does_not_take_are_refused():
         kernax.sgpr_bound(kernel, points, Y, NOISE, (Z, np.full(M, 7)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_a_bad_ending_is_no_success():
     settings = {"optimiser": optax.sgd(1e6), "steps": 20, "key": KEY}

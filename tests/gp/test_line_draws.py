@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, check_derivatives, matrix, needs_x64
+from conftest import DTYPE, X64, check_derivatives, marked, matrix, needs_x64
 from references import process_by_numpy
 
 import kernax
@@ -51,7 +51,10 @@ def as_matrix(sampler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "parallel"), [*((name, False) for name in KERNELS), ("a sum", True)]
+    ("name", "parallel"),
+    marked(
+        pytest.mark.nightly, [*((name, False) for name in KERNELS), ("a sum", True)], "a sum-True"
+    ),
 )
 def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matrix(name, parallel):
     """Points in no order and copies, weights of 0, 1 and 2, a noise for each point."""
@@ -67,6 +70,7 @@ def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matri
     np.testing.assert_allclose(M @ M.T, covariance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_the_distribution_of_draws_of_a_prior_at_many_points_is_that_of_its_kernel():
     kernel = 2.0 * kernax.Matern32(0.7) + 0.3
     points = jnp.asarray(np.random.default_rng(1).uniform(0, 30, (1000, 1)), DTYPE)
@@ -93,7 +97,7 @@ def test_draws_along_a_line_have_the_mean_and_covariance_of_the_process():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_along_a_line_are_functions_of_the_key_in_the_shape_that_is_asked_for():
     process = conditioned(KERNELS["a sum"], weights=None)
     draws = process.sample(Z, key=KEY, shape=(2, 3))
@@ -136,6 +140,7 @@ def test_a_mean_may_be_a_python_number_along_a_line():
     np.testing.assert_allclose(drawn, centred + 1, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_draws_along_a_line_refuse_what_they_cannot_do():
     process = conditioned(KERNELS["a sum"])
     with pytest.raises(ValueError, match=r"points must be vectors of one length"):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, X64, check_derivatives, marked, needs_x64, untyped
 
 import kernax
 from kernax.errors import NonFiniteError
@@ -76,7 +76,12 @@ SLOW = ("expectation propagation", "variational", "twice")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in PROCESSES]
+    "name",
+    marked(
+        pytest.mark.nightly,
+        [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in PROCESSES],
+        "twice",
+    ),
 )
 def test_paths_have_the_moments_of_their_process(name):
     """With 20 features only: the number of them changes how normal draws are, not these."""
@@ -166,6 +171,7 @@ def test_paths_are_differentiable_in_the_process_and_compile_once():
     assert len(traces) == before
 
 
+@pytest.mark.slow
 @needs_x64
 def test_several_outputs_have_paths_of_their_own():
     Y = np.stack([y, y**2], 1)
@@ -185,6 +191,7 @@ def test_a_kernel_of_features_stands_for_a_prior_without_a_spectral_density():
     assert_moments_of(process, paths_of(process, features=kernax.FeatureMap(phi)))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_paths_are_saved_and_refused(tmp_path):
     paths = paths_of(PROCESSES["posterior"](), 2)

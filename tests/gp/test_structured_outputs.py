@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, X64, check_derivatives, marked, needs_x64, untyped
 
 import kernax
 from kernax.core.operators.features import explicit_features
@@ -37,6 +37,7 @@ def both_tasks(X):
     return np.tile(X, (2, 1)), np.repeat(np.arange(2), len(X))
 
 
+@pytest.mark.slow
 def test_identity_tasks_are_independent_processes():
     """The bar: two outputs that share a kernel, which `condition` takes as columns."""
     independent = kernax.condition(kernax.GaussianProcess(kernax.RBF(0.7)), X, Y, 0.1).value
@@ -66,7 +67,7 @@ def test_a_coregionalised_gram_matrix_is_a_kronecker_product_and_is_learned():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strange", [2, -1])
+@pytest.mark.parametrize("strange", marked(pytest.mark.nightly, [2, -1], "2"))
 def test_functions_of_a_task_that_does_not_exist_raise_or_are_unknown_under_vmap(strange):
     """Never the number of another task, and never the label of a class or a cluster."""
     kernel = tasks(np.full((2, 1), 0.5), np.ones(2))
@@ -140,11 +141,16 @@ def given_signs():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
-    [
-        given_once,
-        pytest.param(given_twice, marks=pytest.mark.slow),
-        pytest.param(given_signs, marks=pytest.mark.slow),
-    ],
+    marked(
+        pytest.mark.nightly,
+        [
+            given_once,
+            pytest.param(given_twice, marks=pytest.mark.slow),
+            pytest.param(given_signs, marks=pytest.mark.slow),
+        ],
+        "given_once",
+        "given_twice",
+    ),
 )
 def test_the_terms_of_a_sum_add_up_to_the_whole(given):
     """The bar: means, and the covariance of all terms together."""
@@ -158,6 +164,7 @@ def test_the_terms_of_a_sum_add_up_to_the_whole(given):
     np.testing.assert_allclose(K, kernax.gram(process.covariance, Z), **EXACT)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_term_is_that_of_the_normal_distribution_of_all_values():
     """Independent: the covariance of (f_1(Z), y), conditioned by NumPy; one point twice, and one
@@ -179,7 +186,7 @@ def test_a_term_is_that_of_the_normal_distribution_of_all_values():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_term_is_differentiable_and_goes_through_a_file(tmp_path):
     def deviation(lengthscale, y):
         prior = kernax.GaussianProcess(kernax.RBF(lengthscale) + kernax.Linear())
@@ -237,7 +244,7 @@ def bayesian_regression(weights=1.0):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("weights", marked(pytest.mark.nightly, [None, WEIGHTS], "None"))
 def test_weight_space_is_bayesian_linear_regression_and_equals_function_space(weights):
     """G1: the weights by Bishop's formulas, predictions by both, and by the dense process."""
     S, mean, phi = bayesian_regression(1.0 if weights is None else weights)
@@ -267,7 +274,7 @@ def _same_kernel(_, x, z):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_given_twice_are_weights_given_everything():
     S, mean, _ = bayesian_regression()
     first = kernax.condition(kernax.GaussianProcess(BASIS), X[:6], y[:6], 1 / BETA).value
@@ -277,6 +284,7 @@ def test_weights_given_twice_are_weights_given_everything():
     np.testing.assert_allclose(space.covariance / ALPHA, S, **EXACT)
 
 
+@pytest.mark.slow
 def test_weight_space_never_holds_a_number_for_each_pair_of_points():
     """O(n D): no intermediate result of 4000 points and 5 features, its gradient included, is
     larger than some columns.
@@ -298,7 +306,7 @@ def test_weight_space_never_holds_a_number_for_each_pair_of_points():
 NETWORK = eqx.nn.MLP(2, 2, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_tangent_kernel_is_the_product_of_jacobians():
     arrays, rest = eqx.partition(NETWORK, eqx.is_inexact_array)
@@ -312,7 +320,7 @@ def test_the_tangent_kernel_is_the_product_of_jacobians():
     assert "kernel.network.layers[0].weight" in str(kernax.describe(kernax.Model(kernel)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_fisher_kernel_of_a_normal_density_is_that_of_its_moments_in_any_parameters():
     """Of N(m, e^2s) with Fisher's information: `u v + (u^2 - 1)(v^2 - 1) / 2`, u and v

@@ -79,6 +79,7 @@ def test_bins_count_the_components_that_share_one(order):
     np.testing.assert_array_equal(features, np.stack(monomials, 1))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_bins_are_closed_below_open_above_and_nan_outside_with_gradient_zero():
     """K10: the edge 29/100 belongs to its own bin, though 100 * 0.29 rounds below 29."""

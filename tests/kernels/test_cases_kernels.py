@@ -7,7 +7,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, needs_x64
+from conftest import X64, marked, needs_x64
 
 import kernax
 from kernax.core.base.numerics import squared_distance
@@ -20,6 +20,7 @@ def squares(a, b):
     return jax.vmap(lambda x: jax.vmap(lambda z: squared_distance(x, z, jnp.asarray(ONE)))(b))(a)
 
 
+@pytest.mark.slow
 def test_a_distance_far_from_the_origin_is_exact_in_float32_and_so_is_its_gradient():
     """K01."""
     a, b = jnp.asarray([[1e4]], jnp.float32), jnp.asarray([[10001.0]], jnp.float32)
@@ -231,6 +232,7 @@ CONSTANT_WHERE_SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTANT_WHERE_SMALL)
 def test_derivatives_are_right_where_a_small_scale_leaves_a_kernel_constant(name):
     """0 * inf is NaN where the square of a scale underflows, below 1e-19 and 1e-154."""
@@ -278,7 +280,9 @@ OF_SCALES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OF_SCALES)
+@pytest.mark.parametrize(
+    "name", marked(pytest.mark.nightly, OF_SCALES, "Periodic", "ZeroMeanPeriodic")
+)
 def test_hessians_in_small_scales_and_points_are_finite(name):
     """Powers of a scale in a derivative overflow long before the scale underflows. In the logarithm
     of the scale, at points that differ and at one point.

@@ -94,7 +94,7 @@ def assert_is_a_kernel(kernel):
     np.testing.assert_allclose(np.diagonal(K), diagonal, rtol=0, atol=8 * EPS * largest)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @given(TREES)
 @settings(max_examples=4)
@@ -110,7 +110,7 @@ def test_many_random_trees_of_kernels_are_kernels(tree):
     assert_is_a_kernel(build(tree))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @given(TREES)
 @settings(max_examples=5)
@@ -131,6 +131,7 @@ def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
     assert check_kernel(kernel, X).passed
 
 
+@pytest.mark.nightly
 @needs_x64
 @given(TREES)
 @settings(max_examples=3)

@@ -52,6 +52,7 @@ def test_a_gaussian_of_a_kernel_has_the_right_hessian_where_points_coincide():
     assert_close(of(kernax.GaussianOf(kernax.Linear(), 0.5)), of(kernax.RBF(1.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "base", [kernax.Polynomial(2, 0.5), kernax.Matern32()], ids=["polynomial", "matern32"]
 )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, marked, matrix, needs_x64
 
 import kernax
 from kernax.errors import NonFiniteError
@@ -30,11 +30,16 @@ def blocks(kernel, X, Z):
 @needs_x64
 @pytest.mark.parametrize(
     "learner",
-    [
-        "ridge",
-        "variance",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("svm", "mean")),
-    ],
+    marked(
+        pytest.mark.nightly,
+        [
+            "ridge",
+            "variance",
+            *(pytest.param(name, marks=pytest.mark.slow) for name in ("svm", "mean")),
+        ],
+        "svm",
+        "mean",
+    ),
 )
 def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix(learner):
     """K19."""
@@ -58,6 +63,7 @@ def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix(learn
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_precomputed_kernel_looks_its_values_up():
     X, Z, *_ = problem()

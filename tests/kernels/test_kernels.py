@@ -324,6 +324,7 @@ def test_the_general_matern_has_the_right_curvature_at_coincident_points_for_lar
         np.testing.assert_allclose(curvature, np.eye(2) * nu / (nu - 1) / 0.7**2, rtol=1e-8)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_general_matern_is_differentiable_in_its_order_and_distance():
     """K4."""
@@ -532,6 +533,7 @@ def test_mixed_second_derivatives_at_coincident_points_are_exact(name, d):
         np.testing.assert_allclose(stack[i, i], expected, rtol=loose, atol=loose)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_a_sum_over_duplicate_points_are_those_of_the_formula():
     """K04, by hand: of sum(K) on (0,0), (0,0), (1,0), four off-diagonal entries depend on the first

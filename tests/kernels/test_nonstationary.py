@@ -262,6 +262,7 @@ def test_arc_cosine_is_the_kernel_of_an_infinitely_wide_layer(order):
     assert_close(matrix(kernax.ArcCosine(order), PLANE), K, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_is_exact_for_parallel_and_opposite_points_of_any_size(order):
     x = np.array([0.3, -1.7, 0.4], DTYPE)
@@ -278,6 +279,7 @@ def test_arc_cosine_is_exact_for_parallel_and_opposite_points_of_any_size(order)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_at_norm_zero_is_zero_or_a_half_with_finite_gradients(order):
     kernel, zero, x = kernax.ArcCosine(order), jnp.zeros(2, DTYPE), jnp.asarray(PLANE[0])

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import optax
 import pytest
-from conftest import DTYPE, X64, assert_close, needs_x64, temporary_bytes
+from conftest import DTYPE, X64, assert_close, marked, needs_x64, temporary_bytes
 
 import kernax
 from kernax.core.base.numerics import stretched_exponential
@@ -40,7 +40,7 @@ def test_the_slope_of_the_evidence_is_right_where_times_differ_by_rounding():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_curvature_of_the_evidence_is_right_where_times_differ_by_rounding():
     step = 1e-4
     curvature = (slope_of_evidence(1 + step) - slope_of_evidence(1 - step)) / (2 * step)
@@ -78,7 +78,7 @@ def test_slopes_of_learners_are_right_where_times_differ_by_rounding():
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_learning_reaches_the_optimum_where_times_differ_by_rounding():
     """By the evidence in NumPy, which is within rounding of its largest value."""
 
@@ -149,7 +149,7 @@ def test_gradients_of_rough_kernels_are_exact_where_rows_differ_by_rounding(name
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gradients_of_the_matern_kernel_of_order_one_half_are_exact_there_too():
     check_gradients("Matern", 1, 1.5)
 
@@ -170,7 +170,7 @@ def check_gradients(name, d, lengthscale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("d", marked(pytest.mark.nightly, [1, 3], "3"))
 def test_forward_mode_and_hessians_of_rough_kernels_agree_with_reverse_mode_and_differences(d):
     X = nearly_coincident(d, 1e-5)
     lengthscale = jnp.linspace(1, 2, d, dtype=X.dtype)
@@ -203,7 +203,7 @@ def test_float32_gradients_of_smooth_kernels_are_exact_along_a_long_line():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stretched_exponential_and_its_derivatives_are_those_of_long_double_near_zero():
     """`exp(-s^p)`, for p = 1 at s = 0 as well, where it is smooth."""
     functions = [stretched_exponential, *(jax.grad(stretched_exponential, i) for i in (0, 1))]
@@ -271,7 +271,7 @@ def test_gradients_in_points_do_not_depend_on_the_unit_of_length(kernel, scale):
 @needs_x64
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Matern12", "GammaExponential"])
-@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("d", marked(pytest.mark.nightly, [1, 3], "3"))
 def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d, name):
     """1.2 n^2 floats beside the arguments."""
     n = 1000

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
 
 import kernax
 from kernax import strings
@@ -88,6 +88,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_of_letters_and_of_words_count_what_they_say(name):
@@ -187,7 +188,7 @@ def test_strings_follow_the_precision_of_the_numbers_beside_them():
     assert kernax.gram(kernel, X).dtype == jnp.float32
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_values_of_a_stack_are_the_values_of_its_points():
     X, Z = strings.encode(["abab", "ba", "bb"], "ab"), strings.encode(["aba", "b"], "ab")
@@ -227,7 +228,15 @@ TO_COMPILE = ("Spectrum-compared", "Mismatch-pairs", "Subsequence", "AllSubseque
 
 @needs_x64
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in TO_COMPILE else n for n in KERNELS]
+    "name",
+    marked(
+        pytest.mark.nightly,
+        [pytest.param(n, marks=pytest.mark.slow) if n in TO_COMPILE else n for n in KERNELS],
+        "Spectrum-compared",
+        "Mismatch-pairs",
+        "Subsequence",
+        "AllSubsequences",
+    ),
 )
 def test_padding_never_shows_not_in_the_last_bit(name):
     rng = np.random.default_rng(0)

@@ -141,7 +141,7 @@ def padded(X, nodes, arity):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_padding_changes_no_bit():
     kernel, wide = kernax.SubsetTree(0.37), padded(X, 5, 2)
@@ -157,6 +157,7 @@ def test_padding_changes_no_bit():
     assert np.array_equal(slope[-5:], np.zeros(5))
 
 
+@pytest.mark.slow
 def test_a_tree_of_one_node_has_no_features_and_no_nan():
     X = encode([TEXT, "x", "(x)", ("x",)])
     kernel = kernax.Normalised(kernax.SubsetTree(0.5))
@@ -196,7 +197,7 @@ def test_both_notations_and_any_white_space_are_one_tree():
     assert X.weights.dtype == DTYPE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_labels_of_tuples_are_taken_as_they_are_and_depth_has_no_limit():
     assert encode([("a b", "(", np.str_("c"))]).alphabet == ("(", "a b", "c")

@@ -121,7 +121,7 @@ def test_left_out_classes_are_close_to_refits(verb, most):
     np.testing.assert_allclose(found, refits, atol=most)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_count_that_was_removed_is_predicted_as_a_new_point():
     counts = RNG.poisson(np.exp(1 + X[:, 0])).astype(DTYPE)
     weights = np.ones(N, DTYPE)
@@ -137,6 +137,7 @@ def test_a_count_that_was_removed_is_predicted_as_a_new_point():
     )
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("folds", [None, np.arange(N) % 4], ids=["each", "folds"])
 def test_jackknife_plus_is_made_of_refits(folds):

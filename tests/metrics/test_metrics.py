@@ -190,7 +190,7 @@ def rows(signs, rng):
     return tuple(jnp.asarray(array, DTYPE) for array in arrays)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_weight_two_is_the_row_repeated_and_weight_zero_the_row_removed(rows):
     *arrays, weights = rows
     repeated = np.repeat(np.arange(n), np.asarray(weights).astype(int))
@@ -200,6 +200,7 @@ def test_weight_two_is_the_row_repeated_and_weight_zero_the_row_removed(rows):
         np.testing.assert_allclose(score, plain[name], rtol=10 * RTOL, err_msg=name)
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_compiled_and_for_a_batch_of_folds_in_one_program(rows):
     *arrays, weights = rows
     masks = jnp.stack([weights, jnp.ones_like(weights)])

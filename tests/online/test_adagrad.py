@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
 
 import kernax
 from kernax.core.losses.losses import check_loss_of_number
@@ -242,7 +242,9 @@ def test_the_l1_penalty_leaves_the_few_weights_that_matter(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capacity", [7, 120])
-@pytest.mark.parametrize(("ridge", "l1"), [(0.0, 0.0), (0.1, 0.02)])
+@pytest.mark.parametrize(
+    ("ridge", "l1"), [pytest.param(0.0, 0.0, marks=pytest.mark.nightly), (0.1, 0.02)]
+)
 def test_dual_adagrad_is_its_own_algorithm_step_by_step(stream, capacity, ridge, l1):
     X, y, numbers = stream
     kernel = kernax.RBF(2.0)
@@ -287,7 +289,7 @@ def test_dual_adagrad_is_not_adagrad_of_the_same_kernel(stream):
     assert np.max(abs(primal.predictions - dual.predictions)) > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dual_adagrad_takes_strings_and_says_when_it_has_no_room():
     texts = kernax.strings.encode(["abab", "bcbc", "abba", "ccbb", "aabb", "bccb"] * 3)
     y = np.array([1, -1, 1, -1, 1, -1] * 3, DTYPE)
@@ -330,7 +332,7 @@ def test_a_batch_of_rates_and_streams_is_a_loop_over_them_in_one_trace(stream, n
 
 @pytest.mark.slow
 @needs_x64
-@each
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, LEARNERS, "dual"))
 def test_gradients_of_the_progressive_loss_match_finite_differences(rng, name):
     """In the rate and the points."""
     X = rng.normal(size=(25, 3))

@@ -51,6 +51,7 @@ def separable(rng):
     return X, np.sign(X @ w).astype(DTYPE), w.astype(DTYPE)
 
 
+@pytest.mark.slow
 def test_the_margin_is_the_distance_of_the_nearest_point_from_the_hyperplane(separable):
     X, y, w = separable
     assert_close(margin(linear(w), X, y), np.min(y * (X @ w)) / np.linalg.norm(w))
@@ -67,6 +68,7 @@ def test_the_margin_and_the_bound_do_not_depend_on_the_scale_of_the_function(sca
     assert_close(perceptron_bound(scale * linear(w), X, y), perceptron_bound(linear(w), X, y))
 
 
+@pytest.mark.slow
 def test_the_margin_of_a_kernel_machine_is_one_over_its_norm(separable):
     """The hard margin machine has `y f >= 1`, with equality at its support vectors."""
     X, y, _ = separable
@@ -86,6 +88,7 @@ def test_noise_dimensions_leave_the_values_and_lower_the_margin(separable, rng):
     assert margin(linear(longer), clean, y) < margin(linear(w), X, y)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_gradient_of_the_margin_matches_finite_differences(separable):
     X, y, _ = separable
@@ -99,7 +102,7 @@ def test_the_gradient_of_the_margin_matches_finite_differences(separable):
     check_derivatives(of, (jnp.asarray(1.0), start), rtol=TOLERANCE["gradient"], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @hypothesis.given(st.integers(0, 2**32 - 1))
 def test_the_perceptron_never_makes_more_mistakes_than_its_bound(seed):
     rng = np.random.default_rng(seed)
@@ -193,6 +196,7 @@ def test_costs_are_measured_in_any_unit_and_infinite_without_explicit_features()
     assert doubled.features < doubled.kernel + 1
 
 
+@pytest.mark.slow
 def test_bounds_follow_the_dtype_and_take_points_of_any_kind():
     texts = kernax.strings.encode(["abab", "bcbc", "abba", "ccbb"])
     y = np.array([1, -1, 1, -1], DTYPE)

@@ -165,7 +165,7 @@ def test_one_pass_is_the_first_epoch_of_the_kernel_perceptron():
     assert_close(stream.value.function.values(X), batch.value.values(X))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(st.integers(0, 10**6), st.floats(0.05, 1.0), st.floats(0.1, 5.0))
 def test_mistakes_never_exceed_the_bound_of_novikoff(seed, margin, rate):
     """Over three passes, on points that a function of margin one separates; for dual and primal."""

@@ -40,6 +40,7 @@ def recursive(capacity=N, tolerance=0.0, ridge=0.1, kernel=RBF):
 # Recursive least squares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [1e-3, 0.1, 10.0])
 def test_recursive_least_squares_is_ridge_after_every_point(ridge):
     """O02: 30 points, tolerance zero. Each prediction is that of ridge on the points before it."""

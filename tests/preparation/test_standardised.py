@@ -198,6 +198,7 @@ def test_a_standardised_fit_is_differentiable_in_points_targets_and_weights(X, y
     check_derivatives(value, arguments, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_weights_in_a_batch_are_removal_and_repetition(X, y, rng):
     w = jnp.asarray(rng.integers(0, 3, (2, n)), float)
@@ -228,6 +229,7 @@ def test_a_standardised_function_comes_back_bitwise_from_its_file(tmp_path, X, y
 CLASSES = [("u", "v"), (3, 10), (False, True), ("a", "b", "c")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", CLASSES, ids=str)
 def test_labels_of_any_kind_are_predicted_with_the_probabilities_of_log_odds(X, classes):
     order = np.argsort(np.argsort(X[:, 0])) * len(classes) // n
@@ -252,6 +254,7 @@ def machine(X, y, weights):
     return kx.svm(KERNEL, X, y, 1.0, weights=weights).value
 
 
+@pytest.mark.slow
 def test_a_machine_has_no_probabilities_unless_its_values_are_calibrated(X, y):
     Z = standards_of(X).standardised(X)
     classifier = fit_classes(machine, Z, signs_of(y))
@@ -289,6 +292,7 @@ def laplace(X, y, weights):
     return kx.laplace(process, X, y, Bernoulli(), weights=weights).value
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_posterior_gives_its_own_probability_where_points_are_standardised_inside(X, y):
     labels = signs_of(y)
@@ -326,6 +330,7 @@ def test_processes_of_several_classes_and_sparse_machines_give_their_own_probabi
     np.testing.assert_allclose(three.probability(Z[3]), three.function.probability(Z[3]), rtol=1e-9)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_one_machine_against_the_rest_for_each_class_decides_by_the_largest_value(X):
     Z = standards_of(X).standardised(X)

@@ -10,7 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, OPTIMISED, X64, assert_close, matrix, needs_x32, needs_x64, untyped
+from conftest import (
+    DTYPE,
+    OPTIMISED,
+    X64,
+    assert_close,
+    marked,
+    matrix,
+    needs_x32,
+    needs_x64,
+    untyped,
+)
 
 import kernax
 import kernax.scale.centres.fit_of_chunks as of_chunks
@@ -90,7 +100,7 @@ def rows(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_of_squares_it_is_the_solution_of_the_normal_equations(rows, weights):
     found = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=weights)
@@ -99,7 +109,7 @@ def test_of_squares_it_is_the_solution_of_the_normal_equations(rows, weights):
     assert found.stats["products"] <= (40 if rows == "a sample" else 2 if X64 else 20)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_it_is_ridge_regression_with_nystroms_kernel():
     found = kernax.falkon(KERNEL, X, Y, RIDGE, Z)
@@ -127,7 +137,7 @@ def test_of_chunks_without_centres_it_is_the_same_fit():
     assert_close(found.value.weights, same.value.weights, VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rows", "loss"),
     [
@@ -165,6 +175,7 @@ def test_a_point_heavier_than_all_others_is_in_the_sample_and_in_the_residual(lo
     assert_is_residual(found, step_left(found, RIDGE, loss, y, HEAVY))
 
 
+@pytest.mark.slow
 def test_the_residual_is_that_of_the_hessian_and_not_of_a_sample_that_is_far_from_it(monkeypatch):
     """Catches success that is judged by the sample's norm, here of rows that say nothing.
 
@@ -291,6 +302,7 @@ def test_with_a_bias_it_is_the_fit_in_nystroms_features_with_one(rows):
         assert abs(found.bias - same.bias) < 3e-5 * abs(same.bias)  # measured 1.2e-5
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_several_outputs_are_one_fit():
     both = np.stack([Y, -2 * Y], 1)
@@ -326,7 +338,7 @@ def fitted(arguments, loss):
     return jnp.mean(found.values(NEW) ** 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_gradient_does_not_hang_on_when_the_fit_stops(monkeypatch):
     """Catches a derivative of few steps; where its system is not solved it is NaN."""
@@ -344,7 +356,12 @@ def test_the_gradient_does_not_hang_on_when_the_fit_stops(monkeypatch):
 @needs_x64
 @pytest.mark.parametrize(
     ("rows", "loss"),
-    [("all rows", Squared()), ("all rows", Logistic()), ("a sample", Logistic())],
+    marked(
+        pytest.mark.nightly,
+        [("all rows", Squared()), ("all rows", Logistic()), ("a sample", Logistic())],
+        "all rows-Squared",
+        "a sample",
+    ),
     indirect=["rows"],
 )
 def test_the_gradient_is_that_of_dense_matrices_in_all_arguments(rows, loss):
@@ -378,7 +395,7 @@ def test_one_program_serves_all_values_and_a_batch_of_them():
     assert_close(jax.vmap(of, (None, 0))(jnp.asarray(Y), ridges), jnp.stack(alone), VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_memory_does_not_grow_with_the_product_of_points_and_centres():
     n, m = 100_000, 100
@@ -391,6 +408,7 @@ def test_memory_does_not_grow_with_the_product_of_points_and_centres():
     assert analysis.temp_size_in_bytes < 0.4 * n * m * np.dtype(DTYPE).itemsize
 
 
+@pytest.mark.slow
 def test_centres_that_coincide_take_jitter_and_are_right():
     with pytest.warns(ConditionWarning):
         found = kernax.falkon(KERNEL, X, Y, RIDGE, np.concatenate([Z, Z]))
@@ -451,7 +469,7 @@ def test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias(
 RAGGED = (10 ** np.random.default_rng(1).uniform(-4, 4, N)).astype(DTYPE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_jitter_is_there_where_rounding_exceeds_the_ridge_in_memory_and_in_chunks(monkeypatch):
@@ -499,6 +517,7 @@ def test_of_many_centres_and_a_smooth_kernel_the_rounding_of_the_hessian_is_less
     assert np.sqrt(np.mean(off**2)) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 @pytest.mark.parametrize("weights", [None, RAGGED])
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
@@ -516,6 +535,7 @@ def test_no_success_leaves_more_than_it_says(ridge, scale, weights):
         assert found.result in (kernax.RESULTS.inaccurate, kernax.RESULTS.max_steps_reached)
 
 
+@pytest.mark.slow
 def test_too_few_steps_fail_and_say_so(monkeypatch):
     monkeypatch.setattr(module, "size_of_sample", lambda *_: 30)
     with pytest.raises(MaxStepsError, match="falkon"):
@@ -563,7 +583,7 @@ def test_of_chunks_it_is_the_same_fit_with_a_bias(rows, loss, monkeypatch):
     assert_close(found.stats["objective"], same.stats["objective"], 10 * VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_chunks_of_several_outputs_a_list_and_a_function_and_centres_that_are_drawn():
     both = np.stack([Y, -2 * Y], 1)
@@ -577,6 +597,7 @@ def test_chunks_of_several_outputs_a_list_and_a_function_and_centres_that_are_dr
     assert len(set(places)) == M
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_of_chunks_centres_are_drawn_among_points_that_are_not_removed():
     weights = (np.arange(N) % 20 == 0).astype(DTYPE)
@@ -742,7 +763,9 @@ def test_single_precision_data_have_their_small_matrices_in_double():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("m", [1, 127, 255, 256, 257, 1023, 1024, 1100])
+@pytest.mark.parametrize(
+    "m", marked(pytest.mark.nightly, [1, 127, 255, 256, 257, 1023, 1024, 1100], "1024", "1100")
+)
 def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
     """Of one band, of two, and of the most there are."""
     A = jnp.asarray(rng.normal(size=(m, 5)))
@@ -764,7 +787,7 @@ def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_centres_compile_as_users_compile_them(rng):
     """With bands joined in place jaxlib 0.10.2 did not end; with the suite's flags it did."""
     points = jnp.asarray(rng.normal(size=(2048, 18)))

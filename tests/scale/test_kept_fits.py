@@ -124,6 +124,7 @@ def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monke
     assert_close(fit(**options).value.coefficients, found.value.coefficients, 0)
 
 
+@pytest.mark.slow
 def test_too_few_steps_fail_and_say_so_again(tmp_path):
     for _ in range(2):
         with pytest.raises(MaxStepsError):

@@ -31,6 +31,7 @@ def features(map_, points):
     return np.asarray(jax.jit(jax.vmap(map_.phi))(points), float)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_what_is_left_of_it_in_the_span_of_the_centres():
     """`K_XZ K_ZZ^-1 K_ZX`, by NumPy."""
     map_ = kernax.nystrom(KERNEL, X, Z)
@@ -77,7 +78,7 @@ def test_a_kernel_without_a_factor_makes_features_that_are_nan_or_raises():
     assert np.all(np.isnan(features(map_, jnp.arange(40))))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_learners_of_few_features_take_it_and_its_derivative():
     def error(scale, Z):
@@ -96,6 +97,7 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert kernax.load(tmp_path / "map")(X[0], X[1]) == map_(X[0], X[1])
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("by", [Uniform(), GreedyPivots(), RandomPivots(), LeverageScores(0.1)])
 def test_centres_are_different_points_of_the_stack(by):
@@ -165,7 +167,7 @@ def test_random_pivots_are_drawn_with_the_chances_of_what_is_left():
     assert abs(np.mean(found) - expected) < 3 * error
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_leverage_scores_prefer_what_is_far_from_the_rest():
     """A cluster of 2000 points and 20 outliers: the mean share of outliers found by ten draws."""
@@ -182,7 +184,7 @@ def test_leverage_scores_prefer_what_is_far_from_the_rest():
     assert np.mean(found) > 15  # drawn alike it would be 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_leverage_scores_are_right_up_to_a_factor_of_two_but_for_few(monkeypatch):
     """Beside `diag(K (K + ridge I)^-1)`, in tiles of which the last is not full."""

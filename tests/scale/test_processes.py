@@ -77,7 +77,7 @@ def nothing_is_left():
     Job.started.clear()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one; an
     exception in one of them ends both, though the other waits for it.
@@ -194,7 +194,7 @@ def test_learning_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_
     assert_close(np.load(killed / "learned.npy"), np.load(undisturbed / "learned.npy"), 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_that_is_killed_at_random_moments_ends_where_it_would_have(tmp_path, monkeypatch):
     """By kill -9 of one of two processes; the last run goes on in one process."""
     pytest.importorskip("orbax.checkpoint")

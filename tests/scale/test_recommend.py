@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, FUSED, needs_x64
+from conftest import DTYPE, FUSED, marked, needs_x64
 
 import kernax
 from kernax.scale import Route
@@ -217,7 +217,20 @@ N = 1024
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    marked(
+        pytest.mark.nightly,
+        CALLS,
+        "explicit features",
+        "state space",
+        "conjugate gradients",
+        "sketch and project",
+        "inducing points",
+        "falkon",
+        "random features",
+    ),
+)
 def test_a_recommended_call_works_and_holds_what_was_said(name):
     """Catches a call that is none, a fit that is wrong, and sizes that are not those of programs:
     measured from 0.80 (falkon) to 1.0 of what is said at n = 10000 and 40000, and here, where tiles

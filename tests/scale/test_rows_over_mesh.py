@@ -261,7 +261,7 @@ def test_the_page_of_scaling_tells_what_is_passed_on_and_shared():
     assert found.passed_on["all-reduce"] < 10 * 200 * 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_rows_over_eight_devices():
     assert_passes_on_eight(__file__)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
 
 import kernax
 from kernax.core.operators.memory import available_memory
@@ -139,7 +139,24 @@ LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    marked(
+        pytest.mark.nightly,
+        CASES,
+        "svm",
+        "logistic",
+        "softmax",
+        "regression",
+        "one class",
+        "nu-svm",
+        "nu regression",
+        "expectation propagation",
+        "variational",
+        "relevance vectors",
+        "import vectors",
+    ),
+)
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
     """R03, S07: catches members that see their neighbours, or the rows that pad them."""
     values = (QUICK | SLOW)[name]

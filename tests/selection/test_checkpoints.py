@@ -85,6 +85,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "options"), CASES.values(), ids=CASES)
 def test_a_run_that_was_killed_twice_ends_bitwise_where_it_would_have(verb, options, tmp_path):
     path = kernax.Checkpoint(tmp_path / "run", every=3)
@@ -121,6 +122,7 @@ def test_a_run_that_a_callback_ended_at_its_last_step_stays_ended(tmp_path):
     chex.assert_trees_all_equal(again.value, first.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"optimiser": LBFGS}], ids=["adam", "lbfgs"])
 def test_more_steps_go_on_where_fewer_ended_and_fewer_are_refused(options, tmp_path):
     """To the last bit here; in principle the programs differ in the length of one array."""
@@ -152,6 +154,7 @@ def test_the_file_is_written_after_as_many_steps_as_asked_for(tmp_path):
     assert len(set(contents)) == 50
 
 
+@pytest.mark.slow
 def test_a_state_of_random_keys_and_of_short_floats_comes_back(tmp_path):
     optimiser = optax.chain(
         optax.add_noise(0.1, 0.5, jax.random.key(3)), optax.adam(0.1, mu_dtype=jnp.bfloat16)
@@ -213,6 +216,7 @@ def test_a_checkpoint_of_another_call_is_refused_by_what_differs_and_kept(
     assert path.read_bytes() == contents
 
 
+@pytest.mark.slow
 def test_a_loss_that_closes_over_another_number_is_another_loss(tmp_path):
     """Its name is the same, and so is all that it is given."""
     learn(tmp_path / "run", loss=of_the_same_name(1.0))
@@ -236,6 +240,7 @@ def test_another_validation_loss_or_patience_is_another_call(tmp_path):
             learn(tmp_path / "run", validation=other)
 
 
+@pytest.mark.slow
 def test_another_number_of_starts_another_verb_and_another_start_are_refused(tmp_path):
     learn_many(tmp_path / "run")
     with pytest.raises(KernaxFileError, match=r"number of starts \(2 in this call, 3 in the file"):

@@ -140,7 +140,7 @@ def points(n=7, d=2):
     return np.random.default_rng(2).normal(size=(n, d)).astype(DTYPE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_universal_kernel_is_the_sum_of_products_that_its_data_say():
     values = values_for(STRUCTURE)
     universal = model_of(STRUCTURE, values, DTYPE).kernel
@@ -149,6 +149,7 @@ def test_the_universal_kernel_is_the_sum_of_products_that_its_data_say():
     assert_close(matrix(universal, points(), points(3)), matrix(K, points(), points(3)))
 
 
+@pytest.mark.slow
 def test_the_kernel_in_the_units_of_the_data_is_that_of_standardised_points():
     values = values_for(STRUCTURE)
     units = Units((20.0, -3.0), (5.0, 0.2), 100.0, 4.0)
@@ -160,7 +161,7 @@ def test_the_kernel_in_the_units_of_the_data_is_that_of_standardised_points():
     assert_close(matrix(kernel_of(STRUCTURE, values, units), raw), expected, tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_its_evidence_and_gradient_are_those_of_the_expression():
     values = values_for(STRUCTURE)
@@ -199,6 +200,7 @@ def test_its_evidence_and_gradient_are_those_of_the_expression():
         assert_close(one, other, TOLERANCE["gradient"])
 
 
+@pytest.mark.slow
 def test_the_priors_are_normal_in_what_is_there_and_keep_the_noise_from_zero():
     structure = ((PER,), (LIN,))
     values = values_for(structure)
@@ -219,6 +221,7 @@ def test_parameters_are_counted_with_a_scale_for_each_term_and_the_noise():
     assert count_of_parameters(STRUCTURE) == 14
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_model_that_needs_jitter_has_no_score_and_one_that_does_not_has_its_evidence():
     X = jnp.asarray(np.repeat(np.linspace(-1, 1, 6), 2)[:, None])
@@ -334,6 +337,7 @@ def test_each_term_is_put_into_words_in_the_units_of_the_data():
     ]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_words_are_in_other_units_where_points_are_standardised_and_name_several_columns():
     X = np.random.default_rng(0).normal(size=(40, 2))
@@ -373,6 +377,7 @@ class Ornament(kernax.AbstractKernel):
         return kernax.RBF()(x, z)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_an_expression_reads_back_as_the_same_kernel():
     kernel = kernel_of(STRUCTURE, values_for(STRUCTURE), Units.unchanged(2))
@@ -440,6 +445,7 @@ class Failing(Search):
         return fit
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_candidate_without_a_score_never_wins_and_is_counted():
     X, y = jnp.asarray(SERIES[:, None]), jnp.asarray(np.sin(SERIES))

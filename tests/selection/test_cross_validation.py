@@ -192,7 +192,7 @@ def test_scores_are_those_of_a_loop_and_of_scikit_learn():
     assert_close(found.standard_error, np.std(expected, ddof=1) / 5**0.5, TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_weights_repeat_rows_and_remove_them():
     """Both where rows are learned from and where they are scored."""
@@ -225,6 +225,7 @@ def test_derivatives_batches_and_programs():
     chex.clear_trace_counter()
 
 
+@pytest.mark.slow
 @needs_x64
 def test_machines_of_strings_are_scored_by_several_numbers():
     texts = ["".join(RNG.choice(list("ab"), 6)) for _ in range(12)]

@@ -32,7 +32,7 @@ def problem(rng, n=40):
     return X, (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)).astype(X.dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("optimiser", [ADAM, LBFGS], ids=["adam", "lbfgs"])
 def test_the_loss_falls_and_the_irrelevant_inputs_are_found(optimiser, rng):
     X, y = problem(rng)
@@ -52,6 +52,7 @@ def half(model):
     return jnp.sum((model["a"] - 3.0) ** 2) + jnp.sum((model["b"] + 1.0) ** 2)
 
 
+@pytest.mark.slow
 def test_frozen_entries_come_back_bitwise_and_the_others_reach_the_minimum():
     model = {"a": jnp.array([0.1, 0.2, 0.7]), "b": jnp.array(5.0)}
     trainable = lambda path, value: np.array([True, False, True]) if "a" in path else False
@@ -207,6 +208,7 @@ def test_the_loss_that_is_reported_is_computed_from_the_model_that_is_returned()
     )
 
 
+@pytest.mark.slow
 def test_a_second_call_with_other_values_does_not_trace_again(rng):
     X, y = problem(rng, 12)
     traced = chex.assert_max_traces(leave_one_out_loss, 20)
@@ -328,6 +330,7 @@ class Undeclared(eqx.Module):
     )
 
 
+@pytest.mark.slow
 def test_a_field_without_a_declaration_is_named_when_it_is_first_learned():
     """Once a class and field; not of networks, of what is declared, frozen or in no module."""
 

@@ -34,7 +34,7 @@ def sine():
 ADAM, LBFGS, SGD = optax.adam(0.1), optax.lbfgs(), optax.sgd(100.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_best_finite_start_wins_and_failed_ones_are_listed(sine):
     """G07."""
     starts = [model_of(kernax.RBF(scale)) for scale in (0.05, 0.3, 1.0, 2.0, 4.0, 10.0, 100.0)]
@@ -56,6 +56,7 @@ def nan_at_tiny_scales(model, X, y):
     )
 
 
+@pytest.mark.nightly
 def test_more_starts_are_never_worse(sine):
     starts = kernax.random_starts(model_of(kernax.RBF(3.0)), 4, key=jax.random.key(0))
     losses = [

@@ -88,6 +88,7 @@ def test_paths_of_folds_are_one_program(data):
     assert jnp.all(together[1][weights[1] == 0] == 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_near_the_solution_saves_steps_and_a_bad_one_costs_none(data):
     fit = lambda start: kernax.kernel_logistic(RBF, *data, 0.3, start=start)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import assert_close, check_derivatives, needs_x64, real_data, untyped
+from conftest import assert_close, check_derivatives, marked, needs_x64, real_data, untyped
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
@@ -61,6 +61,7 @@ def test_a_grid_has_the_losses_and_the_choice_of_scikit_learn():
     assert found.result == kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 def test_a_grid_of_vectors_is_tried_row_by_row():
     rows = jnp.array([[0.5, 2.0], [1.0, 1.0], [2.0, 0.5]])
     found = search({"kernel.lengthscale": rows})
@@ -68,6 +69,7 @@ def test_a_grid_of_vectors_is_tried_row_by_row():
     assert_close(found.stats["losses"], expected)
 
 
+@pytest.mark.slow
 def test_an_index_is_one_element_and_everything_else_stays():
     second = search({"lengthscale[1]": SCALES, "lengthscale[0]": [0.5, 1.0]})
     expected = [
@@ -88,6 +90,7 @@ def test_losses_of_a_grid_are_differentiated_by_its_values_and_by_the_data():
     check_derivatives(total, (jnp.asarray(RIDGES), jnp.asarray(Y)), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_random_search_draws_inside_its_ranges_and_keeps_the_best():
     ranges = {"lengthscale": (jnp.array([0.1, 1.0]), 5.0), "ridge": (1e-3, 1.0)}
     found = kernax.random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))
@@ -149,6 +152,7 @@ def test_a_grid_runs_under_vmap_and_over_devices():
     assert_close(shared.stats["losses"], expected[0], 1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_find_a_lower_loss_than_the_grid_they_start_from():
     found = search()
     learned = kernax.minimise(LOSS, found.value, optax.adam(0.1), 15, args=(X, Y, FOLDS))
@@ -165,6 +169,7 @@ def candidate(kernel, ridge=0.1):
     return of_rows
 
 
+@pytest.mark.slow
 def test_differences_have_the_standard_errors_of_paired_folds():
     """The correction of Nadeau & Bengio (2003) for folds that share rows, written out."""
     folds = kernax.k_folds(N, 4, key=KEY, repeats=2)
@@ -202,6 +207,7 @@ def test_candidates_within_a_standard_error_are_said_to_be_as_good():
     assert lines[-1] == "best: one, and within one standard error of it two"
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fails_is_not_chosen():
     candidates = {
         "broken": lambda X, y, w: candidate(kernax.RBF(1.0))(X, y * jnp.nan, w),
@@ -217,7 +223,7 @@ def test_a_candidate_that_fails_is_not_chosen():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["concrete", "kin8nm"])
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, ["concrete", "kin8nm"], "concrete"))
 def test_learners_are_told_apart_on_real_data(name):
     """M9: smooth functions beat linear ones, on rows that had no part in either."""
     data = real_data(name)

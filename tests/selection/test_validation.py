@@ -136,6 +136,7 @@ def test_other_data_and_other_numbers_do_not_trace_again():
     assert len(count) == first
 
 
+@pytest.mark.slow
 def test_under_vmap_every_member_stops_by_itself():
     starts = jnp.array([0.0, 2.0, 4.0])
     together = jax.jit(jax.vmap(lambda start: learn(judged(patience=2), start=start, throw=False)))(
@@ -311,7 +312,7 @@ def held_out(model, X, y, X_held_out, y_held_out):
     return jnp.mean((jax.vmap(learned)(X_held_out) - y_held_out) ** 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "rows"), [("heart_scale", 40), ("concrete", 30)])
 def test_stopping_early_predicts_rows_better_that_nobody_has_seen(name, rows):
     """A lengthscale for each column is more than so few rows can choose, even left out one by one

@@ -72,6 +72,7 @@ KERNELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", KERNELS, ids=lambda given: given["kernel"])
 def test_ridge_predicts_what_scikit_learn_does(table, given):
     X, y, Z = table
@@ -85,7 +86,14 @@ def test_ridge_predicts_what_scikit_learn_does(table, given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [*KERNELS, {"kernel": "rbf", "gamma": "scale"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(pytest.param(given, marks=pytest.mark.nightly) for given in KERNELS[:2]),
+        *KERNELS[2:],
+        {"kernel": "rbf", "gamma": "scale"},
+    ],
+)
 def test_machines_for_two_classes_and_for_numbers_are_those_of_scikit_learn(table, given):
     X, y, Z = table
     a = ours.SVC(C=2.0, **given).fit(X, y > 0.2)
@@ -120,6 +128,7 @@ def test_several_classes_are_told_apart_pair_by_pair_as_in_scikit_learn(table, t
     assert_equal(a.decision_function(Z), b.decision_function(Z))
 
 
+@pytest.mark.slow
 def test_the_one_class_machine_is_that_of_scikit_learn(table):
     X, _, Z = table
     a = ours.OneClassSVM(nu=0.3, gamma=0.4).fit(X)
@@ -136,6 +145,7 @@ THEIRS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", THEIRS, ids=str)
 def test_a_process_with_a_kernel_of_scikit_learn_is_its_process(table, kernel):
     X, y, Z = table
@@ -154,7 +164,7 @@ def test_a_process_with_a_kernel_of_scikit_learn_is_its_process(table, kernel):
     assert_equal(a.log_marginal_likelihood(theta), b.log_marginal_likelihood(theta))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_the_evidence_teaches_is_written_into_scikit_learns_kernel(table):
     X, y, _ = table
     kernel = theirs.ConstantKernel(1.0, "fixed") * theirs.RBF(1.0) + theirs.WhiteKernel(0.1)
@@ -189,6 +199,7 @@ def test_nystroem_draws_the_rows_of_scikit_learn_and_has_its_features(table):
     assert_equal(a.normalization_, b.normalization_)
 
 
+@pytest.mark.slow
 def test_random_features_have_the_kernel_as_their_product(table):
     X, _, _ = table
     features = ours.RandomFourierFeatures(gamma=0.2, n_components=4000, random_state=0)
@@ -198,7 +209,7 @@ def test_random_features_have_the_kernel_as_their_product(table):
     assert features.set_params(n_components=3).fit_transform(X).shape == (40, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_random_features_of_float32_far_from_zero_keep_their_digits_and_are_drawn_as_asked(table):
     """Measured for 512 quasi-random frequencies: 0.011; independent ones 0.06."""
     X = (table[0] + 1e6).astype(np.float32)
@@ -231,6 +242,7 @@ def test_ridge_over_all_rows_as_centres_is_ridge_and_over_some_is_falkon(table):
     assert_equal(again.X_fit_, some.X_fit_)
 
 
+@pytest.mark.nightly
 def test_rows_without_weight_are_no_centres_and_teach_nothing(table):
     X, y, Z = table
     weights = np.where(np.arange(40) < 30, 2.0, 0.0)
@@ -306,6 +318,7 @@ def test_labels_of_any_kind_come_back_as_they_were(table, three, learner):
         assert (found.predict(Z) == found.classes_[np.argmax(probabilities, 1)]).all()
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_machine_rise_with_its_decisions(table):
     X, y, Z = table
     machine = ours.SVC(probability=True).fit(X, y > 0)
@@ -506,6 +519,7 @@ def test_what_is_not_of_one_length_or_kind_is_refused(table, call, words):
         call(X, y)
 
 
+@pytest.mark.nightly
 def test_a_process_is_conditioned_with_the_noise_that_its_kernel_was_learned_with(table):
     """A learned noise below alpha was raised to alpha again."""
     X, y, _ = table
@@ -626,6 +640,7 @@ def test_what_is_fixed_is_not_learned_by_ridge_either(table):
     assert ridge.alpha_ != 1
 
 
+@pytest.mark.slow
 def test_a_kernel_without_parameters_is_fitted_as_it_is():
     texts = ["ash tree", "oak tree", "elm tree", "stone", "iron stone", "sand stone"]
     kernel = kernax.Normalised(WORDS)

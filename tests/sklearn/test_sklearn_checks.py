@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 import sklearn.gaussian_process
-from conftest import needs_x64
+from conftest import marked, needs_x64
 from sklearn.gaussian_process import kernels as theirs
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import (
@@ -88,6 +88,7 @@ def waves():
     return X, y
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [ours.SVC, ours.KernelLogisticClassifier])
 def test_folds_leave_what_is_fixed_as_it_is(waves, kind):
     X, y = waves
@@ -97,6 +98,7 @@ def test_folds_leave_what_is_fixed_as_it_is(waves, kind):
     assert [value for path, value in values.items() if "length" in path] == ["1.5"]
 
 
+@pytest.mark.nightly
 def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
     X, y = waves
     given = ours.KernelRidge(kernel="rbf", gamma=5.0)
@@ -108,10 +110,14 @@ def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
 
 @pytest.mark.parametrize(
     "process",
-    [
-        ours.GaussianProcessRegressor(1.0 * kernax.RBF(0.3), alpha=0.1, normalize_y=True),
-        ours.GaussianProcessClassifier(1.0 * kernax.RBF(0.3)),
-    ],
+    marked(
+        pytest.mark.nightly,
+        [
+            ours.GaussianProcessRegressor(1.0 * kernax.RBF(0.3), alpha=0.1, normalize_y=True),
+            ours.GaussianProcessClassifier(1.0 * kernax.RBF(0.3)),
+        ],
+        "GaussianProcessClassifier",
+    ),
     ids=lambda process: type(process).__name__,
 )
 def test_rows_that_count_twice_or_not_teach_a_process_what_copies_do(waves, process):
@@ -125,6 +131,7 @@ def test_rows_that_count_twice_or_not_teach_a_process_what_copies_do(waves, proc
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_rows_without_a_weight_teach_ridge_nothing(waves):
     X, y = waves
     ridge = ours.KernelRidge(kernel=kernax.RBF(0.5), learn="leave_one_out")
@@ -137,6 +144,7 @@ def test_rows_without_a_weight_teach_ridge_nothing(waves):
     np.testing.assert_allclose(alpha, 2 * alone.alpha_, rtol=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [ours.SVC, ours.KernelLogisticClassifier])
 def test_folds_teach_a_classifier_a_better_kernel(waves, kind):
     X, y = waves
@@ -146,6 +154,7 @@ def test_folds_teach_a_classifier_a_better_kernel(waves, kind):
     assert learned.score(X[60:], labels[60:]) > given.score(X[60:], labels[60:]) + 0.1
 
 
+@pytest.mark.nightly
 def test_the_evidence_of_classes_is_at_least_what_scikit_learn_finds(waves):
     X, y = waves
     kernel = 1.0 * theirs.RBF(1.0)
@@ -157,6 +166,7 @@ def test_the_evidence_of_classes_is_at_least_what_scikit_learn_finds(waves):
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=5e-3)
 
 
+@pytest.mark.nightly
 def test_processes_of_a_grid_compute_with_the_digits_of_its_kernels(waves):
     X, y = waves
     kernels = [kernax.RBF(0.7), 0.3 * kernax.RBF(1.1) + 0.1 * kernax.Linear()]

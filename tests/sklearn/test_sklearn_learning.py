@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import sklearn.gaussian_process
-from conftest import needs_x64
+from conftest import marked, needs_x64
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as theirs
 
@@ -66,7 +66,7 @@ def test_random_starts_leave_a_plateau_as_scikit_learns_do(noisy, lengthscale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lengthscale", [1e-4, 1e4])
+@pytest.mark.parametrize("lengthscale", marked(pytest.mark.nightly, [1e-4, 1e4], "0.0001"))
 def test_random_starts_of_our_kernels_are_drawn_from_the_distances_between_rows(noisy, lengthscale):
     X, y = noisy
     kernel = 1.0 * kernax.RBF(lengthscale)
@@ -77,7 +77,7 @@ def test_random_starts_of_our_kernels_are_drawn_from_the_distances_between_rows(
     assert 1 < float(process.kernel_.kernel.lengthscale) < 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_random_starts_of_a_classifier_leave_a_plateau(noisy):
     X, y = noisy
     given = {"n_restarts_optimizer": 5, "random_state": 0}

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs_x64
+from conftest import marked, needs_x64
 from sklearn.base import clone
 
 import kernax
@@ -31,7 +31,11 @@ def copy_of(estimator) -> Any:
     return clone(estimator)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    marked(pytest.mark.nightly, ESTIMATORS, "RelevanceVectorRegressor"),
+    ids=lambda estimator: type(estimator).__name__,
+)
 def test_rows_whose_target_is_missing_are_as_rows_that_are_not_there(estimator, table):
     X, y, gone = table
     dropping = copy_of(estimator).set_params(missing="drop")

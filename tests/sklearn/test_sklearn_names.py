@@ -85,6 +85,7 @@ def test_a_linear_classifier_has_the_weights_of_its_columns(table, classes):
     assert a.fit_status_ == b.fit_status_ == 0
 
 
+@pytest.mark.nightly
 def test_linear_machines_for_numbers_and_one_class_have_weights_too(table):
     X, y, _ = table
     a = ours.SVR(kernel="linear").fit(X, y)
@@ -173,6 +174,7 @@ def test_the_evidence_of_a_theta_is_summed_over_outputs_and_each_row_has_its_own
     np.testing.assert_allclose(learned.kernel_.theta, expected.kernel_.theta, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_evidence_of_two_classes_at_a_theta_is_that_of_scikit_learn(table):
     X, y, Z = table
     a = ours.GaussianProcessClassifier(SMOOTH, learn=None).fit(X, y > 0)
@@ -190,6 +192,7 @@ def test_the_evidence_of_two_classes_at_a_theta_is_that_of_scikit_learn(table):
     np.testing.assert_allclose(variance, expected_variance, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_latent_function_is_refused_for_three_classes_and_evidence_is_their_mean(table):
     X, y, Z = table
     labels = np.digitize(y, [-0.4, 0.4])

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 import sklearn.cluster
 import sklearn.svm
-from conftest import needs_x64
+from conftest import marked, needs_x64
 from sklearn.neighbors import NearestNeighbors
 
 import kernax
@@ -51,7 +51,18 @@ SETTINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ours.__all__)
+@pytest.mark.parametrize(
+    "name",
+    marked(
+        pytest.mark.nightly,
+        ours.__all__,
+        "ImportVectorClassifier",
+        "RelevanceVectorRegressor",
+        "NuSVC",
+        "RelevanceVectorClassifier",
+        "KernelPCA",
+    ),
+)
 def test_a_sparse_table_gives_what_its_dense_rows_give(table, name):
     X, y, Z = table
     targets = y if name.endswith(("Ridge", "SVR", "Regressor")) else y > 0

@@ -7,7 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    marked,
+    needs_x64,
+    real_data,
+)
 from jax import lax
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
@@ -117,7 +126,9 @@ def fit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("labels", "bias"), [(y, True), (y, False), (Y, True), (Y, False)], ids=str.__class__
+    ("labels", "bias"),
+    [(y, True), (y, False), (Y, True), pytest.param(Y, False, marks=pytest.mark.nightly)],
+    ids=str.__class__,
 )
 def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(labels, bias):
     solution = machine(y=labels, bias=bias, rtol=0.0)
@@ -133,6 +144,7 @@ def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(
         np.testing.assert_allclose(b.sum(), x[-1, 0] if labels is y else 0, atol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     H = np.asarray(fit.stats["objectives"])
@@ -147,7 +159,7 @@ def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     assert np.all(np.asarray(fit.value.function.coefficients)[count:] == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_longer_window_compares_with_an_objective_further_back():
     solution = machine(rtol=3e-2, window=3)
@@ -170,7 +182,9 @@ def test_without_room_it_says_so_and_returns_the_best_so_far():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
+@pytest.mark.parametrize(
+    "labels", [y, pytest.param(Y, marks=pytest.mark.nightly)], ids=["signs", "classes"]
+)
 def test_the_objective_falls_to_that_of_the_fit_on_all_points(labels):
     """And never below. Measured at rtol = 0: relative gaps of 1e-15 (float64), 2e-7 (float32)."""
     full = kernax.kernel_logistic if labels is y else kernax.kernel_softmax
@@ -200,7 +214,7 @@ def test_a_penalty_on_the_mean_loss_is_n_times_as_large_here(fit):
     assert_close(N * papers(x), fit.stats["objective"], TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_two_classes_of_a_softmax_are_signs_with_half_the_ridge(fit):
     both = machine(y=np.stack([y < 0, y > 0], 1) * 1.0, ridge=2 * RIDGE, rtol=1e-2)
@@ -210,6 +224,7 @@ def test_two_classes_of_a_softmax_are_signs_with_half_the_ridge(fit):
     assert_close(both.value.probability(X[0])[1], fit.value.probability(X[0]), TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_the_log_odds(fit):
     f = fit.value(X[3])
     assert_close(fit.value.probability(X[3]), 1 / (1 + np.exp(-float(f))))
@@ -217,7 +232,7 @@ def test_probabilities_are_those_of_the_log_odds(fit):
     assert_close(several.probability(X[3]), softmax(np.asarray(several(X[3]))))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
     """The point removed is the one that would be chosen first."""
@@ -232,7 +247,7 @@ def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
     assert_close(weighed.stats["objective"], removed.stats["objective"], TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_weight_of_two_repeats_a_point_and_no_duplicate_is_chosen():
     """K of the repeated points is singular."""
     weighed = machine(weights=np.where(np.arange(N) < 20, 2.0, 1.0), rtol=1e-2)
@@ -281,7 +296,7 @@ def test_separable_points_with_a_tiny_ridge_are_fitted():
     assert solution.stats["objective"] >= full.stats["objective"] * (1 - 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_blocks_of_candidates_give_the_same(fit):
     blocked = machine(rtol=1e-2, block_size=7)
@@ -289,7 +304,7 @@ def test_blocks_of_candidates_give_the_same(fit):
     assert_close(blocked.stats["objectives"], fit.stats["objectives"], TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_kernel_of_few_features_has_no_more_vectors_than_those():
     kernel = kernax.FeatureMap(lambda x: jnp.append(x, jnp.sum(x)))  # of rank two
@@ -301,7 +316,7 @@ def test_a_kernel_of_few_features_has_no_more_vectors_than_those():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [1e-20, 1e20])
+@pytest.mark.parametrize("scale", marked(pytest.mark.nightly, [1e-20, 1e20], "1e-20"))
 def test_the_unit_of_the_kernel_does_not_matter(scale, fit):
     """`k -> s k` and `ridge -> s ridge` give the same f."""
     scaled = machine(kernel=scale * RBF, ridge=scale * RIDGE, rtol=1e-2)
@@ -310,7 +325,7 @@ def test_the_unit_of_the_kernel_does_not_matter(scale, fit):
     assert_close(scaled.value(X[0]), fit.value(X[0]), TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_not_finite_is_said_and_nan_throughout():
     def learned(X):
         solution = machine(X)
@@ -345,7 +360,7 @@ def test_bad_input_is_refused_by_name(settings, words):
         machine(**settings)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_two_points_are_enough():
     signs = np.array([1.0, -1.0])
@@ -408,7 +423,7 @@ def test_a_batch_of_ridges_is_a_loop_over_them():
         assert_close(values[i], alone[1], TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_of_data_sets_is_a_loop_over_them():
     stacks = np.stack([X, X[::-1] * 1.1, X + 0.1]).astype(DTYPE)
@@ -469,7 +484,7 @@ def test_gains_are_those_of_all_columns_on_both_sides_of_each_width(labels, monk
     assert_close(together[:, 1] / largest[before], (expected / largest)[before], TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_searches_that_run_together_choose_as_they_do_alone():
     """As on an accelerator, where a batch is no loop: past the first width."""
@@ -495,6 +510,7 @@ def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
     np.testing.assert_allclose(slopes[:2], (values[2:4] - values[4:]) / (2 * h), rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_numbers_of_any_kind_are_one_program():
     compiled = _import_vector_machine.__wrapped__

@@ -12,7 +12,16 @@ import pytest
 import scipy.integrate
 import scipy.optimize
 import scipy.stats
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data, untyped
+from conftest import (
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    marked,
+    needs_x64,
+    real_data,
+    untyped,
+)
 
 import kernax
 from kernax.errors import BreakdownError, MaxStepsError, RelevanceWarning, RunawayWarning
@@ -94,7 +103,7 @@ def iterated(Phi, y, steps=20_000):
     return alpha, noise
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy():
     value = fit(noise=NOISE, solver=SequentialEvidence(1e-7)).value
@@ -107,7 +116,7 @@ def test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy()
     np.testing.assert_allclose(value.log_evidence, expected, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_functions_and_evidence_are_those_of_the_original_iteration_in_numpy():
     value = fit(solver=EvidenceIteration()).value
@@ -141,6 +150,7 @@ def test_evidence_and_predictions_are_the_dense_formulas(solver):
     assert value.count == len(value.indices)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_precision_and_no_other_noise_has_a_larger_evidence():
     value = fit().value
@@ -187,7 +197,10 @@ def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "likelihood", [Bernoulli(), pytest.param(Probit(), marks=pytest.mark.slow)]
+    "likelihood",
+    marked(
+        pytest.mark.nightly, [Bernoulli(), pytest.param(Probit(), marks=pytest.mark.slow)], "Probit"
+    ),
 )
 def test_evidence_of_labels_is_laplaces_approximation_in_scipy(likelihood):
     value = fit(y=SIGNS, likelihood=likelihood).value
@@ -219,6 +232,7 @@ def test_evidence_of_labels_is_laplaces_approximation_in_scipy(likelihood):
     np.testing.assert_allclose(determined, A * w**2, rtol=1e3 * close, atol=100 * close)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_probabilities_of_labels_are_means_over_the_normal_distribution_of_f():
     value = fit(y=SIGNS, likelihood=Bernoulli()).value
@@ -328,7 +342,16 @@ CASES = {
 @needs_x64
 @pytest.mark.parametrize(
     "case",
-    [*list(CASES)[:2], *(pytest.param(case, marks=pytest.mark.slow) for case in list(CASES)[2:])],
+    marked(
+        pytest.mark.nightly,
+        [
+            *list(CASES)[:2],
+            *(pytest.param(case, marks=pytest.mark.slow) for case in list(CASES)[2:]),
+        ],
+        "noise given",
+        "original iteration",
+        "hyperprior",
+    ),
 )
 def test_derivatives_at_the_maximum_are_those_of_differences(case):
     options, y, noise = CASES[case]
@@ -359,7 +382,7 @@ def _is_set(places, others):
     ("likelihood", "y"),
     [
         (Bernoulli(), SIGNS),
-        (Categorical(), np.eye(3)[(np.arange(N) * 3) // N]),
+        pytest.param(Categorical(), np.eye(3)[(np.arange(N) * 3) // N], marks=pytest.mark.nightly),
     ],
     ids=["signs", "classes"],
 )
@@ -461,6 +484,7 @@ def test_shifted_units_of_the_targets_change_nothing_else():
 # What is degenerate.
 
 
+@pytest.mark.slow
 def test_targets_of_zero_warn_that_nothing_is_relevant():
     with (
         pytest.warns(RelevanceWarning, match="the machine is zero everywhere"),
@@ -541,7 +565,7 @@ def test_one_point_with_given_noise():
     assert np.sum(np.asarray(value.places) > -2) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_more_functions_than_places_are_no_success():
     with pytest.raises(BreakdownError, match="all 2 places are used"):

@@ -97,6 +97,7 @@ def test_bad_values_are_refused_by_name(values):
         kernax.svm_leave_one_out(kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_only_point_of_a_class_has_no_value_without_it_while_tracing():
     X, y = np.array([[0.0], [1.0], [2.0]]), np.array([-1.0, 1.0, 1.0])
@@ -270,6 +271,7 @@ def pooled(weights, hits):
     return np.concatenate([[of_hits / weight] * count for weight, of_hits, count in blocks])
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):
     X, y = np.zeros((6, 2), DTYPE), np.array([1.0, -1, 1, -1, 1, -1], DTYPE)

@@ -66,6 +66,7 @@ def test_the_diagonal_is_not_looked_at():
     np.testing.assert_array_equal(pairwise_coupling(r), pairwise_coupling(other))
 
 
+@pytest.mark.slow
 def test_certain_pairs_have_probabilities_as_well():
     """One class that wins every pair has all; in a circle all have the same."""
     winner = pairwise_coupling(of_upper([1.0, 1.0, 0.0], 3))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
+from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data
 
 import kernax
 from kernax.core.losses.labels import signs
@@ -81,6 +81,7 @@ def test_two_classes_are_one_machine_with_half_the_ridge(data):
     np.testing.assert_allclose(two.value.bias[1] - two.value.bias[0], one.value.bias, **CLOSE)
 
 
+@pytest.mark.slow
 def test_where_a_kernel_is_zero_the_biases_say_the_shares_of_the_classes():
     kernel = kernax.Precomputed(jnp.zeros((4, 4)))
     labels = jnp.asarray(np.eye(3)[[0, 0, 1, 2]], DTYPE)
@@ -89,7 +90,7 @@ def test_where_a_kernel_is_zero_the_biases_say_the_shares_of_the_classes():
     np.testing.assert_allclose(solution.value.bias, expected - np.mean(expected), **CLOSE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_singular():
     """In float32 the slope of a lengthscale was 36 instead of 1.3, beside a successful fit."""
     rng = np.random.default_rng(0)
@@ -122,7 +123,7 @@ def test_derivatives_of_several_classes_are_right_where_their_sum_is_nearly_sing
 FAR = 1e150 if X64 else 1e20
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_classes_have_the_same_function_and_slope_in_any_unit():
     """A residual measured by a square that overflows: no step was taken, and the slope lost its
     implicit part in silence.
@@ -161,7 +162,10 @@ def held_out(fit, target):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "several",
+    marked(pytest.mark.nightly, [False, pytest.param(True, marks=pytest.mark.slow)], "True"),
+)
 def test_gradients_are_those_of_the_minimiser(data, several):
     """In the lengthscale, the ridge, X and weights, zero among them (from above)."""
     X, y, Y, weights = data
@@ -308,6 +312,7 @@ def test_bad_input_is_refused_by_name(data):
     assert jnp.all(jnp.isnan(bad.value.coefficients))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_fit_is_traced_once_for_every_kind_of_number(data, monkeypatch):
     X, y, _, _ = data
@@ -414,6 +419,7 @@ def test_a_success_leaves_no_gradient_that_numpy_can_see(data):
         assert np.max(abs(a + g)) <= 2 * eps**0.5 * np.max(abs(g)) + 16 * eps * np.max(known)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_coefficients_of_classes_are_balanced_before_they_are_judged(data):
     """Beside long double. Rounding is common to all classes after many steps: here it is 1e-6 of
@@ -437,6 +443,7 @@ def test_coefficients_of_classes_are_balanced_before_they_are_judged(data):
     np.testing.assert_allclose(risk.misfit(point).left, [np.max(abs(left))], rtol=1e-12)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_biases_of_classes_sum_to_zero_and_so_do_coefficients(data):
     X, _, Y, weights = data
@@ -449,6 +456,7 @@ def test_biases_of_classes_sum_to_zero_and_so_do_coefficients(data):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("learner", ["logistic", "softmax", "risk", "hinge"])
 def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, learner):
@@ -523,6 +531,7 @@ def test_weights_near_the_ends_of_the_range_of_floats_are_weights_as_others_are(
         np.testing.assert_allclose(flat.values(X), expected, **CLOSE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_class_without_weight_is_not_called_a_cap_when_it_is_traced(data):
     X, _, Y, _ = data

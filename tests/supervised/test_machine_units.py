@@ -86,6 +86,7 @@ def true_gap(F, labels, beta):
     return float((primal - dual) / max(abs(primal), abs(dual)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [1.0, 1e7 if X64 else 1e4])
 @pytest.mark.parametrize("labels", [Y, np.sort(Y)], ids=["mixed", "sorted"])
 def test_a_success_has_the_gap_that_it_claims_where_products_cancel(labels, column):
@@ -189,6 +190,7 @@ def test_the_size_of_targets_is_that_of_the_points_that_have_a_weight():
         assert_close(size_of_targets(y, weights, bias), expected, 1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_removed_point_far_away_leaves_one_class_as_it_is():
     """Tolerances were relative to the mean of k(x, x) over all points."""
@@ -232,7 +234,7 @@ def regression(K, size, C):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_solution_that_floats_cannot_hold_is_no_success():
     """Coefficients of 1e-50 or 1e50 in float32 were returned as zero and as infinity,
     successfully.

@@ -73,6 +73,7 @@ def test_numbers_are_those_of_libsvm_and_of_the_tube_that_was_found(weights):
             assert solution.stats[name] == by_epsilon.stats[name] or epsilon == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [1e-6, 0.3])
 def test_the_gap_is_that_of_the_widest_floats(nu):
     """Of the problem before its division by rho, which rounds f once more: in float32 and for a
@@ -114,6 +115,7 @@ def test_the_margin_is_one_for_a_fraction_nu_of_the_weights():
     np.testing.assert_allclose(sums, [half, half], rtol=64 * np.finfo(DTYPE).eps)
 
 
+@pytest.mark.nightly
 def test_the_gap_of_the_tube_is_that_of_the_widest_floats():
     """The dual of nu-SVR maximises `a.y - a.K a / 2` where `sum a = 0`, `|a_i| <= C w_i` and
     `|a|_1 <= C nu sum w`.
@@ -158,7 +160,10 @@ COMMON = (np.array(0.9), np.array(0.35), X, W)
 @needs_x64
 @pytest.mark.parametrize(
     ("value", "args"),
-    [(of_classes, COMMON), (of_numbers, (*COMMON, np.array(3.0), T))],
+    [
+        (of_classes, COMMON),
+        pytest.param(of_numbers, (*COMMON, np.array(3.0), T), marks=pytest.mark.nightly),
+    ],
     ids=["classes", "numbers"],
 )
 def test_gradients_are_those_of_differences_in_every_argument(value, args):
@@ -196,7 +201,7 @@ def test_hessians_in_a_batch_are_those_of_differences_one_by_one(kind):
             np.testing.assert_allclose(hessian[k], difference, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_where_the_tube_has_no_width_derivatives_are_those_without_a_tube():
     """Then a larger nu changes nothing."""
@@ -232,7 +237,7 @@ def test_a_weight_of_two_is_repetition_and_a_weight_of_zero_is_removal(kind):
     np.testing.assert_array_equal(weighted.value.coefficients[3:6], 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_other_solvers_small_working_sets_and_rows_of_k_give_the_same(kind):
@@ -270,6 +275,7 @@ def test_what_is_not_possible_is_refused_by_name():
             kernax.nu_support_vector_regression(RBF, X, T, C, 0.5)
 
 
+@pytest.mark.slow
 def test_an_infeasible_nu_is_no_success_while_tracing():
     few = np.where(np.arange(N) < 3, 1.0, -1.0).astype(DTYPE)
     fit = jax.jit(jax.vmap(lambda nu: kernax.nu_svm(RBF, X, few, nu, throw=False)))
@@ -278,6 +284,7 @@ def test_an_infeasible_nu_is_no_success_while_tracing():
     np.testing.assert_array_equal(good, [True, False])
 
 
+@pytest.mark.slow
 def test_a_failure_says_its_figures_also_where_they_are_differentiated():
     """Catches a figure with a derivative, rho, that is not known under `jax.jvp`."""
     solver = kernax.solvers.SMO(max_steps=2)
@@ -298,6 +305,7 @@ def test_classes_that_overlap_have_no_margin_for_a_small_nu_and_are_no_success()
     assert solution.result != kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "labels"),
     [(np.zeros((4, 1)), [1, -1, 1, -1]), ([[1], [1], [2], [2]], [1, -1, 1, -1])],
@@ -314,6 +322,7 @@ def test_without_any_margin_there_is_no_function_and_no_success(points, labels):
         kernax.nu_svm(*args)
 
 
+@pytest.mark.slow
 def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
     features, remainder = RNG.normal(size=(5, 3)).astype(DTYPE), RNG.uniform(1, 2, 5).astype(DTYPE)
     K = features @ features.T + np.diag(remainder)

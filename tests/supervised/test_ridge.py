@@ -15,6 +15,7 @@ from conftest import (
     X64,
     assert_close,
     check_derivatives,
+    marked,
     needs_x32,
     needs_x64,
     real_data,
@@ -189,6 +190,7 @@ def test_a_ridge_of_zero_interpolates_and_singular_interpolation_is_warned_about
         kernax.kernel_ridge(kernel, X, y, -1.0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_blocks_change_no_fit_in_short_lengthscales(rng):
     """Catches matrix-free products whose diagonal is rounded: coefficients were off by a fifth,
@@ -217,11 +219,15 @@ def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
 @needs_x64
 @pytest.mark.parametrize(
     ("block_size", "bias"),
-    [
-        pytest.param(None, False, marks=pytest.mark.slow),
-        (None, True),
-        pytest.param(7, True, marks=pytest.mark.slow),
-    ],
+    marked(
+        pytest.mark.nightly,
+        [
+            pytest.param(None, False, marks=pytest.mark.slow),
+            (None, True),
+            pytest.param(7, True, marks=pytest.mark.slow),
+        ],
+        "7-True",
+    ),
 )
 def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, data):
     X, y, weights = data
@@ -350,6 +356,7 @@ def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data)
         )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_five_hundred_fits_are_one_program(rng):
     X = rng.normal(size=(500, 10, 2)).astype(DTYPE)
@@ -498,6 +505,7 @@ def test_a_bias_is_not_known_without_the_only_point_that_has_a_weight(data):
     np.testing.assert_allclose(np.delete(residuals, 3), np.delete(y - y[3], 3), rtol=1e-4)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_success_with_a_bias_is_one_of_the_fit_and_not_of_the_two_columns_solved_for(rng):
     X = rng.normal(size=(16, 3)).astype(DTYPE)
@@ -551,7 +559,10 @@ def test_leave_one_out_depends_on_no_units_of_the_kernel_or_the_targets(units, d
 
 @needs_x64
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", ["ridge", "regression", "svm", "process"])
+@pytest.mark.parametrize(
+    "learner",
+    marked(pytest.mark.nightly, ["ridge", "regression", "svm", "process"], "regression", "svm"),
+)
 def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
     X = jnp.linspace(0.0, 1.0, 12)[:, None]
     known = jnp.sin(5 * X[:, 0])
@@ -593,6 +604,7 @@ def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
         kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=~jnp.isnan(y))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_an_infinite_target_of_weight_zero_is_removed():
     X = jnp.linspace(0.0, 1.0, 6)[:, None]

@@ -88,7 +88,7 @@ def at_random(*shapes):
     return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_are_those_of_kernel_ridge_also_at_weights_of_zero(data):
     """A rule that went through roots of weights gives zeros there."""
@@ -106,7 +106,7 @@ def test_derivatives_are_those_of_kernel_ridge_also_at_weights_of_zero(data):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_derivatives_are_those_of_kernel_ridge(data):
     X, Y, weights = map(jnp.asarray, data)
     (out,) = at_random((24, 2, 3))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, untyped
+from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
@@ -198,6 +198,7 @@ def test_an_objective_beyond_the_largest_float_is_inf_where_coefficients_are_rig
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_squares_are_ridge(data):
     X, y, weights = data
@@ -260,7 +261,7 @@ def test_gradients_reach_the_kernel_the_targets_and_the_loss(data, loss):
         np.testing.assert_allclose(slope, (at(*move) - at(*-move)) / (2 * h), rtol=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_gradients_at_the_default_tolerance_are_those_at_a_fine_one(data):
     """Of numbers in a tube, and of the LASSO."""
@@ -310,7 +311,9 @@ def test_bad_risks_are_refused_by_name(data):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "bias", marked(pytest.mark.nightly, [False, pytest.param(True, marks=pytest.mark.slow)], "True")
+)
 def test_the_lasso_is_scikit_learns(bias):
     """With alpha = penalty / 2n; zero above the largest useful penalty; a KKT residual of zero; its
     derivative.

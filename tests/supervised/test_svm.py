@@ -62,6 +62,7 @@ def test_a_machine_is_optimal_and_says_how_nearly(data):
         assert stats["support"] == np.sum(beta != 0) == stats["free"] + stats["bounded"]
 
 
+@pytest.mark.slow
 def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_is_no_success(data):
     """Found when the slopes were compiled apart: the pair (i, i) was chosen, and the sum of
     coefficients was lost.
@@ -149,7 +150,7 @@ def test_heart_scale_has_the_published_objective(kernel, objective, rho, support
     assert (solution.stats["support"], solution.stats["bounded"]) == (support, bounded)
 
 
-@pytest.mark.slow  # the quick tier has heart_scale, a tenth of its points
+@pytest.mark.nightly
 @needs_x64
 def test_svmguide1_is_classified_as_published():
     data = real_data("svmguide1")
@@ -185,7 +186,7 @@ def sets():
     yield "conflicting", np.repeat(X[:125], 2, 0), np.tile([1.0, -1.0], 125)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_objective_is_libsvms_on_many_sets_for_small_and_large_penalties():
     """Objectives to 1e-7, decisions to 1e-4.
@@ -322,7 +323,7 @@ def validation(lengthscale, C, X, weights, y, solver=None):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
     """In the lengthscale, C, X and the weights, against differences of machines solved to 1e-10;
@@ -345,7 +346,7 @@ def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
         np.testing.assert_allclose(slope[place], difference, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(data):
     X, y = data
@@ -358,7 +359,7 @@ def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(d
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients():
     """A constant column takes all digits of K b in the second member alone."""
     rng = np.random.default_rng(0)
@@ -633,6 +634,7 @@ def test_constant_inputs_and_conflicting_duplicates_are_solved(data):
     assert both.result == kernax.RESULTS.successful
 
 
+@pytest.mark.slow
 def test_a_hard_margin_that_does_not_exist_is_said_to_diverge():
     solver = kernax.solvers.SMO(max_steps=2000)
     solution = kernax.svm(
@@ -650,6 +652,7 @@ def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
     assert np.all(y * decisions(solution, X) > 0)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_of_another_shape_is_refused(data):
     X, y = data
@@ -734,6 +737,7 @@ def test_a_point_of_weight_zero_inside_the_tube_has_no_derivative():
     assert slope(0.0, without + 2 * tube) > 1e-3
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_in_another_precision_is_cast_to_that_of_the_points(data):
     X, y = data

@@ -61,7 +61,7 @@ def steps_and_values(solver, scale, noise):
     return solution.result, steps, values, solution.value.variance(X[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_system_takes_no_step_and_a_near_one_fewer():
     warm = started(SOLVER, 1.3, 0.1)
     assert warm.start.shape == (N, 2 + 3)
@@ -89,7 +89,7 @@ def test_an_evidence_and_its_derivative_do_not_depend_on_the_start(near):
             assert_close(found, expected, CLOSE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(
     seed=st.integers(0, 99),
     exponent=st.sampled_from([-30, 0, 30]),
@@ -128,7 +128,7 @@ def test_a_start_for_fewer_columns_or_more_serves_those_there_are():
             assert_close(found, expected, CLOSE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_start_is_a_constant_and_a_batch_has_one_each():
     warm = [started(SOLVER, scale, 0.1) for scale in (1.0, 1.5)]

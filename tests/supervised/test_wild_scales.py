@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import needs_x64
+from conftest import marked, needs_x64
 
 import kernax
 from kernax.losses import Huber, Poisson
@@ -159,7 +159,7 @@ def relative_gap(one, solution, bregman):
     return float(gap / abs(WIDE(solution.stats["objective"]))), float(unbalanced)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, LEARNERS, "softmax"))
 def test_well_posed_risks_succeed_at_any_scale_and_are_at_their_minimum(name):
     draw, fit, bregman = LEARNERS[name]
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, needs_x64
+from conftest import X64, marked, needs_x64
 
 import kernax
 from kernax.core.kernel.kernel import parts_of
@@ -182,7 +182,14 @@ if not X64:  # the quick tier has some of each family in float32, and all of the
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.nightly) if n in SLOW else n for n in CASES]
+    "name",
+    marked(
+        pytest.mark.nightly,
+        [pytest.param(n, marks=pytest.mark.nightly) if n in SLOW else n for n in CASES],
+        "Matern",
+        "SteinKernel-2",
+        "SteinKernel",
+    ),
 )
 def test_every_public_kernel_conforms(name):
     """K04 among others: gradients of sums over duplicate points, for every kernel and parameter."""
@@ -190,6 +197,7 @@ def test_every_public_kernel_conforms(name):
     check_conformance(kernel, points(), without=LACKING.get(name, ()))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_kernel_of_mixed_points_conforms():
     X = {"where": stack(), "kind": np.array([0, 1, 2, 0, 1], dtype=np.int32)}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
+from conftest import TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64, untyped
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans, SpectralClustering
@@ -126,6 +126,7 @@ def test_as_many_clusters_as_points_is_each_alone():
     assert found.stats["distinct"] == 14
 
 
+@pytest.mark.slow
 @needs_x64
 def test_weights_repeat_and_remove_points():
     weights = np.ones(60)
@@ -258,7 +259,7 @@ def test_soft_memberships_that_need_more_steps_say_so():
     assert found.stats["residual"] > 1e-10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_of_soft_memberships_with_a_point_of_weight_zero():
     weights = jnp.ones(14).at[3].set(0.0)
@@ -280,6 +281,7 @@ def test_derivatives_of_soft_memberships_with_a_point_of_weight_zero():
     check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_kernels_and_seeds_is_a_loop_and_one_program():
     def labels(scale, key):
@@ -351,6 +353,7 @@ def test_points_of_weight_zero_have_no_part_in_a_rounding_by_rotations(rng, roun
     np.testing.assert_array_equal(beside.value.labels[:45], alone.value.labels)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_rounding_by_pivots_is_that_of_scikit_learn_and_counts_weights_as_copies():
     kernel = kernax.RBF(1.5)
@@ -363,6 +366,7 @@ def test_a_rounding_by_pivots_is_that_of_scikit_learn_and_counts_weights_as_copi
     np.testing.assert_array_equal(np.repeat(weighted, counts), copied)
 
 
+@pytest.mark.nightly
 @needs_x64
 def test_clusters_may_be_of_fewer_or_more_eigenvectors_than_clusters():
     kernel = kernax.RBF(1.5)
@@ -427,6 +431,7 @@ def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
         )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_matrix_that_is_not_finite_is_no_success():
     K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
@@ -459,6 +464,7 @@ def test_moons_and_circles_are_told_apart_as_by_scikit_learn(shape, rounding):
     assert same_partition(found.value.labels, truth)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_embedding_of_a_graph_without_loops_is_that_of_scikit_learn():
     """Such a graph has negative eigenvalues."""
@@ -481,6 +487,7 @@ def test_the_embedding_extends_to_new_points():
     assert same_partition(jax.vmap(found.assign)(points + 1e-3), found.labels)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_partition_exceeds_the_relaxation_of_the_trace():
     """U3: against all partitions of a few points."""
@@ -514,6 +521,7 @@ def test_a_graph_in_parts_is_told_apart_and_its_parts_are_counted():
     assert found.stats["components"] == 3
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_long_chain_is_one_component():
     n = 20
@@ -543,7 +551,7 @@ def test_weights_repeat_and_remove_nodes(normalised):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalised", marked(pytest.mark.nightly, [False, True], "False"))
 def test_derivatives_of_eigenvectors_and_soft_memberships(normalised):
     weights = jnp.ones(14).at[3].set(0.0)
 
@@ -601,6 +609,7 @@ def test_a_kernel_is_learned_through_soft_clusters():
     assert scales[1] > scales[0]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_warning_where_nothing_is_wrong():
     with warnings.catch_warnings():

@@ -57,6 +57,7 @@ def pca(scale, X, weights, components=2, **options):
     return kernax.kernel_pca(kernel, X, components, weights=weights, throw=False, **options).value
 
 
+@pytest.mark.slow
 def test_components_are_those_of_scikit_learn():
     points = np.random.default_rng(1).normal(size=(500, 3)).astype(DTYPE)
     found = kernax.kernel_pca(kernax.RBF(2.0), points, 6).value
@@ -128,6 +129,7 @@ def test_shuffled_rows_shuffle_the_projections():
     np.testing.assert_allclose(Q, P[order], atol=1e-12)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("options", [{"truncated": True}, {"block_size": 16}])
 def test_leading_components_by_products_are_those_of_all(options):
@@ -288,6 +290,7 @@ def test_correlations_are_those_of_the_generalised_eigenproblem_in_features():
     assert_close(f.T @ (W[:, None] * g), np.diag(found.correlations), 10 * TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_ones():
     points = np.random.default_rng(4).normal(size=(200, 4))
@@ -327,6 +330,7 @@ def test_a_pair_of_weight_zero_is_removed_and_of_two_repeated():
     up_to_sign(found.second.values(PROBES), expected.second.values(PROBES))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_batch_of_ridges_is_a_loop():
     ridges = jnp.array([0.1, 1.0])
@@ -481,6 +485,7 @@ def test_products_find_the_components_of_few_distinct_points(columns, rng):
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_points_whose_kernel_overflows_are_refused_by_all_three():
     wide = np.full((3, 1), 1e200) * np.arange(1, 4)[:, None]

@@ -38,6 +38,7 @@ def unbiased(K, first):
 # mean embeddings
 
 
+@pytest.mark.slow
 @needs_x64
 def test_an_inner_product_with_the_embedding_is_a_mean():
     f = kernax.KernelExpansion(
@@ -286,6 +287,7 @@ def test_hsic_is_differentiable_in_both_kernels_and_in_the_points():
     check_derivatives(value, (theta, X, Y), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_x_and_y_may_differ_in_kind_and_in_precision():
     pairs = {"where": X, "kind": np.arange(7) % 2}
     same = kernax.Custom(lambda _, a, b: jnp.where(a == b, 1.0, 0.0).astype(DTYPE))
@@ -308,6 +310,7 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
 # the contract
 
 
+@pytest.mark.slow
 @needs_x64
 def test_all_of_them_work_under_jit_and_in_a_batch():
     batch = jnp.stack([Z, Z[::-1] + 1])

@@ -40,6 +40,7 @@ def test_eigenpairs_are_those_of_the_matrix_over_n_with_mean_square_one():
     assert (C[np.argmax(np.abs(C), 0), np.arange(4)] > 0).all()
 
 
+@pytest.mark.slow
 def test_the_full_series_is_the_kernel_on_the_points_and_its_expansion_reproduces_it():
     values, functions = kernax.eigenpairs(kernax.Matern12(), X, 6)
     F = at(functions, X)
@@ -49,6 +50,7 @@ def test_the_full_series_is_the_kernel_on_the_points_and_its_expansion_reproduce
     assert_close(functions.norm**2, 1 / np.asarray(values), TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_numeric_eigenpairs_of_brownian_motion_approach_those_in_closed_form():
     """K20: midpoints of n cells; the error falls as 1/n^2."""
@@ -143,6 +145,7 @@ def slope(function, argument, direction, h=1e-5):
     return (function(argument + h * direction) - function(argument - h * direction)) / (2 * h)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_in_kernel_and_points_match_finite_differences():
     """Along changes that keep the rank: of the lengthscale, and of the points moved together."""

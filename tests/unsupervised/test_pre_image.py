@@ -35,6 +35,7 @@ def distance(f, x):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fixed_point", "gradients"])
 def test_a_point_off_the_ring_is_brought_back_to_it(method):
     f = projected(kernax.RBF(), FAR)

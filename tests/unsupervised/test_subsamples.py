@@ -148,7 +148,7 @@ def test_the_discrepancy_of_herding_falls_as_one_over_the_square_of_the_count():
     assert squares[-1] < 0.02 * random
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_herding_in_blocks_and_in_features_chooses_the_same():
     whole = herding(KERNEL, X, 8).value
@@ -290,6 +290,7 @@ def test_each_point_of_stein_thinning_makes_the_stein_discrepancy_least():
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_stein_thinning_leaves_out_a_burn_in():
     chain = np.concatenate([X[:8] * 0.1 + 6, X])
