@@ -25,6 +25,7 @@ from kernax import (
 from kernax import (
     kernels as kernels,
 )
+from kernax.core.base.labels import one_hot, signs
 from kernax.core.base.parameters import unconstrain
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.kernel.description import describe
@@ -34,7 +35,6 @@ from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.learner.expansion import KernelExpansion, kernel_distance
 from kernax.core.linalg.linalg import solve
 from kernax.core.linalg.pivots import inducing_points
-from kernax.core.losses.labels import one_hot, signs
 from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
+from kernax.core.base.labels import as_one_hot_of_any_class
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -22,7 +23,6 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.factors import rounding_of_entries
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
-from kernax.core.losses.labels import as_one_hot_of_any_class
 from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.misfit import values_of
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors

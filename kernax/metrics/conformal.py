@@ -8,9 +8,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.intervals import NONNEGATIVE, UP_TO_ONE
+from kernax.core.base.labels import as_one_hot_of_any_class
 from kernax.core.base.ranks import rank_for, smallest
 from kernax.core.base.weights import UnitWeights
-from kernax.core.losses.labels import as_one_hot_of_any_class
 from kernax.metrics.arguments import as_inside, as_one_per_row, common_dtype, row_count
 
 

@@ -26,8 +26,7 @@ from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
-from kernax.core.losses.labels import as_targets_of
-from kernax.core.losses.losses import Hinge
+from kernax.core.losses.losses import Hinge, as_targets_of
 from kernax.core.operators.features import FeatureMap, explicit_features
 from kernax.core.operators.gram import gram_diagonal
 from kernax.online.parts import described

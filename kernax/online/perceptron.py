@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
+from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import matmul, stopped
 from kernax.core.base.parameters import as_steps
 from kernax.core.base.solution import (
@@ -22,7 +23,6 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
-from kernax.core.losses.labels import as_signs
 from kernax.core.operators.memory import Footprint
 from kernax.online.rules import Perceptron
 

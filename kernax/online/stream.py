@@ -19,7 +19,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import guarded, prepare_stacks
-from kernax.core.losses.labels import as_targets_of
+from kernax.core.losses.losses import as_targets_of
 from kernax.core.operators.memory import check_numbers
 from kernax.online.learner import (
     AbstractOnlineLearner,

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from kernax.core.base.labels import one_hot
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.labels import one_hot
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.classes import CategoricalPosterior
 from kernax.preparation.standardised import Standardised

@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from kernax.core.base.labels import as_one_hot
 from kernax.core.base.parameters import with_arrays
-from kernax.core.losses.labels import as_one_hot, as_targets_of
 from kernax.core.losses.likelihoods import Categorical, Gaussian
-from kernax.core.losses.losses import AbstractLikelihood, check_convex
+from kernax.core.losses.losses import AbstractLikelihood, as_targets_of, check_convex
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
 

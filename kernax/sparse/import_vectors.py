@@ -13,6 +13,7 @@ from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.labels import as_one_hot, as_signs
 from kernax.core.base.numerics import eps_of, is_concrete, stopped
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
@@ -28,7 +29,6 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.labels import as_one_hot, as_signs
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram, is_finite
 from kernax.sparse.import_search import ImportSearch, Subset

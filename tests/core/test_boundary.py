@@ -18,9 +18,9 @@ import kernax
 from kernax.core.base import boundary
 from kernax.core.base.boundary import as_stack
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
+from kernax.core.base.labels import as_signs
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import as_kernel
-from kernax.core.losses.labels import as_signs
 
 DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(2.0)

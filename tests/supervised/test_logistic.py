@@ -12,7 +12,7 @@ import scipy.special
 from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data
 
 import kernax
-from kernax.core.losses.labels import signs
+from kernax.core.base.labels import signs
 from kernax.core.losses.losses import Logistic
 from kernax.core.losses.softmax import _SoftmaxRisk
 from kernax.core.operators.operators import DenseGram

@@ -1,5 +1,5 @@
 """What every package stands on: numerics, parameters, solutions and their statuses, weights, the
-checks at the boundary of a public function, and loops that run anywhere.
+checks at the boundary of a public function, labels as numbers, and loops that run anywhere.
 """
 
 # May import: kernax.errors.

@@ -1,5 +1,5 @@
-"""Losses and likelihoods, labels as numbers, integrals of likelihoods, and Newton's method for the
-mode of a smooth risk.
+"""Losses and likelihoods, integrals of likelihoods, and Newton's method for the mode of a smooth
+risk.
 """
 
 # May import: kernax.core.base, kernax.core.kernel, kernax.core.operators, kernax.core.linalg.

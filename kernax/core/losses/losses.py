@@ -7,12 +7,16 @@ for some t, low, high and epsilon.
 """
 
 import abc
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
 
+from kernax.core.base.boundary import as_targets
+from kernax.core.base.labels import as_signs, as_signs_of_any_class
+from kernax.core.base.numerics import is_concrete, values_of
 from kernax.core.base.parameters import (
     check_intervals,
     interval,
@@ -20,6 +24,7 @@ from kernax.core.base.parameters import (
     positive,
 )
 from kernax.core.base.printing import Printed
+from kernax.core.base.weights import AbstractWeights
 from kernax.core.losses import quadrature
 from kernax.core.losses.quadrature import Values
 
@@ -379,3 +384,26 @@ def check_loss_of_number(loss: object) -> None:
             f"loss must be one of a single number f, but is {type(loss).__name__}: learn a column "
             "of signs for each class, by jax.vmap"
         )
+
+
+def as_targets_of(
+    loss: AbstractLoss,
+    y: ArrayLike,
+    n: int,
+    dtype: Any,
+    weights: AbstractWeights,
+    *,
+    both_signs: bool = True,
+) -> Array:
+    """Targets of the kind that a loss takes. Signs must be both there, if `both_signs`."""
+    if loss.targets == "signs":
+        return as_signs(y, n, dtype, weights) if both_signs else as_signs_of_any_class(y, n, dtype)
+    targets = as_targets(y, n, dtype)
+    if loss.targets == "numbers":
+        return targets
+    if is_concrete(targets) and np.any(values_of(targets) < 0):
+        raise ValueError(
+            f"y must hold counts >= 0 for {type(loss).__name__}, but holds "
+            f"{np.min(values_of(targets)):g}"
+        )
+    return jnp.where(targets >= 0, targets, jnp.nan)

@@ -20,8 +20,7 @@ from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.centres import wide
-from kernax.core.losses.labels import as_targets_of
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared, check_convex
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared, as_targets_of, check_convex
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import whole_on_each
 from kernax.scale.centres.choice import checked_centres

@@ -20,8 +20,7 @@ from kernax.core.kernel.preparation import check_points
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
 from kernax.core.linalg.centres import wide
-from kernax.core.losses.labels import as_targets_of
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.losses.losses import AbstractSmoothLoss, Squared, as_targets_of
 from kernax.core.operators.memory import check_memory
 from kernax.scale.centres.choice import number_of_centres, warn_of_many
 from kernax.scale.centres.kept_minimum import Kept, facts_of_fit

@@ -8,6 +8,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -16,7 +17,6 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_targets, check_task
-from kernax.core.losses.labels import as_signs
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, minimum
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver

@@ -14,11 +14,11 @@ from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task, may_be_positive
-from kernax.core.losses.labels import as_targets_of
 from kernax.core.losses.losses import (
     AbstractLoss,
     AbstractPiecewiseLinearLoss,
     AbstractSmoothLoss,
+    as_targets_of,
     check_convex,
 )
 from kernax.core.losses.modes import newton_fit

@@ -12,6 +12,7 @@ from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
+from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
 from kernax.core.base.solution import (
     MOST_FOR_EIGENVALUES,
@@ -28,7 +29,6 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.starts import coefficients_of
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.labels import as_signs
 from kernax.core.losses.losses import EpsilonInsensitive, Hinge
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint

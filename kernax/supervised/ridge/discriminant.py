@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.labels import as_one_hot, as_signs
 from kernax.core.base.numerics import (
     is_concrete,
     matmul,
@@ -26,7 +27,6 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.eigenproblem import AbstractProblem, ending_of, leading_pairs
 from kernax.core.linalg.solves import solve_by_lu
-from kernax.core.losses.labels import as_one_hot, as_signs
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 

@@ -5,13 +5,13 @@ from jaxtyping import ArrayLike, PyTree
 from kernax._advice import over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.labels import as_signs
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.starts import coefficients_and_bias_of
 from kernax.core.learner.task import check_task
-from kernax.core.losses.labels import as_signs
 from kernax.core.losses.losses import Logistic
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint

@@ -11,12 +11,12 @@ from jaxtyping import ArrayLike, PyTree
 from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.labels import as_one_hot
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.labels import as_one_hot
 from kernax.core.losses.softmax import softmax_fit
 from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import Footprint

@@ -10,7 +10,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.numerics import beside, is_concrete, values_of
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.losses.losses import AbstractLoss
 
 
 def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
@@ -105,7 +104,7 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
 
     Raises ValueError for known targets and weights that do not; traced ones become NaN.
     """
-    targets = _as_signs_of_any_class(y, n, dtype)
+    targets = as_signs_of_any_class(y, n, dtype)
     kept = weights.kept()
     if not is_concrete(targets) or kept is None:
         of_weight = beside(weights.values > 0, targets)
@@ -115,36 +114,13 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
     return targets
 
 
-def _as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
+def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     """Targets -1 and +1, perhaps all of one sign."""
     targets = as_targets(y, n, dtype)
     if is_concrete(targets):
         _check_signs(values_of(targets))
         return targets
     return jnp.where(abs(targets) == 1, targets, jnp.nan)
-
-
-def as_targets_of(
-    loss: AbstractLoss,
-    y: ArrayLike,
-    n: int,
-    dtype: Any,
-    weights: AbstractWeights,
-    *,
-    both_signs: bool = True,
-) -> Array:
-    """Targets of the kind that a loss takes. Signs must be both there, if `both_signs`."""
-    if loss.targets == "signs":
-        return as_signs(y, n, dtype, weights) if both_signs else _as_signs_of_any_class(y, n, dtype)
-    targets = as_targets(y, n, dtype)
-    if loss.targets == "numbers":
-        return targets
-    if is_concrete(targets) and np.any(values_of(targets) < 0):
-        raise ValueError(
-            f"y must hold counts >= 0 for {type(loss).__name__}, but holds "
-            f"{np.min(values_of(targets)):g}"
-        )
-    return jnp.where(targets >= 0, targets, jnp.nan)
 
 
 def _check_signs(values: np.ndarray) -> None:
