@@ -1,6 +1,11 @@
-"""What learners advise where their dense matrices do not fit into memory."""
+"""What learners advise where their dense matrices do not fit into memory, or a kernel lacks the
+features that they need.
+"""
 
 IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
+WITH_FEATURES = "FeatureMap(empirical_features(kernel, Z))"
+OF_STATIONARY = "random_fourier_features(kernel, ...), which approximates stationary kernels"
+COMPARED = "; kernax.recommend(kernel, n, d) compares these"
 IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
 
 

@@ -11,7 +11,7 @@ from kernax.core.base.boundary import as_stack, cast
 from kernax.core.base.numerics import matmul, sum_of_rows
 from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.preparation import check_points, diagonal_of
+from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.learner.task import Task
 from kernax.core.linalg.centres import FactorAtPoints, factor_at
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
@@ -71,7 +71,7 @@ def times_inverse_transposed(
 def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
     """Inducing points as a stack in the dtype of the task. Raises ValueError for anything else."""
     Z = as_stack(Z, "Z")
-    check_points(task.kernel, Z)
+    task.kernel.check_points(Z)
     return cast(Z, task.dtype)
 
 

@@ -22,9 +22,8 @@ from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Sum
-from kernax.core.kernel.preparation import check_points
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.operators.features import FeatureMap, Features, explicit_features
+from kernax.core.operators.features import FeatureMap
 from kernax.gp.means import ShiftedMean
 from kernax.gp.posterior import AbstractConditioned, AbstractPosterior, without_observations
 from kernax.gp.process import GaussianProcess, check_process
@@ -48,19 +47,17 @@ class JointTerms(AbstractKernel):
             return jnp.zeros((), dtype_of(x.point, z.point))
         return Sum(*shared)(x.point, z.point)
 
+    def explicit_features(self):
+        # Those of all terms, zero for the terms that are not meant.
+        parts = [term.explicit_features() for term in self.terms]
+        if any(part is None for part in parts):
+            return None
 
-@explicit_features.register
-def _(kernel: JointTerms) -> Features | None:
-    """Those of all terms, zero for the terms that are not meant."""
-    parts = [explicit_features(term) for term in kernel.terms]
-    if any(part is None for part in parts):
-        return None
+        def features(x: OfTerms) -> Array:
+            of_terms = [part(x.point) for part in parts if part is not None]
+            return jnp.concatenate([v if i in x.places else 0 * v for i, v in enumerate(of_terms)])
 
-    def features(x: OfTerms) -> Array:
-        of_terms = [part(x.point) for part in parts if part is not None]
-        return jnp.concatenate([v if i in x.places else 0 * v for i, v in enumerate(of_terms)])
-
-    return features
+        return features
 
 
 class ComponentKernel(AbstractConditioned):
@@ -88,16 +85,12 @@ class ComponentKernel(AbstractConditioned):
         check_one_point(x, self.joint.points.point)
         return cast(x, self.joint.dtype)
 
+    def check_points(self, X):
+        self.without_observations().check_points(X)
 
-@check_points.register
-def _(kernel: ComponentKernel, X: PyTree) -> None:
-    check_points(kernel.without_observations(), X)
-
-
-@explicit_features.register
-def _(kernel: ComponentKernel) -> Features | None:
-    phi = explicit_features(kernel.joint)
-    return None if phi is None else lambda x: phi(OfTerms(x, kernel.places))
+    def explicit_features(self):
+        phi = self.joint.explicit_features()
+        return None if phi is None else lambda x: phi(OfTerms(x, self.places))
 
 
 class ComponentUpdate(eqx.Module):
@@ -168,7 +161,7 @@ class WeightSpace(Printed):
 
     def features(self, x: PyTree) -> Float[Array, " D"]:
         """phi(x), of one point."""
-        phi = explicit_features(self.kernel)
+        phi = self.kernel.explicit_features()
         assert phi is not None
         return phi(x)
 
@@ -189,7 +182,7 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
     check_process(process)
     updates = _updates(process, "weight_space")
     prior = _prior_of(process.covariance)
-    if explicit_features(prior) is None:
+    if prior.explicit_features() is None:
         raise ValueError(
             "weight_space takes a process whose prior has explicit features, such as "
             f"FeatureMap(phi), but {type(prior).__name__} has none that are known; "
@@ -202,7 +195,7 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
 @compiled
 def _weights(covariance, updates, prior):
     """The mean and the covariance of the weights: of a linear function's values at unit vectors."""
-    phi: Any = explicit_features(prior)
+    phi: Any = prior.explicit_features()
 
     def linear(kernel):
         return _with_prior(kernel, FeatureMap(jnp.asarray), jax.vmap(phi))

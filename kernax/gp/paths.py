@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from kernax._advice import WITH_FEATURES
 from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import beside, is_concrete, matmul, safe_sqrt
@@ -27,7 +28,6 @@ from kernax.core.functionals.draws import (
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
-from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import check_numbers
 from kernax.core.operators.mesh import on_parts, rows_over_mesh
 from kernax.gp.posterior import (
@@ -98,6 +98,12 @@ def _check_place(place: Any, count: int) -> None:
         np.arange(count)[place]
     except IndexError:
         raise IndexError(f"there are {count} paths, but number {place} was asked for") from None
+
+
+_INSTEAD = (
+    ": pass features=, a kernel of explicit features that approximates it, such as "
+    f"{WITH_FEATURES}, or draw at given points with process.sample(X, key=key)"
+)
 
 
 class UpdatedDraw(AbstractDraw):
@@ -179,7 +185,7 @@ def pathwise_sample(
     mean = cast(process.mean, dtype_of(points))
     first = points_at(points, 0)
     outputs = eqx.filter_eval_shape(mean, first).shape
-    request = DrawRequest(points, (count, *outputs), frequencies)
+    request = DrawRequest(points, (count, *outputs), frequencies, _INSTEAD)
     arguments = kernel, stand_in, request, key
     check_numbers(
         _kept_by(_draws, arguments),
@@ -223,7 +229,7 @@ def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None
     if not isinstance(features, AbstractKernel):
         hint = ": or a kernel of explicit features"
         return check_count(features, "features", hint=hint), None
-    if explicit_features(features) is None:
+    if features.explicit_features() is None:
         raise ValueError(
             "features must be a number, or a kernel of explicit features, such as a FeatureMap, "
             f"but is a {type(features).__name__}"

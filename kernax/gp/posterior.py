@@ -13,13 +13,11 @@ from kernax.core.base.numerics import dot, matmul, safe_sqrt, stopped
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.preparation import check_points
 from kernax.core.linalg.density import cholesky
 from kernax.core.linalg.factorisation import AbstractExplanation, AbstractFactor, WeightedSystem
 from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity, low_rank
 from kernax.core.linalg.solves import solve_lower
-from kernax.core.operators.features import Features, explicit_features
 
 
 class AbstractConditioned(AbstractKernel):
@@ -55,6 +53,9 @@ class AbstractPosterior(AbstractConditioned):
         check_one_point(x, self.points)
         return cast(x, self.dtype)
 
+    def check_points(self, X):
+        self.prior.check_points(X)
+
 
 class AbstractTriangularPosterior(AbstractPosterior):
     """One by a Cholesky factor."""
@@ -71,11 +72,6 @@ def without_observations(kernel: AbstractKernel) -> AbstractKernel:
     itself.
     """
     return kernel.without_observations() if isinstance(kernel, AbstractConditioned) else kernel
-
-
-@check_points.register
-def _(kernel: AbstractPosterior, X: PyTree) -> None:
-    check_points(kernel.prior, X)
 
 
 def point_for(kernel: AbstractKernel, x: PyTree) -> PyTree:
@@ -161,17 +157,15 @@ class FeaturePosteriorKernel(AbstractTriangularPosterior):
     lower: Float[Array, "d d"] = data()
 
     def __call__(self, x, z):
-        phi = explicit_features(self)
+        phi = self.explicit_features()
         assert phi is not None
         u = phi(x)
         return dot(u, u if z is x else phi(z))
 
-
-@explicit_features.register
-def _(kernel: FeaturePosteriorKernel) -> Features | None:
-    """u."""
-    phi = explicit_features(kernel.prior)
-    return None if phi is None else lambda x: solve_lower(kernel.lower, phi(x))
+    def explicit_features(self):
+        # u(x)
+        phi = self.prior.explicit_features()
+        return None if phi is None else lambda x: solve_lower(self.lower, phi(x))
 
 
 class InducedPosteriorKernel(AbstractTriangularPosterior):

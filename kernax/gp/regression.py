@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax._advice import COMPARED
 from kernax.core.base.boundary import cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stopped
@@ -41,20 +42,19 @@ from kernax.gp.process import GaussianProcess, check_process
 
 _PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
 _LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
-_CLOSING = "; kernax.recommend(kernel, n, d) compares these"
 _CONDITION = Footprint(
     "condition",
     4.5,
     f"{_PRODUCTS.format('')}, {_LINE}, or kernax.sgpr(process, X, y, noise, Z) through inducing "
     "points Z",
-    closing=_CLOSING,
+    closing=COMPARED,
 )
 _EVIDENCE = Footprint(
     "log_marginal_likelihood",
     3.6,
     f"{_PRODUCTS.format(', determinant=StochasticLanczos(key)')}, {_LINE}, or "
     "kernax.sgpr_bound(kernel, X, y, noise, Z) through inducing points Z",
-    closing=_CLOSING,
+    closing=COMPARED,
 )
 
 

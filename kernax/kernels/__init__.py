@@ -14,17 +14,16 @@ import jax.numpy as jnp
 
 from kernax.core.functionals.functionals import OfFunctionals
 from kernax.core.functionals.stein import SteinKernel
-from kernax.core.kernel.kernel import Constant, Power, Product, Scaled, Sum
+from kernax.core.kernel.kernel import Constant, Custom, Power, Product, Scaled, Sum
+from kernax.core.kernel.on import On
 from kernax.core.operators.features import FeatureMap
-from kernax.kernels import draws, spectra, state_spaces  # noqa: F401  which register them with core
+from kernax.kernels import draws  # noqa: F401  which registers them with core
 from kernax.kernels.combinators import (
     Centred,
-    Custom,
     ExpOf,
     GaussianOf,
     Modulated,
     Normalised,
-    On,
     PolynomialOf,
     Warped,
 )

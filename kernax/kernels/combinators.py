@@ -8,53 +8,24 @@ parameters.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import safe_sqrt
-from kernax.core.base.parameters import as_floats, data, nonnegative, positive
+from kernax.core.base.parameters import data, nonnegative, positive
 from kernax.core.kernel.kernel import (
     AbstractCombinator,
     AbstractKernel,
     AbstractWideRange,
-    ColumnFactor,
-    Invariance,
     as_kernel,
 )
-from kernax.core.kernel.preparation import check_points
-from kernax.core.kernel.state_space import AbstractStateSpace, state_space_of
-from kernax.core.operators.features import Features, LowRank, explicit_features, low_rank_gram
-
-
-def _strong(parameters: PyTree) -> PyTree:
-    """The same tree with strongly typed arrays in place of Python floats and weakly typed ones."""
-    inexact = lambda leaf: (
-        eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
-    )
-    return jax.tree.map(lambda leaf: as_floats(leaf) if inexact(leaf) else leaf, parameters)
-
-
-class Custom(AbstractKernel):
-    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as one of a point.
-
-    `function` is static: it must take everything that is learned through `parameters`, any pytree,
-    whose arrays of floats count as real parameters. As a kernel it must be positive semidefinite,
-    which `kernax.testing.check_kernel` tests.
-    """
-
-    function: Callable = eqx.field(static=True)
-    parameters: PyTree = eqx.field(converter=_strong, default=())
-
-    def __call__(self, *points):
-        return self.function(self.parameters, *points)
 
 
 class Warped(AbstractKernel):
@@ -171,126 +142,3 @@ class Centred(AbstractKernel):
         over = lambda f: jnp.mean(jax.vmap(f)(self.points))
         centre = over(lambda p: over(lambda q: k(p, q)))
         return k(x, z) - over(lambda p: k(x, p)) - over(lambda p: k(p, z)) + centre
-
-
-def _hashable(where: Any) -> Any:
-    """Dimensions as a tuple of integers, anything else as it is, for a static field."""
-    if eqx.is_array(where) or isinstance(where, np.generic):
-        where = np.asarray(where).tolist()
-    if where is None or isinstance(where, (bool, float, dict, eqx.Module)):
-        raise ValueError(f"On(kernel, where) picks dimensions or a part, but where is {where!r}")
-    if not isinstance(where, (list, tuple, range)):
-        return where
-    places = np.asarray(where)
-    if places.ndim != 1 or places.dtype.kind not in "iu":
-        raise ValueError(
-            f"On(kernel, where) takes dimensions as integers, but where is {where!r}: use "
-            "np.flatnonzero for a mask"
-        )
-    return tuple(places.tolist())
-
-
-class On(AbstractKernel):
-    """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict.
-
-    `where` is a dimension, a slice or a sequence of dimensions (k still takes a vector), or the
-    index or key of a part. A sum of kernels of different parts is their direct sum, a product their
-    tensor product.
-    """
-
-    kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    where: Any = eqx.field(static=True, converter=_hashable)
-
-    keeps: ClassVar[Invariance] = Invariance.STATIONARY
-    mirrors: ClassVar[bool] = True
-
-    def __call__(self, x, z):
-        part = self.part(x)
-        return self.kernel(part, part if z is x else self.part(z))
-
-    def part(self, x: PyTree) -> PyTree:
-        """`x[where]`."""
-        return self._dimensions(x) if hasattr(x, "shape") else self._one_of(x)
-
-    def _dimensions(self, x: Array | np.ndarray) -> Any:
-        """Some dimensions of a vector. Raises ValueError unless it has them."""
-        if isinstance(self.where, slice):
-            places = self.where
-            fits = x.ndim > 0 and len(range(len(x))[places]) > 0
-        else:
-            places = np.atleast_1d(np.asarray(self.where))
-            fits = x.ndim == 1 and places.dtype.kind == "i" and _are_places(places, len(x))
-        if not fits:
-            raise ValueError(
-                f"On(kernel, {self.where!r}) picks dimensions of a vector, but a point has shape "
-                f"{x.shape}"
-            )
-        return x[places]
-
-    def _one_of(self, x: PyTree) -> PyTree:
-        """One part of a tuple or dict. Raises ValueError unless x is one that has it."""
-        if not isinstance(x, (tuple, list, dict)):
-            raise ValueError(
-                f"On(kernel, {self.where!r}) picks a part of a tuple or dict, but a point is a "
-                f"{type(x).__name__}"
-            )
-        known = list(x) if isinstance(x, dict) else list(range(-len(x), len(x)))
-        if self.where not in known:
-            raise ValueError(
-                f"On(kernel, {self.where!r}) picks one part of a point, but the parts of this one "
-                f"are {known}"
-            )
-        return x[self.where]
-
-    @property
-    def summands(self):
-        terms = self.kernel.summands
-        return None if terms is None else tuple(On(term, self.where) for term in terms)
-
-    def sufficient_columns(self, dim):
-        places = self.part(np.arange(dim)).tolist() if dim else []
-        inner = self.kernel.sufficient_columns(len(places))
-        return frozenset(places[place] for place in inner)
-
-    def factors_over_columns(self, dim):
-        places = self.part(np.arange(dim)).tolist()
-        if len(set(places)) < len(places):
-            # A column that is picked twice moves several of the factors inside at once.
-            return (ColumnFactor(frozenset(places), self),)
-        return tuple(
-            ColumnFactor(
-                frozenset(places[place] for place in factor.columns), On(factor.kernel, self.where)
-            )
-            for factor in self.kernel.factors_over_columns(len(places))
-        )
-
-
-def _are_places(places: np.ndarray, n: int) -> bool:
-    """Whether integers are indices into n entries, from either end."""
-    return bool(-n <= places.min() and places.max() < n)
-
-
-@explicit_features.register
-def _(kernel: On) -> Features | None:
-    inner = explicit_features(kernel.kernel)
-    return None if inner is None else lambda x: inner(kernel.part(x))
-
-
-@low_rank_gram.register
-def _(kernel: On) -> LowRank | None:
-    inner = low_rank_gram(kernel.kernel)
-    return None if inner is None else lambda X: inner(jax.vmap(kernel.part)(X))
-
-
-@state_space_of.register
-def _(kernel: On, harmonics: int) -> AbstractStateSpace | None:
-    return state_space_of(kernel.kernel, harmonics)
-
-
-@check_points.register
-def _(kernel: On, X: PyTree) -> None:
-    in_parts = isinstance(X, dict) and kernel.where in list(X)  # in Python 3.11 slices have no hash
-    if isinstance(X, (tuple, list)) and isinstance(kernel.where, int):
-        in_parts = -len(X) <= kernel.where < len(X)
-    if in_parts:
-        check_points(kernel.kernel, X[kernel.where])

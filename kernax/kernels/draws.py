@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Key
 from kernax.core.base.numerics import matmul, vectors
 from kernax.core.base.parameters import data
 from kernax.core.functionals.draws import AbstractDraw, DrawRequest, prior_draw
-from kernax.kernels.combinators import Modulated, On, Warped
+from kernax.core.kernel.on import On
+from kernax.kernels.combinators import Modulated, Warped
 from kernax.kernels.dot_product import Linear
 
 

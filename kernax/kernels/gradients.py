@@ -19,7 +19,6 @@ from kernax.core.base.numerics import dot, is_concrete, matmul
 from kernax.core.base.parameters import data, parameters
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.solves import solve_lower
-from kernax.core.operators.features import Features, explicit_features
 from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 
@@ -70,10 +69,8 @@ class TangentKernel(AbstractKernel):
     def __call__(self, x, z):
         return dot(_gradients(self.network, x), _gradients(self.network, z))
 
-
-@explicit_features.register
-def _(kernel: TangentKernel) -> Features | None:
-    return lambda x: jnp.concatenate([slope.ravel() for slope in _gradients(kernel.network, x)])
+    def explicit_features(self):
+        return lambda x: jnp.concatenate([slope.ravel() for slope in _gradients(self.network, x)])
 
 
 class FisherKernel(AbstractKernel):
@@ -124,10 +121,8 @@ class FisherKernel(AbstractKernel):
             return U
         return solve_lower(jnp.linalg.cholesky(self.information), U)
 
-
-@explicit_features.register
-def _(kernel: FisherKernel) -> Features | None:
-    return kernel.score
+    def explicit_features(self):
+        return self.score
 
 
 def _check_information(J: Array, size: int) -> None:

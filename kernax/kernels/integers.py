@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float
 
 from kernax.core.base.boundary import check_finite
 from kernax.core.base.numerics import dot, is_concrete, matmul
 from kernax.core.base.parameters import as_floats, data, nonnegative, real
 from kernax.core.kernel.kernel import AbstractKernel, Invariance
-from kernax.core.kernel.preparation import check_points
 from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 
@@ -206,11 +205,9 @@ class Coregionalisation(AbstractKernel):
         """B, the covariances of the tasks."""
         return matmul(self.factor, self.factor.T) + jnp.diag(self.diagonal)
 
-
-@check_points.register
-def _(kernel: Coregionalisation, X: PyTree) -> None:
-    if eqx.is_array_like(X) and jnp.issubdtype(jnp.result_type(X), jnp.integer):
-        _check_tasks(X, len(kernel.factor))
+    def check_points(self, X):
+        if eqx.is_array_like(X) and jnp.issubdtype(jnp.result_type(X), jnp.integer):
+            _check_tasks(X, len(self.factor))
 
 
 def _check_tasks(tasks: Any, count: int) -> None:

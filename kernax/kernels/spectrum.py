@@ -9,7 +9,7 @@ are sorted, and found by binary search.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.numerics import dot
 from kernax.core.base.parameters import integer, positive
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.kernels.texts import Strings, check_strings
+from kernax.kernels.texts import OF_TEXTS, Strings, check_strings
 
 _MOST_FEATURES = 2**14
 # Substrings of a string; both ways took 0.5 s for 500 pairs of such strings, k = 9.
@@ -35,6 +35,8 @@ class Spectrum(AbstractKernel):
 
     k: int = integer("k")
 
+    encoding: ClassVar[str] = OF_TEXTS
+
     def __call__(self, x, z):
         check_strings(x, z)
         return _common(x, z, self.k)
@@ -49,6 +51,8 @@ class BlendedSpectrum(AbstractKernel):
 
     k: int = integer("k")
     decay: Float[Array, ""] = positive(default=1.0)
+
+    encoding: ClassVar[str] = OF_TEXTS
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -66,6 +70,8 @@ class AllSubstrings(AbstractKernel):
     """
 
     decay: Float[Array, ""] = positive(default=1.0)
+
+    encoding: ClassVar[str] = OF_TEXTS
 
     def __call__(self, x, z):
         check_strings(x, z)
@@ -99,6 +105,8 @@ class Mismatch(AbstractKernel):
 
     k: int = integer("k")
     m: int = integer("m", least=0, default=1)
+
+    encoding: ClassVar[str] = OF_TEXTS
 
     def __check_init__(self):
         if self.m >= self.k:

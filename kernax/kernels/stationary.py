@@ -34,11 +34,20 @@ from kernax.core.base.special_functions import (
 )
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance, warn_if_short
+from kernax.core.kernel.spectra import SpectralPart, fixed_part
 from kernax.core.kernel.spectral_densities import (
     AbstractScaleMixture,
     AbstractSpectral,
-    SpectralPart,
 )
+from kernax.core.kernel.state_space import ConstantState, SumOfStates
+from kernax.kernels.fourier_series import (
+    fourier_series,
+    harmonic_parts,
+    if_complete,
+    of_each_column,
+    series_in_cycles,
+)
+from kernax.kernels.state_spaces import MaternStates, Oscillators
 
 
 class RBF(AbstractScaleMixture):
@@ -93,6 +102,13 @@ class AbstractMatern(AbstractScaleMixture):
             squares = jnp.sum(normal**2, 1)
             return 2 * self.nu / jnp.maximum(squares, jnp.finfo(squares.dtype).tiny)
         return 1 / gamma_quantiles(self.nu, normal[:, 0])
+
+    def state_space(self, harmonics):
+        if self.lengthscale.size > 1 or not isinstance(self.nu, float):
+            return None
+        # Half-integers nu = p + 1/2 have p + 1 states; the rate is that of r / (x - z).
+        rate = math.sqrt(2 * self.nu) / self.lengthscale.reshape(())
+        return MaternStates(rate, int(self.nu))
 
 
 class Matern12(AbstractMatern):
@@ -216,6 +232,22 @@ class Periodic(AbstractKernel):
         sines = jnp.sin(jnp.pi * turns(x, z, self.period))
         return jnp.prod(_periodic(sines, floored(self.lengthscale)))
 
+    def spectral_parts(self, dim):
+        varying, variances, frequencies = series_in_cycles(
+            self.lengthscale, self.period, dim, "Periodic"
+        )
+        variances = if_complete(variances, jnp.abs(varying - jnp.sum(variances)))
+        constant = fixed_part(1 - varying, (), frequencies[:0])
+        return (constant, *harmonic_parts(variances, frequencies))
+
+    def state_space(self, harmonics):
+        series = fourier_series(self.lengthscale, self.period, harmonics)
+        if series is None:
+            return None
+        varying, variances, frequencies = series
+        variances = if_complete(variances, jnp.abs(varying - jnp.sum(variances)))
+        return SumOfStates((ConstantState(1 - varying), Oscillators(frequencies, variances)))
+
 
 def _periodic(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
     """`exp(-2 sines^2 / lengthscale^2)`, with derivatives of zero where it is zero: the powers of a
@@ -257,6 +289,22 @@ class ZeroMeanPeriodic(AbstractKernel):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * turns(x, z, self.period))
         return jnp.prod(_about_zero(sines, floored(self.lengthscale)))
+
+    def spectral_parts(self, dim):
+        varying, variances, frequencies = series_in_cycles(
+            self.lengthscale, self.period, dim, "ZeroMeanPeriodic"
+        )
+        variances = variances / varying
+        complete = if_complete(variances, jnp.abs(1 - jnp.sum(variances)))
+        return harmonic_parts(complete, frequencies)
+
+    def state_space(self, harmonics):
+        series = fourier_series(self.lengthscale, self.period, harmonics)
+        if series is None:
+            return None
+        varying, variances, frequencies = series
+        variances = variances / varying
+        return Oscillators(frequencies, if_complete(variances, jnp.abs(1 - jnp.sum(variances))))
 
 
 # From this lengthscale on series replace numerator and denominator, which both tend to zero, and
@@ -323,6 +371,16 @@ class Cosine(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.period)
         return jnp.cos(2 * jnp.pi * jnp.sum(turns(x, z, self.period)))
+
+    def spectral_parts(self, dim):
+        frequency = 1 / of_each_column(self.period, dim)
+        return (fixed_part(jnp.ones_like(self.period, shape=()), tuple(range(dim)), frequency),)
+
+    def state_space(self, harmonics):
+        if self.period.size > 1:
+            return None
+        frequency = 2 * jnp.pi / self.period.reshape(())
+        return Oscillators(frequency[None], jnp.ones_like(frequency)[None])
 
 
 class SpectralMixture(AbstractSpectral):

@@ -8,7 +8,7 @@ a pair except in a backward pass.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from kernax.core.base.parameters import integer, positive
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
-from kernax.kernels.texts import Strings, check_strings
+from kernax.kernels.texts import OF_TEXTS, Strings, check_strings
 
 
 class Subsequence(AbstractWideRange):
@@ -36,6 +36,8 @@ class Subsequence(AbstractWideRange):
 
     length: int = integer("length")
     decay: Float[Array, ""] = positive(default=0.5)
+
+    encoding: ClassVar[str] = OF_TEXTS
 
     def scaled(self, x, z):
         check_strings(x, z)
@@ -71,6 +73,8 @@ class AllSubsequences(AbstractKernel):
     """
 
     decay: Float[Array, ""] = positive(default=1.0)
+
+    encoding: ClassVar[str] = OF_TEXTS
 
     def __call__(self, x, z):
         check_strings(x, z)

@@ -1,7 +1,7 @@
 """Kernels of trees that count common fragments."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.numerics import dot, matmul
 from kernax.core.base.parameters import positive
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.kernels.trees import GAP, NONE, Trees, check_trees
+from kernax.kernels.trees import GAP, NONE, OF_TREES, Trees, check_trees
 
 
 class SubsetTree(AbstractKernel):
@@ -36,6 +36,8 @@ class SubsetTree(AbstractKernel):
     """
 
     decay: Float[Array, ""] = positive(default=1.0)
+
+    encoding: ClassVar[str] = OF_TREES
 
     def __call__(self, x, z):
         check_trees(x, z)

@@ -17,6 +17,8 @@ from kernax.kernels.alphabets import (
     not_in_alphabet,
 )
 
+OF_TEXTS = "kernax.strings.encode makes points of texts"
+
 
 class Strings(AbstractEncoded):
     """A stack of n strings, or one string (without the axis n), as `encode` makes them.

@@ -22,6 +22,8 @@ from kernax.kernels.alphabets import (
 NONE = -1  # the label or place of no node
 GAP = -2  # the label of a node that is not in the alphabet
 
+OF_TREES = "kernax.trees.encode makes points of trees in brackets"
+
 
 class Trees(AbstractEncoded):
     """A stack of n trees of at most N nodes, or one tree (without the axis n), made by `encode`.

@@ -7,12 +7,11 @@ from jaxtyping import Array, Float, Int
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import data, nonnegative, positive
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.learner.linear import FeaturesOf
 from kernax.core.losses.losses import AbstractLoss, check_loss_of_number
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.penalties import adaptive_step, grown_root
-from kernax.online.primal import PrimalState, features_for, weights_of_zero
+from kernax.online.primal import PrimalState, check_features, features_for, weights_of_zero
 
 Number = Float[Array, ""]
 
@@ -78,7 +77,7 @@ class Adagrad(AbstractOnlineLearner):
 
     def __check_init__(self):
         check_loss_of_number(self.loss)
-        FeaturesOf(self.kernel)  # raises where there are none
+        check_features(self.kernel)
 
     def init(self, point):
         primal = weights_of_zero(self.kernel, point, self.averaging is not None)

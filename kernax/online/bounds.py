@@ -27,7 +27,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
 from kernax.core.losses.losses import Hinge, as_targets_of
-from kernax.core.operators.features import FeatureMap, explicit_features
+from kernax.core.operators.features import FeatureMap
 from kernax.core.operators.gram import gram_diagonal
 from kernax.online.parts import described
 
@@ -256,7 +256,7 @@ def costs(
     """
     x = as_point(x)
     kernel = cast(kernel, dtype_of(x))
-    phi = explicit_features(kernel) if features is None else FeatureMap(features).features
+    phi = kernel.explicit_features() if features is None else FeatureMap(features).features
     of_kernel = _operations(kernel, x, x)
     if phi is None:
         return Costs(of_kernel, math.inf)

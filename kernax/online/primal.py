@@ -7,12 +7,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from kernax._advice import OF_STATIONARY
 from kernax.core.base.boundary import cast, dtype_of
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.learner.linear import FeaturesOf, LinearFunction
+from kernax.core.learner.linear import SUCH_AS, FeaturesOf, LinearFunction, check_has_features
 from kernax.online.averages import as_averaging, moved_average
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.rules import AbstractRule, as_rule
@@ -60,6 +61,12 @@ class PrimalState(AbstractOnlineState):
             steps=steps,
             updates=self.updates + is_moved.astype(jnp.int32),
         )
+
+
+def check_features(kernel: AbstractKernel) -> None:
+    """Raises ValueError for a kernel without explicit features that are known."""
+    advice = f": take a DualLearner, for any kernel, or {SUCH_AS}, or {OF_STATIONARY}"
+    check_has_features(kernel, advice)
 
 
 def features_for(kernel: AbstractKernel, point: PyTree) -> FeaturesOf:
@@ -126,7 +133,7 @@ class PrimalLearner(AbstractOnlineLearner):
     averaging: Float[Array, ""] | None = eqx.field(converter=as_averaging, default=None)
 
     def __check_init__(self):
-        FeaturesOf(self.kernel)  # raises where there are none
+        check_features(self.kernel)
 
     @property
     def loss(self):

@@ -8,12 +8,11 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.parameters import nonnegative
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.learner.linear import FeaturesOf
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner
 from kernax.online.parts import as_part
 from kernax.online.penalties import soft_threshold
-from kernax.online.primal import moved_by_rule, weights_of_zero
+from kernax.online.primal import check_features, moved_by_rule, weights_of_zero
 from kernax.online.rules import StochasticGradient
 
 Number = Float[Array, ""]
@@ -48,7 +47,7 @@ class SparseGradient(AbstractOnlineLearner):
     averaging: Number | None = eqx.field(converter=as_averaging, default=None)
 
     def __check_init__(self):
-        FeaturesOf(self.kernel)  # raises where there are none
+        check_features(self.kernel)
 
     @property
     def loss(self):

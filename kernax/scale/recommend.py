@@ -15,9 +15,7 @@ from kernax.core.base.parameters import check_count
 from kernax.core.grid.grid_factor import Grid
 from kernax.core.kernel.kernel import AbstractKernel, groups_of_columns
 from kernax.core.kernel.preparation import prepare
-from kernax.core.kernel.spectra import spectrum
-from kernax.core.kernel.spectral_densities import SpectralPart
-from kernax.core.kernel.state_space import state_space_of
+from kernax.core.kernel.spectra import SpectralPart
 from kernax.core.linalg.centres import wide
 from kernax.core.linalg.preconditioners import default_rank
 from kernax.core.linalg.sketch_and_project import default_block
@@ -297,7 +295,7 @@ def _route(problem: Problem, name: str) -> Route:
     slow = None if n <= most else f"beyond some {most} points"
     impossible = given = None
     if name == LINE:
-        model = state_space_of(kernel, _HARMONICS)
+        model = kernel.state_space(_HARMONICS)
         if model is None:
             impossible = f"{of_kernel} has no state-space model"
         elif not kernel.sufficient_columns(d):
@@ -362,7 +360,7 @@ def _frequencies(problem: Problem) -> tuple[int, float, str | None]:
     """
     m = problem.centres
     try:
-        parts: Sequence[SpectralPart] = spectrum(problem.kernel, problem.d)
+        parts: Sequence[SpectralPart] = problem.kernel.spectral_parts(problem.d)
     except ValueError:
         name = type(problem.kernel).__name__
         return m, math.nan, f"{name} has no spectral density that is known"

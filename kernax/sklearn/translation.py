@@ -1,6 +1,6 @@
 """Kernel objects of `sklearn.gaussian_process.kernels` as kernels of kernax, and back."""
 
-import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,69 +60,29 @@ def _inner(kernel: Any) -> list[Any]:
     return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
 
 
-@functools.singledispatch
+# Kernels that hold no others.
+_SIMPLE: dict[type, Callable[[Any], AbstractKernel]] = {
+    theirs.ConstantKernel: lambda k: Constant(k.constant_value),
+    theirs.RBF: lambda k: RBF(k.length_scale),
+    theirs.Matern: lambda k: (
+        _MATERN[k.nu](k.length_scale) if k.nu in _MATERN else Matern(k.nu, k.length_scale)
+    ),
+    theirs.RationalQuadratic: lambda k: RationalQuadratic(k.length_scale, k.alpha),
+    theirs.ExpSineSquared: lambda k: Periodic(k.length_scale, k.periodicity),
+    theirs.DotProduct: lambda k: Sum(Linear(), Constant(k.sigma_0**2)),
+}
+
+
 def _parts(kernel: Any) -> Parts:
+    """The kernel and the noise of a kernel of theirs, by the first of its classes that is known."""
+    for kind in type(kernel).__mro__:
+        if kind in _SIMPLE:
+            return Parts(_SIMPLE[kind](kernel))
+        if kind in _COMPOSED:
+            return _COMPOSED[kind](kernel)
     raise ValueError(
         f"{type(kernel).__name__} of scikit-learn has no counterpart here: pass a kernel of kernax"
     )
-
-
-@_parts.register
-def _(kernel: theirs.CompoundKernel) -> Parts:
-    raise ValueError("kernel cannot be a CompoundKernel, which is one for each of several models")
-
-
-@_parts.register
-def _(kernel: theirs.WhiteKernel) -> Parts:
-    return Parts(None, kernel.noise_level)
-
-
-@_parts.register
-def _(kernel: theirs.ConstantKernel) -> Parts:
-    return Parts(Constant(kernel.constant_value))
-
-
-@_parts.register
-def _(kernel: theirs.RBF) -> Parts:
-    return Parts(RBF(kernel.length_scale))
-
-
-@_parts.register
-def _(kernel: theirs.Matern) -> Parts:
-    if kernel.nu in _MATERN:
-        return Parts(_MATERN[kernel.nu](kernel.length_scale))
-    return Parts(Matern(kernel.nu, kernel.length_scale))
-
-
-@_parts.register
-def _(kernel: theirs.RationalQuadratic) -> Parts:
-    return Parts(RationalQuadratic(kernel.length_scale, kernel.alpha))
-
-
-@_parts.register
-def _(kernel: theirs.ExpSineSquared) -> Parts:
-    return Parts(Periodic(kernel.length_scale, kernel.periodicity))
-
-
-@_parts.register
-def _(kernel: theirs.DotProduct) -> Parts:
-    return Parts(Sum(Linear(), Constant(kernel.sigma_0**2)))
-
-
-@_parts.register
-def _(kernel: theirs.Exponentiation) -> Parts:
-    if kernel.exponent != int(kernel.exponent):
-        raise ValueError(f"the exponent of a kernel must be whole, but is {kernel.exponent}")
-    return Parts(Power(_without_noise(kernel.kernel), int(kernel.exponent)))
-
-
-@_parts.register
-def _(kernel: theirs.Product) -> Parts:
-    left = _without_noise(kernel.k1)
-    right = _without_noise(kernel.k2)
-    if isinstance(left, Constant):
-        return Parts(Scaled(right, left.value))
-    return Parts(Product(left, right))
 
 
 def _without_noise(kernel: theirs.Kernel) -> AbstractKernel:
@@ -134,8 +94,21 @@ def _without_noise(kernel: theirs.Kernel) -> AbstractKernel:
     return parts.kernel
 
 
-@_parts.register
-def _(kernel: theirs.Sum) -> Parts:
+def _power(kernel: theirs.Exponentiation) -> Parts:
+    if kernel.exponent != int(kernel.exponent):
+        raise ValueError(f"the exponent of a kernel must be whole, but is {kernel.exponent}")
+    return Parts(Power(_without_noise(kernel.kernel), int(kernel.exponent)))
+
+
+def _product(kernel: theirs.Product) -> Parts:
+    left = _without_noise(kernel.k1)
+    right = _without_noise(kernel.k2)
+    if isinstance(left, Constant):
+        return Parts(Scaled(right, left.value))
+    return Parts(Product(left, right))
+
+
+def _sum(kernel: theirs.Sum) -> Parts:
     left = _parts(kernel.k1)
     right = _parts(kernel.k2)
     kernels = [part.kernel for part in (left, right) if part.kernel is not None]
@@ -143,6 +116,19 @@ def _(kernel: theirs.Sum) -> Parts:
     if len(kernels) == 2:
         return Parts(Sum(*kernels), noise)
     return Parts(kernels[0] if kernels else None, noise)
+
+
+def _refuse_several(kernel: theirs.CompoundKernel) -> Parts:
+    raise ValueError("kernel cannot be a CompoundKernel, which is one for each of several models")
+
+
+_COMPOSED: dict[type, Callable[[Any], Parts]] = {
+    theirs.CompoundKernel: _refuse_several,
+    theirs.WhiteKernel: lambda k: Parts(None, k.noise_level),
+    theirs.Exponentiation: _power,
+    theirs.Product: _product,
+    theirs.Sum: _sum,
+}
 
 
 def is_free(kernel: theirs.Kernel, columns: int) -> dict[str, Any]:

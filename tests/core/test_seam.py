@@ -36,7 +36,7 @@ from kernax.core.linalg.solvers import (
 )
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.line.line import LineGram, OrderAlongLine
-from kernax.core.operators.features import explicit_features, has_few_features, low_rank_gram
+from kernax.core.operators.features import has_few_features
 from kernax.core.operators.foreign import as_gram
 from kernax.core.operators.gram import (
     AbstractCrossGram,
@@ -586,14 +586,14 @@ def test_features_of_sums_scales_parts_and_constants_are_known():
         2.0 * kernax.On(LINEAR, [0, 2]) + LINEAR,
     )
     for kernel in kernels:
-        phi = explicit_features(kernel)
+        phi = kernel.explicit_features()
         assert phi is not None
         close(phi(X[0]) @ phi(X[1]), kernel(X[0], X[1]))
         assert has_few_features(kernel, X)
         y = X[:, 0]
         assert "features" in kernax.kernel_ridge(kernel, X, y, 0.5).stats
     for kernel in (kernax.RBF(), LINEAR + kernax.RBF(), 2.0 * kernax.RBF(), LINEAR * LINEAR):
-        assert explicit_features(kernel) is None
+        assert kernel.explicit_features() is None
 
 
 @pytest.mark.slow
@@ -669,20 +669,16 @@ class KeepsVariances(kernax.AbstractKernel):
         row = jax.vmap(lambda u: self.kernel(u, x))(self.inducing)
         return solve_lower(lower, row)
 
+    def explicit_features(self):
+        return self.features
 
-@explicit_features.register
-def _(kernel: KeepsVariances):
-    return kernel.features
+    def low_rank(self):
+        def of_stack(X):
+            features = jax.vmap(self.features)(X)
+            variances = jax.vmap(lambda x: self.kernel(x, x))(X)
+            return features, variances - jnp.sum(features**2, 1)
 
-
-@low_rank_gram.register
-def _(kernel: KeepsVariances):
-    def of_stack(X):
-        features = jax.vmap(kernel.features)(X)
-        variances = jax.vmap(lambda x: kernel.kernel(x, x))(X)
-        return LowRankGram(features, variances - jnp.sum(features**2, 1))
-
-    return of_stack
+        return of_stack
 
 
 @pytest.mark.slow

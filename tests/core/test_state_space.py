@@ -19,7 +19,7 @@ from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
 import kernax
 from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
-from kernax.core.kernel.state_space import Chain, state_space_of
+from kernax.core.kernel.state_space import Chain
 from kernax.core.linalg.solvers import factorise
 from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.line_factor import KalmanFactor
@@ -230,7 +230,7 @@ def test_the_covariance_of_the_states_is_the_kernel(name, step):
 
 @eqx.filter_jit
 def _covariance(kernel, step):
-    model = state_space_of(kernel, 16)
+    model = kernel.state_space(16)
     h = model.observation()
     return h @ model.transition(step) @ model.stationary() @ h
 
@@ -313,7 +313,7 @@ def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wron
 def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
     """One less the mean over a period lost its digits, and the series was called cut off."""
     lengthscale = 3000.0 if X64 else 100.0
-    model: Any = state_space_of(kernax.ZeroMeanPeriodic(lengthscale, 2.0), 24)
+    model: Any = kernax.ZeroMeanPeriodic(lengthscale, 2.0).state_space(24)
     np.testing.assert_allclose(model.variances[0], 1, rtol=1e-4)
     np.testing.assert_allclose(np.sum(model.variances), 1, rtol=1e-5)
 
@@ -390,7 +390,7 @@ def test_recursions_by_blocks_are_those_point_after_point_on_both_sides_of_a_blo
 
     def of(recursions):
         def total(scale):
-            model = state_space_of(kernax.Matern32(scale), 0)
+            model = kernax.Matern32(scale).state_space(0)
             assert model is not None
             chain = Chain.of(model, places)
             found = recursions.gains(chain, ones, 0.1 * ones)

@@ -8,7 +8,6 @@ import pytest
 from conftest import DTYPE, X64, check_derivatives, marked, needs_x64, untyped
 
 import kernax
-from kernax.core.operators.features import explicit_features
 from kernax.core.operators.pairs import _sizes
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}
@@ -315,7 +314,7 @@ def test_the_tangent_kernel_is_the_product_of_jacobians():
     kernel = kernax.TangentKernel(NETWORK)
     K = np.einsum("iop,jop->ij", J, J)
     np.testing.assert_allclose(kernax.gram(kernel, X), K, **EXACT)
-    features = values(explicit_features(kernel), X)
+    features = values(kernel.explicit_features(), X)
     np.testing.assert_allclose(features @ features.T, K, **EXACT)
     assert "kernel.network.layers[0].weight" in str(kernax.describe(kernax.Model(kernel)))
 

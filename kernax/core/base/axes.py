@@ -17,8 +17,8 @@ def check_axes(value: Any, name: str) -> None:
     if axes:
         raise ValueError(
             f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
-            f"{axes[0]!r}: kernax.scale.rows_over(mesh, X, y) makes them automatic, and so does "
-            "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,))"
+            f"{axes[0]!r}: jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,)) makes "
+            "automatic ones"
         )
     check_mesh(sharding.mesh, name)
 
@@ -29,8 +29,7 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
     if not (known.empty or mesh.empty or _are_alike(known, mesh)):
         raise ValueError(
             f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
-            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for the X that "
-            "kernax.scale.rows_over returns, or not at all, as verbs do not need it"
+            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for these X, or not at all"
         )
 
 

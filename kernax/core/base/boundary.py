@@ -45,14 +45,15 @@ def _as_array(value: Any, name: str) -> Array:
     return _as_floats(_real_array(value, name))
 
 
-def _as_leaf(value: Any, point_ndim: int) -> Array:
+def _as_leaf(value: Any, point_ndim: int, encoding: str = "") -> Array:
     """A leaf of points as an array of floats; one of integers, a point each, stays as it is.
 
     Arguments:
         value: what came.
         point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
+        encoding: how points are made of words, for messages.
     """
-    value = _real_array(value, "points")
+    value = _real_array(value, "points", encoding)
     is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     are_indices = is_integer and np.ndim(value) == point_ndim
     return jnp.asarray(value) if are_indices else _as_floats(value)
@@ -86,7 +87,7 @@ def check_precision(value: Any) -> None:
         _warn_about_precision()
 
 
-def _real_array(value: Any, name: str) -> Any:
+def _real_array(value: Any, name: str, encoding: str = "") -> Any:
     """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
     check_precision(value)
     if isinstance(value, list):
@@ -102,7 +103,7 @@ def _real_array(value: Any, name: str) -> Any:
                 f"{name} must be {what} a sparse {type(value).__name__}: .toarray() makes an array"
             )
         came = getattr(value, "dtype", type(value).__name__)
-        advice = _advice_for_columns(source) or _advice(value, name)
+        advice = _advice_for_columns(source) or _advice(value, name, encoding)
         raise ValueError(f"{name} must be {what} of type {came}{advice}")
     check_axes(value, name)
     return value
@@ -149,24 +150,26 @@ def _advice_for_columns(table: Any) -> str:
     )
 
 
-def _advice(value: Any, name: str) -> str:
+def _advice(value: Any, name: str, encoding: str) -> str:
     """What to do with an argument that holds no numbers, for the end of a message."""
     words = []
     if hasattr(value, "dtype"):
         words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
     if name == "points" and words:
-        return _advice_for_words(words, np.ndim(value))
+        return _advice_for_words(words, np.ndim(value), encoding)
     if name == "points":
-        return ": make numbers of it, or drop that part with On"
+        return ": make numbers of it, or drop that part"
     if not words or name not in ("y", "Y"):
         return ""
     return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
 
 
-def _advice_for_words(words: list[str], ndim: int) -> str:
+def _advice_for_words(words: list[str], ndim: int, encoding: str) -> str:
     """How to make points of words: of trees, of a column of groups, or of texts."""
+    if encoding and ndim == 1:
+        return f": {encoding}"
     if any(word.lstrip().startswith("(") for word in words):
-        return ": kernax.trees.encode makes points of trees in brackets"
+        return ": trees in brackets are encoded first, for kernels of trees"
     if ndim > 1:
         return (
             ": kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as "
@@ -175,8 +178,8 @@ def _advice_for_words(words: list[str], ndim: int) -> str:
     if max(map(len, words)) < _LEAST_TEXT:
         return ": words for groups become columns of 0 and 1 by kernax.one_hot"
     return (
-        ": kernax.strings.encode makes points of texts, for string kernels; kernax.one_hot makes "
-        "columns of words for groups"
+        ": texts are encoded first, for kernels of strings; kernax.one_hot makes columns of words "
+        "for groups"
     )
 
 
@@ -216,12 +219,12 @@ def as_point(x: PyTree) -> PyTree:
     )
 
 
-def as_stack(X: PyTree, name: str, *, finite: bool = True) -> PyTree:
+def as_stack(X: PyTree, name: str, *, finite: bool = True, encoding: str = "") -> PyTree:
     """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite
-    values, if that is asked for.
+    values, if that is asked for. `encoding` says how points are made of words, for messages.
     """
     X = jax.tree.map(
-        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1), X, is_leaf=_is_atom
+        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1, encoding), X, is_leaf=_is_atom
     )
     _check_shapes([leaf.shape for leaf in jax.tree.leaves(X)], name)
     if finite:

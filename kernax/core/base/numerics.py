@@ -80,7 +80,7 @@ def _check_array(point: Any) -> None:
     if not hasattr(point, "shape"):
         raise ValueError(
             f"this kernel compares vectors, but a point is a {type(point).__name__}: "
-            "pick one part of a mixed point with On(kernel, where)"
+            "a kernel of mixed points is a sum or product of kernels, each on one part of them"
         )
     if point.ndim == 0:
         raise ValueError(

@@ -16,7 +16,6 @@ from kernax.core.base.parameters import data
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.kernel.spectral_densities import AbstractSpectral
-from kernax.core.operators.features import explicit_features
 
 
 class AbstractDraw(eqx.Module):
@@ -64,7 +63,7 @@ class FeatureDraw(AbstractDraw):
     coefficients: Float[Array, "*draws D"] = data()
 
     def __call__(self, x):
-        phi = explicit_features(self.kernel)
+        phi = self.kernel.explicit_features()
         assert phi is not None
         return matmul(self.coefficients, phi(x))
 
@@ -110,6 +109,7 @@ class DrawRequest(eqx.Module):
     points: PyTree
     shape: tuple[int, ...] = eqx.field(static=True)
     frequencies: int = eqx.field(static=True)
+    advice: str = eqx.field(static=True, default="")
 
     @property
     def point(self) -> PyTree:
@@ -119,7 +119,7 @@ class DrawRequest(eqx.Module):
     def mapped(self, function: Callable) -> "DrawRequest":
         """The request for draws as functions of `function(x)`."""
         points = jax.tree.map(lambda leaf: leaf[None], function(self.point))
-        return DrawRequest(points, self.shape, self.frequencies)
+        return DrawRequest(points, self.shape, self.frequencies, self.advice)
 
 
 @functools.singledispatch
@@ -134,15 +134,13 @@ def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
     For kernels of one's own: `prior_draw.register(MyKernel)(function)`. Raises ValueError where
     neither features nor a spectral density are known.
     """
-    if explicit_features(kernel) is not None:
+    if kernel.explicit_features() is not None:
         return features_draw(kernel, request, key)
     if isinstance(kernel, AbstractSpectral):
         return _fourier_draw(kernel, request, key)
     raise ValueError(
         f"{type(kernel).__name__} has neither a spectral density nor explicit features that are "
-        "known, so its draws cannot be functions of any point: pass features=, a kernel of "
-        "explicit features that approximates it, such as FeatureMap(empirical_features(kernel, "
-        "Z)), or draw at given points with process.sample(X, key=key)"
+        f"known, so its draws cannot be functions of any point{request.advice}"
     )
 
 
@@ -150,7 +148,7 @@ def features_draw(
     kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
 ) -> AbstractDraw:
     """Draws from `GP(0, kernel)` for a kernel of explicit features."""
-    phi = explicit_features(kernel)
+    phi = kernel.explicit_features()
     assert phi is not None
     form = eqx.filter_eval_shape(phi, request.point)
     shape = (*request.shape, *form.shape)

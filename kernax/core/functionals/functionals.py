@@ -20,8 +20,6 @@ from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import as_floats, check_count
 from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import check_points
-from kernax.core.operators.features import Features, explicit_features
 
 
 class Functionals(Printed):
@@ -203,6 +201,18 @@ class OfFunctionals(AbstractKernel):
         terms = self.kernel.summands
         return None if terms is None else tuple(map(OfFunctionals, terms))
 
+    def check_points(self, X):
+        if isinstance(X, Functionals):
+            if X.has_derivatives:
+                check_smooth(self.kernel)
+            all_nodes = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+            X = jax.tree.map(all_nodes, X.nodes)
+        self.kernel.check_points(X)
+
+    def explicit_features(self):
+        phi = self.kernel.explicit_features()
+        return None if phi is None else lambda x: applied(x, phi)
+
 
 def _has_directions(x: PyTree) -> bool:
     return isinstance(x, Functionals) and x.has_derivatives
@@ -216,7 +226,7 @@ def check_smooth(kernel: AbstractKernel) -> ArrayLike:
     if is_concrete(smooth) and not smooth:
         raise ValueError(
             f"functions of this {type(kernel).__name__} have no derivatives that could be "
-            "observed: take a smoother kernel, such as Matern32, Matern52 or RBF"
+            "observed: take a smoother kernel, such as a Gaussian one, or Matern of nu > 1"
         )
     return smooth
 
@@ -224,22 +234,6 @@ def check_smooth(kernel: AbstractKernel) -> ArrayLike:
 def applied(x: PyTree, function: Callable) -> Array:
     """x applied to a function of a point: a functional of it, or its value where x is a point."""
     return x.applied(function) if isinstance(x, Functionals) else function(x)
-
-
-@explicit_features.register
-def _(kernel: OfFunctionals) -> Features | None:
-    phi = explicit_features(kernel.kernel)
-    return None if phi is None else lambda x: applied(x, phi)
-
-
-@check_points.register
-def _(kernel: OfFunctionals, X: PyTree) -> None:
-    if isinstance(X, Functionals):
-        if X.has_derivatives:
-            check_smooth(kernel.kernel)
-        all_nodes = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
-        X = jax.tree.map(all_nodes, X.nodes)
-    check_points(kernel.kernel, X)
 
 
 def values_at(X: PyTree) -> Functionals:

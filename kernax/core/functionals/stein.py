@@ -14,7 +14,6 @@ from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import dot, vectors
 from kernax.core.functionals.functionals import check_smooth
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import check_points
 
 
 def _as_log_density(log_density: Any) -> Any:
@@ -67,6 +66,15 @@ class SteinKernel(AbstractKernel):
         # Where the density is zero or unknown, its derivative may be a plausible number.
         return jnp.where(jnp.isfinite(value), pulled_back(jnp.ones_like(value))[0], jnp.nan)
 
+    def check_points(self, X):
+        if not eqx.is_inexact_array(X) or X.ndim != 2:
+            raise ValueError(
+                "a Stein kernel takes gradients of a density of vectors: X must be a stack of "
+                "vectors, of shape (n, d)"
+            )
+        check_smooth(self.kernel)
+        self.kernel.check_points(X)
+
 
 class ScoredSteinKernel(AbstractKernel):
     """A `SteinKernel` of points with their scores, pairs (x, s(x)).
@@ -103,14 +111,3 @@ def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"])
 def with_scores(kernel: Any, X: Float[Array, "n d"]) -> tuple[AbstractKernel, PyTree]:
     """A `SteinKernel` and its points, both from `prepare`, as those whose scores are known."""
     return ScoredSteinKernel(kernel.kernel), (X, jax.vmap(kernel.score)(X))
-
-
-@check_points.register
-def _(kernel: SteinKernel, X: PyTree) -> None:
-    if not eqx.is_inexact_array(X) or X.ndim != 2:
-        raise ValueError(
-            "a Stein kernel takes gradients of a density of vectors: X must be a stack of vectors, "
-            "of shape (n, d)"
-        )
-    check_smooth(kernel.kernel)
-    check_points(kernel.kernel, X)

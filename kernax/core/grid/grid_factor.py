@@ -450,7 +450,7 @@ class Grid(AbstractDirectSolver):
         refuse_options(self, options)
         if not isinstance(operator, GridForm):
             raise ValueError(
-                "Grid solves for points on a grid in condition and log_marginal_likelihood; "
+                "Grid solves for points on a grid, for which functions of Gaussian processes look; "
                 "elsewhere use JitteredCholesky()"
             )
         factor = factorise(operator)

@@ -5,6 +5,7 @@ import dataclasses
 import enum
 import functools
 import numbers
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
@@ -20,16 +22,28 @@ from kernax.core.base.numerics import (
     squared_distance,
     values_of,
 )
-from kernax.core.base.parameters import check_intervals, integer, nonnegative
+from kernax.core.base.parameters import as_floats, check_intervals, integer, nonnegative
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import warn
+from kernax.core.kernel.spectra import Parts, convolved, fixed_part
+from kernax.core.kernel.state_space import (
+    AbstractStateSpace,
+    ConstantState,
+    ProductOfStates,
+    ScaledStates,
+    SumOfStates,
+    of_all,
+)
 from kernax.errors import PrecisionWarning
+
+Features = Callable[[PyTree], Float[Array, " D"]]
+LowRank = Callable[[PyTree], tuple[Float[Array, "n D"], Float[Array, " n"]]]
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
-    "Sums, products, non-negative scales, positive integer powers, ExpOf and PolynomialOf of "
-    "kernels always are"
+    "Sums, products, non-negative scales, positive integer powers, exponentials and polynomials "
+    "of non-negative coefficients of kernels always are"
 )
 NO_POWER = ": other powers of a kernel are not kernels"
 
@@ -74,6 +88,8 @@ class AbstractKernel(Printed):
     mirrors: ClassVar[bool] = False
     # Whether such a kernel is `prod_j k_j(x_j, z_j)`, with each k_j(t, t) = 1.
     separates: ClassVar[bool] = False
+    # What makes points of words, for messages; of most kernels nothing does.
+    encoding: ClassVar[str] = ""
 
     @abc.abstractmethod
     def __call__(self, x: PyTree, z: PyTree) -> Float[Array, ""]:
@@ -141,6 +157,55 @@ class AbstractKernel(Printed):
         if self.separates:
             return tuple(ColumnFactor(frozenset([column]), self) for column in range(dim))
         return (ColumnFactor(frozenset(range(dim)), self),)
+
+    def check_points(self, X: PyTree) -> None:
+        """Raises ValueError for a stack that this kernel is known not to take, such as one with an
+        index that is out of range.
+        """
+
+    def explicit_features(self) -> Features | None:
+        """A function phi of a point with `k(x, z) = phi(x) . phi(z)`, (D,); None where none is
+        known.
+        """
+        return None
+
+    def low_rank(self) -> LowRank | None:
+        """A function from a stack to F, (n, D), and r, (n,), of its Gram matrix `F F^T + diag(r)`;
+        None where none is known.
+
+        By default F are the explicit features and r is zero. An approximation by inducing points
+        that keeps the variances has another r, which it adds in `k(x, z)` where x and z are one
+        object.
+        """
+        phi = self.explicit_features()
+        if phi is None:
+            return None
+
+        def of_stack(X: PyTree) -> tuple[Array, Array]:
+            features = jax.vmap(phi)(X).astype(dtype_of(X))
+            return features, jnp.zeros_like(features, shape=count(X))
+
+        return of_stack
+
+    def spectral_parts(self, dim: int) -> Parts:
+        """The spectrum of this kernel of points (dim,), a sum of parts from which frequencies are
+        drawn.
+
+        Raises ValueError where none is known, and for parameters of another dimension.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no spectral density that is known: random frequencies are "
+            "drawn for Gaussian, Matern, rational quadratic, spectral mixture and cosine kernels, "
+            "for periodic ones along one column and Constant, and for sums, products, powers and "
+            "multiples of these, also On some of the columns"
+        )
+
+    def state_space(self, harmonics: int) -> AbstractStateSpace | None:
+        """The state-space model of this kernel of one coordinate; None where none is known.
+
+        `harmonics` is the number of terms for kernels that are a series, as periodic ones are.
+        """
+        return None
 
     def __add__(self, other):
         if isinstance(other, (AbstractKernel, type)):
@@ -217,6 +282,14 @@ def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
     fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
     nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
     return [node for node in nodes if isinstance(node, AbstractKernel)]
+
+
+def encoding_of(kernel: AbstractKernel) -> str:
+    """What makes points of words for a kernel, or for the first one inside it that compares such
+    points; nothing where there is none.
+    """
+    inside = (encoding_of(part) for part in parts_of(kernel))
+    return kernel.encoding or next((encoding for encoding in inside if encoding), "")
 
 
 @functools.singledispatch
@@ -304,6 +377,10 @@ class AbstractCombinator(AbstractKernel):
         columns = (factor.columns for factors in of_parts for factor in factors)
         return (ColumnFactor(frozenset().union(*columns), self),)
 
+    def check_points(self, X):
+        for part in parts_of(self):
+            part.check_points(X)
+
 
 def as_kernel(kernel: Any) -> AbstractKernel:
     """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
@@ -319,8 +396,8 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     if callable(kernel):
         came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
     elif isinstance(kernel, str):
-        came = f"the text {kernel!r}: write kernax.RBF(1.0)"
-    raise ValueError(f"kernel must be a kernel, such as RBF(), but is {came}")
+        came = f"the text {kernel!r}: call the class of that name, with its parameters"
+    raise ValueError(f"kernel must be a kernel, an instance of its class, but is {came}")
 
 
 def _as_kernels(terms: tuple[Any, ...]) -> tuple[AbstractKernel, ...]:
@@ -358,6 +435,29 @@ class Sum(AbstractCombinator):
     def sufficient_columns(self, dim):
         return frozenset.intersection(*(term.sufficient_columns(dim) for term in self.terms))
 
+    def explicit_features(self):
+        parts = [term.explicit_features() for term in self.terms]
+        if any(part is None for part in parts):
+            return None
+        return lambda x: jnp.concatenate([part(x) for part in parts if part is not None])
+
+    def low_rank(self):
+        parts = [term.low_rank() for term in self.terms]
+        if any(part is None for part in parts):
+            return None
+
+        def of_stack(X: PyTree) -> tuple[Array, Array]:
+            features, remainders = zip(*(part(X) for part in parts if part is not None))
+            return jnp.concatenate(features, 1), sum(remainders[1:], remainders[0])
+
+        return of_stack
+
+    def spectral_parts(self, dim):
+        return tuple(part for term in self.terms for part in term.spectral_parts(dim))
+
+    def state_space(self, harmonics):
+        return of_all(SumOfStates, [term.state_space(harmonics) for term in self.terms])
+
 
 class Product(AbstractCombinator):
     """`k_1(x, z) k_2(x, z) ...`"""
@@ -382,6 +482,12 @@ class Product(AbstractCombinator):
     def factors_over_columns(self, dim):
         return sum((term.factors_over_columns(dim) for term in self.terms), ())
 
+    def spectral_parts(self, dim):
+        return functools.reduce(convolved, [term.spectral_parts(dim) for term in self.terms])
+
+    def state_space(self, harmonics):
+        return of_all(ProductOfStates, [term.state_space(harmonics) for term in self.terms])
+
 
 class Scaled(AbstractCombinator):
     """`scale k(x, z)`, scale >= 0."""
@@ -404,6 +510,31 @@ class Scaled(AbstractCombinator):
         scale = ColumnFactor(frozenset(), Constant(self.scale))
         return (*self.kernel.factors_over_columns(dim), scale)
 
+    def explicit_features(self):
+        inner = self.kernel.explicit_features()
+        if inner is None:
+            return None
+        return lambda x: jnp.sqrt(self.scale) * inner(x)
+
+    def low_rank(self):
+        inner = self.kernel.low_rank()
+        if inner is None:
+            return None
+
+        def of_stack(X: PyTree) -> tuple[Array, Array]:
+            features, remainder = inner(X)
+            return jnp.sqrt(self.scale) * features, self.scale * remainder
+
+        return of_stack
+
+    def spectral_parts(self, dim):
+        parts = self.kernel.spectral_parts(dim)
+        return tuple(part._replace(weight=self.scale * part.weight) for part in parts)
+
+    def state_space(self, harmonics):
+        model = self.kernel.state_space(harmonics)
+        return None if model is None else ScaledStates(model, self.scale)
+
 
 class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer."""
@@ -423,6 +554,12 @@ class Power(AbstractCombinator):
             for factor in self.kernel.factors_over_columns(dim)
         )
 
+    def spectral_parts(self, dim):
+        return functools.reduce(convolved, [self.kernel.spectral_parts(dim)] * self.degree)
+
+    def state_space(self, harmonics):
+        return of_all(ProductOfStates, [self.kernel.state_space(harmonics)] * self.degree)
+
 
 class Constant(AbstractKernel):
     """`value`, for every pair of points; value >= 0."""
@@ -440,3 +577,35 @@ class Constant(AbstractKernel):
 
     def factors_over_columns(self, dim):
         return (ColumnFactor(frozenset(), self),)
+
+    def explicit_features(self):
+        return lambda x: jnp.sqrt(self.value)[None]
+
+    def spectral_parts(self, dim):
+        return (fixed_part(self.value, (), jnp.zeros(0, self.value.dtype)),)
+
+    def state_space(self, harmonics):
+        return ConstantState(self.value)
+
+
+def _strong(parameters: PyTree) -> PyTree:
+    """The same tree with strongly typed arrays in place of Python floats and weakly typed ones."""
+    inexact = lambda leaf: (
+        eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    )
+    return jax.tree.map(lambda leaf: as_floats(leaf) if inexact(leaf) else leaf, parameters)
+
+
+class Custom(AbstractKernel):
+    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as one of a point.
+
+    `function` is static: it must take everything that is learned through `parameters`, any pytree,
+    whose arrays of floats count as real parameters. As a kernel it must be positive semidefinite,
+    which `kernax.testing.check_kernel` tests.
+    """
+
+    function: Callable = eqx.field(static=True)
+    parameters: PyTree = eqx.field(converter=_strong, default=())
+
+    def __call__(self, *points):
+        return self.function(self.parameters, *points)

@@ -1,7 +1,6 @@
 """A kernel and its points for verbs: checked, in one dtype, with a warning where features lack."""
 
 import dataclasses
-import functools
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -20,6 +19,7 @@ from kernax.core.kernel.kernel import (
     AbstractCombinator,
     AbstractKernel,
     as_kernel,
+    encoding_of,
     name_of,
     parts_of,
 )
@@ -54,13 +54,14 @@ def prepare_stacks(
     For verbs that compute the diagonal of K anyway, or do not need it.
     """
     kernel = as_kernel(kernel)
-    X = as_stack(X, "X")
-    Z = None if Z is None else as_stack(Z, "Z")
+    encoding = encoding_of(kernel)
+    X = as_stack(X, "X", encoding=encoding)
+    Z = None if Z is None else as_stack(Z, "Z", encoding=encoding)
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
     for stack in (X, Z):
         if stack is not None:
-            check_points(kernel, stack)
+            kernel.check_points(stack)
     _check_one_shape(X, Z)
     return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
 
@@ -71,8 +72,8 @@ def prepare_new(
     """`prepare_stacks` for new points X of a function whose kernel and own points a learner has
     checked: X alone is looked at.
     """
-    X = as_stack(X, "X")
-    check_points(kernel, X)
+    X = as_stack(X, "X", encoding=encoding_of(kernel))
+    kernel.check_points(X)
     _check_one_shape(X, points)
     return guarded(cast(kernel, dtype)), cast(X, dtype)
 
@@ -83,22 +84,10 @@ def _check_one_shape(X: PyTree, Z: PyTree) -> None:
         check_no_broadcast(jnp.shape(X)[1:], jnp.shape(Z)[1:])
 
 
-@functools.singledispatch
-def check_points(kernel: AbstractKernel, X: PyTree) -> None:
-    """Raises ValueError for a stack that a kernel is known not to take, such as one with an index
-    that is out of range.
-
-    For kernels of one's own: `check_points.register(MyKernel)(function)`.
-    """
-    if isinstance(kernel, AbstractCombinator):
-        for part in parts_of(kernel):
-            check_points(part, X)
-
-
 def check_point(kernel: AbstractKernel, x: PyTree) -> None:
-    """Raises ValueError for a known point that `check_points` refuses as a stack of it alone."""
+    """Raises ValueError for a known point that the kernel refuses as a stack of it alone."""
     if is_concrete(x):
-        check_points(kernel, jax.tree.map(lambda leaf: np.asarray(leaf)[None], x))
+        kernel.check_points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], x))
 
 
 @compiled

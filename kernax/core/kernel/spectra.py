@@ -1,61 +1,38 @@
-"""The spectra of composed kernels: those of sums, products, powers and multiples."""
+"""Spectra as sums of mixtures of normal distributions, and those of products of kernels."""
 
-import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import safe_sqrt
-from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
-from kernax.core.kernel.spectral_densities import AbstractSpectral, SpectralPart
+
+
+class SpectralPart(NamedTuple):
+    """Part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation z`
+    with z standard normal, and centre and deviation are functions of further normal numbers.
+
+    Attributes:
+        weight: the integral over this part, ().
+        columns: the entries of a point whose frequencies are not zero.
+        further: how many standard normal numbers, beside z, a frequency takes.
+        law: centres and deviations, (count, columns) each, of further numbers (count, further).
+        share: how many frequencies this part is to have, relative to others.
+        is_fixed: whether all frequencies are one and the same, so that one of them is enough.
+        is_symmetric: whether w and -w are equally likely.
+    """
+
+    weight: Float[Array, ""]
+    columns: tuple[int, ...]
+    further: int
+    law: Callable[[Array], tuple[Array, Array]]
+    share: float = 1.0
+    is_fixed: bool = False
+    is_symmetric: bool = True
+
 
 Parts = tuple[SpectralPart, ...]
-
-
-@functools.singledispatch
-def spectrum(kernel: AbstractKernel, dim: int) -> Parts:
-    """The spectrum of a kernel of points (dim,), a sum of parts from which frequencies are drawn.
-
-    The spectrum of a sum is the sum, that of a product the convolution: frequencies of a product
-    are sums of independent frequencies of its factors. For kernels of one's own:
-    `spectrum.register(MyKernel)(function)`.
-
-    Raises ValueError for a kernel without a spectrum that is known.
-    """
-    if isinstance(kernel, AbstractSpectral):
-        return kernel.spectral_parts(dim)
-    raise ValueError(
-        f"{type(kernel).__name__} has no spectral density here: random Fourier features are for "
-        "RBF, Matern12, Matern32, Matern52, Matern, RationalQuadratic, SpectralMixture, Cosine, "
-        "Periodic along one column and Constant, and for sums, products, powers and multiples of "
-        "these, also On some of the columns"
-    )
-
-
-@spectrum.register
-def _(kernel: Constant, dim: int) -> Parts:
-    return (fixed_part(kernel.value, (), jnp.zeros(0, kernel.value.dtype)),)
-
-
-@spectrum.register
-def _(kernel: Scaled, dim: int) -> Parts:
-    parts = spectrum(kernel.kernel, dim)
-    return tuple(part._replace(weight=kernel.scale * part.weight) for part in parts)
-
-
-@spectrum.register
-def _(kernel: Sum, dim: int) -> Parts:
-    return tuple(part for term in kernel.terms for part in spectrum(term, dim))
-
-
-@spectrum.register
-def _(kernel: Product, dim: int) -> Parts:
-    return functools.reduce(_convolved, [spectrum(term, dim) for term in kernel.terms])
-
-
-@spectrum.register
-def _(kernel: Power, dim: int) -> Parts:
-    return functools.reduce(_convolved, [spectrum(kernel.kernel, dim)] * kernel.degree)
 
 
 def fixed_part(
@@ -73,8 +50,10 @@ def fixed_part(
     return SpectralPart(weight, columns, 0, law, share, is_fixed=True, is_symmetric=not columns)
 
 
-def _convolved(first: Parts, second: Parts) -> Parts:
-    """Every part of one spectrum convolved with every part of another."""
+def convolved(first: Parts, second: Parts) -> Parts:
+    """The spectrum of a product: every part of one spectrum convolved with every part of another.
+    Frequencies of a product are sums of independent frequencies of its factors.
+    """
     return tuple(part for a in first for b in second for part in _convolved_parts(a, b))
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.base.numerics import floored, vectors
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary
+from kernax.core.kernel.spectra import SpectralPart
 from kernax.core.kernel.standard_normals import NormalDraw, normal_draw
 
 
@@ -19,29 +20,6 @@ class Eigenpairs(NamedTuple):
 
     values: Float[Array, " count"]
     functions: Callable
-
-
-class SpectralPart(NamedTuple):
-    """Part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation z`
-    with z standard normal, and centre and deviation are functions of further normal numbers.
-
-    Attributes:
-        weight: the integral over this part, ().
-        columns: the entries of a point whose frequencies are not zero.
-        further: how many standard normal numbers, beside z, a frequency takes.
-        law: centres and deviations, (count, columns) each, of further numbers (count, further).
-        share: how many frequencies this part is to have, relative to others.
-        is_fixed: whether all frequencies are one and the same, so that one of them is enough.
-        is_symmetric: whether w and -w are equally likely.
-    """
-
-    weight: Float[Array, ""]
-    columns: tuple[int, ...]
-    further: int
-    law: Callable[[Array], tuple[Array, Array]]
-    share: float = 1.0
-    is_fixed: bool = False
-    is_symmetric: bool = True
 
 
 Frequencies = tuple[Float[Array, "count dim"], Float[Array, " count"]]

@@ -1,4 +1,4 @@
-"""Which kernels of one coordinate are state-space models, and how those compose.
+"""State-space models of kernels of one coordinate, and how those compose.
 
 Along a line such a process is a vector of states that changes linearly from one point to the next,
 so that what a point adds is known from the states at the point before it: solves, determinants and
@@ -7,7 +7,6 @@ evidence take O(n). Sarkka & Solin, Applied Stochastic Differential Equations, 2
 
 import abc
 import functools
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -16,7 +15,6 @@ from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul
-from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
 
 
 class AbstractStateSpace(eqx.Module):
@@ -99,49 +97,10 @@ class ProductOfStates(AbstractStateSpace):
         return functools.reduce(jnp.kron, [model.transition(step) for model in self.models])
 
 
-@functools.singledispatch
-def state_space_of(kernel: AbstractKernel, harmonics: int) -> AbstractStateSpace | None:
-    """The state-space model of a kernel of one coordinate; None where none is known.
-
-    `harmonics` is the number of terms for kernels that are a series, as periodic ones are. For
-    kernels of one's own: `state_space_of.register(MyKernel)(function)`.
-    """
-    return None
-
-
-@state_space_of.register
-def _(kernel: Constant, harmonics: int) -> AbstractStateSpace | None:
-    return ConstantState(kernel.value)
-
-
-@state_space_of.register
-def _(kernel: Scaled, harmonics: int) -> AbstractStateSpace | None:
-    model = state_space_of(kernel.kernel, harmonics)
-    return None if model is None else ScaledStates(model, kernel.scale)
-
-
-@state_space_of.register
-def _(kernel: Sum, harmonics: int) -> AbstractStateSpace | None:
-    return _of_all(SumOfStates, kernel.terms, harmonics)
-
-
-@state_space_of.register
-def _(kernel: Product, harmonics: int) -> AbstractStateSpace | None:
-    return _of_all(ProductOfStates, kernel.terms, harmonics)
-
-
-@state_space_of.register
-def _(kernel: Power, harmonics: int) -> AbstractStateSpace | None:
-    return _of_all(ProductOfStates, (kernel.kernel,) * kernel.degree, harmonics)
-
-
-def _of_all(
-    compose: Callable[[tuple[AbstractStateSpace, ...]], AbstractStateSpace],
-    kernels: tuple[AbstractKernel, ...],
-    harmonics: int,
+def of_all(
+    compose: type[SumOfStates | ProductOfStates], models: list[AbstractStateSpace | None]
 ) -> AbstractStateSpace | None:
-    """The models of several kernels as one; None where one of them has none."""
-    models = [state_space_of(kernel, harmonics) for kernel in kernels]
+    """Several models as one; None where one of them is not known."""
     known = tuple(model for model in models if model is not None)
     return compose(known) if len(known) == len(models) else None
 

@@ -14,7 +14,15 @@ from kernax.core.base.numerics import matmul, safe_sqrt
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.operators.features import FeatureMap, explicit_features
+from kernax.core.operators.features import FeatureMap
+
+SUCH_AS = "a kernel that has some, such as FeatureMap(jnp.asarray), the linear kernel of vectors"
+
+
+def check_has_features(kernel: AbstractKernel, advice: str = f": take {SUCH_AS}") -> None:
+    """Raises ValueError for a kernel without explicit features that are known."""
+    if kernel.explicit_features() is None:
+        raise ValueError(f"{type(kernel).__name__} has no explicit features that are known{advice}")
 
 
 class FeaturesOf(eqx.Module):
@@ -26,17 +34,10 @@ class FeaturesOf(eqx.Module):
     kernel: AbstractKernel
 
     def __check_init__(self):
-        if explicit_features(self.kernel) is None:
-            name = type(self.kernel).__name__
-            raise ValueError(
-                f"{name} has no explicit features that are known: take a DualLearner, for any "
-                "kernel, or a kernel that has some, such as FeatureMap(jnp.asarray), the linear "
-                "kernel of vectors, or random_fourier_features(kernel, ...), which approximates "
-                "stationary kernels"
-            )
+        check_has_features(self.kernel)
 
     def __call__(self, x: PyTree) -> Float[Array, " D"]:
-        phi = explicit_features(self.kernel)
+        phi = self.kernel.explicit_features()
         assert phi is not None
         return phi(x)
 

@@ -93,8 +93,8 @@ class ConjugateGradient(AbstractFactorSolver):
         if self.start.ndim != 2 or len(self.start) != n:
             raise ValueError(
                 f"start of ConjugateGradient must have shape ({n}, columns), a row for each point, "
-                f"but has shape {self.start.shape}: make it by warm_started for these points, or "
-                "leave it out"
+                f"but has shape {self.start.shape}: it belongs to other points, so make it anew "
+                "for these, or leave it out"
             )
         return stopped(self.start)
 

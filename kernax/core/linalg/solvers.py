@@ -121,7 +121,7 @@ def check_knows_determinant(solver: Any) -> None:
     if not isinstance(solver, AbstractSymmetricSolver) or not solver.knows_determinant:
         raise ValueError(
             "solver must be None or one of kernax.solvers that knows the determinant of the "
-            "matrix, such as JitteredCholesky(), StateSpace(), Grid(), or ConjugateGradient with "
+            "matrix, such as JitteredCholesky(), or ConjugateGradient with "
             f"determinant=StochasticLanczos(key), but is {solver!r}"
         )
 
@@ -139,8 +139,8 @@ def check_makes_factor(solver: Any) -> None:
     """Raises ValueError for what is neither None nor a solver of this package."""
     if solver is not None and not isinstance(solver, AbstractFactorSolver):
         raise ValueError(
-            "solver must be None or one of kernax.solvers, such as JitteredCholesky(), "
-            f"StateSpace() or ConjugateGradient(), but is {solver!r}"
+            "solver must be None or one of kernax.solvers, such as JitteredCholesky() or "
+            f"ConjugateGradient(), but is {solver!r}"
         )
 
 

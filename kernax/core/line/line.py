@@ -11,7 +11,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.numerics import dot, is_concrete, matmul, stopped
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.state_space import AbstractStateSpace, Chain, state_space_of
+from kernax.core.kernel.state_space import AbstractStateSpace, Chain
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import AbstractRecursions, SequentialRecursions
 from kernax.core.operators.computed import AbstractComputedGram
@@ -112,7 +112,7 @@ class LineGram(AbstractComputedGram):
     @property
     def model(self) -> AbstractStateSpace:
         """The state-space model of the kernel."""
-        model = state_space_of(self.kernel, self.line.harmonics)
+        model = self.kernel.state_space(self.line.harmonics)
         assert model is not None
         return model
 
@@ -171,7 +171,7 @@ def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | N
     """
     if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
-    model = state_space_of(kernel, 0)
+    model = kernel.state_space(0)
     columns = _columns(kernel, X)
     if model is None or not columns:
         return None
@@ -191,11 +191,11 @@ def line_for(
     """The line for a kernel and points. Raises ValueError for a kernel without a state-space model,
     and for points that are not along one line.
     """
-    if state_space_of(kernel, harmonics) is None:
+    if kernel.state_space(harmonics) is None:
         raise ValueError(
             f"StateSpace needs a kernel that has a state-space model, but {type(kernel).__name__} "
-            "has none that is known: take Matern12, Matern32, Matern52, Cosine, Periodic, "
-            "ZeroMeanPeriodic, constants, or sums and products of these"
+            "has none that is known: take Matern kernels of nu = 1/2, 3/2 or 5/2, cosine and "
+            "periodic kernels, constants, or sums and products of these"
         )
     columns = _columns(kernel, X)
     if not columns:

@@ -322,8 +322,8 @@ class StateSpace(AbstractDirectSolver):
         refuse_options(self, options)
         if not isinstance(operator, LineForm):
             raise ValueError(
-                "StateSpace solves for points along a line in condition and "
-                "log_marginal_likelihood; elsewhere use JitteredCholesky()"
+                "StateSpace solves for points along a line, for which functions of Gaussian "
+                "processes look; elsewhere use JitteredCholesky()"
             )
         factor = factorise(operator)
         assert isinstance(factor, KalmanFactor)

@@ -91,8 +91,8 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
         if of_X and devices and of_X != devices:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
-                f"{_in_words(devices)}: kernax.scale.rows_over(mesh, X, y, weights) spreads them "
-                "all over one mesh, and arrays of NumPy are moved to the devices of X"
+                f"{_in_words(devices)}: spread them all over one mesh, by jax.device_put, or pass "
+                "arrays of NumPy, which are moved to the devices of X"
             )
 
 

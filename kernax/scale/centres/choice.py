@@ -21,7 +21,7 @@ from kernax.core.base.solution import warn
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.preparation import check_points, diagonal_of, prepare
+from kernax.core.kernel.preparation import diagonal_of, prepare
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.pivots import inducing_points
 from kernax.core.linalg.solves import solve_lower
@@ -150,7 +150,7 @@ def checked_centres(
     number = number_of_centres(centres, key)
     if number is None:
         Z = as_stack(centres, "centres")
-        check_points(kernel, Z)
+        kernel.check_points(Z)
         warn_of_many(size_of(Z), n)
         return cast(Z, dtype_of(X))
     warn_of_many(number, points)

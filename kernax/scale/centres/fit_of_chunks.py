@@ -15,8 +15,7 @@ from kernax.core.base.numerics import is_concrete
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution
 from kernax.core.base.weights import AbstractWeights, UnitWeights
-from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.preparation import check_points
+from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
 from kernax.core.linalg.centres import wide
@@ -53,6 +52,7 @@ def falkon_of_chunks(
     checkpoint: Checkpoints | None,
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
+    kernel = as_kernel(kernel)
     _check_known(kernel, ridge, centres, loss)
     as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
     check = partial(_checked_targets, loss)
@@ -130,7 +130,7 @@ def _span(
         warn_of_many(number, count(Z))  # of fewer points all are drawn
         return OfCentres(kernel, Z)
     Z = as_stack(centres, "centres")
-    check_points(kernel, Z)
+    kernel.check_points(Z)
     return OfCentres(kernel, Z)
 
 

@@ -13,7 +13,6 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import guarded, prepare_stacks
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import FeaturesOf, LinearFunction
-from kernax.core.operators.features import explicit_features
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 
@@ -85,7 +84,7 @@ class OfFeatures(AbstractSpan):
         """The features of a kernel, counted at the points of a stack. Raises ValueError for a
         kernel that has no explicit ones.
         """
-        if explicit_features(kernel) is None:
+        if kernel.explicit_features() is None:
             raise ValueError(
                 "centres must be a stack of points, or their number with a key, since "
                 f"{type(kernel).__name__} has no explicit features that are known: a kernel of "

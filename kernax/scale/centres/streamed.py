@@ -17,7 +17,6 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.kernel.preparation import check_points
 from kernax.scale.centres.preconditioner import priorities, standing_for_all
 from kernax.scale.centres.rows import AbstractRows, ArrayRows
 from kernax.scale.data.chunks import Chunks
@@ -164,7 +163,7 @@ def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | No
             + (f", of length {len(chunk)}" if isinstance(chunk, tuple | list) else "")
         )
     X = as_stack(chunk[0], "X")
-    check_points(kernel, X)
+    kernel.check_points(X)
     dtype = dtype_of(X) if first is None else dtype_of(first[0])
     X = cast(X, dtype)
     n = count(X)

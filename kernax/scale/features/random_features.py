@@ -12,7 +12,6 @@ from kernax.core.base.numerics import is_concrete, matmul, safe_sqrt, vectors
 from kernax.core.base.parameters import check_count, data, shown
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
-from kernax.core.kernel.spectra import spectrum
 from kernax.core.kernel.spectral_densities import frequencies_of_parts
 from kernax.core.operators.features import FeatureMap
 from kernax.core.operators.memory import check_numbers
@@ -95,7 +94,7 @@ def random_fourier_features(
     one_point = jnp.zeros((1, dim), dtype_of(kernel))
     kernel, _, _ = prepare_stacks(kernel, one_point)
     centre = _as_origin(origin, dim, dtype_of(one_point))
-    parts = spectrum(kernel, dim)
+    parts = kernel.spectral_parts(dim)
     check_numbers(
         count * (dim + 1),
         centre.dtype,

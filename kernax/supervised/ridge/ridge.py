@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax._advice import IN_FEATURES, over_centres
+from kernax._advice import COMPARED, IN_FEATURES, over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stopped
@@ -41,7 +41,7 @@ _RIDGE = Footprint(
     "kernel_ridge",
     3.6,
     'block_size=... (a number of rows, or "auto") for a matrix-free solve, or ' + over_centres(),
-    closing="; kernax.recommend(kernel, n, d) compares these",
+    closing=COMPARED,
 )
 _LEAVE_ONE_OUT = Footprint("leave_one_out", 5.0, IN_FEATURES)
 _CROSS_VALIDATION = Footprint("generalised_cross_validation", 5.0, IN_FEATURES)

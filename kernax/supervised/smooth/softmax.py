@@ -18,7 +18,6 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.softmax import softmax_fit
-from kernax.core.operators.features import explicit_features
 from kernax.core.operators.memory import Footprint
 
 _FOOTPRINT = Footprint("kernel_softmax", 10.4, IN_FEATURES, of_each_column=1.08)
@@ -61,7 +60,8 @@ def kernel_softmax(
         targets=partial(as_one_hot, every=bool(bias)),
         throw=throw,
     )
-    task = checked(in_features=explicit_features(kernel) is not None)
+    in_features = isinstance(kernel, AbstractKernel) and kernel.explicit_features() is not None
+    task = checked(in_features=in_features)
     if task.layout.in_features and not _are_worth_it(task):
         task = checked()
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
