@@ -15,7 +15,7 @@ Series = tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]]
 
 
 def fourier_series(
-    lengthscale: Float[Array, "*d"], period: Float[Array, "*d"], harmonics: int
+    lengthscale: Float[Array, "*d"], period: Float[Array, "*e"], harmonics: int
 ) -> Series | None:
     """One less the mean of `exp(b (cos(2 pi t / period) - 1))`, `b = 1 / lengthscale^2`, over a
     period; its coefficients of cosines, `2 exp(-b) I_j(b)`, j = 1, 2, ..., whose sum that is; and
@@ -41,7 +41,7 @@ def if_complete(variances: Float[Array, " j"], rest: Float[Array, ""]) -> Float[
 
 
 def series_in_cycles(
-    lengthscale: Float[Array, "*d"], period: Float[Array, "*d"], dim: int, name: str
+    lengthscale: Float[Array, "*d"], period: Float[Array, "*e"], dim: int, name: str
 ) -> Series:
     """What `fourier_series` returns, with frequencies in cycles, for points (dim,). Raises
     ValueError for several dimensions, naming the kernel, and for parameters of another one.

@@ -190,8 +190,7 @@ def _line(column: np.ndarray, most: int) -> _Found:
         raise ValueError(
             f"X has {len(known)} of {size:.0f} equal steps of {step:g} along its column, and Grid "
             f"takes at most {most} that are missing: Grid(most=...) takes more, in time and memory "
-            "that grow with their square, and the solver of kernax.solvers for a line takes Matern "
-            "kernels at any times"
+            "that grow with their square, and StateSpace() takes Matern kernels at any times"
         )
     numbers = numbers.astype(int)
     lags, offsets = _of_equal_steps(known, numbers)
@@ -229,8 +228,7 @@ def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
         raise ValueError(
             "Grid needs points at equal distances along a single column, but X is off by up to "
             f"{off:g} from steps of {step:g}, more than the rounding of its numbers: take the "
-            "numbers of the steps as points, or the solver of kernax.solvers for a line, which "
-            "takes Matern kernels at any times"
+            "numbers of the steps as points, or StateSpace(), for Matern kernels at any times"
         )
     # The matrix is right to first order in the offsets: squares of this are rounding.
     if off > 2 * math.sqrt(eps) * step:
