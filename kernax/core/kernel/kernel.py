@@ -447,8 +447,9 @@ class Sum(AbstractCombinator):
             return None
 
         def of_stack(X: PyTree) -> tuple[Array, Array]:
-            features, remainders = zip(*(part(X) for part in parts if part is not None))
-            return jnp.concatenate(features, 1), sum(remainders[1:], remainders[0])
+            held = [part(X) for part in parts if part is not None]
+            features = jnp.concatenate([features for features, _ in held], 1)
+            return features, functools.reduce(jnp.add, [remainder for _, remainder in held])
 
         return of_stack
 
