@@ -15,10 +15,15 @@ from kernax.core.base.boundary import cast, check_key, count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import chosen, eps_of, stopped
-from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.parameters import (
+    Rebuild,
+    Trainable,
+    check_count,
+    unconstrain,
+    warn_of_undeclared_fields,
+)
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
-from kernax.core.base.undeclared import warn_of_undeclared_fields
 from kernax.core.learner.task import Task
 from kernax.core.linalg.centres import factor_at
 from kernax.core.losses.losses import AbstractLikelihood

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AbstractMesh, AxisType
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.base.axes import check_axes
 from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
 from kernax.core.base.numerics import is_concrete, values_of
@@ -478,3 +478,43 @@ def check_some_weight(values: np.ndarray, name: str) -> None:
         but = f", but {largest:g}, the largest, counts as zero: it is below {least:.2g}"
         came = f"{but}, the least positive number of {values.dtype}" if largest > 0 else ""
         raise ValueError(f"{name} must not all be zero{came}: no point is left to fit")
+
+
+def check_axes(value: Any, name: str) -> None:
+    """Raises ValueError for an array laid out over explicit axes of a mesh, and for one on another
+    mesh than that of `jax.set_mesh`.
+    """
+    if not isinstance(value, jax.Array):
+        return
+    sharding = jax.typeof(value).sharding
+    axes = [axis for axis in sharding.spec if axis is not None]
+    if axes:
+        raise ValueError(
+            f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
+            f"{axes[0]!r}: jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,)) makes "
+            "automatic ones"
+        )
+    check_mesh(sharding.mesh, name)
+
+
+def check_mesh(mesh: AbstractMesh, name: str) -> None:
+    """Raises ValueError for a mesh other than that of `jax.set_mesh`, if there are both."""
+    known = jax.sharding.get_abstract_mesh()
+    if not (known.empty or mesh.empty or _are_alike(known, mesh)):
+        raise ValueError(
+            f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
+            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for these X, or not at all"
+        )
+
+
+def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
+    """Whether two meshes have the same axes. Manual ones, as inside `shard_map`, match any kind."""
+    kinds = zip(mesh.axis_types, other.axis_types)
+    are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
+    return mesh.shape_tuple == other.shape_tuple and are_same
+
+
+def _of_axes(mesh: AbstractMesh) -> str:
+    """The axes of a mesh, in words."""
+    kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types)
+    return ", ".join(f"{kind.name} {name!r} of {size}" for name, size, kind in kinds)

@@ -10,9 +10,10 @@ arrays and back.
 """
 
 import dataclasses
+import functools
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +25,8 @@ from jaxtyping import Array, Int, PyTree
 
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
 from kernax.core.base.numerics import is_concrete
+from kernax.core.base.solution import warn
+from kernax.errors import UndeclaredFieldWarning
 
 DATA = "data"  # the role of arrays that are not parameters
 
@@ -470,3 +473,31 @@ def interior(model: PyTree) -> Trainable:
     theta = {entry.path: entry.interval.unconstrain(entry.value) for entry in parameters(model)}
     # A Python float is not among these, and frozen.
     return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))
+
+
+# Their modules hold weights of networks, and may be anywhere on the line.
+_KNOWN = ("equinox", "kernax")
+
+
+def warn_of_undeclared_fields(model: PyTree, learned: Iterable[str]) -> None:
+    """Warns, once in a process, of each field whose arrays are learned, among the `learned` paths,
+    as numbers anywhere on the line because no declaration says otherwise.
+    """
+    fields = undeclared_fields(model)
+    for path in learned:
+        if path in fields:
+            kind, name = fields[path]
+            if kind.__module__.partition(".")[0] not in _KNOWN:
+                _warn_of_field(kind, name)
+
+
+@functools.cache
+def _warn_of_field(kind: type, name: str) -> None:
+    """Warns of one field of a class."""
+    warn(
+        f"{kind.__name__}.{name} is learned as a number anywhere on the line, because nothing "
+        f"declares where it may lie: write {name}: jax.Array = kernax.fields.positive() in the "
+        "class, or nonnegative(), above() or interval(); real() keeps it as it is without this "
+        "warning, and data() keeps it from being learned",
+        UndeclaredFieldWarning,
+    )

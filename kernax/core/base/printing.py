@@ -1,5 +1,7 @@
-"""Modules that are printed with their numbers."""
+"""Modules that are printed with their numbers, and a progress bar on standard error."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -40,3 +42,22 @@ def _is_of_few_numbers(leaf: Any) -> bool:
     kinds = (jnp.floating, jnp.integer, jnp.bool_)
     here = getattr(leaf, "is_fully_addressable", True)  # an array of NumPy is
     return here and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
+
+
+@contextlib.contextmanager
+def bar_of(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
+    """Draws a progress bar, by the package `rich`, and gives a function `show(done, total,
+    words="")` that redraws it.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counts = TextColumn("{task.completed}/{task.total}  {task.fields[words]}")
+    columns = (TextColumn(title), BarColumn(), counts, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as drawn:
+        task = drawn.add_task("", total=total, completed=done, words="")
+
+        def show(done: int, total: int, words: str = "") -> None:
+            drawn.update(task, completed=done, total=total, words=words)
+
+        yield show

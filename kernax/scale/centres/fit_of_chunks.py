@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernax.core.base.bar import bar_of
 from kernax.core.base.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.printing import bar_of
 from kernax.core.base.solution import Solution
 from kernax.core.base.weights import AbstractWeights, UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel

@@ -14,11 +14,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
-from kernax.core.base.axes import check_axes, check_mesh
-from kernax.core.base.bar import bar_of
-from kernax.core.base.boundary import as_arrays
+from kernax.core.base.boundary import as_arrays, check_axes, check_mesh
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import bar_of
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.operators.memory import available_memory
 from kernax.core.operators.mesh import rows_over_mesh

@@ -9,9 +9,14 @@ from jax.tree_util import Partial
 from jaxtyping import Array
 
 from kernax.core.base.boundary import as_arrays
-from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.parameters import (
+    Rebuild,
+    Trainable,
+    check_count,
+    unconstrain,
+    warn_of_undeclared_fields,
+)
 from kernax.core.base.solution import Solution
-from kernax.core.base.undeclared import warn_of_undeclared_fields
 from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.checkpoints import Checkpoint
 from kernax.selection.optimise.ending import ended

@@ -14,9 +14,14 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.boundary import as_arrays, check_key
 from kernax.core.base.compiled import compiled
-from kernax.core.base.parameters import Rebuild, Trainable, check_count, unconstrain
+from kernax.core.base.parameters import (
+    Rebuild,
+    Trainable,
+    check_count,
+    unconstrain,
+    warn_of_undeclared_fields,
+)
 from kernax.core.base.solution import RESULTS, Solution
-from kernax.core.base.undeclared import warn_of_undeclared_fields
 from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.checkpoints import Checkpoint
 from kernax.selection.optimise.ending import ended

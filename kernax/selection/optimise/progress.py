@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernax.core.base.bar import bar_of
+from kernax.core.base.printing import bar_of
 
 _PIECES = 50  # how often something is done in a run where the user does not say
 
