@@ -11,11 +11,18 @@ from conftest import DTYPE
 import kernax as kx
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import count_off, leaving_out
-from kernax.selection.optimise.weak_priors import weak_priors_around
+from kernax.selection.optimise.weak_priors import WeakPriors, weak_priors_around
 from kernax.selection.recipes import regression
 from kernax.selection.recipes.classification import calibrated_losses, log_losses, signs_of_columns
 from kernax.selection.recipes.rows import first_of_each, held_out_of_each
-from kernax.selection.recipes.stages import Learning, Stage, Together, choose, last_that_pays
+from kernax.selection.recipes.stages import (
+    Learning,
+    Stage,
+    Together,
+    choose,
+    everyone,
+    last_that_pays,
+)
 
 
 def test_priors_are_normal_in_logarithms_around_the_start_and_an_inverse_gamma_wall_for_noise():
@@ -26,6 +33,35 @@ def test_priors_are_normal_in_logarithms_around_the_start_and_an_inverse_gamma_w
         2.0 * kx.RBF(jnp.array([1.0, 3 * np.e**2])) + kx.Polynomial(2, 0.0), jnp.asarray(1e-4)
     )
     assert float(priors.penalty(moved)) == pytest.approx((2 / 2.0) ** 2 / 2 + 1, rel=1e-5)
+
+
+def test_the_leave_one_out_loss_has_a_floor_under_the_ridge_in_units_of_the_kernel(rng):
+    """Without one it drives the ridge to 3e-14 where a polynomial fits, and the fit of that fails.
+    Against refits by NumPy.
+    """
+    X, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    weights = np.repeat([1.0, 2.0, 0.0], 4)  # 12 in all
+    K = 5 * np.exp(-((X[:, None] - X) ** 2).sum(2) / 2)
+    errors = np.empty(12)
+    for i in range(12):
+        some = np.delete(np.arange(12), i)
+        some = some[weights[some] > 0]
+        system = K[np.ix_(some, some)] + np.diag(0.01 / weights[some])
+        errors[i] = y[i] - K[i, some] @ np.linalg.solve(system, y[some])
+    error = np.average(errors**2, weights=weights)
+    expected = error * (1 + 2 * 1e-4 * 5 / (12 * 0.01))
+    model = kx.Model(5.0 * kx.RBF(1.0), 0.01)
+    given = model, jnp.asarray(X, DTYPE), jnp.asarray(y, DTYPE)
+    rtol = 1e-10 if jnp.finfo(DTYPE).bits == 64 else 2e-4  # 3e-6 in float32
+    loss = regression.leave_one_out_loss(*given, jnp.asarray(weights, DTYPE))
+    assert float(loss) == pytest.approx(expected, rel=rtol)
+    folds, together = everyone(12), Together({}, {})
+    without, with_floor = (
+        regression.ridge_stage_loss(*given, folds, WeakPriors({}, {}, floored), together)
+        for floored in ((), ("ridge",))
+    )
+    ratio = 1 + 2 * 1e-4 * 5 / (12 * 0.01)
+    assert float(with_floor / without) == pytest.approx(ratio, rel=1e-6)
 
 
 def test_folds_balance_every_class_and_those_of_some_rows_have_the_shape_of_those_of_all():

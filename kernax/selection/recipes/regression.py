@@ -24,12 +24,13 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.operators.gram import gram_diagonal
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.minimise import minimise
 from kernax.selection.optimise.multi_start import multi_start
-from kernax.selection.optimise.weak_priors import DEVIATION, WeakPriors, weak_priors_around
+from kernax.selection.optimise.weak_priors import DEVIATION, FLOOR, WeakPriors, weak_priors_around
 from kernax.selection.recipes.data_starts import data_starts
 from kernax.selection.recipes.stages import Choice, Learning, Stage, Together, choose, everyone
 from kernax.sparse.relevance import relevance_vector_machine
@@ -64,14 +65,26 @@ def fitted(
 
 
 def leave_one_out_loss(
-    model: Model, X: PyTree, y: Array, weights: Array | None = None
+    model: Model,
+    X: PyTree,
+    y: Array,
+    weights: Array | None = None,
+    floor: float = FLOOR,
 ) -> Float[Array, ""]:
-    """The mean squared leave-one-out residual, in closed form.
+    """The mean squared leave-one-out residual, in closed form, with a weak floor under the ridge.
 
-    A row is left out with all of its weight, which counts in the mean.
+    A row is left out with all of its weight, which counts in the mean. `floor` is that of the noise
+    of a process (`WeakPriors`), in units of the mean of k(x, x); zero is none.
     """
     residuals = leave_one_out(model.kernel, X, y, model.ridge, weights=weights)
-    return jnp.average(residuals**2, weights=weights)
+    error = jnp.average(residuals**2, weights=weights)
+    if floor == 0:
+        return error
+    # At its best variance the density of n normal errors is exp(-n/2 log error), and the prior of
+    # the ridge v is exp(-floor / v): together error exp(2 floor / (n v)), here to first order.
+    count = len(y) if weights is None else jnp.sum(weights)
+    scale = jnp.average(gram_diagonal(model.kernel, X), weights=weights)
+    return error * (1 + 2 * floor * scale / (count * model.ridge))
 
 
 def evidence_loss(
@@ -95,8 +108,9 @@ def evidence_loss(
 def ridge_stage_loss(
     model: Model, X: PyTree, y: Array, folds: Folds, priors: WeakPriors, together: Together
 ) -> Float[Array, ""]:
-    """`leave_one_out_loss` of the rows in any of the folds, without priors."""
-    return leave_one_out_loss(together(model), X, y, _weights_of(folds, y))
+    """`leave_one_out_loss` of the rows in any of the folds, with no prior but the floor."""
+    floor = FLOOR if "ridge" in priors.floored else 0.0
+    return leave_one_out_loss(together(model), X, y, _weights_of(folds, y), floor)
 
 
 def process_stage_loss(
@@ -215,7 +229,7 @@ def learn_in_stages(
         groups=groups,
         with_priors=with_priors,
         of_each=DEVIATION,
-        floored=() if is_ridge else ("noise",),
+        floored=("ridge",) if is_ridge else ("noise",),
     )
     choice = choose(
         start,
@@ -269,7 +283,7 @@ def learn_ridge(
 ) -> Solution[Model]:
     """Minimises the mean squared leave-one-out residual over the kernel and the ridge.
 
-    Takes a few steps of L-BFGS.
+    Takes a few steps of L-BFGS. The ridge is kept away from zero (`leave_one_out_loss`).
 
     Arguments:
         start: where to start; what is at the end of its interval is not learned.
