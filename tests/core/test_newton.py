@@ -116,6 +116,33 @@ def test_newton_reaches_the_minimum_from_far_away(start):
     assert jnp.max(jnp.abs(jax.grad(two_slopes)(x))) < (1e-8 if X64 else 1e-4)
 
 
+def test_a_batch_computes_as_many_steps_as_its_slowest_member_takes():
+    """Steps cost most; before the first and after the last, the misfit alone is looked at."""
+    computed = []
+
+    class Counted(Problem):
+        def correction(self, point):
+            jax.debug.callback(lambda: computed.append(1))
+            return super().correction(point)
+
+        def settled(self, point):
+            return jnp.zeros_like(point.x)
+
+        def misfit(self, point):
+            # The settled point is closer, but not close enough by itself to end the iteration.
+            misfit = super().misfit(point)
+            size = jnp.where(point.x == 0, 0, misfit.size)
+            return Misfit(misfit.left, size, misfit.rounding)
+
+    tiny = float(jnp.finfo(DTYPE).eps)
+    starts = jnp.array([[2.0], [0.5], [0.01]])
+    problem = lambda first: Counted(root_of_squares, first, noise=tiny)
+    _, _, stats = jax.vmap(lambda first: newton(problem(first)))(starts)
+    jax.effects_barrier()
+    assert len(set(stats["steps"].tolist())) > 1
+    assert len(computed) == max(stats["steps"])
+
+
 def root_of_squares(x):
     return jnp.sum(jnp.sqrt(1 + x**2))
 

@@ -1,15 +1,18 @@
 """Newton's method for convex functions."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from kernax.core.base.batching import largest_of_batch
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import chosen, eps_of, positive_or_one
 from kernax.core.base.solution import RESULTS, first_that_holds
@@ -89,20 +92,31 @@ class AbstractConvexProblem(eqx.Module):
 
 
 class _Progress(eqx.Module):
-    """Newton's method after some steps."""
+    """Newton's method between two evaluations.
 
-    point: Iterate
+    An evaluation of the misfit is most of the program, and so it stands there once: the loop tries
+    first the start, then the steps, and at last the settled point.
+    """
+
+    point: Iterate  # the best so far
     misfit: Misfit
-    steps: Int[Array, ""]
+    tried: Array  # the x that is evaluated next
+    steps: Int[Array, ""]  # how many of the evaluated were steps; -1 before the start is
+    must_help: Bool[Array, ""]  # whether the misfit must fall at what is tried
     stuck: Bool[Array, ""]  # whether the last step improved little where it should have
     finite: Bool[Array, ""]  # whether the last step led to finite numbers
+    settling: Bool[Array, ""]  # whether there are no more steps, and the settled point is tried
+    ended: Bool[Array, ""]
 
     @staticmethod
-    def at(problem: AbstractConvexProblem, point: Iterate) -> "_Progress":
-        """Before the first step."""
-        misfit = problem.misfit(point)
-        no_step = jnp.zeros((), jnp.int32)
-        return _Progress(point, misfit, no_step, jnp.array(False), _is_finite(point, misfit))
+    def before(problem: AbstractConvexProblem) -> "_Progress":
+        """Before the start is evaluated."""
+        point = problem.start()
+        unknown = eqx.filter_eval_shape(problem.misfit, point)
+        misfit = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
+        no = jnp.array(False)
+        before_start = jnp.full((), -1, jnp.int32)
+        return _Progress(point, misfit, point.x, before_start, no, no, ~no, no, no)
 
 
 def newton(
@@ -123,20 +137,22 @@ def newton(
         max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
         `residual`, the relative misfit.
     """
-    start = problem.start()
-    eps = eps_of(start.x)
+    begin = _Progress.before(problem)
+    eps = eps_of(begin.point.x)
     goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
-    def go_on(now: _Progress) -> Array:
+    def again(now: _Progress) -> _Progress:
+        now = _evaluated(problem, now)
         arrived = now.misfit.within(goal, excuse=1 / 16)
-        return ~arrived & ~now.stuck & now.finite & (now.steps < max_steps)
+        # A member of a batch that has ended must not ask for steps while others go on.
+        no_more = arrived | now.stuck | ~now.finite | (now.steps >= max_steps) | now.ended
+        return _proposed(problem, bar, now, no_more)
 
-    end = lax.while_loop(go_on, partial(_one_step, problem, bar), _Progress.at(problem, start))
-    point, misfit = _settled(problem, end.point, end.misfit)
-    result = _ending(end, misfit.within(bar))
-    residual = misfit.relative()
-    stats = {"steps": end.steps, "objective": problem.objective(point), "residual": residual}
-    return point.x, result, stats
+    end = lax.while_loop(lambda now: ~now.ended, again, begin)
+    result = _ending(end, end.misfit.within(bar))
+    objective = problem.objective(end.point)
+    stats = {"steps": end.steps, "objective": objective, "residual": end.misfit.relative()}
+    return end.point.x, result, stats
 
 
 def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
@@ -149,48 +165,60 @@ def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
     return first_that_holds(endings, RESULTS.max_steps_reached)
 
 
-def _one_step(problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress) -> _Progress:
-    """A Newton step, shortened where F would rise, and taken back where it is of no use."""
-    direction = problem.correction(now.point)
-    slope = problem.slope_along(now.point, direction)
+def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
+    """What was tried takes the place of the best point, unless a step was of no use, or the settled
+    point is further from the minimum.
+    """
+    point = problem.at(now.tried)
+    misfit = problem.misfit(point)
+    finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
+    left = misfit.relative()
+    left_before = now.misfit.relative()
+    further = ~jnp.all(misfit.left <= now.misfit.left)
+    worse = jnp.where(now.settling, further, now.must_help & ~(left < left_before))
+    back = (worse | ~finite) & (now.steps >= 0)  # the start is taken whatever it is
+    point, misfit = chosen(back, (now.point, now.misfit), (point, misfit))
+    slow = now.must_help & ~(left < left_before / 2)
+    before_settling = (now.steps, now.stuck, now.finite)
+    steps, stuck, finite = chosen(now.settling, before_settling, (now.steps + 1, slow, finite))
+    return dataclasses.replace(
+        now,
+        point=point,
+        misfit=misfit,
+        steps=steps,
+        stuck=stuck,
+        finite=finite,
+        ended=now.settling,
+    )
+
+
+def _proposed(
+    problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress, no_more: Bool[Array, ""]
+) -> _Progress:
+    """With what is to be tried next: a step, or the settled point where there are `no_more`."""
+    step = partial(_step, problem, bar)
+    no_step = lambda point, misfit: (point.x, jnp.array(False))
+    # A batch computes no steps where no member takes one, as before it ends.
+    any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
+    x, must_help = lax.cond(any_steps, step, no_step, now.point, now.misfit)
+    tried = jnp.where(no_more, problem.settled(now.point), x)
+    return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
+
+
+def _step(
+    problem: AbstractConvexProblem, bar: ArrayLike, point: Iterate, misfit: Misfit
+) -> tuple[Array, Bool[Array, ""]]:
+    """x after Newton's step, shortened where F would rise; whether the misfit must fall there."""
+    direction = problem.correction(point)
+    slope = problem.slope_along(point, direction)
     at_zero = slope(jnp.zeros_like(direction, shape=()))
     # Near the minimum a step of full length is Newton's own, and the misfit falls to a fraction of
     # itself unless it is rounding. The same holds where F does not change along the step, as for
     # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
-    in_full = now.misfit.within(bar) | ~(at_zero < 0)
+    in_full = misfit.within(bar) | ~(at_zero < 0)
     length = _length(slope, at_zero, skip=in_full)
     # Where a step is shortened to the rounding of the full one, the gradient is rounding as well.
-    must_help = in_full | (length <= eps_of(direction))
-    return _judged(now, problem, problem.at(now.point.x + length * direction), must_help)
-
-
-def _judged(
-    now: _Progress, problem: AbstractConvexProblem, point: Iterate, must_help: Bool[Array, ""]
-) -> _Progress:
-    """The point a step leads to, or that before it where the misfit must fall and rises."""
-    misfit = problem.misfit(point)
-    finite = _is_finite(point, misfit)
-    left = misfit.relative()
-    left_before = now.misfit.relative()
-    worse = must_help & ~(left < left_before)
-    slow = must_help & ~(left < left_before / 2)
-    point, misfit = chosen(worse | ~finite, (now.point, now.misfit), (point, misfit))
-    return _Progress(point, misfit, now.steps + 1, slow, finite)
-
-
-def _is_finite(point: Iterate, misfit: Misfit) -> Bool[Array, ""]:
-    """Whether neither x nor its misfit is NaN or inf."""
-    return jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
-
-
-def _settled(
-    problem: AbstractConvexProblem, point: Iterate, misfit: Misfit
-) -> tuple[Iterate, Misfit]:
-    """The settled point and its misfit, unless its misfit is larger: then the point itself."""
-    settled = problem.at(problem.settled(point))
-    of_settled = problem.misfit(settled)
-    closer = jnp.all(of_settled.left <= misfit.left) & jnp.all(jnp.isfinite(settled.x))
-    return chosen(closer, (settled, of_settled), (point, misfit))
+    return point.x + length * direction, in_full | (length <= eps_of(direction))
 
 
 class _Slope(eqx.Module):
