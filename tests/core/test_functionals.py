@@ -103,7 +103,7 @@ def test_the_posterior_of_a_slope_is_that_of_a_difference_of_values(observed):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_mean_over_a_box_is_that_of_many_values_and_functionals_are_linear():
     low, high = np.zeros((1, 2)), np.array([[1.0, 0.5]])

@@ -377,7 +377,7 @@ def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, bloc
         assert_close(a, b, 1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_products_of_a_costly_kernel_without_a_matrix_hold_few_pairs_at_a_time():
     """Tiles as small as the kernel needs, in value and gradient; and rows in programs that are
     compiled only.

@@ -69,7 +69,7 @@ def kernel_of(dim, name):
     return ON_A_GRID[name] if dim == 3 else ALONG_A_COLUMN[name]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 @pytest.mark.parametrize(
     ("dim", "name"),
@@ -359,7 +359,7 @@ def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
 LONG = 0.1 * np.arange(700)[:, None]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_predictor_of_few_terms_is_as_good_as_one_of_all():
     y = np.sin(LONG[:, 0]) + 0.3 * RNG.normal(size=700)

@@ -377,7 +377,7 @@ def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
         np.testing.assert_array_equal(loaded.variance(NEW[0]), posterior.variance(NEW[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     """A variance is a difference, of which the tolerance of a mean leaves nothing."""
     process = kernax.GaussianProcess(kernax.RBF(2.0))

@@ -384,7 +384,7 @@ def _jitter_along_a_line(kernel, X, y, weights):
     return kernax.condition(process, X, y, 0.0, weights=weights, solver=solver, throw=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 @pytest.mark.parametrize("fit", [_jitter_of_ridge, _jitter_of_path, _jitter_along_a_line])
 def test_jitter_is_that_of_the_points_with_a_weight(fit):

@@ -47,7 +47,7 @@ def test_the_ridge_of_a_fit_is_the_noise_of_the_process_with_that_mean(problem):
     assert_close(process.mean.coefficients, f.coefficients, TOLERANCE["solve"])  # pyright: ignore[reportFunctionMemberAccess]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_machine_of_one_over_the_ridge_minimises_the_risk_of_that_ridge(problem, rng):
     """`sum hinge + ridge/2 |f|^2`, written out, beside the machine and nowhere less around it."""

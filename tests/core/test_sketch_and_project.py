@@ -103,7 +103,7 @@ def test_a_batch_of_ridges_and_of_gradients_is_that_of_single_ones():
     np.testing.assert_allclose(both, np.transpose(each), rtol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_batch_of_keys_gives_several_solutions_within_the_tolerance():
     rough = lambda key: (

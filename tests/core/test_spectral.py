@@ -280,7 +280,7 @@ def test_terms_of_a_sum_share_the_frequencies_and_keep_their_own_weight():
     np.testing.assert_allclose(features.phi.weights, [1, 1, 1, 0.5, 0.5], rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_features_are_smooth_in_every_parameter_for_a_fixed_key():
     """No bias and a derivative that is their own: their mean derivative is that of the kernel."""

@@ -199,7 +199,7 @@ def chain(key):
     return jax.lax.scan(step, start, jnp.stack(steps))[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_level_holds_under_the_density_and_there_is_power_beyond():
     assert 0 < rejections(normal, 0.5) <= AT_MOST

@@ -165,7 +165,7 @@ def test_damping_ends_steps_that_no_longer_help():
     assert solution.stats["steps"] < 100
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_expectation_propagation_is_that_of_the_book_site_by_site():
     """Rasmussen & Williams algorithm 3.5 in NumPy, sequential and with an inverse of K."""
@@ -661,7 +661,7 @@ def test_a_likelihood_of_ones_own_needs_its_log_density_alone():
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_dispersion_is_learned_by_the_evidence():
     """Counts far more spread than Poisson's: the gradient leads away from small dispersions."""

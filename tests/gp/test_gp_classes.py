@@ -103,7 +103,7 @@ def test_the_evidence_and_the_covariance_are_those_of_dense_algebra(posterior):
     np.testing.assert_allclose(variance, covariances[3, 2, 2], atol=rtol * 5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_mode_is_that_of_kernel_softmax():
     posterior = kernax.laplace(kernax.GaussianProcess(KERNEL), X, Y, Categorical()).value
     f = kernax.kernel_softmax(KERNEL, X, Y, 1.0, bias=False).value

@@ -33,7 +33,7 @@ def scores(model, X, y, X_new, y_new):
     return float(jnp.sqrt(jnp.mean((mean - y_new) ** 2))), -float(jnp.mean(density))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_snelson_is_learned_to_the_published_evidence():
     data = real_data("snelson")

@@ -230,7 +230,7 @@ def greedy(K, count):
     return places
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_points_are_chosen_by_their_conditional_variance():
     K = np.asarray(kernax.gram(KERNEL, X)) * 1.0
@@ -250,7 +250,7 @@ def test_points_are_chosen_by_their_conditional_variance():
     assert len(np.unique(inside, axis=0)) == N
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_choosing_stops_where_more_points_would_be_singular():
     """Strings, of which some are copies; and then k(Z, Z) needs no jitter."""
     points = kernax.strings.encode(["TATAAT", "TACGAT", "TATAAT", "GATTACA", "TACGAT"])
@@ -408,7 +408,7 @@ def test_a_bound_that_nothing_can_raise_has_not_diverged():
         assert found.result == kernax.RESULTS.successful
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_natural_gradients_that_were_all_skipped_are_no_success():
     heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))

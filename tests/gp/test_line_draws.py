@@ -82,7 +82,7 @@ def test_the_distribution_of_draws_of_a_prior_at_many_points_is_that_of_its_kern
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_along_a_line_have_the_mean_and_covariance_of_the_process():
     process = conditioned(KERNELS["a sum"])
     count = 20_000

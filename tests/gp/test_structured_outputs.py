@@ -137,7 +137,7 @@ def given_signs():
     return kernax.laplace(prior, X, np.sign(y), kernax.likelihoods.Probit()).value.process
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "given",
     marked(

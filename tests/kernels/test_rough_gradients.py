@@ -269,7 +269,7 @@ def test_gradients_in_points_do_not_depend_on_the_unit_of_length(kernel, scale):
 
 
 @needs_x64
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["Matern12", "GammaExponential"])
 @pytest.mark.parametrize("d", marked(pytest.mark.nightly, [1, 3], "3"))
 def test_gradients_of_rough_kernels_hold_little_more_than_one_matrix(d, name):

@@ -429,7 +429,7 @@ def minimum_by_eigenvalues(kernel, points, y, centres, ridge):
     return risk(b)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_success_says_how_far_jitter_holds_the_objective_above_the_minimum():
     """Of centres that nearly coincide, whose minimum is 4 % below what has to be solved."""
@@ -455,7 +455,7 @@ def test_success_says_how_far_jitter_holds_the_objective_above_the_minimum():
     assert_close(sound.stats["objective"], least, 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias():
     twice = np.concatenate([Z, Z])

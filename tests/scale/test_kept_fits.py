@@ -69,7 +69,7 @@ def steps_in(folder):
 TWO = np.stack([Y, np.cos(Y)], 1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_that_is_killed_again_and_again_is_the_one_that_is_not(sample, tmp_path, monkeypatch):
     options = {"y": TWO, "bias": True, "weights": WEIGHTS}
     plain = fit(**options)
@@ -124,7 +124,7 @@ def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monke
     assert_close(fit(**options).value.coefficients, found.value.coefficients, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_too_few_steps_fail_and_say_so_again(tmp_path):
     for _ in range(2):
         with pytest.raises(MaxStepsError):

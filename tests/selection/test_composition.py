@@ -200,7 +200,7 @@ def test_its_evidence_and_gradient_are_those_of_the_expression():
         assert_close(one, other, TOLERANCE["gradient"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_priors_are_normal_in_what_is_there_and_keep_the_noise_from_zero():
     structure = ((PER,), (LIN,))
     values = values_for(structure)
@@ -221,7 +221,7 @@ def test_parameters_are_counted_with_a_scale_for_each_term_and_the_noise():
     assert count_of_parameters(STRUCTURE) == 14
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_model_that_needs_jitter_has_no_score_and_one_that_does_not_has_its_evidence():
     X = jnp.asarray(np.repeat(np.linspace(-1, 1, 6), 2)[:, None])
@@ -324,7 +324,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_each_term_is_put_into_words_in_the_units_of_the_data():
     X = np.arange(101.0)[:, None]

@@ -225,7 +225,7 @@ def test_derivatives_batches_and_programs():
     chex.clear_trace_counter()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_machines_of_strings_are_scored_by_several_numbers():
     texts = ["".join(RNG.choice(list("ab"), 6)) for _ in range(12)]

@@ -152,7 +152,7 @@ def test_a_grid_runs_under_vmap_and_over_devices():
     assert_close(shared.stats["losses"], expected[0], 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gradients_find_a_lower_loss_than_the_grid_they_start_from():
     found = search()
     learned = kernax.minimise(LOSS, found.value, optax.adam(0.1), 15, args=(X, Y, FOLDS))

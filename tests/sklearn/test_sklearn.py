@@ -630,7 +630,7 @@ def test_the_default_process_learns_the_kernel_that_theirs_does():
     assert_equal(process.predict(X[80:]), other.predict(X[80:]), 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_fixed_is_not_learned_by_ridge_either(table):
     X, y, _ = table
     kernel = theirs.ConstantKernel(1.0) * theirs.RBF(3.0, "fixed")

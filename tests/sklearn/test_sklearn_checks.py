@@ -108,6 +108,7 @@ def test_the_leave_one_out_error_teaches_ridge_a_better_kernel(waves):
     assert learned.fit(X, y).alpha_ != 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "process",
     marked(

@@ -100,7 +100,7 @@ def test_a_parameter_is_learned_within_its_bounds_with_scikit_learns_warning(noi
     np.testing.assert_allclose(found[0].theta, found[1].theta, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_bound_that_another_criterion_does_not_heed_is_warned_of(noisy):
     X, y = noisy
     kernel = 1.0 * theirs.RBF(0.5, (0.1, 0.6))

@@ -144,7 +144,7 @@ def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(
         np.testing.assert_allclose(b.sum(), x[-1, 0] if labels is y else 0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_it_ends_at_the_first_small_change_of_the_objective(fit):
     H = np.asarray(fit.stats["objectives"])
@@ -181,7 +181,7 @@ def test_without_room_it_says_so_and_returns_the_best_so_far():
         machine(rtol=0.0, throw=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "labels", [y, pytest.param(Y, marks=pytest.mark.nightly)], ids=["signs", "classes"]
 )
@@ -224,7 +224,7 @@ def test_two_classes_of_a_softmax_are_signs_with_half_the_ridge(fit):
     assert_close(both.value.probability(X[0])[1], fit.value.probability(X[0]), TOLERANCE["solve"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_probabilities_are_those_of_the_log_odds(fit):
     f = fit.value(X[3])
     assert_close(fit.value.probability(X[3]), 1 / (1 + np.exp(-float(f))))

@@ -164,7 +164,7 @@ def test_no_precision_and_no_other_noise_has_a_larger_evidence():
         assert log_normal(Y, functions(X), alpha, noise * factor) < top
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_hyperprior_is_the_gamma_distribution_whose_marginal_is_student_t():
     """S9. The maximum is that of the density of log alpha."""
@@ -232,7 +232,7 @@ def test_evidence_of_labels_is_laplaces_approximation_in_scipy(likelihood):
     np.testing.assert_allclose(determined, A * w**2, rtol=1e3 * close, atol=100 * close)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_probabilities_of_labels_are_means_over_the_normal_distribution_of_f():
     value = fit(y=SIGNS, likelihood=Bernoulli()).value
@@ -310,7 +310,7 @@ def test_splines_reproduce_sinc_by_few_vectors():
     assert np.max(np.abs(jax.vmap(value)(x) - SINC)) < 0.007
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_splines_learn_the_noise_of_sinc():
     """Tipping 2001, section 2.3: with noise of 0.1^2 an error of 0.032 and 7 vectors, on average.

@@ -190,7 +190,7 @@ def test_the_size_of_targets_is_that_of_the_points_that_have_a_weight():
         assert_close(size_of_targets(y, weights, bias), expected, 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_removed_point_far_away_leaves_one_class_as_it_is():
     """Tolerances were relative to the mean of k(x, x) over all points."""

@@ -322,7 +322,7 @@ def test_without_any_margin_there_is_no_function_and_no_success(points, labels):
         kernax.nu_svm(*args)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
     features, remainder = RNG.normal(size=(5, 3)).astype(DTYPE), RNG.uniform(1, 2, 5).astype(DTYPE)
     K = features @ features.T + np.diag(remainder)
@@ -346,7 +346,7 @@ def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
         close(doubled.columns_product(places, v[:4]), whole[:, places] @ v[:4])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_estimators_are_those_of_scikit_learn():
     three = np.digitize(X[:, 0], [-0.5, 0.5])

@@ -127,7 +127,7 @@ def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
     np.testing.assert_allclose(ours, each, **SOLVE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_of_the_residuals_are_those_of_leave_one_out(data):
     X, Y, weights = map(jnp.asarray, data)

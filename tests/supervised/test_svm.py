@@ -737,7 +737,7 @@ def test_a_point_of_weight_zero_inside_the_tube_has_no_derivative():
     assert slope(0.0, without + 2 * tube) > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_start_in_another_precision_is_cast_to_that_of_the_points(data):
     X, y = data

@@ -117,7 +117,7 @@ def test_no_start_makes_an_answer_wrong(seed, exponent, kind, noise):
         assert_close(values, expected, 1e-7 if X64 else 1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_start_for_fewer_columns_or_more_serves_those_there_are():
     warm = started(SOLVER, 1.3, 0.1)

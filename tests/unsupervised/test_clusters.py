@@ -521,7 +521,7 @@ def test_a_graph_in_parts_is_told_apart_and_its_parts_are_counted():
     assert found.stats["components"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_a_long_chain_is_one_component():
     n = 20

@@ -303,7 +303,7 @@ def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_one
     np.testing.assert_allclose(found.correlations, expected, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_derivatives_of_correlations_with_a_pair_of_weight_zero():
     weights = jnp.asarray(W).at[4].set(0.0)
