@@ -92,7 +92,7 @@ MACHINES = {
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    "name", marked(pytest.mark.nightly, MACHINES, "svm", "svr", "nu-svr", "huber")
+    "name", marked(pytest.mark.nightly, MACHINES, "svm", "svr", "nu-svr", "huber", "nu-svm")
 )
 def test_machines_and_risks_in_features_are_the_same_functions(name):
     """Machines to their tolerance, of 1e-3."""

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, needs_x64
+from conftest import TOLERANCE, X64, assert_close, marked, needs_x64
 from scipy.integrate import quad
 from scipy.special import expit, gammaln, log_ndtr, logsumexp
 
@@ -264,7 +264,11 @@ def test_expectations_take_any_function():
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize(
+    "likelihood",
+    marked(pytest.mark.nightly, KNOWN.values(), "Probit"),
+    ids=KNOWN,
+)
 def test_regularised_risk_takes_every_likelihood(likelihood):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(8, 2)).astype(DTYPE)

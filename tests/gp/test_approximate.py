@@ -82,7 +82,13 @@ def test_the_evidence_of_laplace_is_that_of_other_programs():
 
 @pytest.mark.slow
 @needs_x64
-@each_likelihood
+@pytest.mark.parametrize(
+    ("likelihood", "y"),
+    [
+        pytest.param(*case, marks=[pytest.mark.nightly] * (name == "Probit"), id=name)
+        for name, case in OBSERVED.items()
+    ],
+)
 def test_the_mode_of_laplace_is_that_of_regularised_risk(likelihood, y):
     process = kernax.GaussianProcess(KERNEL)
     posterior = kernax.laplace(process, X, y, likelihood).value

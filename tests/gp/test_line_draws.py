@@ -53,7 +53,10 @@ def as_matrix(sampler):
 @pytest.mark.parametrize(
     ("name", "parallel"),
     marked(
-        pytest.mark.nightly, [*((name, False) for name in KERNELS), ("a sum", True)], "a sum-True"
+        pytest.mark.nightly,
+        [*((name, False) for name in KERNELS), ("a sum", True)],
+        "a sum-True",
+        "a product-False",
     ),
 )
 def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matrix(name, parallel):

@@ -81,6 +81,9 @@ SLOW = ("expectation propagation", "variational", "twice")
         pytest.mark.nightly,
         [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in PROCESSES],
         "twice",
+        "weighted",
+        "expectation propagation",
+        "inducing points",
     ),
 )
 def test_paths_have_the_moments_of_their_process(name):

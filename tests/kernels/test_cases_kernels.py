@@ -233,7 +233,9 @@ CONSTANT_WHERE_SMALL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONSTANT_WHERE_SMALL)
+@pytest.mark.parametrize(
+    "name", marked(pytest.mark.nightly, CONSTANT_WHERE_SMALL, "ZeroMeanPeriodic")
+)
 def test_derivatives_are_right_where_a_small_scale_leaves_a_kernel_constant(name):
     """0 * inf is NaN where the square of a scale underflows, below 1e-19 and 1e-154."""
     make = CONSTANT_WHERE_SMALL[name]
@@ -281,7 +283,14 @@ OF_SCALES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", marked(pytest.mark.nightly, OF_SCALES, "Periodic", "ZeroMeanPeriodic")
+    "name",
+    marked(
+        pytest.mark.nightly,
+        OF_SCALES,
+        "Periodic",
+        "ZeroMeanPeriodic",
+        "ZeroMeanPeriodic of a small period",
+    ),
 )
 def test_hessians_in_small_scales_and_points_are_finite(name):
     """Powers of a scale in a derivative overflow long before the scale underflows. In the logarithm

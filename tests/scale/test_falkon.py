@@ -570,7 +570,7 @@ def chunks_of(y, weights=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+@pytest.mark.parametrize("loss", marked(pytest.mark.nightly, [Squared(), Logistic()], "Logistic"))
 def test_of_chunks_it_is_the_same_fit_with_a_bias(rows, loss, monkeypatch):
     monkeypatch.setattr(of_chunks, "LEAST_ROWS", 60)
     monkeypatch.setattr(of_chunks, "MOST_ROWS_A_CENTRE", 1)
@@ -764,7 +764,15 @@ def test_single_precision_data_have_their_small_matrices_in_double():
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    "m", marked(pytest.mark.nightly, [1, 127, 255, 256, 257, 1023, 1024, 1100], "1024", "1100")
+    "m",
+    marked(
+        pytest.mark.nightly,
+        [1, 127, 255, 256, 257, 1023, 1024, 1100],
+        "1024",
+        "1100",
+        "1023",
+        "127",
+    ),
 )
 def test_a_symmetric_product_in_bands_is_the_whole_one(m, rng):
     """Of one band, of two, and of the most there are."""

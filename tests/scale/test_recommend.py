@@ -119,7 +119,7 @@ SUMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("name", marked(pytest.mark.nightly, SUMS, "one term", "a fixed term"))
 def test_frequencies_of_sums_are_as_many_as_their_error_asks_for(name):
     """Catches calls that ask for fewer frequencies than there are terms, and errors of sums that
     are taken for those of one term. Root mean squares over pairs of points that are far apart are

@@ -155,6 +155,9 @@ LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
         "variational",
         "relevance vectors",
         "import vectors",
+        "Huber",
+        "discriminant",
+        "ridge with a bias",
     ),
 )
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):

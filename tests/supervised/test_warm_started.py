@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, assert_close, needs_x64, untyped
+from conftest import DTYPE, X64, assert_close, marked, needs_x64, untyped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,7 +80,7 @@ def test_the_same_system_takes_no_step_and_a_near_one_fewer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("near", [1.3, 1.301, 2.0])
+@pytest.mark.parametrize("near", marked(pytest.mark.nightly, [1.3, 1.301, 2.0], "1.301", "2.0"))
 def test_an_evidence_and_its_derivative_do_not_depend_on_the_start(near):
     warm = started(SOLVER, 1.3, 0.1)
     again = started(warm, near, 0.1)

@@ -159,7 +159,9 @@ def relative_gap(one, solution, bregman):
     return float(gap / abs(WIDE(solution.stats["objective"]))), float(unbalanced)
 
 
-@pytest.mark.parametrize("name", marked(pytest.mark.nightly, LEARNERS, "softmax"))
+@pytest.mark.parametrize(
+    "name", marked(pytest.mark.nightly, LEARNERS, "softmax", "Poisson", "logistic")
+)
 def test_well_posed_risks_succeed_at_any_scale_and_are_at_their_minimum(name):
     draw, fit, bregman = LEARNERS[name]
     rng = np.random.default_rng(0)
