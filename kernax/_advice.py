@@ -6,6 +6,7 @@ IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in
 WITH_FEATURES = "FeatureMap(empirical_features(kernel, Z))"
 OF_STATIONARY = "random_fourier_features(kernel, ...), which approximates stationary kernels"
 COMPARED = "; kernax.recommend(kernel, n, d) compares these"
+CONFORMANCE = "kernax.testing.check_conformance(kernel, X) tests a kernel of your own."
 IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
 
 

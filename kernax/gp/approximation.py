@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.base.boundary import as_point, as_scalar, cast
+from kernax.core.base.boundary import as_point, as_scalar, cast, described
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import data
@@ -168,9 +168,9 @@ def _check_likelihood(likelihood: Any) -> None:
     if isinstance(likelihood, Categorical):
         raise ValueError("likelihood is Categorical(), of several classes: laplace alone takes it")
     if not isinstance(likelihood, AbstractLikelihood):
-        came = "a class, not called" if isinstance(likelihood, type) else likelihood
         raise ValueError(
-            f"likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is {came}"
+            "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
+            f"{described(likelihood)}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Key, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, missing
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -62,6 +62,17 @@ class GaussianProcess(Printed):
 
     covariance: AbstractKernel
     mean: Callable
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises AttributeError, which says what a process has."""
+            raise missing(
+                self,
+                name,
+                "process.mean(x) and process.variance(x) are at one point, "
+                "jax.vmap(process.mean)(X) at a stack, and process.sample(X, key=key) draws",
+            )
 
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
         self.covariance = as_kernel(kernel)

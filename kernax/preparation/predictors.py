@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,7 +165,7 @@ class CountRegressor:
 
     def log_densities(self, points: PyTree, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The logarithms of the probabilities of counts y (n,)."""
-        return _by_rows(lambda pair: self.model.log_density(*pair), (points, y))
+        return _by_rows(eqx.Partial(_log_density, self.model), (points, y))
 
     def notes(self) -> dict[str, Any]:
         """All fields but the model, as values that JSON can hold."""
@@ -228,7 +229,7 @@ class ClassPredictor:
 
         They are positive for the second of two classes, or largest for the likeliest of several.
         """
-        return _by_rows(self.value, points)
+        return _by_rows(self.classifier, points)
 
     def decide(self, values: Float[np.ndarray, "n *c"]) -> np.ndarray:
         """The names of the classes (n,) that values predict. Raises ValueError for NaN."""
@@ -298,8 +299,21 @@ def check_outputs(predictor: Predictor) -> None:
 def _by_rows(function: Callable, points: PyTree) -> Any:
     """The values of a function at every point, computed for some points at a time."""
     at_once = _VECTORS_AT_ONCE if _are_vectors(points) else _STRINGS_AT_ONCE
-    values = jax.lax.map(function, jax.tree.map(jnp.asarray, points), batch_size=at_once)
+    values = _mapped(function, jax.tree.map(jnp.asarray, points), at_once)
     return jax.tree.map(np.asarray, values)
+
+
+@eqx.filter_jit
+def _mapped(function: Callable, points: PyTree, at_once: int) -> Any:
+    """The values of a function at all points: one program, where `lax.map` alone compiles a loop
+    and its remainder each time.
+    """
+    return jax.lax.map(function, points, batch_size=at_once)
+
+
+def _log_density(model: ApproximatePosterior, pair: tuple[PyTree, Array]) -> Float[Array, ""]:
+    """The logarithm of the probability of a count at a point."""
+    return model.log_density(*pair)
 
 
 def _are_vectors(points: PyTree) -> bool:

@@ -87,6 +87,31 @@ def _check_texts(X: Any, are_all: bool, kernel: Any) -> None:
             raise ValueError(f"X must hold texts for a string kernel, but row {row} is {text!r}")
 
 
+def _check_columns(X: Any) -> None:
+    """Raises ValueError for columns of words in a table that names its columns."""
+    if not hasattr(X, "columns"):
+        return
+    wrong = [repr(name) for name in X.columns if _holds_words(X[name])]
+    if wrong:
+        columns = "column" if len(wrong) == 1 else "columns"
+        raise ValueError(
+            f"X holds words in {columns} {', '.join(wrong)}: sklearn.preprocessing.OneHotEncoder, "
+            "in a ColumnTransformer, makes columns of 0 and 1 of them"
+        )
+
+
+def _holds_words(column: Any) -> bool:
+    """Whether a column has cells that are texts, and not all of numbers."""
+    cells = np.asarray(column)
+    if cells.dtype.kind in "biufc" or not any(isinstance(cell, str) for cell in cells.ravel()):
+        return False
+    try:
+        cells.astype(float)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
 def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
     """Texts as points; letters that an alphabet lacks match nothing."""
     texts = list(texts)
@@ -225,6 +250,7 @@ class KernelEstimator(BaseEstimator):
                 check_consistent_length(X, y)
             self._dtype = np.dtype(float)
         else:
+            _check_columns(X)
             found = validate_data(self, X, y, dtype=FLOATS, accept_sparse="csr", **checks)
             X, y = (found, None) if unsupervised else found
             X = canonical(X)
@@ -322,6 +348,7 @@ class KernelEstimator(BaseEstimator):
                 points = encoded(X, self.alphabet_)
         elif not self._is_of_tables:
             self._check_container(X)
+            _check_columns(X)
             X = validate_data(self, X, dtype=FLOATS, accept_sparse="csr", reset=False)
             check_signs(self._given_kernel, X)
             points = None if self._is_matrix else dense(X, self._dtype)

@@ -300,4 +300,11 @@ class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
 
     def predict(self, X):
         """+1 inside and on the boundary, -1 outside, (m,)."""
-        return np.where(self.decision_function(X) >= 0, 1, -1)
+        values = self.decision_function(X)
+        unknown = np.flatnonzero(np.isnan(values))
+        if len(unknown):
+            raise ValueError(
+                f"the value of row {unknown[0]} is NaN, which is neither inside nor outside: the "
+                "fit failed, or the kernel grows too fast for this row"
+            )
+        return np.where(values >= 0, 1, -1)

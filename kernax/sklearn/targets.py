@@ -75,7 +75,7 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
         """X, the place of each label in `classes_`, and weights."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
-        check_classification_targets(y)
+        _check_labels(y)
         self.classes_, places = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -162,3 +162,15 @@ def exponents_of(values: np.ndarray) -> np.ndarray:
     Of two classes from the log odds of the second (m,).
     """
     return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
+
+
+def _check_labels(y: np.ndarray) -> None:
+    """Raises ValueError for a label that is missing, and for targets that are no labels."""
+    if y.dtype == object:
+        missing = [row for row, label in enumerate(y) if label is None]
+        if missing:
+            raise ValueError(
+                f"y holds no label in row {missing[0]} (None), one of {len(missing)}: leave such "
+                "rows out"
+            )
+    check_classification_targets(y)

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from kernax.core.base.boundary import described
 from kernax.core.base.labels import as_one_hot
 from kernax.core.base.parameters import with_arrays
 from kernax.core.losses.likelihoods import Categorical, Gaussian
@@ -20,10 +21,10 @@ def check_likelihood(likelihood: Any, noise: Any) -> None:
     if likelihood is None:
         return
     if not isinstance(likelihood, AbstractLikelihood | Categorical):
-        came = "a class, not called" if isinstance(likelihood, type) else repr(likelihood)
         raise ValueError(
             "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
-            f"Bernoulli() for signs and Categorical() for one-hot rows, but is {came}"
+            "Bernoulli() for signs and Categorical() for one-hot rows, but is "
+            f"{described(likelihood)}"
         )
     if noise is not None:
         raise ValueError("noise is that of numbers: leave it out beside a likelihood")
@@ -39,8 +40,8 @@ def checked_solver(solver: Any) -> AbstractRelevanceSolver:
     """The solver, or the default. Raises ValueError for anything else."""
     if solver is not None and not isinstance(solver, AbstractRelevanceSolver):
         raise ValueError(
-            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), an "
-            f"instance, but is {solver!r}"
+            "solver must be kernax.solvers.SequentialEvidence() or EvidenceIteration(), but "
+            f"is {described(solver)}"
         )
     return with_arrays(SequentialEvidence() if solver is None else solver)
 

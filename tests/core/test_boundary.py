@@ -24,6 +24,8 @@ from kernax.core.kernel.kernel import as_kernel
 
 DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(2.0)
+PRIOR = kernax.GaussianProcess(KERNEL)
+SOLVER = kernax.solvers.JitteredCholesky
 
 
 def test_integers_larger_than_32_bits_do_not_wrap():
@@ -185,6 +187,50 @@ def test_a_solver_of_something_else_is_refused():
         untyped(kernax.kernel_ridge)(
             KERNEL, np.ones((3, 1), DTYPE), np.ones(3, DTYPE), 0.1, solver=kernax.solvers.SMO()
         )
+
+
+@pytest.mark.parametrize(
+    ("call", "called"),
+    [
+        (lambda X, y: untyped(kernax.kernel_ridge)(KERNEL, X, y, 0.1, solver=SOLVER), SOLVER),
+        (lambda X, y: untyped(kernax.condition)(PRIOR, X, y, 0.1, solver=SOLVER), SOLVER),
+        (lambda X, y: untyped(kernax.svm)(KERNEL, X, y, 1.0, solver=kernax.solvers.SMO), "SMO"),
+        (
+            lambda X, y: untyped(kernax.regularised_risk)(KERNEL, X, y, kernax.losses.Huber, 1.0),
+            "Huber",
+        ),
+        (lambda X, y: untyped(kernax.laplace)(PRIOR, X, y, kernax.likelihoods.Poisson), "Poisson"),
+    ],
+)
+def test_a_class_in_place_of_a_solver_a_loss_or_a_likelihood_is_told_to_be_called(call, called):
+    name = called if isinstance(called, str) else called.__name__
+    X, y = np.arange(4, dtype=DTYPE)[:, None], np.array([1, -1, 1, -1], DTYPE)
+    with pytest.raises(ValueError, match=rf"the class {name}: call it, as in {name}\(\)"):
+        call(X, y)
+
+
+def test_an_error_under_jit_says_that_labels_or_counts_may_be_out_of_range():
+    X = jnp.arange(4, dtype=DTYPE)[:, None]
+    with pytest.raises(Exception, match="labels, counts or weights out of range are NaN as well"):
+        eqx.filter_jit(kernax.svm)(KERNEL, X, jnp.asarray([0.0, 1, 0, 1], DTYPE), 1.0)
+
+
+def test_only_a_kernel_of_ones_own_that_is_indefinite_is_sent_to_the_test_of_kernels():
+    class Negative(kernax.AbstractKernel):
+        """No kernel."""
+
+        def __call__(self, x, z):
+            return -jnp.dot(x, z)
+
+    X = np.arange(4, dtype=DTYPE)[:, None]
+    says = r"kernax\.testing\.check_conformance\(kernel, X\) tests a kernel of your own"
+    for kernel in (Negative(), 2.0 * Negative()):
+        with pytest.raises(kernax.errors.NotPSDError, match=says):
+            kernax.kernel_ridge(kernel, X, X[:, 0], 1e-3)
+    with pytest.raises(kernax.errors.NotPSDError) as caught:
+        kernax.kernel_ridge(kernax.Precomputed(-np.eye(4, dtype=DTYPE)), np.arange(4), X[:, 0], 0.1)
+    assert "check_conformance" not in str(caught.value)
+    assert callable(kernax.testing.check_conformance)
 
 
 @needs_x64

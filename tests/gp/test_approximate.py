@@ -592,7 +592,7 @@ def test_the_value_beside_a_gradient_is_the_value(verb):
         ({"X": np.full((N, 2), np.nan)}, "X holds NaN or inf"),
         ({"rtol": -1.0}, "rtol must be positive, but is -1"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
-        ({"likelihood": Bernoulli}, r"such as Bernoulli\(\), but is a class, not called"),
+        ({"likelihood": Bernoulli}, r"such as Bernoulli\(\), but is the class"),
     ],
 )
 def test_bad_input_is_refused_with_what_came_and_what_to_pass(change, words):

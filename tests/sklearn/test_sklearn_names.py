@@ -444,3 +444,25 @@ def test_clusters_are_assigned_by_pivots_and_by_as_many_eigenvectors_as_asked_fo
     assert capsys.readouterr().out == ""
     with pytest.raises(ValueError, match="n_components=2 must be n_clusters=3"):
         few.set_params(assign_labels="discretize").fit(X)
+
+
+def test_columns_of_words_in_a_frame_are_named_and_labels_that_are_missing_too():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "town": ["u", "v", "w"], "n": ["1", "2", "3"]})
+    with pytest.raises(ValueError, match=r"X holds words in column 'town': .*OneHotEncoder"):
+        ours.KernelRidge().fit(frame, [1.0, 2.0, 3.0])
+    numbers = frame[["a", "n"]]
+    fitted = ours.KernelRidge().fit(numbers, [1.0, 2.0, 3.0])
+    assert np.isfinite(fitted.predict(numbers)).all()
+    with pytest.raises(ValueError, match="X holds words in column 'n'"):
+        fitted.predict(pandas.DataFrame({"a": [1.0], "n": ["x"]}))
+    with pytest.raises(ValueError, match=r"y holds no label in row 1 \(None\), one of 1"):
+        ours.SVC().fit(np.arange(6.0).reshape(3, 2), ["a", None, "b"])
+
+
+def test_a_row_whose_value_is_nan_is_neither_inside_nor_outside():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    machine: Any = ours.OneClassSVM().fit(X)
+    machine.function_ = np.nan * machine.function_  # as of a fit that failed
+    with pytest.raises(ValueError, match="the value of row 0 is NaN"):
+        machine.predict(X)

@@ -459,7 +459,7 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
     ):
         with pytest.raises(
             ValueError,
-            match=r"solver must be kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), an instance",
+            match=r"must be kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), but is the class SMO",
         ):
             fit(kernax.solvers.SMO)
 

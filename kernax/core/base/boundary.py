@@ -59,6 +59,13 @@ def _as_leaf(value: Any, point_ndim: int, encoding: str = "") -> Array:
     return jnp.asarray(value) if are_indices else _as_floats(value)
 
 
+def described(value: Any) -> str:
+    """What came for an argument, and for a class in place of an instance what to do."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}: call it, as in {value.__name__}()"
+    return repr(value)
+
+
 def as_arrays(tree: PyTree) -> PyTree:
     """Any pytree with arrays of JAX in place of NumPy's and of Python's floats; the rest as it is.
 

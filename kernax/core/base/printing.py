@@ -24,6 +24,12 @@ class Printed(eqx.Module):
         return eqx.tree_pformat(shown)
 
 
+def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:
+    """The error for an attribute that a module lacks, with advice on where it is."""
+    came = f"{type(module).__name__!r} object has no attribute {name!r}"
+    return AttributeError(f"{came}: {advice}", name=name, obj=module)
+
+
 def _as_printed(leaf: Any) -> Any:
     """A known number, or a few of them, with six digits; anything else as it is."""
     if not _is_of_few_numbers(leaf):

@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import lineax as lx
 import numpy as np
 
 from kernax.core.base.numerics import is_concrete, stopped
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, missing
 from kernax.errors import (
     BreakdownError,
     CapacityError,
@@ -57,7 +57,10 @@ with warnings.catch_warnings(action="ignore"):
             "singular."
         )
         stagnation = "The iteration came to a standstill before its residual was small."
-        nonfinite = "NaN or inf appeared in the problem or in its solution."
+        nonfinite = (
+            "NaN or inf appeared in the problem or in its solution. Under jit labels, counts or "
+            "weights out of range are NaN as well: the call without jit says so."
+        )
         diverged = "The iteration diverged."
         over_capacity = "More points were needed than there is room for."
 
@@ -145,13 +148,30 @@ class Solution(Printed, Generic[Value]):
     result: Any
     stats: dict[str, Any]
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises AttributeError, which says where the attribute is."""
+            value = self.__dict__.get("value")
+            advice = "a Solution has value, result and stats"
+            if not name.startswith("_") and hasattr(value, name):
+                advice = f"its value has one: solution.value.{name}"
+            elif not name.startswith("_") and callable(value):
+                advice = "solution.value is a function: solution.value(x) at one point"
+                if hasattr(value, "values"):
+                    advice = f"{advice}, solution.value.values(X) at a stack"
+            raise missing(self, name, advice)
+
 
 class Suspect(NamedTuple):
-    """The matrix of a solve, computed only for its eigenvalues in a `NotPSDError`."""
+    """The matrix of a solve, computed only for its eigenvalues in a `NotPSDError`, and advice on
+    the kernel that it is of.
+    """
 
     name: str
     size: int
     matrix: Callable[[], Any]
+    advice: str = ""
 
 
 def finish(
@@ -209,10 +229,10 @@ def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
     for word, error in _ERRORS.items():
         result = getattr(RESULTS, word)
         if jnp.any(solution.result == result):
-            eigenvalues = ""
+            of_matrix = ()
             if error is NotPSDError and suspect is not None:
-                eigenvalues = _eigenvalues(suspect)
-            return error(_sentences(RESULTS[result], eigenvalues, hint, figures))
+                of_matrix = (_eigenvalues(suspect), suspect.advice)
+            return error(_sentences(RESULTS[result], *of_matrix, hint, figures))
     return SolveError(_sentences("The solve failed.", hint, figures))
 
 

@@ -284,6 +284,13 @@ def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
     return [node for node in nodes if isinstance(node, AbstractKernel)]
 
 
+def is_foreign(kernel: AbstractKernel) -> bool:
+    """Whether a kernel, or one inside it, is of a class that stands outside of this package."""
+    package, _, _ = __name__.partition(".")
+    is_ours = type(kernel).__module__.startswith(f"{package}.")
+    return not is_ours or any(map(is_foreign, parts_of(kernel)))
+
+
 def encoding_of(kernel: AbstractKernel) -> str:
     """What makes points of words for a kernel, or for the first one inside it that compares such
     points; nothing where there is none.

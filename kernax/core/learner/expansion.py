@@ -1,6 +1,6 @@
 """The function that learners return: a sum of the kernel at points, in the space of the kernel."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt
 from kernax.core.base.parameters import data
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare_new
@@ -22,6 +22,17 @@ from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.gram import cross_gram, gram
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.core.operators.structure import AbstractStructure
+
+# What users of scikit-learn type, and what is there for it.
+_AS_FUNCTION = "call it: f(x) at one point, f.values(X) at a stack"
+_INSTEAD = {
+    "predict": _AS_FUNCTION,
+    "decision_function": _AS_FUNCTION,
+    "value": _AS_FUNCTION,
+    "coef_": "f.coefficients, of the kernel at each of f.points",
+    "dual_coef_": "f.coefficients",
+    "intercept_": "f.bias",
+}
 
 
 class KernelExpansion(Printed):
@@ -48,6 +59,13 @@ class KernelExpansion(Printed):
     points: PyTree = data()
     coefficients: Float[Array, "n *outputs"] = data()
     bias: Float[Array, "*outputs"] = data()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises AttributeError, which says what stands for what is common elsewhere."""
+            instead = _INSTEAD.get(name, "it has kernel, points, coefficients and bias")
+            raise missing(self, name, instead)
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""

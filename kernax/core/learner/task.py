@@ -9,6 +9,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
+from kernax._advice import CONFORMANCE
 from kernax.core.base.boundary import (
     all_finite,
     as_noise,
@@ -27,7 +28,7 @@ from kernax.core.base.numerics import is_concrete
 from kernax.core.base.solution import Suspect
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.kernel.kernel import AbstractKernel, name_of
+from kernax.core.kernel.kernel import AbstractKernel, is_foreign, name_of
 from kernax.core.kernel.preparation import guarded, prepare
 from kernax.core.learner.structures import structure_of_many
 from kernax.core.linalg.solvers import AbstractSymmetricSolver
@@ -155,7 +156,8 @@ class Task(AbstractAsked):
         kept = self.weights.kept()
         size = self.n if kept is None or not np.any(kept) else int(np.sum(kept))
         # The points are taken out only if the solve has failed: each number of them is a program.
-        return Suspect("K", size, lambda: gram_of_prepared(self.kernel, self.present()))
+        matrix = lambda: gram_of_prepared(self.kernel, self.present())
+        return Suspect("K", size, matrix, CONFORMANCE if is_foreign(self.kernel) else "")
 
     def present(self) -> PyTree:
         """The points of positive weight; all of them while that is not known, or where none has."""

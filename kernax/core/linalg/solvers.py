@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.boundary import described
 from kernax.core.base.solution import RESULTS, ROUNDING, promoted
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factorisation import AbstractFactor, direct_accuracy
@@ -131,7 +132,7 @@ def check_is_solver(solver: Any) -> None:
     if not isinstance(solver, lx.AbstractLinearSolver | None):
         raise ValueError(
             "solver must be a linear solver, such as kernax.solvers.JitteredCholesky(), but is "
-            f"{solver!r}"
+            f"{described(solver)}"
         )
 
 
@@ -140,7 +141,7 @@ def check_makes_factor(solver: Any) -> None:
     if solver is not None and not isinstance(solver, AbstractFactorSolver):
         raise ValueError(
             "solver must be None or one of kernax.solvers, such as JitteredCholesky() or "
-            f"ConjugateGradient(), but is {solver!r}"
+            f"ConjugateGradient(), but is {described(solver)}"
         )
 
 

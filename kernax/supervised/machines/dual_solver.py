@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.boundary import described
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.printing import Printed
 from kernax.supervised.machines.dual import BoxProblem
@@ -40,7 +41,7 @@ def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolv
     """
     if solver is not None and not isinstance(solver, AbstractDualSolver):
         raise ValueError(
-            "solver must be kernax.solvers.SMO() or ProjectedGradient(), an instance, but is "
-            f"{solver!r}"
+            "solver must be kernax.solvers.SMO() or ProjectedGradient(), but is "
+            f"{described(solver)}"
         )
     return with_arrays(default if solver is None else solver)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
 
 from kernax._advice import IN_FEATURES, over_centres
+from kernax.core.base.boundary import described
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping
@@ -116,7 +117,7 @@ def _check_is_loss(loss: Any) -> None:
     if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
         raise ValueError(
             "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
-            f"{loss!r}"
+            f"{described(loss)}"
         )
     check_convex("regularised_risk", loss)
 

@@ -1,0 +1,57 @@
+"""What is said of attributes that users of other libraries expect of solutions and functions."""
+
+import copy
+import pickle
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE
+
+import kernax
+
+X = np.arange(4, dtype=DTYPE)[:, None]
+RIDGE = kernax.kernel_ridge(kernax.RBF(1.0), X, X[:, 0], 0.1)
+PROCESS = kernax.condition(kernax.GaussianProcess(kernax.RBF(1.0)), X, X[:, 0], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "said"),
+    [
+        (RIDGE, "predict", r"solution\.value\(x\) at one point, solution\.value\.values\(X\)"),
+        (RIDGE, "coefficients", r"solution\.value\.coefficients"),
+        (RIDGE, "_private", "a Solution has value, result and stats"),
+        (PROCESS, "mean", r"solution\.value\.mean"),
+        (PROCESS, "predict", "a Solution has value, result and stats"),
+        (RIDGE.value, "predict", r"f\(x\) at one point, f\.values\(X\) at a stack"),
+        (RIDGE.value, "dual_coef_", r"f\.coefficients"),
+        (RIDGE.value, "other", "kernel, points, coefficients and bias"),
+        (PROCESS.value, "predict", r"jax\.vmap\(process\.mean\)\(X\) at a stack"),
+    ],
+)
+def test_an_attribute_of_another_library_is_answered_by_what_is_there(thing, name, said):
+    with pytest.raises(AttributeError, match=f"object has no attribute '{name}': .*{said}"):
+        getattr(thing, name)
+    assert not hasattr(thing, name)
+
+
+@pytest.mark.parametrize("thing", [RIDGE, RIDGE.value, PROCESS, PROCESS.value])
+def test_answers_leave_copies_pickles_and_transformations_as_they_were(thing):
+    for made in (copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):
+        assert eqx.tree_equal(made, thing)
+    empty = object.__new__(type(thing))  # as pickle makes one before its fields are there
+    assert not hasattr(empty, "value")
+    leaves, structure = jax.tree.flatten(thing)
+    assert type(jax.tree.unflatten(structure, leaves)) is type(thing)
+    assert eqx.tree_equal(eqx.filter_jit(lambda it: it)(thing), thing)
+
+
+def test_a_misspelt_attribute_under_jit_is_an_attribute_error():
+    def predicted(X):
+        f = kernax.kernel_ridge(kernax.RBF(1.0), X, X[:, 0], 0.1)
+        return f.predict(X)  # pyright: ignore[reportAttributeAccessIssue]
+
+    with pytest.raises(AttributeError, match=r"solution\.value\.values"):
+        jax.jit(predicted)(jnp.asarray(X))
