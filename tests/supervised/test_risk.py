@@ -459,7 +459,7 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
     ):
         with pytest.raises(
             ValueError,
-            match=r"must be kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), but is the class SMO",
+            match=r"kernax\.solvers\.SMO\(\) or ProjectedGradient\(\), but is the class",
         ):
             fit(kernax.solvers.SMO)
 
