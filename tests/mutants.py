@@ -323,8 +323,8 @@ BATCHES = {
         ),
         Mutant(  # a gap that rounding hides
             "supervised/machines/certificate.py",
-            "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
-            "return 0 * bound",
+            "error = lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
+            "error = 0 * bound",
             "supervised/test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
         ),
     ),
@@ -362,8 +362,8 @@ BATCHES = {
         ),
         Mutant(  # a term of a sum that is divided by the wrong number
             "sparse/steps.py",
-            "(q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2",
-            "(q**2 / (alpha + s) - jnp.log1p(alpha / s)) / 2",
+            "(q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2",
+            "(q**2 / (slots.precisions + s) - jnp.log1p(slots.precisions / s)) / 2",
             "sparse/test_relevance.py"
             "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
         ),

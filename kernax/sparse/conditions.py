@@ -119,15 +119,12 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
     """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
     of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
     gamma = 1 - jnp.diagonal(now.P)
-    of_precisions = gamma - now.v**2 + _left_of_prior(root, conditions)
+    # What the hyperprior adds to the conditions of the precisions.
+    left_of_prior = 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
+    of_precisions = gamma - now.v**2 + left_of_prior
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
     of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
     return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
-
-
-def _left_of_prior(root: Root, conditions: Conditions) -> Float[Array, " M"]:
-    """What the hyperprior adds to the conditions of the precisions."""
-    return 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
 
 
 def _left_of_noise(
@@ -143,56 +140,33 @@ def _left_of_noise(
     return jnp.where(conditions.learns_noise, learned, given)
 
 
-def _derivative(
-    now: _Figures, root: Root, conditions: Conditions
-) -> Float[Array, "unknowns unknowns"]:
-    """The derivative of the left-hand sides in `A^1/2 dw`, the logarithms of the precisions, and
-    that of the noise, at the root.
-
-    `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
-    with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
-    """
+def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """Newton's step, in `A^1/2 dw`, the logarithms of the precisions and that of the noise."""
+    # The derivative of the left-hand sides in these, at the root.
+    # `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
+    # with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
     v = now.v
     through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
     of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
-    of_precisions = _derivative_of_precisions(now, root, conditions, through_noise)
-    of_noise = _derivative_of_noise(now, conditions, through_noise)
-    return jnp.block([of_mode, of_precisions, of_noise])
-
-
-def _derivative_of_precisions(
-    now: _Figures, root: Root, conditions: Conditions, through_noise: Float[Array, " M"]
-) -> list[Float[Array, "M columns"]]:
-    """The derivative of the conditions of the precisions."""
+    # The derivative of the conditions of the precisions.
     used = conditions.used[:, None]
-    in_mode = _through_curvatures(now, conditions) - 2 * jnp.diag(now.v)
-    in_precisions = now.P**2 - jnp.diag(_own_terms(now, root, conditions))
+    # The derivative of `1 - P_ii` in the mode, through the curvatures.
+    n, c, size = now.design.shape
+    X = matmul(now.design, now.P)
+    third = conditions.observations.third_derivative(now.f, now.noise, X)
+    through_curvatures = matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
+    in_mode = through_curvatures - 2 * jnp.diag(now.v)
+    # What a precision adds to the derivative of its own condition.
+    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    own_terms = jnp.diagonal(now.P) + now.v**2 + rates
+    in_precisions = now.P**2 - jnp.diag(own_terms)
     identity = jnp.eye(len(now.v), dtype=now.v.dtype)
-    return [
+    of_precisions = [
         jnp.where(used, in_mode, 0),
         jnp.where(used, in_precisions, -identity),
         jnp.where(used, -through_noise[:, None], 0),
     ]
-
-
-def _own_terms(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " M"]:
-    """What a precision adds to the derivative of its own condition."""
-    rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
-    return jnp.diagonal(now.P) + now.v**2 + rates
-
-
-def _through_curvatures(now: _Figures, conditions: Conditions) -> Float[Array, "M M"]:
-    """The derivative of `1 - P_ii` in the mode, through the curvatures."""
-    n, c, size = now.design.shape
-    X = matmul(now.design, now.P)
-    third = conditions.observations.third_derivative(now.f, now.noise, X)
-    return matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
-
-
-def _derivative_of_noise(
-    now: _Figures, conditions: Conditions, through_noise: Float[Array, " M"]
-) -> list[Float[Array, "1 columns"]]:
-    """The derivative of the condition of the noise."""
+    # The derivative of the condition of the noise.
     observations = conditions.observations
     count = observations.count
     learned = conditions.learns_noise & isinstance(observations, Numbers)
@@ -200,22 +174,13 @@ def _derivative_of_noise(
     if isinstance(observations, Numbers):
         squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
         total = squares / now.noise + jnp.sum(through_noise)
-    return [
+    of_noise = [
         jnp.where(learned, -2 * now.v / count, 0)[None],
         jnp.where(learned, -through_noise / count, 0)[None],
         jnp.where(learned, -total / count, -1)[None, None],
     ]
-
-
-def _one_more(root: Root, conditions: Conditions) -> Root:
-    """The root after a step of Newton's method, whose derivative is that of the root."""
-    now = _Figures.of(root, conditions)
-    return _moved(root, conditions, _step(now, root, conditions))
-
-
-def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
-    """Newton's step, in the unknowns of `_derivative`."""
-    return -solve_by_lu(_derivative(now, root, conditions), _left(now, root, conditions))
+    derivative = jnp.block([of_mode, of_precisions, of_noise])
+    return -solve_by_lu(derivative, _left(now, root, conditions))
 
 
 def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) -> Root:
@@ -241,15 +206,6 @@ _MOST_STEPS = 40
 _SHORTEST = 0.01
 
 
-def _how_far(now: _Figures, left: Array) -> Float[Array, ""]:
-    """The largest left-hand side, that of the mode by what it changes in the weights: it is a
-    difference of terms that are large where the noise is small.
-    """
-    size = len(now.v)
-    change = matmul(now.P, left[:size]) / jnp.maximum(1, jnp.max(abs(now.v)))
-    return jnp.max(abs(jnp.append(change, left[size:])))
-
-
 def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
     """The root near a start, and the largest left-hand side there."""
 
@@ -267,7 +223,12 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
     """The largest left-hand side."""
     now = _Figures.of(root, conditions)
-    return _how_far(now, _left(now, root, conditions))
+    # The largest left-hand side, that of the mode by what it changes in the weights: it is a
+    # difference of terms that are large where the noise is small.
+    left = _left(now, root, conditions)
+    size = len(now.v)
+    change = matmul(now.P, left[:size]) / jnp.maximum(1, jnp.max(abs(now.v)))
+    return jnp.max(abs(jnp.append(change, left[size:])))
 
 
 def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
@@ -296,7 +257,11 @@ def _with_derivative(
 ) -> tuple[Root, Float[Array, ""]]:
     """The root after one more step."""
     root, left = end
-    return _one_more(root, args[1]), stopped(left)
+    # The root after a step of Newton's method, whose derivative is that of the root.
+    conditions = args[1]
+    now = _Figures.of(root, conditions)
+    one_more = _moved(root, conditions, _step(now, root, conditions))
+    return one_more, stopped(left)
 
 
 def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:

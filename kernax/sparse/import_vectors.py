@@ -30,10 +30,10 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.operators.memory import Footprint
-from kernax.core.operators.operators import AbstractGram, is_finite
+from kernax.core.operators.operators import is_finite
 from kernax.sparse.import_search import ImportSearch, Subset
 from kernax.sparse.subset_fit import SubsetFit
-from kernax.sparse.subset_risk import AbstractClassLoss, SignLoss, SoftmaxLoss
+from kernax.sparse.subset_risk import SignLoss, SoftmaxLoss
 
 _FOOTPRINT = Footprint("import_vector_machine", 1.6, IN_BLOCKS)
 
@@ -167,7 +167,15 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     subset = one_by_one(ImportSearch.run, stopped(search))  # each of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stopped(fit).residual(subset.objective)
-    result = _ending(subset, residual, _is_known(gram, loss, ridge))
+    # How it ended, a word of `RESULTS`.
+    # Whether no number of a problem is NaN or inf.
+    is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
+    endings = (
+        (~is_known | ~subset.finite, RESULTS.nonfinite),
+        (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
+        (subset.capped, RESULTS.max_steps_reached),
+    )
+    result = first_that_holds(endings, RESULTS.successful)
     x = fit.minimum()
     stats = _stats(subset) | {
         "objective": fit.objective(x, subset.objective),
@@ -175,16 +183,6 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     }
     value = _machine(task, subset, void_unless_known(x, result))
     return Solution(value, result, stats | task.figures(gram))
-
-
-def _ending(subset: Subset, residual: Float[Array, ""], known: Array) -> Any:
-    """How it ended, a word of `RESULTS`."""
-    endings = (
-        (~known | ~subset.finite, RESULTS.nonfinite),
-        (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
-        (subset.capped, RESULTS.max_steps_reached),
-    )
-    return first_that_holds(endings, RESULTS.successful)
 
 
 def _machine(task: Task, subset: Subset, x: Float[Array, "m1 c"]) -> ImportVectors:
@@ -210,8 +208,3 @@ def _candidates_together(task: Task) -> int:
     if task.layout.block_size is not None:
         return min(task.layout.block_size, task.n)
     return min(task.n, max(64, min(task.n // 8, 2**18 // task.n)))
-
-
-def _is_known(gram: AbstractGram, loss: AbstractClassLoss, ridge: Float[Array, ""]) -> Array:
-    """Whether no number of a problem is NaN or inf."""
-    return jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)

@@ -95,17 +95,16 @@ class _Round(eqx.Module):
         """The machine of all functions."""
         noise = problem.noise.variance
         never = jnp.full_like(noise, jnp.inf)
-        return _Round(_all_functions(problem), noise, never, jnp.zeros((), jnp.int32))
-
-
-def _all_functions(problem: Problem) -> Slots:
-    """All functions, whose priors together are of the size of the targets."""
-    c = problem.observations.outputs
-    numbers = jnp.arange(len(problem.basis.scales) * c, dtype=jnp.int32)
-    used = problem.basis.allowed[numbers // c]
-    precision = len(numbers) / problem.observations.size()
-    precisions = jnp.where(used, precision, 1)
-    return Slots(numbers // c, numbers % c, used, precisions, jnp.zeros_like(precisions))
+        # All functions, whose priors together are of the size of the targets.
+        c = problem.observations.outputs
+        numbers = jnp.arange(len(problem.basis.scales) * c, dtype=jnp.int32)
+        used = problem.basis.allowed[numbers // c]
+        precision = len(numbers) / problem.observations.size()
+        precisions = jnp.where(used, precision, 1)
+        all_functions = Slots(
+            numbers // c, numbers % c, used, precisions, jnp.zeros_like(precisions)
+        )
+        return _Round(all_functions, noise, never, jnp.zeros((), jnp.int32))
 
 
 def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
@@ -119,33 +118,23 @@ def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
     used = slots.used & (curvature > least * slots.precisions * ratio)
     determined = jnp.sum(jnp.where(slots.used, gamma, 0))
     noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
-    return _Round(
-        slots=_with_precisions(slots, used, slots.precisions * ratio, fit.mode),
-        noise=noise,
-        change=_largest_change(used, ratio, noise / now.noise),
-        steps=now.steps + 1,
-    )
-
-
-def _with_precisions(
-    slots: Slots, used: Bool[Array, " M"], precisions: Float[Array, " M"], mode: Float[Array, " M"]
-) -> Slots:
-    """The functions that are left, with weights of the precisions before."""
-    return Slots(
+    # The functions that are left, with weights of the precisions before.
+    with_precisions = Slots(
         slots.column,
         slots.output,
         used,
-        jnp.where(used, precisions, 1),
-        jnp.where(used, mode * slots.deviations, 0),
+        jnp.where(used, slots.precisions * ratio, 1),
+        jnp.where(used, fit.mode * slots.deviations, 0),
     )
-
-
-def _largest_change(
-    used: Bool[Array, " M"], ratio: Float[Array, " M"], of_noise: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The largest logarithm of a ratio of precisions, or of that of the noise."""
+    # The largest logarithm of a ratio of precisions, or of that of the noise.
     changes = jnp.where(used, abs(jnp.log(ratio)), 0)
-    return jnp.maximum(jnp.max(changes), abs(jnp.log(of_noise)))
+    largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
+    return _Round(
+        slots=with_precisions,
+        noise=noise,
+        change=largest_change,
+        steps=now.steps + 1,
+    )
 
 
 def _ratio_of_precisions(

@@ -135,7 +135,12 @@ class Labels(AbstractObservations):
     def third_derivative(self, f, noise, parts):
         w = self.weights[:, None, None]
         if isinstance(self.loss, Categorical):
-            return w * _third_of_softmax(f, parts)
+            # The derivative in f of `sum p x^2 - (sum p x)^2`.
+            p = jax.nn.softmax(f)[:, :, None]
+            mean = jnp.sum(p * parts, 1, keepdims=True)
+            square = jnp.sum(p * parts**2, 1, keepdims=True)
+            third_of_softmax = p * (parts**2 - square - 2 * mean * (parts - mean))
+            return w * third_of_softmax
         y = self.y[:, 0]
         curvature = partial(self.loss.curvature, y)
         _, third = jax.jvp(curvature, (f[:, 0],), (jnp.ones_like(y),))
@@ -149,14 +154,6 @@ def _of_softmax(f: Float[Array, " c"]) -> Float[Array, "c c"]:
     """`diag(p) - p p^T`, the second derivative of `log sum exp f`."""
     p = jax.nn.softmax(f)
     return jnp.diag(p) - p[:, None] * p[None, :]
-
-
-def _third_of_softmax(f: Float[Array, "n c"], x: Float[Array, "n c M"]) -> Float[Array, "n c M"]:
-    """The derivative in f of `sum p x^2 - (sum p x)^2`."""
-    p = jax.nn.softmax(f)[:, :, None]
-    mean = jnp.sum(p * x, 1, keepdims=True)
-    square = jnp.sum(p * x**2, 1, keepdims=True)
-    return p * (x**2 - square - 2 * mean * (x - mean))
 
 
 class _PenalisedLoss(AbstractConvexProblem):

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax.core.base.batching import each
 from kernax.core.base.compiled import compiled
@@ -229,7 +229,12 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
     rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
     problem = Problem(setting.basis, observations, noise, shape, rates, setting.size)
     choice = setting.solver.solve(stopped(problem))
-    root, conditions, left = _converged(problem, choice)
+    # The solution of the conditions near what a solver chose, with its derivative.
+    slots = choice.slots
+    conditions = _conditions_of(problem, choice)
+    log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
+    start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
+    root, left = root_near(start, conditions)
     return _fit_of(setting, choice, root, conditions, left, exponent)
 
 
@@ -242,16 +247,6 @@ def _noise_of(
     if setting.likelihood is not None:
         return Noise.given(jnp.ones((), observations.y.dtype))
     return Noise.to_learn(stopped(observations.y[:, 0]), stopped(observations.weights))
-
-
-def _converged(problem: Problem, choice: Choice) -> tuple[Root, Conditions, Float[Array, ""]]:
-    """The solution of the conditions near what a solver chose, with its derivative."""
-    slots = choice.slots
-    conditions = _conditions_of(problem, choice)
-    log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
-    start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
-    root, left = root_near(start, conditions)
-    return root, conditions, left
 
 
 def _conditions_of(problem: Problem, choice: Choice) -> Conditions:
@@ -293,12 +288,20 @@ def _fit_of(
         "residual": left,
         "reproduced": jnp.array(learned) & ~conditions.learns_noise,
     }
+    # How it ended, in order of precedence.
+    endings = (
+        (~known, RESULTS.nonfinite),
+        (choice.left_out > 0, RESULTS.stagnation),
+        (~choice.finished, RESULTS.max_steps_reached),
+        (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
+    )
+    ending = first_that_holds(endings, RESULTS.successful)
     return _Fit(
         slots,
         covariance,
         times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
         evidence,
-        _ending(choice, left, known),
+        ending,
         stats,
     )
 
@@ -332,17 +335,6 @@ def _evidence_of(
     if setting.likelihood is not None:
         return evidence
     return evidence - jnp.sum(setting.weights) * exponent.astype(evidence.dtype) * math.log(2)
-
-
-def _ending(choice: Choice, left: Float[Array, ""], known: Bool[Array, ""]) -> Any:
-    """How it ended, in order of precedence."""
-    endings = (
-        (~known, RESULTS.nonfinite),
-        (choice.left_out > 0, RESULTS.stagnation),
-        (~choice.finished, RESULTS.max_steps_reached),
-        (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
-    )
-    return first_that_holds(endings, RESULTS.successful)
 
 
 def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:

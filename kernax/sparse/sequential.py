@@ -116,15 +116,12 @@ def _swept_in_few_places(
         return _swept(problem, products, tol, now)
     whole = partial(_swept, problem, products, tol)
     few = partial(_of_few, whole)
-    return lax.switch(_needs_all(problem, now), (few, whole), now)
-
-
-def _needs_all(problem: Problem, now: _Sweep) -> Int[Array, ""]:
-    """1 where a sweep may take more than few places; for a batch, where one of its members may."""
+    # 1 where a sweep may take more than few places; for a batch, where one of its members may.
     numbers = jnp.arange(problem.capacity)
     last = jnp.max(jnp.where(now.slots.used, numbers, -1))
     needed = last + 1 + _steps_of_a_sweep(problem)
-    return largest_of_batch((needed > _FEW).astype(jnp.int32))
+    needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
+    return lax.switch(needs_all, (few, whole), now)
 
 
 def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
@@ -140,7 +137,18 @@ def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
     """Steps until the noise and the curvatures are computed again."""
     ahead = _Ahead.of(problem, _outlook(problem, products, now), tol)
     first, trend = _damped(problem, ahead, now.trend)
-    end = _stepped(problem, products, tol, first)
+    # The steps of a sweep: the first, and others while their figures are accurate.
+    start = first.outlook.steps
+    most = start + _steps_of_a_sweep(problem)
+
+    def go_on(now: _Ahead) -> Array:
+        steps = now.outlook.steps
+        return now.rises & (steps < most) & ((steps == start) | now.outlook.is_accurate)
+
+    def step(now: _Ahead) -> _Ahead:
+        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
+
+    end = lax.while_loop(go_on, step, first)
     noise = _renewed_noise(problem, end.outlook, now.noise)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN, which no sweep mends, is not
     return _Sweep(
@@ -152,21 +160,6 @@ def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
         left_out=end.action.left_out,
         trend=trend,
     )
-
-
-def _stepped(problem: Problem, products: Array | None, tol: ArrayLike, first: "_Ahead") -> "_Ahead":
-    """The steps of a sweep: the first, and others while their figures are accurate."""
-    start = first.outlook.steps
-    most = start + _steps_of_a_sweep(problem)
-
-    def go_on(now: _Ahead) -> Array:
-        steps = now.outlook.steps
-        return now.rises & (steps < most) & ((steps == start) | now.outlook.is_accurate)
-
-    def step(now: _Ahead) -> _Ahead:
-        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
-
-    return lax.while_loop(go_on, step, first)
 
 
 class _Ahead(eqx.Module):
@@ -211,31 +204,25 @@ def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
     fit = problem.posterior(slots, now.noise)
     slots = eqx.tree_at(lambda slots: slots.weights, slots, fit.mode * deviations)
     of_slots = _second_derivatives(problem, products, slots, fit, now.noise)
-    diagonal = _diagonal(problem, fit.curvatures)
+    # `phi_j^T B phi_j` of all candidates.
+    own = jnp.diagonal(fit.curvatures, axis1=1, axis2=2)
+    diagonal = matmul((problem.basis.columns**2).T, own).reshape(-1)
+    # What the functions taken take from the sparsity of each candidate.
+    parts = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
+    explained = jnp.sum(parts**2, 1)
+    # `phi_j^T r` of all candidates.
+    residuals = problem.observations.residuals(fit.values, now.noise)
+    quality = matmul(problem.basis.columns.T, residuals).reshape(-1)
     return Outlook(
         slots=slots,
         covariance=deviations[:, None] * fit.covariance * deviations[None, :],
         products=of_slots,
-        sparsity=diagonal - _explained(of_slots, deviations, fit),
-        quality=_quality(problem, fit, now.noise),
+        sparsity=diagonal - explained,
+        quality=quality,
         curvatures=fit.curvatures,
         diagonal=diagonal,
         steps=now.steps,
     )
-
-
-def _explained(
-    of_slots: Float[Array, "k M"], deviations: Float[Array, " M"], fit: Posterior
-) -> Float[Array, " k"]:
-    """What the functions taken take from the sparsity of each candidate."""
-    parts = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
-    return jnp.sum(parts**2, 1)
-
-
-def _quality(problem: Problem, fit: Posterior, noise: Float[Array, ""]) -> Float[Array, " k"]:
-    """`phi_j^T r` of all candidates."""
-    residuals = problem.observations.residuals(fit.values, noise)
-    return matmul(problem.basis.columns.T, residuals).reshape(-1)
 
 
 def _second_derivatives(
@@ -254,12 +241,6 @@ def _second_derivatives(
     return matmul(problem.basis.columns.T, image).reshape(-1, size)
 
 
-def _diagonal(problem: Problem, curvatures: Float[Array, "n c c"]) -> Float[Array, " k"]:
-    """`phi_j^T B phi_j` of all candidates."""
-    own = jnp.diagonal(curvatures, axis1=1, axis2=2)
-    return matmul((problem.basis.columns**2).T, own).reshape(-1)
-
-
 class _RankOne(eqx.Module):
     """A step changes the covariance by `c u u^T`, and the weights by `c t u`."""
 
@@ -271,9 +252,10 @@ class _RankOne(eqx.Module):
     def of(now: Outlook, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        of_new = _RankOne(
-            _given_way(now, action), 1 / (action.precision + now.sparsity[j]), now.quality[j]
-        )
+        # By what the others give way to a unit weight of a new function, which has 1 itself.
+        others = -matmul(now.covariance, now.products[action.candidate])
+        given_way = jnp.where(now.slots.at(action.place), 1, others)
+        of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
         return chosen(action.is_new, of_new, of_taken)
 
@@ -311,12 +293,6 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
         diagonal=now.diagonal,
         steps=now.steps + 1,
     )
-
-
-def _given_way(now: Outlook, action: Action) -> Float[Array, " M"]:
-    """By what the others give way to a unit weight of a new function, which has 1 itself."""
-    others = -matmul(now.covariance, now.products[action.candidate])
-    return jnp.where(now.slots.at(action.place), 1, others)
 
 
 def _change(now: Outlook, action: Action) -> Float[Array, ""]:

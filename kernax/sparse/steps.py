@@ -88,25 +88,36 @@ def best_action(problem: Problem, now: Outlook, tol: ArrayLike) -> Action:
     A function must add more than `tol` nats to be taken.
     """
     of_taken = _of_taken(problem, now, tol / 10)
-    of_new = _of_new(problem, now, tol)
+    # Of the candidates that are not taken, and would add more than `tol`.
+    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
+    # Which candidates are not taken, nor a multiple of one that is.
+    slots = now.slots
+    numbers = slots.candidates(problem.observations.outputs)
+    eps = eps_of(now.sparsity)
+    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
+    # What is left of a function that the others make up to rounding is rounding itself.
+    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
+    # The squared cosines of the angles between candidates and functions taken.
+    sizes = positive_or_one(now.diagonal)
+    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
+    independent = ~(taken | is_rounding | jnp.any(cosines > 1 - eps**0.5, 1))
+    allowed = allowed & independent
+    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
+    of_new = Changes(jnp.where(allowed & (gain > tol), gain, -jnp.inf), precision)
     is_full = jnp.all(now.slots.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
     gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
     gains = jnp.append(of_taken.gains, gains_of_new)
     precisions = jnp.append(of_taken.precisions, of_new.precisions)
-    best = _first_of_largest(gains)
+    # The first of those that are the largest up to rounding.
+    largest = jnp.max(gains)
+    best = jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
     return Action(
         gain=gains[best],
         precision=precisions[best],
         left_out=jnp.maximum(best_left, 0),
         **_numbers_of(problem, now, best),
     )
-
-
-def _first_of_largest(gains: Float[Array, " functions"]) -> Int[Array, ""]:
-    """The first of those that are the largest up to rounding."""
-    largest = jnp.max(gains)
-    return jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
 
 
 def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[str, Array]:
@@ -118,11 +129,6 @@ def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[st
     of_taken = slots.candidates(problem.observations.outputs)[place]
     candidate = jnp.where(is_new, best - size, of_taken)
     return {"place": place, "candidate": candidate, "is_new": is_new}
-
-
-def _evidence(s: Array, q: Array, alpha: Array) -> Array:
-    """`l(alpha)`, which is zero at infinity."""
-    return (q**2 / (alpha + s) - jnp.log1p(s / alpha)) / 2
 
 
 def _best(s: Array, q: Array) -> tuple[Array, Array]:
@@ -148,7 +154,9 @@ def _of_taken(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
     q = slots.weights / variance
     best, precision = _best(s, q)
     rounding = 8 * eps_of(best) * best
-    gain = best - _evidence(s, q, slots.precisions) - rounding
+    # `l(alpha)`, which is zero at infinity.
+    evidence = (q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2
+    gain = best - evidence - rounding
     changes = _without_the_worthless(Changes(gain, precision), best, least)
     return Changes(jnp.where(slots.used, changes.gains, -jnp.inf), changes.precisions)
 
@@ -169,28 +177,3 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: Ar
         gains=jnp.where(is_worthless, jnp.maximum(changes.gains, least), changes.gains),
         precisions=jnp.where(is_worthless, jnp.inf, changes.precisions),
     )
-
-
-def _of_new(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
-    """Of the candidates that are not taken, and would add more than `least`."""
-    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
-    allowed = allowed & _independent(problem, now)
-    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
-    return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)
-
-
-def _independent(problem: Problem, now: Outlook) -> Bool[Array, " k"]:
-    """Which candidates are not taken, nor a multiple of one that is."""
-    slots = now.slots
-    numbers = slots.candidates(problem.observations.outputs)
-    eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
-    # What is left of a function that the others make up to rounding is rounding itself.
-    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
-    return ~(taken | is_rounding | jnp.any(_cosines(now, numbers) > 1 - eps**0.5, 1))
-
-
-def _cosines(now: Outlook, numbers: Int[Array, " M"]) -> Float[Array, "k M"]:
-    """The squared cosines of the angles between candidates and functions taken."""
-    sizes = positive_or_one(now.diagonal)
-    return now.products**2 / (sizes[:, None] * sizes[numbers][None, :])

@@ -87,14 +87,18 @@ def kernel_cca(
     """
     Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
     first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)
-    _check_pairs(first.n, count(Z))
+    m = count(Z)
+    if first.n != m:
+        raise ValueError(f"X and Z must hold n points each, in pairs, but hold {first.n} and {m}")
     second = check_task("kernel_cca", kernel_z, Z, None, weights, throw=throw, footprint=_FOOTPRINT)
     components = check_count(components, "components")
     if components > first.n:
         raise ValueError(
             f"components must be at most {first.n}, the number of pairs, but is {components}"
         )
-    first, second = _of_one_precision(first, second)
+    # Both tasks in the finer precision of the two.
+    dtype = jnp.promote_types(first.dtype, second.dtype)
+    first, second = cast(first, dtype), cast(second, dtype)
     ridge = first.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_cca(first, second, ridge, components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."
@@ -108,18 +112,6 @@ def kernel_cca(
         "the ridge is small: rounding",
     )
     return solution
-
-
-def _check_pairs(n: int, m: int) -> None:
-    """Raises ValueError for stacks of different lengths."""
-    if n != m:
-        raise ValueError(f"X and Z must hold n points each, in pairs, but hold {n} and {m}")
-
-
-def _of_one_precision(first: Task, second: Task) -> tuple[Task, Task]:
-    """Both tasks in the finer precision of the two."""
-    dtype = jnp.promote_types(first.dtype, second.dtype)
-    return cast(first, dtype), cast(second, dtype)
 
 
 class _View(eqx.Module):

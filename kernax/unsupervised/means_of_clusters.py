@@ -203,7 +203,13 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
     R = one_hot(now.labels, clusters, cloud.weights.dtype)
     D = cloud.distances(R)
     own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
-    labels = _relabelled(cloud, now.labels, D, own)
+    # The labels of the nearest means where those are nearer than a point's own, with no cluster
+    # left empty.
+    least = jnp.min(D, 1)
+    nearest = jnp.argmin(D, 1).astype(jnp.int32)
+    closer = least < own - cloud.noise()
+    wanted = jnp.where(closer, nearest, now.labels)
+    labels = filled(cloud, wanted, D.shape[1], least)
     changed = (labels != now.labels) & (cloud.weights > 0)
     return HardState(
         labels=labels,
@@ -211,19 +217,6 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
         unfinished=jnp.any(changed),
         steps=now.steps + 1,
     )
-
-
-def _relabelled(
-    cloud: Cloud, labels: Int[Array, " n"], D: Float[Array, "n c"], own: Float[Array, " n"]
-) -> Int[Array, " n"]:
-    """The labels of the nearest means where those are nearer than a point's own, with no cluster
-    left empty.
-    """
-    least = jnp.min(D, 1)
-    nearest = jnp.argmin(D, 1).astype(jnp.int32)
-    closer = least < own - cloud.noise()
-    wanted = jnp.where(closer, nearest, labels)
-    return filled(cloud, wanted, D.shape[1], least)
 
 
 def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[Array, "n c"]:

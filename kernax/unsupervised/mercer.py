@@ -57,7 +57,11 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
         raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
     values, coefficients, rank, sound = _eigenpairs(task.whole_gram(), int(count))
     _check_psd(task, sound)
-    _check_rank(rank, count)
+    if is_concrete(rank) and np.min(np.asarray(rank)) < count:
+        raise ValueError(
+            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for at most "
+            "that many"
+        )
     no_bias = jnp.zeros_like(values)
     functions = KernelExpansion(task.kernel, task.X, coefficients, no_bias)
     return Eigenpairs(values, functions)
@@ -88,15 +92,6 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
     return KernelExpansion(task.kernel, task.X, root, jnp.zeros_like(root[0]))
 
 
-def _check_rank(rank: Array, count: int) -> None:
-    """Raises ValueError where fewer eigenvalues are above rounding than were asked for."""
-    if is_concrete(rank) and np.min(np.asarray(rank)) < count:
-        raise ValueError(
-            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for at most "
-            "that many"
-        )
-
-
 def _check_psd(task: Task, sound: Array) -> None:
     """Raises NotPSDError where K is known to have a negative eigenvalue."""
     if is_concrete(sound) and not np.all(sound):
@@ -122,7 +117,7 @@ def _eigenpairs(gram, count):
 @compiled
 def _empirical_features(K):
     root, values = _inverse_root(K)
-    sound = _is_psd(values)
+    sound = values[-1] >= -_threshold(values)
     return jnp.where(sound, root, jnp.nan), sound
 
 
@@ -130,11 +125,6 @@ def _threshold(values: Array) -> Array:
     """What counts as zero among eigenvalues, in descending order."""
     largest = stopped(values[0])
     return zero_below(largest, jnp.zeros_like(largest), len(values))
-
-
-def _is_psd(values: Array) -> Array:
-    """Whether no eigenvalue is negative."""
-    return values[-1] >= -_threshold(values)
 
 
 @jax.custom_jvp

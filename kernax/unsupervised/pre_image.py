@@ -62,8 +62,20 @@ def pre_image(
         ValueError: f has several outputs, points are no vectors, or a method does not apply.
         MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
     """
-    _check_expansion(f)
-    points = _vectors_of(f)
+    if not isinstance(f, KernelExpansion):
+        raise ValueError(
+            "f must be a KernelExpansion, such as components.reconstruction(components(x)), but is "
+            f"of type {type(f).__name__}"
+        )
+    # The points of one function.
+    if f.coefficients.ndim != 1:
+        raise ValueError(
+            f"pre_image takes one function, but f has outputs of shape {f.bias.shape}: batch over "
+            "them with jax.vmap"
+        )
+    points = f.points
+    if not (eqx.is_inexact_array(points) and points.ndim == 2):
+        raise ValueError("pre_image needs points that are vectors: those of f are not")
     stationary = isinstance(f.kernel, AbstractStationary)
     if method is None:
         method = "fixed_point" if stationary else "gradients"
@@ -78,28 +90,6 @@ def pre_image(
     start = _checked_start(start, points)
     solution = _pre_image(f, start, method, most_steps)
     return finish(solution, throw, "pre_image: another start or more max_steps may help.")
-
-
-def _check_expansion(f: Any) -> None:
-    """Raises ValueError for what is no expansion."""
-    if not isinstance(f, KernelExpansion):
-        raise ValueError(
-            "f must be a KernelExpansion, such as components.reconstruction(components(x)), but is "
-            f"of type {type(f).__name__}"
-        )
-
-
-def _vectors_of(f: KernelExpansion) -> Array:
-    """The points of one function. Raises ValueError unless they are vectors."""
-    if f.coefficients.ndim != 1:
-        raise ValueError(
-            f"pre_image takes one function, but f has outputs of shape {f.bias.shape}: batch over "
-            "them with jax.vmap"
-        )
-    points = f.points
-    if not (eqx.is_inexact_array(points) and points.ndim == 2):
-        raise ValueError("pre_image needs points that are vectors: those of f are not")
-    return points
 
 
 def _checked_start(start: Any, points: Float[Array, "n d"]) -> Array | None:
@@ -202,7 +192,10 @@ def _ending(
     """How the search ended: whether x is a minimum, recomputed; and stats."""
     distance = search.distance
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
-    is_minimum = (residual <= jnp.sqrt(eps_of(x))) & _curves_up(distance, x)
+    # Whether the second derivatives at x are positive definite.
+    hessian = jax.hessian(distance)(x)
+    curves_up = one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
+    is_minimum = (residual <= jnp.sqrt(eps_of(x))) & curves_up
     finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
     endings = (
         (~finite, RESULTS.nonfinite),
@@ -216,12 +209,6 @@ def _ending(
         "residual": residual,
     }
     return first_that_holds(endings, RESULTS.successful), stats
-
-
-def _curves_up(distance: _Distance, x: Float[Array, " d"]) -> Bool[Array, ""]:
-    """Whether the second derivatives at x are positive definite."""
-    hessian = jax.hessian(distance)(x)
-    return one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
 
 
 def _by_means(search: _Search, max_steps: Array) -> _Descent:
@@ -287,17 +274,12 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
 
     def step(_: Array, x: Array) -> Array:
         ahead = x + distance.newton_step(x)
-        return jnp.where(_is_nearer(distance, ahead, x), ahead, x)
+        # Whether the slope is lower ahead, and the distance no higher up to rounding.
+        slope = jax.grad(distance)
+        flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
+        value = distance(x)
+        rounding = 8 * eps_of(x) * jnp.abs(value)
+        is_nearer = flatter & (distance(ahead) <= value + rounding)
+        return jnp.where(is_nearer, ahead, x)
 
     return lax.fori_loop(0, 5, step, x)
-
-
-def _is_nearer(
-    distance: _Distance, ahead: Float[Array, " d"], x: Float[Array, " d"]
-) -> Bool[Array, ""]:
-    """Whether the slope is lower ahead, and the distance no higher up to rounding."""
-    slope = jax.grad(distance)
-    flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
-    value = distance(x)
-    rounding = 8 * eps_of(x) * jnp.abs(value)
-    return flatter & (distance(ahead) <= value + rounding)

@@ -1,11 +1,9 @@
 """Spectral clustering: partitions from the leading eigenvectors of a Gram matrix."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
@@ -156,7 +154,19 @@ def spectral_clustering(
     )
     clusters = check_clusters(clusters, task)
     count = clusters if eigenvectors is None else check_count(eigenvectors, "eigenvectors")
-    _check_rounding(rounding, temperature, clusters, count, task)
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
+    if temperature is not None and rounding != "kmeans":
+        raise ValueError(
+            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
+            "them out"
+        )
+    task.check_at_most_points(count, "eigenvectors", ": ask for fewer")
+    if count != clusters and rounding != "kmeans":
+        raise ValueError(
+            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
+            f"is {count}: rounding='kmeans' takes any number"
+        )
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
@@ -170,46 +180,16 @@ def spectral_clustering(
     )
     solution = _spectral_clustering(task, how, bool(normalised))
     if normalised:
-        _check_edges(solution.stats["least"], task)
+        least = solution.stats["least"]
+        if is_concrete(least) and np.min(np.asarray(least)) < 0:
+            raise ValueError(
+                "kernel must have values >= 0, the edges of a graph, but those of "
+                f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, "
+                "such as RBF, or normalised=False"
+            )
     warn_of_copies("spectral_clustering", solution.stats["distinct"], clusters)
-    _warn_of_parts(solution.stats["components"], clusters)
-    hint = "spectral_clustering: another kernel or more max_steps may help."
-    return finish(solution, throw, hint)
-
-
-def _check_rounding(
-    rounding: str, temperature: Any, clusters: int, eigenvectors: int, task: Task
-) -> None:
-    """Raises ValueError for an unknown rounding, and for a temperature, or another number of
-    eigenvectors than of clusters, beside one that takes none.
-    """
-    if rounding not in ROUNDINGS:
-        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
-    if temperature is not None and rounding != "kmeans":
-        raise ValueError(
-            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
-            "them out"
-        )
-    task.check_at_most_points(eigenvectors, "eigenvectors", ": ask for fewer")
-    if eigenvectors != clusters and rounding != "kmeans":
-        raise ValueError(
-            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
-            f"is {eigenvectors}: rounding='kmeans' takes any number"
-        )
-
-
-def _check_edges(least: Array, task: Task) -> None:
-    """Raises ValueError where edges are known to be negative."""
-    if is_concrete(least) and np.min(np.asarray(least)) < 0:
-        raise ValueError(
-            "kernel must have values >= 0, the edges of a graph, but those of "
-            f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, such as "
-            "RBF, or normalised=False"
-        )
-
-
-def _warn_of_parts(components: Array, clusters: int) -> None:
-    """A ClusterWarning where the graph is not connected."""
+    # A ClusterWarning where the graph is not connected.
+    components = solution.stats["components"]
     if is_concrete(components) and np.max(np.asarray(components)) > 1:
         warn(
             "spectral_clustering: the graph is not fully connected: it falls into "
@@ -217,6 +197,8 @@ def _warn_of_parts(components: Array, clusters: int) -> None:
             "clusters were asked for: a kernel with a larger lengthscale connects them",
             ClusterWarning,
         )
+    hint = "spectral_clustering: another kernel or more max_steps may help."
+    return finish(solution, throw, hint)
 
 
 class _Rounding(eqx.Module):
@@ -260,7 +242,12 @@ def _spectral_clustering(task, rounding, normalised):
     embedding = times_power_of_two(rows, -graph.row_unit)
     known = graph.in_units_of_weights(known)
     figures = _figures(stopped(graph), known, found, rounding.clusters)
-    result = _ending(known, found, normalised & (figures["least"] < 0))
+    # How it ended; a `breakdown` where edges are negative.
+    endings = (
+        (known.result != RESULTS.successful, known.result),
+        ((normalised & (figures["least"] < 0)), RESULTS.breakdown),
+    )
+    result = first_that_holds(endings, found.result)
     R = void_unless_known(found.memberships, result)
     value = SpectralClusters(
         function=_without_bias(task, known.coefficients),
@@ -295,15 +282,6 @@ def _figures(
         "distinct": found.stats["distinct"],
         "steps": found.stats["steps"],
     }
-
-
-def _ending(known: Eigenvectors, found: Memberships, negative: Bool[Array, ""]) -> Any:
-    """How it ended; a `breakdown` where edges are negative."""
-    endings = (
-        (known.result != RESULTS.successful, known.result),
-        (negative, RESULTS.breakdown),
-    )
-    return first_that_holds(endings, found.result)
 
 
 def _without_bias(task: Task, A: Float[Array, "n *c"]) -> KernelExpansion:

@@ -172,7 +172,10 @@ def _solve_in_the_smallest_size(
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
     operands = (operator, free, jnp.argsort(~free), columns)
-    sizes = _sizes(_most_free(len(free), operator.largest_rank))
+    # How many points may be free: all, or of a K of few features as many as make it singular.
+    n = len(free)
+    rank = operator.largest_rank
+    sizes = _sizes(n if rank >= n else min(n, max(4 * rank, _SMALLEST)))
     needed = jnp.sum(free)
     solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
     return jnp.where(needed <= sizes[-1], solved, jnp.nan)
@@ -204,11 +207,6 @@ def _padded_matrix(
     mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
     filler = jnp.diag((1 - inside) * positive_or_one(mean))
     return inside[:, None] * K * inside[None, :] + filler, mean
-
-
-def _most_free(n: int, width: int) -> int:
-    """How many points may be free: all, or of a K of few features as many as make it singular."""
-    return n if width >= n else min(n, max(4 * width, _SMALLEST))
 
 
 def _sizes(n: int) -> list[int]:

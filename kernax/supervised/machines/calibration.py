@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
 from kernax.core.base.compiled import compiled
@@ -80,28 +80,21 @@ def _platt(f, y, weights):
     apart = size > 0
     unit = jnp.where(apart, size, 1)
     u = jnp.where(apart, (f - centre) / unit, 0)
-    sigmoid = _Sigmoid(u, *_targets_of_platt(y, weights), weights)
+    # The targets t of each point, and `1 - t` to full relative precision.
+    # t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1.
+    of_plus = jnp.sum(jnp.where(y > 0, weights, 0))
+    of_minus = jnp.sum(jnp.where(y < 0, weights, 0))
+    total = jnp.where(y > 0, of_plus, of_minus)
+    wrong = 1 / (total + 2)
+    right = (total + 1) * wrong
+    targets_of_platt = jnp.where(y > 0, right, wrong), jnp.where(y > 0, wrong, right)
+    sigmoid = _Sigmoid(u, *targets_of_platt, weights)
     x, result, stats = minimum(sigmoid, max_steps=_MOST_STEPS)
     slope = jnp.where(apart, x[0] / unit, 0)
 
     known = jnp.isfinite(slope + jnp.sum(y))
     result = first_that_holds([(~known, RESULTS.nonfinite)], otherwise=result)
     return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
-
-
-def _targets_of_platt(
-    y: Float[Array, " n"], weights: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The targets t of each point, and `1 - t` to full relative precision.
-
-    t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1.
-    """
-    of_plus = jnp.sum(jnp.where(y > 0, weights, 0))
-    of_minus = jnp.sum(jnp.where(y < 0, weights, 0))
-    total = jnp.where(y > 0, of_plus, of_minus)
-    wrong = 1 / (total + 2)
-    right = (total + 1) * wrong
-    return jnp.where(y > 0, right, wrong), jnp.where(y > 0, wrong, right)
 
 
 def _largest_of_present(
@@ -150,7 +143,9 @@ class _Sigmoid(AbstractConvexProblem):
         mean = jnp.sum(c * self.u) / jnp.sum(c)
         off = self.u - mean
         spread = jnp.sum(c * off * off)
-        of_slope = _quotient(-jnp.sum(g * off), spread)
+        # `value / divisor`, zero where the divisor is not positive.
+        positive = spread > 0
+        of_slope = jnp.where(positive, (-jnp.sum(g * off)) / jnp.where(positive, spread, 1), 0)
         return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
 
     def correction_to_differentiate(self, point):
@@ -197,12 +192,6 @@ class _Sigmoid(AbstractConvexProblem):
         return self.weights * jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)
 
 
-def _quotient(value: Array, divisor: Array) -> Array:
-    """`value / divisor`, zero where the divisor is not positive."""
-    positive = divisor > 0
-    return jnp.where(positive, value / jnp.where(positive, divisor, 1), 0)
-
-
 class Isotonic(Printed):
     """An increasing function, linear between the values it was fitted at and constant beyond."""
 
@@ -243,45 +232,26 @@ def _isotonic(f, y, weights):
     values = f[order]
     w = weights[order]
     w_plus = jnp.where(y[order] > 0, w, 0)
-    probabilities = _largest_of_smallest_means(values, w, w_plus)
-    known = jnp.isfinite(jnp.sum(y))
-    kept = _last_of_weight(w)
-    return Isotonic(values[kept], jnp.where(known, probabilities[kept], jnp.nan))
-
-
-def _largest_of_smallest_means(
-    values: Float[Array, " n"], w: Float[Array, " n"], w_plus: Float[Array, " n"]
-) -> Float[Array, " n"]:
-    """`max_{j <= i} min_{k >= i}` of the means over the points j to k, of sorted values."""
+    # `max_{j <= i} min_{k >= i}` of the means over the points j to k, of sorted values.
     rows = jnp.arange(len(values))
     ordered = rows[:, None] <= rows[None, :]
-    means = _means_between(values, w, w_plus, ordered)
-    smallest = lax.cummin(means, axis=1, reverse=True)
-    largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
-    # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the
-    # larger one stays the larger.
-    return jnp.diagonal(largest)
-
-
-def _means_between(
-    values: Float[Array, " n"],
-    w: Float[Array, " n"],
-    w_plus: Float[Array, " n"],
-    ordered: Bool[Array, "n n"],
-) -> Float[Array, "n n"]:
-    """`sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for no weight, zero unless ordered."""
+    # `sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for no weight, zero unless ordered.
     # Blocks begin and end between different values.
     first = jnp.searchsorted(values, values, side="left")
     last = jnp.searchsorted(values, values, side="right") - 1
     weight = _sums_between(w)[first][:, last]
     mean = _sums_between(w_plus)[first][:, last] / positive_or_one(weight)
-    return jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
-
-
-def _last_of_weight(w: Float[Array, " n"]) -> Int[Array, " n"]:
-    """The last place up to each one that has a weight; the first such place where there is none."""
+    means = jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
+    smallest = lax.cummin(means, axis=1, reverse=True)
+    largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
+    # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the
+    # larger one stays the larger.
+    probabilities = jnp.diagonal(largest)
+    known = jnp.isfinite(jnp.sum(y))
+    # The last place up to each one that has a weight; the first such place where there is none.
     places = jnp.where(w > 0, jnp.arange(len(w)), -1)
-    return jnp.maximum(lax.cummax(places), jnp.argmax(w > 0))
+    kept = jnp.maximum(lax.cummax(places), jnp.argmax(w > 0))
+    return Isotonic(values[kept], jnp.where(known, probabilities[kept], jnp.nan))
 
 
 def _sums_between(w: Float[Array, " n"]) -> Float[Array, "n n"]:
@@ -333,7 +303,9 @@ def svm_leave_one_out(
     inside = jax.vmap(full)(full.points)
     left_out = _left_out(task, full, C, bool(bias), solver)
     values = jnp.where(full.coefficients == 0, inside, left_out)
-    both_are_left = _leaves_both_classes(task.y, task.weights.values)
+    # Whether without each point both classes still have points of positive weight.
+    counted = task.weights.values > 0
+    both_are_left = _has_another(counted & (task.y > 0)) & _has_another(counted & (task.y < 0))
     return jnp.where(both_are_left & (solution.result == RESULTS.successful), values, jnp.nan)
 
 
@@ -346,12 +318,6 @@ def _check_two_of_each(y: Array, weights: Array) -> None:
             raise ValueError(
                 f"each class needs two points of positive weight, but {sign:+d} has fewer"
             )
-
-
-def _leaves_both_classes(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Bool[Array, " n"]:
-    """Whether without each point both classes still have points of positive weight."""
-    counted = weights > 0
-    return _has_another(counted & (y > 0)) & _has_another(counted & (y < 0))
 
 
 def _has_another(members: Bool[Array, " n"]) -> Bool[Array, " n"]:

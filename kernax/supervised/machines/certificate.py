@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.operators.operators import AbstractGram
@@ -32,8 +32,13 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
     offs = jnp.stack([off, moved])
     missing = _missing(point, problem)
-    dual = _dual_objective(point, problem)
-    gaps = _gaps(point, problem, offs)
+    # `targets.b - 1/2 b.K b - epsilon |b|_1`.
+    beta = point.beta
+    fitted = problem.targets - point.residual
+    smooth = jnp.sum(beta * (problem.targets - fitted / 2))
+    dual = smooth - problem.epsilon * jnp.sum(abs(beta))
+    # The gap for each of several values of `off`.
+    gaps = jnp.sum(_gaps_of_points(point, problem, offs), 1)
     primals = dual + gaps
     objectives = jnp.maximum(abs(primals), abs(dual))
     of_total = missing * jax.vmap(lambda off: _largest(abs(off), problem))(offs)
@@ -41,7 +46,15 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     which = (relative_gaps[0] > tol).astype(jnp.int32)
     figures = jnp.stack([primals, gaps, relative_gaps])[:, which]
     stats = {"primal": figures[0], "dual": dual, "gap": figures[1], "relative_gap": figures[2]}
-    return stats | _counts(point.beta, problem)
+    # The number of support vectors, of those at a bound, and of the free ones.
+    support = point.beta != 0
+    bounded = support & ((point.beta >= problem.high) | (point.beta <= problem.low))
+    counts = {
+        "support": jnp.sum(support),
+        "bounded": jnp.sum(bounded),
+        "free": jnp.sum(support & ~bounded),
+    }
+    return stats | counts
 
 
 def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
@@ -65,16 +78,16 @@ def _missing(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     return missing if problem.second is None else jnp.sum(missing)
 
 
-def _gaps(point: Point, problem: BoxProblem, offs: Float[Array, "k n"]) -> Float[Array, " k"]:
-    """The gap for each of several values of `off`."""
-    return jnp.sum(_gaps_of_points(point, problem, offs), 1)
-
-
 def _gaps_of_points(
     point: Point, problem: BoxProblem, offs: Float[Array, "k n"]
 ) -> Float[Array, "k n"]:
     """The term of each point in the gap, for several values of `off`; at least zero."""
-    low, high = _finite_bounds(point, problem)
+    # The bounds; for infinite ones, bounds so far beyond the largest coefficient that the solution
+    # is the same.
+    variance = _largest(problem.diagonal(), problem)
+    ample = 10 * jnp.max(abs(point.beta)) + problem.scale / positive_or_one(variance)
+    low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)
+    high = jnp.where(jnp.isinf(problem.high), ample, problem.high)
     beta = point.beta
     of_epsilon = problem.epsilon * abs(beta)
 
@@ -84,38 +97,6 @@ def _gaps_of_points(
         return jnp.maximum(above + below - beta * off + of_epsilon, 0)
 
     return jax.vmap(gap_of_points)(offs)
-
-
-def _finite_bounds(
-    point: Point, problem: BoxProblem
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The bounds; for infinite ones, bounds so far beyond the largest coefficient that the solution
-    is the same.
-    """
-    variance = _largest(problem.diagonal(), problem)
-    ample = 10 * jnp.max(abs(point.beta)) + problem.scale / positive_or_one(variance)
-    low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)
-    high = jnp.where(jnp.isinf(problem.high), ample, problem.high)
-    return low, high
-
-
-def _dual_objective(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """`targets.b - 1/2 b.K b - epsilon |b|_1`."""
-    beta = point.beta
-    fitted = problem.targets - point.residual
-    smooth = jnp.sum(beta * (problem.targets - fitted / 2))
-    return smooth - problem.epsilon * jnp.sum(abs(beta))
-
-
-def _counts(beta: Float[Array, " n"], problem: BoxProblem) -> dict[str, Int[Array, ""]]:
-    """The number of support vectors, of those at a bound, and of the free ones."""
-    support = beta != 0
-    bounded = support & ((beta >= problem.high) | (beta <= problem.low))
-    return {
-        "support": jnp.sum(support),
-        "bounded": jnp.sum(bounded),
-        "free": jnp.sum(support & ~bounded),
-    }
 
 
 def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
@@ -131,7 +112,21 @@ def survives_rounding(
 
     Where the terms of K b cancel, the gap that is computed from them may be small and wrong.
     """
-    error = _error_of_products(point, problem, tol)
+    # The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
+    # Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
+    # between 2 and 8 times the root was measured for linear and Gaussian kernels, in both
+    # precisions. By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`; only where that bound is too large
+    # is K read again.
+    slight = 8 * eps_of(point.beta)
+    diagonal = jnp.maximum(problem.diagonal(), 0)
+    largest = jnp.sqrt(_largest(diagonal, problem))
+    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
+
+    def estimate():
+        squares = problem.operator.squares_in_products(point.beta)
+        return slight * jnp.sqrt(_largest(squares, problem))
+
+    error = lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
     off = problem.off(point)
     gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error]))
     worst_gap = jnp.sum(jnp.max(gaps, 0))
@@ -144,25 +139,6 @@ def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     of_targets = problem.scale + _largest(abs(problem.targets - off), problem)
     of_f = _largest(abs(problem.targets - point.residual), problem)
     return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
-
-
-def _error_of_products(point: Point, problem: BoxProblem, tol: ArrayLike) -> Float[Array, ""]:
-    """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
-
-    Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
-    between 2 and 8 times the root was measured for linear and Gaussian kernels, in both precisions.
-    By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`; only where that bound is too large is K read again.
-    """
-    slight = 8 * eps_of(point.beta)
-    diagonal = jnp.maximum(problem.diagonal(), 0)
-    largest = jnp.sqrt(_largest(diagonal, problem))
-    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
-
-    def estimate():
-        squares = problem.operator.squares_in_products(point.beta)
-        return slight * jnp.sqrt(_largest(squares, problem))
-
-    return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
 
 
 def seen_indefinite(operator: AbstractGram, weights: Float[Array, " n"]) -> Bool[Array, ""]:

@@ -27,11 +27,22 @@ def ending(
     closed = stats["relative_gap"] <= tol
     accurate = survives_rounding(point, problem, objective_size(stats), tol) & rescaled.kept
     cut_short = missed_its_goal(point, problem, tol)
+    # Whether the dual may be unbounded: the margin is hard, and everything else is finite.
+    # It is unbounded where the points are not separable.
+    hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low))
+    known = jnp.all(jnp.isfinite(problem.diagonal())) & jnp.all(jnp.isfinite(problem.targets))
+    may_be_unbounded = hard & known
+    # Whether some point of a hard margin is as far on its wrong side as at f = 0.
+    off = problem.off(point)
+    far = problem.epsilon + 0.999 * problem.scale
+    above = jnp.isinf(problem.high) & (off >= far)
+    below = jnp.isinf(problem.low) & (off <= -far)
+    no_better_than_zero = jnp.any(above | below)
     return first_that_holds(
         [
-            (~finite & _may_be_unbounded(problem), RESULTS.diverged),
+            (~finite & may_be_unbounded, RESULTS.diverged),
             (~finite, RESULTS.nonfinite),
-            (~closed & cut_short & _no_better_than_zero(point, problem), RESULTS.diverged),
+            (~closed & cut_short & no_better_than_zero, RESULTS.diverged),
             (rescaled.overflown, RESULTS.nonfinite),
             (closed & accurate, RESULTS.successful),
             (closed, RESULTS.inaccurate),
@@ -56,22 +67,3 @@ def missed_its_goal(point: Point, problem: BoxProblem, tol: ArrayLike) -> Bool[A
     """
     violated = violation(problem, point.beta, point.residual)
     return violated > 2 * tol * problem.scale + rounding_of(point, problem)
-
-
-def _may_be_unbounded(problem: BoxProblem) -> Bool[Array, ""]:
-    """Whether the dual may be unbounded: the margin is hard, and everything else is finite.
-
-    It is unbounded where the points are not separable.
-    """
-    hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low))
-    known = jnp.all(jnp.isfinite(problem.diagonal())) & jnp.all(jnp.isfinite(problem.targets))
-    return hard & known
-
-
-def _no_better_than_zero(point: Point, problem: BoxProblem) -> Bool[Array, ""]:
-    """Whether some point of a hard margin is as far on its wrong side as at f = 0."""
-    off = problem.off(point)
-    far = problem.epsilon + 0.999 * problem.scale
-    above = jnp.isinf(problem.high) & (off >= far)
-    below = jnp.isinf(problem.low) & (off <= -far)
-    return jnp.any(above | below)

@@ -1,10 +1,8 @@
 """Least squares with an L1 penalty."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
 from kernax.core.base.compiled import compiled
@@ -19,7 +17,7 @@ from kernax.supervised.machines.dual import BoxProblem, Point
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
-from kernax.supervised.machines.units import AfterRescaling, after_rescaling, rescaled_objectives
+from kernax.supervised.machines.units import after_rescaling, rescaled_objectives
 
 
 def lasso(
@@ -89,7 +87,21 @@ def _lasso(features, y, penalty, weights, bias, solver):
     units = _Units.of(features, y, weights)
     data = units.data(features, y, weights)
     centred = _centred(data, bias)
-    problem = _problem(centred, data.weights, units.penalty(penalty))
+    # The programme whose matrix is `Phi^T W Phi`, without bounds.
+    weighted = data.weights[:, None] * centred.features
+    K = matmul(weighted.T, centred.features)
+    targets = matmul(weighted.T, centred.y)
+    unbounded = jnp.full_like(targets, jnp.inf)
+    largest = jnp.max(abs(targets))
+    problem = BoxProblem(
+        operator=DenseGram(K),
+        targets=targets,
+        low=-unbounded,
+        high=unbounded,
+        epsilon=units.penalty(penalty) / 2,
+        total=None,
+        scale=positive_or_one(largest),
+    )
     c, _, result, stats = machine(problem, solver)
     b = centred.level - matmul(centred.centre, c)
 
@@ -99,22 +111,18 @@ def _lasso(features, y, penalty, weights, bias, solver):
     # What the gap of the problem does not see: the rounding of its matrix.
     gap_in_features = _gap_in_features(*stopped((problem, c, data, centred)), bias=bias)
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
-    result = _ending(result, rescaled, relative_gap <= solver.tol)
-    objectives = rescaled_objectives(stats, units.of_objective)
-    stats = stats | objectives | {"relative_gap": relative_gap}
-    return Solution(void_unless_known(value, result), result, stats)
-
-
-def _ending(result: Any, rescaled: AfterRescaling, accurate: Bool[Array, ""]) -> Any:
-    """The result of the machine, unless its gap in features or the user's units say otherwise."""
-    lost = ~accurate | ~rescaled.kept
-    return first_that_holds(
+    # The result of the machine, unless its gap in features or the user's units say otherwise.
+    lost = ~(relative_gap <= solver.tol) | ~rescaled.kept
+    result = first_that_holds(
         [
             (rescaled.overflown & (result != RESULTS.diverged), RESULTS.nonfinite),
             (lost & (result == RESULTS.successful), RESULTS.inaccurate),
         ],
         otherwise=result,
     )
+    objectives = rescaled_objectives(stats, units.of_objective)
+    stats = stats | objectives | {"relative_gap": relative_gap}
+    return Solution(void_unless_known(value, result), result, stats)
 
 
 class _Data(eqx.Module):
@@ -188,26 +196,6 @@ def _centred(data: _Data, bias: bool) -> _Centred:
         centre = jnp.zeros_like(data.features[0])
         level = jnp.zeros((), data.y.dtype)
     return _Centred(data.features - centre[None, :], data.y - level, centre, level)
-
-
-def _problem(
-    centred: _Centred, weights: Float[Array, " n"], penalty: Float[Array, ""]
-) -> BoxProblem:
-    """The programme whose matrix is `Phi^T W Phi`, without bounds."""
-    weighted = weights[:, None] * centred.features
-    K = matmul(weighted.T, centred.features)
-    targets = matmul(weighted.T, centred.y)
-    unbounded = jnp.full_like(targets, jnp.inf)
-    largest = jnp.max(abs(targets))
-    return BoxProblem(
-        operator=DenseGram(K),
-        targets=targets,
-        low=-unbounded,
-        high=unbounded,
-        epsilon=penalty / 2,
-        total=None,
-        scale=positive_or_one(largest),
-    )
 
 
 def _gap_in_features(

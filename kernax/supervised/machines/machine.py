@@ -40,7 +40,19 @@ def machine(
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
-    point, figures = _differentiable_point(scaled, feasible, solver)
+    # The solver's point and its certificate; its derivative is that of the equations of its active
+    # set.
+
+    def with_derivative(end, args):
+        point, figures = end
+        return with_derivative_of_active_set(point, args[0]), figures
+
+    point, figures = implicit(
+        lambda args: _solve_to_gap(*args, exact=False),
+        with_derivative,
+        (scaled, feasible, solver),
+        solve_exactly=lambda args: _solve_to_gap(*args, exact=True),
+    )
     point = with_all_points_inside(point, scaled)
     stats = figures | {"steps": point.steps}
     value, result = _in_users_units(point, scaled, stats, units, solver.tol)
@@ -73,25 +85,6 @@ def _in_users_units(
     value = units.users(*solved)
     rescaled = after_rescaling(solved, units.solution(*value))
     return value, ending(fixed_point, fixed_problem, stats, finite, rescaled, tol)
-
-
-def _differentiable_point(
-    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver
-) -> tuple[Point, dict[str, Array]]:
-    """The solver's point and its certificate; its derivative is that of the equations of its active
-    set.
-    """
-
-    def with_derivative(end, args):
-        point, figures = end
-        return with_derivative_of_active_set(point, args[0]), figures
-
-    return implicit(
-        lambda args: _solve_to_gap(*args, exact=False),
-        with_derivative,
-        (problem, start, solver),
-        solve_exactly=lambda args: _solve_to_gap(*args, exact=True),
-    )
 
 
 class _Pass(eqx.Module):
@@ -127,7 +120,9 @@ def _solve_to_gap(
         figures = certificate(with_all_points_inside(point, problem), problem, solver.tol)
         closed = figures["relative_gap"] <= solver.tol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
-        done = done | _is_finest(now.tol, solver)
+        # Whether no finer tolerance is tried, however its tenths are rounded.
+        is_finest = now.tol < 5 * _FINEST * solver.tol
+        done = done | is_finest
         # Every point reaches an infinite tolerance: where one of a batch is done, its solver takes
         # no more steps.
         return _Pass(point, figures, jnp.where(done, jnp.inf, now.tol / 10), done)
@@ -144,11 +139,6 @@ def _solve_to_gap(
     tol = jnp.asarray(solver.tol, start.dtype)
     end = lax.while_loop(go_on, solve_once, _Pass(point, figures, tol, jnp.array(False)))
     return end.point, end.figures
-
-
-def _is_finest(tol: Float[Array, ""], solver: AbstractDualSolver) -> Bool[Array, ""]:
-    """Whether no finer tolerance is tried, however its tenths are rounded."""
-    return tol < 5 * _FINEST * solver.tol
 
 
 def _solve_to_tolerance(

@@ -36,7 +36,12 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     solved = Point(beta, problem.residual(beta), bias, point.steps)
 
     violated = _violation(solved, problem)
-    better = _keeps_sides(exact, beta, point) & (violated <= _violation(point, problem))
+    # Whether coefficients stay in the box, up to rounding, and none changes its sign.
+    largest = jnp.max(abs(beta), initial=0)
+    in_box = abs(beta - exact) <= _slack(exact) * largest
+    same_side = jnp.sign(beta) * jnp.sign(point.beta) >= 0
+    keeps_sides = jnp.all(in_box & same_side)
+    better = keeps_sides & (violated <= _violation(point, problem))
     point = chosen(better, solved, point)
     return Polished(point, better & (violated <= _slack(beta) * problem.scale))
 
@@ -44,16 +49,6 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
 def _violation(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     """The largest violation of optimality at a point."""
     return violation(problem, point.beta, point.residual)
-
-
-def _keeps_sides(
-    exact: Float[Array, " n"], clipped: Float[Array, " n"], point: Point
-) -> Bool[Array, ""]:
-    """Whether coefficients stay in the box, up to rounding, and none changes its sign."""
-    largest = jnp.max(abs(clipped), initial=0)
-    in_box = abs(clipped - exact) <= _slack(exact) * largest
-    same_side = jnp.sign(clipped) * jnp.sign(point.beta) >= 0
-    return jnp.all(in_box & same_side)
 
 
 def _slack(beta: Float[Array, " n"]) -> float:

@@ -4,8 +4,6 @@ The method is that of Birgin, Martinez & Raydan (2000). Every step is one produc
 exact projection, which run in parallel: it suits accelerators and batches.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -63,8 +61,13 @@ def _step(problem: BoxProblem, now: _Descent) -> _Descent:
     Kd = problem.operator.mv(d)
     curvature = jnp.sum(d * Kd)
     # The minimiser along d, no further than to t = 1.
-    t = jnp.clip(_over_curvature(_slope(problem, now, d), curvature, otherwise=1), 0, 1)
-    beta = _moved(problem, now.beta, d, t)
+    # Minus the derivative of the objective along d, with |b + t d|_1 replaced by its chord.
+    chord = jnp.sum(abs(now.beta + d)) - jnp.sum(abs(now.beta))
+    slope = jnp.sum(now.residual * d) - problem.epsilon * chord
+    t = jnp.clip(_over_curvature(slope, curvature, otherwise=1), 0, 1)
+    # `beta + t d` in the box; of a full step without the rounding of the product.
+    moved = jnp.where(t == 1, now.beta + d, now.beta + t * d)
+    beta = jnp.clip(moved, problem.low, problem.high)
     residual = now.residual - t * Kd
     # The next size is the inverse of the curvature along d (Barzilai & Borwein).
     size = _over_curvature(jnp.sum(d * d), curvature, otherwise=now.size)
@@ -77,20 +80,6 @@ def _over_curvature(
     """`value / curvature`, and `otherwise` where the curvature is not positive."""
     curved = curvature > 0
     return jnp.where(curved, value / jnp.where(curved, curvature, 1), otherwise)
-
-
-def _moved(
-    problem: BoxProblem, beta: Float[Array, " n"], d: Float[Array, " n"], t: Float[Array, ""]
-) -> Float[Array, " n"]:
-    """`beta + t d` in the box; of a full step without the rounding of the product."""
-    moved = jnp.where(t == 1, beta + d, beta + t * d)
-    return jnp.clip(moved, problem.low, problem.high)
-
-
-def _slope(problem: BoxProblem, now: _Descent, d: Float[Array, " n"]) -> Float[Array, ""]:
-    """Minus the derivative of the objective along d, with |b + t d|_1 replaced by its chord."""
-    chord = jnp.sum(abs(now.beta + d)) - jnp.sum(abs(now.beta))
-    return jnp.sum(now.residual * d) - problem.epsilon * chord
 
 
 def project(
@@ -111,14 +100,20 @@ def project(
         return problem.sums(_soft_and_clipped(problem, moved, threshold)) > total
 
     bound = _bound_of_shift(problem, v, total, threshold)
-    m = problem.of_points(_bisected(sum_exceeds_total, bound))
-    return _with_total(problem, _soft_and_clipped(problem, v - m, threshold), total)
+    # The number between -bound and bound up to which `sum_exceeds_total` holds, to rounding.
 
+    def halve(_, bracket: _Bracket) -> _Bracket:
+        middle = bracket.middle
+        below = sum_exceeds_total(middle)
+        low = jnp.where(below, middle, bracket.low)
+        high = jnp.where(below, bracket.high, middle)
+        return _Bracket(low, high)
 
-def _with_total(
-    problem: BoxProblem, b: Float[Array, " n"], total: Float[Array, "*groups"]
-) -> Float[Array, " n"]:
-    """Adds what b lacks of its total, in equal parts, to the coefficients that depend on m."""
+    halvings = 60 if bound.dtype == jnp.float64 else 30
+    bisected = lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
+    m = problem.of_points(bisected)
+    # Adds what b lacks of its total, in equal parts, to the coefficients that depend on m.
+    b = _soft_and_clipped(problem, v - m, threshold)
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
     count = problem.sums(moving.astype(b.dtype))
     part = (total - problem.sums(b)) / jnp.maximum(count, 1)
@@ -135,23 +130,6 @@ class _Bracket(eqx.Module):
     def middle(self) -> Float[Array, "*groups"]:
         """Its midpoint."""
         return (self.low + self.high) / 2
-
-
-def _bisected(
-    is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
-    bound: Float[Array, "*groups"],
-) -> Float[Array, "*groups"]:
-    """The number between -bound and bound up to which `is_below` holds, to rounding."""
-
-    def halve(_, bracket: _Bracket) -> _Bracket:
-        middle = bracket.middle
-        below = is_below(middle)
-        low = jnp.where(below, middle, bracket.low)
-        high = jnp.where(below, bracket.high, middle)
-        return _Bracket(low, high)
-
-    halvings = 60 if bound.dtype == jnp.float64 else 30
-    return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
 
 
 def _soft_and_clipped(

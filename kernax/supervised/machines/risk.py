@@ -1,7 +1,6 @@
 """Regularised risk of any convex loss: Newton's method for smooth losses, the dual for others."""
 
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import ArrayLike, PyTree
@@ -83,7 +82,12 @@ def regularised_risk(
             failed. DivergedError: there is no minimum, as of `Poisson` with a bias where all counts
             are zero, or of `Logistic` without a ridge.
     """
-    _check_is_loss(loss)
+    if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
+        raise ValueError(
+            "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
+            f"{described(loss)}"
+        )
+    check_convex("regularised_risk", loss)
     stopping = as_stopping(rtol, max_steps)
     smooth = isinstance(loss, AbstractSmoothLoss)
     footprint = _SMOOTH if smooth else _PIECEWISE
@@ -110,16 +114,6 @@ def regularised_risk(
         solution = _of_piecewise_linear_loss(task, guarded_loss, ridge, bool(bias), solver)
     hint = f"regularised_risk with {task.kernel_name}: a larger ridge or rescaled inputs may help."
     return finish(solution, throw, hint)
-
-
-def _check_is_loss(loss: Any) -> None:
-    """Raises ValueError unless it is a convex smooth or a piecewise linear loss."""
-    if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
-        raise ValueError(
-            "loss must be smooth or piecewise linear, such as kernax.losses.Huber(), but is "
-            f"{described(loss)}"
-        )
-    check_convex("regularised_risk", loss)
 
 
 def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:

@@ -105,19 +105,15 @@ class _Sweep(eqx.Module):
 def _swept(problem: BoxProblem, now: _Sweep, tol: Array, most: Array, size: int) -> _Sweep:
     """Up to `most` steps in one working set of a size, down to a violation of `tol` there."""
     if size == len(now.beta):
-        return _on_all_points(problem, now, tol, most)
+        # Steps among all points, down to a violation of `tol`.
+        places = jnp.arange(len(now.beta))
+        part = WorkingSet.of(problem, problem.operator.as_matrix(), places, now.beta, now.residual)
+        improved, steps = part.improved(now.violation, tol, most)
+        beta = improved[: len(now.beta)]
+        return now.moved(problem, beta, problem.residual(beta), steps)
     # The accuracy of a finer goal would be lost with the next set.
     goal = jnp.maximum(tol, now.violation / 10)
     return _on_a_working_set(problem, now, goal, most, size)
-
-
-def _on_all_points(problem: BoxProblem, now: _Sweep, goal: Array, most: Array) -> _Sweep:
-    """Steps among all points, down to a violation of `goal`."""
-    places = jnp.arange(len(now.beta))
-    part = WorkingSet.of(problem, problem.operator.as_matrix(), places, now.beta, now.residual)
-    improved, steps = part.improved(now.violation, goal, most)
-    beta = improved[: len(now.beta)]
-    return now.moved(problem, beta, problem.residual(beta), steps)
 
 
 def _on_a_working_set(

@@ -92,8 +92,10 @@ class WorkingSet(eqx.Module):
         """The programme on the points at `places`, whose matrix is K."""
         padding = _Padding.of(len(K), phantom=problem.total is None)
         index = jnp.arange(len(K) + padding.added, dtype=jnp.int32)
+        # K with -inf on its diagonal.
+        without_diagonal = jnp.where(index[:, None] == index[None, :], -jnp.inf, padding.zeros(K))
         return WorkingSet(
-            K=_without_diagonal(padding.zeros(K), index),
+            K=without_diagonal,
             diagonal=padding.zeros(problem.diagonal()[places]),
             index=index,
             beta=padding.zeros(beta[places]),
@@ -151,7 +153,26 @@ class WorkingSet(eqx.Module):
         """
         # The two points, how far they move, and their states afterwards.
         pair = self._violating_pair(now, floor)
-        move = _best_move(pair, floor)
+        # To the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a
+        # kink.
+        # Nothing moves if the pair does not violate optimality.
+        beta_i = pair.point_i.now.beta
+        beta_j = pair.point_j.now.beta
+        # `b_ij / a_ij`: of steps t, by which the objective falls `b_ij t - a_ij t^2 / 2`, the
+        # best.
+        diagonals = pair.point_i.diagonal + pair.point_j.diagonal
+        a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
+        best = (pair.point_i.now.up - pair.point_j.now.down) / a_ij
+        end_i = pair.point_i.end_of_rise
+        end_j = pair.point_j.end_of_fall
+        room_i = end_i - beta_i
+        room_j = beta_j - end_j
+        within = jnp.minimum(best, jnp.minimum(room_i, room_j))
+        step = jnp.where(pair.violated, within, 0)
+        # A coefficient that reaches its end is set to it, without a rounding.
+        after_i = jnp.where(step == room_i, end_i, beta_i + step)
+        after_j = jnp.where(step == room_j, end_j, beta_j - step)
+        move = _Move(step, after_i, after_j)
         of_i, of_j = _states_after(pair, move)
         # The residuals of all others, and so their slopes, fall by step (K_i - K_j).
         # At i and j this may be NaN, by the diagonal: both are replaced below.
@@ -210,11 +231,6 @@ class WorkingSet(eqx.Module):
         )
 
 
-def _without_diagonal(K: Float[Array, "m m"], index: Int[Array, " m"]) -> Float[Array, "m m"]:
-    """K with -inf on its diagonal."""
-    return jnp.where(index[:, None] == index[None, :], -jnp.inf, K)
-
-
 class _Member(eqx.Module):
     """One of the two points of a step, all in scalars."""
 
@@ -271,33 +287,6 @@ class _Move(eqx.Module):
     step: Float[Array, ""]
     beta_i: Float[Array, ""]
     beta_j: Float[Array, ""]
-
-
-def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
-    """To the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a kink.
-
-    Nothing moves if the pair does not violate optimality.
-    """
-    beta_i = pair.point_i.now.beta
-    beta_j = pair.point_j.now.beta
-    best = _unbounded_step(pair, floor)
-    end_i = pair.point_i.end_of_rise
-    end_j = pair.point_j.end_of_fall
-    room_i = end_i - beta_i
-    room_j = beta_j - end_j
-    within = jnp.minimum(best, jnp.minimum(room_i, room_j))
-    step = jnp.where(pair.violated, within, 0)
-    # A coefficient that reaches its end is set to it, without a rounding.
-    after_i = jnp.where(step == room_i, end_i, beta_i + step)
-    after_j = jnp.where(step == room_j, end_j, beta_j - step)
-    return _Move(step, after_i, after_j)
-
-
-def _unbounded_step(pair: _Pair, floor: Float[Array, ""]) -> Float[Array, ""]:
-    """`b_ij / a_ij`: of steps t, by which the objective falls `b_ij t - a_ij t^2 / 2`, the best."""
-    diagonals = pair.point_i.diagonal + pair.point_j.diagonal
-    a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
-    return (pair.point_i.now.up - pair.point_j.now.down) / a_ij
 
 
 def _states_after(pair: _Pair, move: _Move) -> tuple[State, State]:

@@ -172,20 +172,15 @@ def _solve_with_bias(
     solved_system = system.shifted_by(stats.get("jitter", 0))
     residual = residual_of_fit(*stopped((solved_system, a, b, rhs)), bias=True)
     # The residuals of two columns add up in it.
-    result = _ending_with_bias(result, b, residual, 2 * accurate_residual(solver, a.dtype))
-    return a, b, result, stats | {"residual": residual}
-
-
-def _ending_with_bias(
-    result: Any, b: Float[Array, " p"], residual: Float[Array, ""], most: ArrayLike
-) -> Any:
-    """The result of a solve after the bias was eliminated; a success if the residual is small."""
+    most = 2 * accurate_residual(solver, a.dtype)
+    # The result of a solve after the bias was eliminated; a success if the residual is small.
     endings = (
         (result != RESULTS.successful, result),
         (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
         (~(residual <= most), RESULTS.inaccurate),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(endings, RESULTS.successful)
+    return a, b, result, stats | {"residual": residual}
 
 
 def residual_of_fit(
@@ -203,21 +198,13 @@ def residual_of_fit(
     of_points = jnp.linalg.norm(off, axis=0) / size
     if not bias:
         return jnp.max(of_points)
-    return jnp.max(jnp.maximum(of_points, _relative_slope(system, a, rhs, off)))
-
-
-def _relative_slope(
-    system: WeightedSystem,
-    a: Float[Array, "n p"],
-    rhs: Float[Array, "n p"],
-    off: Float[Array, "n p"],
-) -> Float[Array, " p"]:
-    """`|sum W (y - b - K a)| / sum |W y|`, the derivative of the squares in b, given the misfit."""
+    # `|sum W (y - b - K a)| / sum |W y|`, the derivative of the squares in b, given the misfit.
     unit = unit_of(rhs)
     shifted = system.shift[:, None] * times_power_of_two(a, -unit)
     slope = jnp.sum(off + shifted, 0)
     most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
-    return abs(slope) / positive_or_one(most)
+    relative_slope = abs(slope) / positive_or_one(most)
+    return jnp.max(jnp.maximum(of_points, relative_slope))
 
 
 def leave_one_out(

@@ -88,7 +88,11 @@ def _ridge_path(task, ridges, bias):
     a, b, factors = _solved(systems, task.columns, bias)
     known = stopped((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
-    result = _results(systems, factors, a, b, residuals)
+    # How each ridge ended.
+    finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
+    accurate = residuals <= direct_accuracy(a.dtype)
+    given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
+    result = jax.vmap(_result)(given, factors.exists, finite, accurate)
     a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
     shape = (*task.y.shape, len(ridges))
     value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
@@ -124,20 +128,6 @@ def _residuals(
         return residual_of_fit(system, a, b, rhs, bias)
 
     return jax.vmap(of_ridge, (0, -1, -1))(systems.ridges, a, b)
-
-
-def _results(
-    systems: RidgeSystems,
-    factors: Factors,
-    a: Float[Array, "n p r"],
-    b: Float[Array, "p r"],
-    residuals: Float[Array, " r"],
-) -> Any:
-    """How each ridge ended."""
-    finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
-    accurate = residuals <= direct_accuracy(a.dtype)
-    given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
-    return jax.vmap(_result)(given, factors.exists, finite, accurate)
 
 
 def _result(given: Array, exists: Array, finite: Array, accurate: Array) -> Any:
@@ -187,7 +177,12 @@ def _leave_one_out_path(task, ridges, bias):
     given = jnp.isfinite(ridges) & is_finite(systems.gram)
     fine = jnp.ones_like(given)
     result = jax.vmap(_result)(given, factors.exists, fine, fine)
-    stats = {"jitter": factors.jitter, "rounding": _rounding(systems, factors)}
+    # How far rounding moves the inverse of the smallest ridge, relatively.
+    which = jnp.argmin(systems.ridges)
+    shift = systems.ridges[which] + factors.jitter[which]
+    diagonal = systems.weights.times(systems.gram.diagonal()) + shift
+    rounding = rounding_of_entries(lambda B: factors.solve_one(which, B), diagonal)
+    stats = {"jitter": factors.jitter, "rounding": rounding}
     value = residuals.reshape(*task.y.shape, len(ridges))
     return Solution(value, result, stats)
 
@@ -239,11 +234,3 @@ def _left_out_jvp(primals, tangents, *, bias):
 
     _, tangent = eqx.filter_jvp(one_by_one_ridge, (moving,), (tangents,))
     return outputs, (tangent, jax.tree.map(lambda _: None, outputs[1]))
-
-
-def _rounding(systems: RidgeSystems, factors: Factors) -> Float[Array, ""]:
-    """How far rounding moves the inverse of the smallest ridge, relatively."""
-    which = jnp.argmin(systems.ridges)
-    shift = systems.ridges[which] + factors.jitter[which]
-    diagonal = systems.weights.times(systems.gram.diagonal()) + shift
-    return rounding_of_entries(lambda B: factors.solve_one(which, B), diagonal)

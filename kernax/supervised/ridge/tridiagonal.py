@@ -157,27 +157,6 @@ class _Attempt(eqx.Module):
         return _Attempt(pivots, jitter, jnp.all(pivots > least, 0))
 
 
-def _factors_with_jitter(
-    form: TridiagonalForm, ridges: Float[Array, " r"], scale: Float[Array, ""]
-) -> Factors:
-    """Factors of each ridge, with the jitter that `factorise` would add where there are none.
-
-    `scale` is the mean diagonal of `S K S` over the points of positive weight.
-    """
-    first, most = range_of_jitter(scale + ridges)
-    can_grow = jnp.isfinite(most) & (first > 0)
-
-    def go_on(now: _Attempt) -> Array:
-        return jnp.any(~now.sound & (now.jitter < most) & can_grow)
-
-    def again(now: _Attempt) -> _Attempt:
-        more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
-        return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
-
-    end = lax.while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
-    return Factors(form, end.pivots, end.jitter, end.sound)
-
-
 class RidgeSystems(eqx.Module):
     """`T_j = W K + ridge_j I` for each of r positive ridges; what they act on is (n, p, r)."""
 
@@ -195,7 +174,9 @@ class RidgeSystems(eqx.Module):
 
     def apply(self, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`T_j A[..., j]`."""
-        return self.weights.times(_of_columns(self.gram.mv, A)) + self.ridges[None, None, :] * A
+        # A product with all columns of A.
+        of_columns = self.gram.mv(A.reshape(len(A), -1)).reshape(A.shape)
+        return self.weights.times(of_columns) + self.ridges[None, None, :] * A
 
     def solve(self, factors: Factors, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`T_j^-1 B[..., j]`."""
@@ -214,16 +195,25 @@ class RidgeSystems(eqx.Module):
         return solve(inner, self.gram.mv, shift, B.reshape(flat))[0].reshape(B.shape)
 
 
-def _of_columns(multiply: Callable, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
-    """A product with all columns of A."""
-    return multiply(A.reshape(len(A), -1)).reshape(A.shape)
-
-
 def _factorised(systems: RidgeSystems) -> Factors:
     form = TridiagonalForm.of(systems.weights.around(systems.gram.as_matrix()))
     weights = systems.weights
     scale = weights.mean(weights.times(systems.gram.diagonal()))
-    return _factors_with_jitter(form, systems.ridges, scale)
+    # Factors of each ridge, with the jitter that `factorise` would add where there are none.
+    # `scale` is the mean diagonal of `S K S` over the points of positive weight.
+    ridges = systems.ridges
+    first, most = range_of_jitter(scale + ridges)
+    can_grow = jnp.isfinite(most) & (first > 0)
+
+    def go_on(now: _Attempt) -> Array:
+        return jnp.any(~now.sound & (now.jitter < most) & can_grow)
+
+    def again(now: _Attempt) -> _Attempt:
+        more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
+        return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
+
+    end = lax.while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
+    return Factors(form, end.pivots, end.jitter, end.sound)
 
 
 def solutions_of_weighted(
