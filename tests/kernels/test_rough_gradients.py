@@ -292,3 +292,15 @@ def test_gradients_in_points_of_one_coordinate_are_no_loop():
         return jnp.sum(kernax.gram(kernax.Matern12(0.5), Z[::2], Z))
 
     assert "scan" not in str(jax.make_jaxpr(jax.grad(of_points))(Z))
+
+
+@needs_x64
+@pytest.mark.nightly
+def test_the_slope_along_a_line_is_right_where_times_differ_by_rounding():
+    solver = kernax.solvers.StateSpace()
+
+    def along_line(lengthscale):
+        kernel = kernax.Matern12(lengthscale)
+        return kernax.log_marginal_likelihood(kernel, TIMES, VALUES, 0.01, solver=solver)
+
+    np.testing.assert_allclose(jax.grad(along_line)(1.0), 9.478561234547, rtol=1e-9)
