@@ -32,8 +32,9 @@ def fit(solver, block_size=None, **rest):
     return kernax.kernel_ridge(KERNEL, X, solver=solver, block_size=block_size, **given)
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
-@pytest.mark.parametrize("block_size", [None, 16], ids=["held", "blocks"])
+@pytest.mark.parametrize(
+    ("block_size", "weights"), [(None, WEIGHTS), (16, None)], ids=["held-weighted", "blocks-plain"]
+)
 def test_the_solution_is_that_of_a_direct_solve(block_size, weights):
     solution = fit(SOLVER, block_size, weights=weights)
     w = np.ones(N) if weights is None else weights.astype(float)

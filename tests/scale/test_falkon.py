@@ -168,7 +168,11 @@ def assert_is_residual(found, left):
 HEAVY = np.where(np.arange(N) == 14, 1e6, 1.0).astype(DTYPE)
 
 
-@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+@pytest.mark.parametrize(
+    ("rows", "loss"),
+    [("all rows", Logistic()), ("a sample", Squared())],
+    indirect=["rows"],
+)
 def test_a_point_heavier_than_all_others_is_in_the_sample_and_in_the_residual(loss, rows):
     y = targets_of(loss)
     found = kernax.falkon(KERNEL, X, y, RIDGE, Z, loss=loss, weights=HEAVY)
@@ -191,7 +195,7 @@ def test_the_residual_is_that_of_the_hessian_and_not_of_a_sample_that_is_far_fro
 
 
 @needs_x64
-@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+@pytest.mark.parametrize("loss", marked(pytest.mark.nightly, [Squared(), Logistic()], "Logistic"))
 def test_the_residual_of_single_precision_is_that_of_the_coefficients_returned(loss):
     y = targets_of(loss)
     single = [array.astype(np.float32) for array in (X, y, Z)]
