@@ -94,6 +94,25 @@ def test_learning_reaches_the_optimum_where_times_differ_by_rounding():
     assert evidence_by_numpy(float(solution.value.lengthscale)) > largest - 1e-3
 
 
+@needs_x64
+@pytest.mark.nightly
+def test_learning_by_residuals_left_out_reaches_the_optimum_where_times_differ_by_rounding():
+    """It did not move. By the error in NumPy, which is within rounding of its smallest value."""
+
+    def error_by_numpy(lengthscale):
+        K = np.exp(-np.abs(TIMES - TIMES.T) / lengthscale)
+        inverse = np.linalg.inv(K + 0.01 * np.eye(60))
+        return np.mean((inverse @ VALUES / np.diagonal(inverse)) ** 2)
+
+    def error(kernel):
+        return jnp.mean(kernax.leave_one_out(kernel, TIMES, VALUES, 0.01) ** 2)
+
+    solution = kernax.minimise(error, kernax.Matern12(1.0), optax.lbfgs(), 30)
+    least = min(error_by_numpy(lengthscale) for lengthscale in np.geomspace(0.3, 300, 400))
+    assert error_by_numpy(float(solution.value.lengthscale)) < 1.001 * least
+    assert error_by_numpy(1.0) > 1.01 * least
+
+
 def nearly_coincident(d, relative):
     """Ten points in d dimensions, each twice up to a relative distance, of reach about 5."""
     random = np.random.default_rng(d)
@@ -304,3 +323,26 @@ def test_the_slope_along_a_line_is_right_where_times_differ_by_rounding():
         return kernax.log_marginal_likelihood(kernel, TIMES, VALUES, 0.01, solver=solver)
 
     np.testing.assert_allclose(jax.grad(along_line)(1.0), 9.478561234547, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Cosine", "GaussianOf", "Gibbs"])
+def test_gradients_of_smooth_kernels_are_right_where_rows_differ_by_rounding(name):
+    """In a period, a lengthscale inside of a distance of features, and a lengthscale function."""
+    X = nearly_coincident(1, 3 * EPS)
+    r = np.abs(X - X.T).astype(np.longdouble)
+    q = r / 1.5
+    make, expected = {
+        "Cosine": (kernax.Cosine, 2 * np.pi * q / 1.5 * np.sin(2 * np.pi * q)),
+        "GaussianOf": (
+            lambda lengthscale: kernax.GaussianOf(kernax.Matern12(lengthscale)),
+            2 * np.exp(-q) * q / 1.5 * np.exp(-2 * (1 - np.exp(-q))),
+        ),
+        "Gibbs": (
+            lambda lengthscale: kernax.Gibbs(kernax.Custom(lambda size, x: size, lengthscale)),
+            q**2 / 1.5 * np.exp(-(q**2) / 2),
+        ),
+    }[name]
+    total = lambda number: jnp.sum(kernax.gram(make(number), X))
+    found = jax.jit(jax.grad(total))(jnp.asarray(1.5, X.dtype))
+    np.testing.assert_allclose(found, float(np.sum(expected)), rtol=1e-11 if X64 else 1e-4)

@@ -186,6 +186,19 @@ def test_smooth_fits_scale_with_their_targets(data, bias):
 
 
 @needs_x32
+@pytest.mark.parametrize("scale", [1e17, 1e28])
+def test_the_objective_of_hubers_loss_is_right_where_squares_are_no_floats(data, scale):
+    X, y, weights = data
+    y = (scale * y).astype(np.float32)
+    fit = kernax.regularised_risk(RBF, X, y, kernax.losses.Huber(0.3), 0.3, weights=weights)
+    K = np.asarray(kernax.gram(RBF, X), float)
+    a = np.asarray(fit.value.coefficients, float)
+    r = np.abs(y.astype(float) - K @ a)
+    losses = np.where(r < 0.3, r**2 / 2, 0.3 * (r - 0.15))
+    np.testing.assert_allclose(fit.stats["objective"], weights @ losses + 0.15 * a @ K @ a, 1e-5)
+
+
+@needs_x32
 def test_an_objective_beyond_the_largest_float_is_inf_where_coefficients_are_right(data):
     X, y, weights = data
     loss = kernax.losses.Squared()
