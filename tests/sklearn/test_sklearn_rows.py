@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sklearn.kernel_ridge
 import sklearn.svm
-from conftest import needs_x64
+from conftest import marked, needs_x64
 from sklearn.gaussian_process import kernels as theirs
 
 import kernax
@@ -50,7 +50,7 @@ def rows(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", marked(pytest.mark.nightly, SIZES, "385"))
 def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     """As many rows are predicted as were learned from, so that these are padded as well."""
     X, y = rows(n)
@@ -62,7 +62,7 @@ def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", marked(pytest.mark.nightly, SIZES, "385"))
 def test_a_machine_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     X, y = rows(n)
     a = ours.SVC(gamma=0.5).fit(X, y > 0)

@@ -79,7 +79,7 @@ def test_a_loss_is_convex_and_its_derivatives_are_its_own(loss):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.parametrize(
     "loss",
     [

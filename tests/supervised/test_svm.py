@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data, untyped
+from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
@@ -413,8 +413,8 @@ def test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients(data):
     [
         (kernax.solvers.SMO(), False),
         (kernax.solvers.ProjectedGradient(), True),
-        pytest.param(kernax.solvers.SMO(), True, marks=pytest.mark.slow),
-        pytest.param(kernax.solvers.ProjectedGradient(), False, marks=pytest.mark.slow),
+        pytest.param(kernax.solvers.SMO(), True, marks=pytest.mark.nightly),
+        pytest.param(kernax.solvers.ProjectedGradient(), False, marks=pytest.mark.nightly),
     ],
 )
 def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
@@ -497,9 +497,10 @@ def test_a_warm_start_ends_at_the_same_machine_in_fewer_steps(C):
 LANES = [(7, False), (512, True), (512, False), (513, True), (513, False)]
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    ("n", "bias"), [(7, True), *(pytest.param(*lanes, marks=pytest.mark.slow) for lanes in LANES)]
+    ("n", "bias"), [(7, True), *marked(pytest.mark.nightly, LANES, "512-False", "513-False")]
 )
 def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n, bias):
     X, y = noisy(n)
