@@ -13,6 +13,7 @@ from kernax.core.base.numerics import matmul, positive_or_one, stopped
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, void_unless_known
+from kernax.core.base.weights import in_own_unit
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
@@ -169,7 +170,7 @@ def _is_truncated(truncated: bool | None, components: int, n: int, block_size: A
 def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     """The components, with how their computation ended."""
     gram = task.gram()
-    weights = task.weights
+    weights = in_own_unit(task.weights)
     centred = CentredGram.of(gram, weights, held=not truncated)
     size = stopped(centred.largest() * jnp.max(weights.values))
     problem = WeightedGram(centred, weights, size)

@@ -249,3 +249,18 @@ def test_a_file_of_something_else_is_no_predictor(tmp_path, X, inputs):
         save(tmp_path / "other", predictor.model, notes=predictor.notes() | changes)
         with pytest.raises(KernaxFileError, match="is not what 'kernax fit --out' writes"):
             load_predictor(tmp_path / "other")
+
+
+def test_predictions_of_a_table_again_compile_nothing(X, inputs):
+    """Each call compiled the loop over points and its remainder."""
+    process, _ = regressor(inputs, X, GP)
+    points = inputs.points(table(X))
+    process.at(points)
+    programs = []
+    listen = lambda event, _, **__: programs.append(event) if "compile" in event else None
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        process.at(points)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not [event for event in programs if "backend_compile" in event]

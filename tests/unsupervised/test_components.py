@@ -98,6 +98,22 @@ def test_a_weight_of_two_repeats_a_point_and_zero_removes_it():
     up_to_sign(found.function.values(Z), expected.function.values(Z))
 
 
+def test_components_do_not_depend_on_a_common_factor_of_the_weights():
+    """From 2^900 on (2^100 in float32) the squares of the norms were inf."""
+    points = np.random.default_rng(0).normal(size=(12, 2)).astype(DTYPE)
+    weights = np.arange(1, 13).astype(DTYPE)
+
+    @jax.jit
+    def components(weights):
+        value = kernax.kernel_pca(kernax.RBF(), points, 2, weights=weights, whiten=True).value
+        return value.function.coefficients, value.variances, value.total_variance
+
+    highest = int(np.finfo(DTYPE).maxexp) - 5
+    for exponent in (highest, -highest):
+        for found, expected in zip(components(np.ldexp(weights, exponent)), components(weights)):
+            assert_close(found, expected, 10 * EPS)
+
+
 def test_constant_points_have_no_components():
     """U01."""
     found = kernax.kernel_pca(kernax.RBF(), np.ones((5, 2), DTYPE), 2)
