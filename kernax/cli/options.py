@@ -52,9 +52,7 @@ Version = Annotated[
 ]
 Data = Annotated[
     Path,
-    typer.Argument(
-        metavar="DATA.csv", help="A table with a header: comma, semicolon or tab, UTF-8."
-    ),
+    typer.Argument(metavar="DATA.csv", help="A table with a header: comma, semicolon or tab."),
 ]
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A file that 'kernax fit --out' wrote.")

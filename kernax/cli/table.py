@@ -1,10 +1,14 @@
 """Reads a table of numbers and text from a CSV file; errors name the place in the file."""
 
+import codecs
 import csv
 import dataclasses
+import gzip
 import io
+import itertools
 import re
 import warnings
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -70,7 +74,7 @@ class Table:
 
 
 def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
-    """Reads a CSV file with a header; comma, semicolon or tab, UTF-8.
+    """Reads a CSV file with a header; comma, semicolon or tab.
 
     Every column but the target and the ignored ones is an input. Rows whose target is empty are
     left out. Where commas do not part the cells, they may stand before decimals.
@@ -185,39 +189,93 @@ class _File:
 
 def _opened(path: Path) -> _File:
     """A file and its records. Raises ValueError where it cannot be read."""
-    text = _text(path)
+    text = _without_comments(path, _text(path))
     delimiter = _delimiter(text)
     return _File(path, delimiter, _records(path, text, delimiter))
 
 
+def _without_comments(path: Path, text: str) -> str:
+    """The text, with empty lines in place of those above the header that begin with #.
+
+    A line of as many cells as the one below is no comment but the header, whose first name begins
+    with #.
+    """
+    lines = text.splitlines(keepends=True)
+    above = len(list(itertools.takewhile(lambda line: line.startswith("#"), lines)))
+    if above == 0 or above == len(lines):
+        return text
+    header = lines[above]
+    delimiter = _delimiter(header)
+    if lines[above - 1].count(delimiter) == header.count(delimiter):
+        above -= 1
+    if above:
+        _say(path, f"{plural(above, 'line')} of comments above the header left out")
+    return "\n" * above + "".join(lines[above:])
+
+
+def _say(path: Path, what: str) -> None:
+    """Warns of how a file was read that is not as tables are written."""
+    warnings.warn(f"{path}: {what}", UserWarning, stacklevel=2)
+
+
 def _text(path: Path) -> str:
-    """The whole text of a file. Raises ValueError where it cannot be read."""
+    """The whole text of a file, unpacked and decoded. Raises ValueError where it cannot be read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
         raise ValueError(f"{path} is a device, not a CSV file")
     try:
         contents = path.read_bytes()
-        return contents.decode("utf-8-sig")
+        return _decoded(path, _unpacked(contents))
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
-    except OSError as problem:
-        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except EOFError:
+        raise ValueError(f"{path} is compressed by gzip, and cut short") from None
+    except (OSError, zlib.error) as problem:
+        what = getattr(problem, "strerror", None) or problem
+        raise ValueError(f"{path} cannot be read: {what}") from None
     except UnicodeDecodeError as problem:
         raise ValueError(_not_in_utf8(path, problem)) from None
 
 
+def _unpacked(contents: bytes) -> bytes:
+    """What a file holds, unpacked if it is compressed by gzip."""
+    return gzip.decompress(contents) if contents.startswith(b"\x1f\x8b") else contents
+
+
+def _decoded(path: Path, contents: bytes) -> str:
+    """The text: in UTF-8, in UTF-16 where a byte order mark says so, and in Latin-1, which is said,
+    where all that is not ASCII are letters, and none is beside a number.
+    """
+    is_wide = contents.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if is_wide and not contents.startswith(codecs.BOM_UTF32_LE):
+        return contents.decode("utf-16")
+    try:
+        return contents.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        if contents.startswith(tuple(_BEGINNINGS)) or _NO_LETTER.search(contents):
+            raise
+        text = contents.decode("latin-1")
+        line = contents[: problem.start].count(b"\n")
+        first = quoted(text.split("\n")[line].strip())
+        _say(path, f"not in UTF-8, read as Latin-1: line {line + 1} is {first}")
+        return text
+
+
+# A byte that is no letter of Latin-1, or beside what numbers are made of.
+_NO_LETTER = re.compile(
+    rb"[\x00-\x08\x0e-\x1f\x7f-\xbf\xd7\xf7]|(?<=[0-9.+-])[\xc0-\xff]|[\xc0-\xff](?=[0-9.+-])"
+)
+
 # How files of other kinds begin, and what to do with them.
 _BEGINNINGS = {
-    b"\x1f\x8b": "is compressed by gzip: unpack it, by gunzip -k",
+    codecs.BOM_UTF32_LE: "is text in UTF-32: save it in UTF-8",
     b"BZh": "is compressed by bzip2: unpack it, by bunzip2 -k",
     b"\xfd7zXZ": "is compressed by xz: unpack it, by unxz -k",
     b"\x28\xb5\x2f\xfd": "is compressed by Zstandard: unpack it, by unzstd",
     b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or save it as CSV in UTF-8",
     b"\xd0\xcf\x11\xe0": "is a spreadsheet: save it as CSV in UTF-8",
     b"PAR1": "is a Parquet file: write it as CSV, by pandas.read_parquet and to_csv",
-    b"\xff\xfe": "is text in UTF-16: save it in UTF-8",
-    b"\xfe\xff": "is text in UTF-16: save it in UTF-8",
 }
 
 
@@ -230,23 +288,27 @@ def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
     line = contents[: problem.start].count(b"\n") + 1
     return (
         f"{path} is not text in UTF-8: byte {problem.start}, in line {line}, cannot be decoded: "
-        "save it in UTF-8, or if it is in Latin-1 convert it by iconv -f LATIN1 -t UTF-8"
+        "save it in UTF-8"
     )
 
 
 def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The records that are not blank, each with the line of the file on which it starts.
 
-    A record `""` is not blank: it has one cell, which is empty.
+    A record `""` is not blank: it has one cell, which is empty. Where the first record ends with a
+    delimiter, so may the others: there is no cell behind it.
     """
     if not text.strip():
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
     line = 1
+    all_end: bool | None = None  # whether the records end with a delimiter, as the first does
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         for cells in reader:
             if len(cells) > 1 or cells == [""] or any(cell.strip() for cell in cells):
-                yield line, cells
+                ends = len(cells) > 1 and not cells[-1].strip()
+                all_end = ends if all_end is None else all_end
+                yield line, cells[:-1] if ends and all_end else cells
             line = reader.line_num + 1
     except csv.Error as problem:
         raise ValueError(f"{path}, line {line}: {problem}") from None
@@ -407,7 +469,20 @@ def _column(file: _File, rows: list[list[_Cell]], place: int, name: str) -> Colu
     between thousands, and is refused.
     """
     cells = [row[place] for row in rows]
-    texts = tuple(cell.text.strip() for cell in cells)
+    texts = tuple(_stripped(cell.text) for cell in cells)
     lines = tuple(f"line {cell.line}" for cell in cells)
     column = Column(name, texts, lines, str(file.path))
     return column if file.delimiter == "," else with_decimal_commas(column)
+
+
+# A number in double precision as Fortran writes it, 1.2573D-01.
+_OF_FORTRAN = re.compile(r"([+-]?\d*\.\d*)[dD]([+-]\d{2,3})")
+
+
+def _stripped(cell: str) -> str:
+    """A cell without spaces at either end, a number of Fortran with E in place of D."""
+    text = cell.strip()
+    if "d" not in text and "D" not in text:
+        return text
+    number = _OF_FORTRAN.fullmatch(text)
+    return f"{number[1]}E{number[2]}" if number else text
