@@ -25,24 +25,21 @@ def check_fields(module: eqx.Module) -> None:
     Also where a converter or the `__check_init__` of the class raises.
     """
     for field in dataclasses.fields(module):
-        _check_field(field, getattr(module, field.name), f"{type(module).__name__}.{field.name}")
+        value = getattr(module, field.name)
+        where = f"{type(module).__name__}.{field.name}"
+        is_data = field.metadata.get("role") == DATA
+        if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
+            # A type for messages.
+            shown = getattr(field.type, "__name__", None) or str(field.type)
+            raise ValueError(f"{where} must be of type {shown}, but is {str(value)[:60]!r}")
+        _check_interval(field.metadata.get("role"), value, where)
+        convert = field.metadata.get("converter")
+        if field.metadata.get("static") and convert is not None:
+            kept = convert(value)  # raises, as the constructor would
+            if type(kept) is not type(value) or kept != value:
+                raise ValueError(f"{where} must be {kept!r}, but is {str(value)[:60]!r}")
     check_intervals(module)
     _check_whole(module)
-
-
-def _check_field(field: dataclasses.Field, value: Any, where: str) -> None:
-    """Raises ValueError for a value of the wrong type, or a number outside the field's interval."""
-    is_data = field.metadata.get("role") == DATA
-    if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
-        raise ValueError(
-            f"{where} must be of type {_shown(field.type)}, but is {str(value)[:60]!r}"
-        )
-    _check_interval(field.metadata.get("role"), value, where)
-    convert = field.metadata.get("converter")
-    if field.metadata.get("static") and convert is not None:
-        kept = convert(value)  # raises, as the constructor would
-        if type(kept) is not type(value) or kept != value:
-            raise ValueError(f"{where} must be {kept!r}, but is {str(value)[:60]!r}")
 
 
 def _check_interval(interval: Any, value: Any, where: str) -> None:
@@ -194,7 +191,11 @@ def fits_class(value: Any, cls: Any) -> bool:
         return True
     if hasattr(cls, "dtypes"):  # one of jaxtyping's
         if _is_number(value):
-            return _may_be_scalar(cls)
+            # Whether one of jaxtyping's declarations allows no axes; then a Python number may
+            # stand for an array.
+            with jaxtyping.jaxtyped("context"):
+                declared: Any = Shaped[np.ndarray, cls.dim_str]
+                return isinstance(np.zeros(()), declared)
         return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
@@ -205,15 +206,6 @@ def fits_class(value: Any, cls: Any) -> bool:
     return isinstance(value, cls)
 
 
-def _may_be_scalar(cls: Any) -> bool:
-    """Whether one of jaxtyping's declarations allows no axes; then a Python number may stand for
-    an array.
-    """
-    with jaxtyping.jaxtyped("context"):
-        declared: Any = Shaped[np.ndarray, cls.dim_str]
-        return isinstance(np.zeros(()), declared)
-
-
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
     """Whether an array's dtype is in a list of names; true where there is no list."""
     return not isinstance(dtypes, (tuple, list)) or jnp.dtype(value.dtype).name in dtypes
@@ -222,8 +214,3 @@ def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
 def _is_number(value: Any) -> bool:
     """Whether a value is a Python number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _shown(hint: Any) -> str:
-    """A type for messages."""
-    return getattr(hint, "__name__", None) or str(hint)

@@ -85,7 +85,17 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     again, in a cell of a notebook, replaces itself.
     """
     name = getattr(thing, "__name__", None) if name is None else name
-    _check_kind(thing)
+    if inspect.isclass(thing):
+        if not issubclass(thing, eqx.Module) or inspect.isabstract(thing):
+            raise ValueError(
+                "only classes derived from equinox.Module, not abstract ones, can be registered, "
+                f"but got {thing!r}"
+            )
+    elif isinstance(thing, eqx.Module) or not callable(thing):
+        raise ValueError(
+            f"a class or a function can be registered, but got {thing!r}: of a module, register "
+            "its class"
+        )
     if not isinstance(name, str) or not name or name == "<lambda>":
         raise ValueError(
             f"{thing!r} has no name of its own that a file could hold: register(..., name=...) "
@@ -100,21 +110,6 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     return thing
 
 
-def _check_kind(thing: Any) -> None:
-    """Raises ValueError for anything but a concrete class of modules, or a function."""
-    if inspect.isclass(thing):
-        if not issubclass(thing, eqx.Module) or inspect.isabstract(thing):
-            raise ValueError(
-                "only classes derived from equinox.Module, not abstract ones, can be registered, "
-                f"but got {thing!r}"
-            )
-    elif isinstance(thing, eqx.Module) or not callable(thing):
-        raise ValueError(
-            f"a class or a function can be registered, but got {thing!r}: of a module, register "
-            "its class"
-        )
-
-
 def _is_defined_again(old: Any, new: Any) -> bool:
     """Whether both come from one definition in a notebook or at a prompt, in `__main__`."""
     module = getattr(new, "__module__", None)
@@ -125,16 +120,6 @@ def _is_defined_again(old: Any, new: Any) -> bool:
         and getattr(old, "__qualname__", None) == name
         and inspect.isclass(old) == inspect.isclass(new)
     )
-
-
-def _of_solvers() -> list[type]:
-    """What posteriors hold of the structures and solvers that they were found by."""
-    by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
-    along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
-    along_line += [ParallelRecursions, SequentialRecursions]
-    on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
-    of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
-    return [*by_products, *along_line, *on_grid, *of_factors]
 
 
 @functools.cache
@@ -170,7 +155,14 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    own += _of_solvers()
+    # What posteriors hold of the structures and solvers that they were found by.
+    by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
+    along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
+    along_line += [ParallelRecursions, SequentialRecursions]
+    on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
+    of_solvers = [*by_products, *along_line, *on_grid, *of_factors]
+    own += of_solvers
     own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [NystromFeatures, RelevanceVectors, Subsample]

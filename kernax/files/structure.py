@@ -40,7 +40,16 @@ def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 
         return {"dict": {key: within(part, key) for key, part in node.items()}}
     parts = _numbered_parts(node)
     if parts is None:
-        return _described_leaf(node, arrays, path)
+        # A node without parts: an array, a value, or a function by its name.
+        if isinstance(node, _OfNumPy):
+            return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
+        if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+            return {"array": _numbered(node, arrays, path)}
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return {"value": node}
+        if callable(node):
+            return {"function": _name_of_function(node, path)}
+        raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
     return {type(node).__name__: [within(part, name) for name, part in parts]}
 
 
@@ -59,11 +68,19 @@ def _described_module(
     """A module as the name of its class, and its fields, each described by `within`."""
     if isinstance(module, MeshGram):  # files know no mesh: what is loaded is on one device
         module = BlockedGram(module.kernel, module.points, module.block_size)
-    _check_module(module, path)
+    if name_of(type(module)) is None:
+        raise KernaxFileError(f"{path} is {_foreign(module)}")
+    try:
+        check_fields(module)
+    except ValueError as problem:
+        raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
     fields = {}
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
-        fields[field.name] = within(_marked(value, field.type), field.name)
+        # A value, marked if it is an array of NumPy in a field that is declared for such arrays.
+        kept = isinstance(value, np.ndarray) and is_for_numpy(field.type)
+        marked = _OfNumPy(value) if kept else value
+        fields[field.name] = within(marked, field.name)
     return {"class": name_of(type(module)), "fields": fields}
 
 
@@ -72,25 +89,6 @@ class _OfNumPy:
     """An array that stays one of NumPy's, in its own precision whatever the mode of JAX."""
 
     array: np.ndarray
-
-
-def _marked(value: Any, hint: Any) -> Any:
-    """A value, marked if it is an array of NumPy in a field that is declared for such arrays."""
-    kept = isinstance(value, np.ndarray) and is_for_numpy(hint)
-    return _OfNumPy(value) if kept else value
-
-
-def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
-    """A node without parts: an array, a value, or a function by its name."""
-    if isinstance(node, _OfNumPy):
-        return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
-    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
-        return {"array": _numbered(node, arrays, path)}
-    if node is None or isinstance(node, (bool, int, float, str)):
-        return {"value": node}
-    if callable(node):
-        return {"function": _name_of_function(node, path)}
-    raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:
@@ -104,16 +102,6 @@ def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: b
     values = values_of(array)
     arrays[name] = np.asarray(values, values.dtype.newbyteorder("="), order="C")
     return name
-
-
-def _check_module(module: eqx.Module, path: str) -> None:
-    """Raises KernaxFileError for a class that files cannot name, and for fields that do not fit."""
-    if name_of(type(module)) is None:
-        raise KernaxFileError(f"{path} is {_foreign(module)}")
-    try:
-        check_fields(module)
-    except ValueError as problem:
-        raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
 
 
 def _foreign(module: eqx.Module) -> str:
@@ -152,31 +140,31 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if isinstance(node, dict) and set(node) == {"class", "fields"}:
         fields = {name: within(part) for name, part in node["fields"].items()}
         return _module(node["class"], fields)
-    kind, content = _kind_and_content(node)
+    # The one key of a node that is no module, which is its kind, and the value under it.
+    if not isinstance(node, dict) or len(node) != 1 or not set(node) <= set(_KINDS):
+        raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
+    ((kind, content),) = node.items()
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
     if kind in _CONTAINERS:
         return _CONTAINERS[kind]([within(part) for part in _listed(content)])
     if kind == "array":
-        return _array(arrays.pop(content))
+        # An array for JAX, of the same dtype.
+        array = arrays.pop(content)
+        _check_width(array.dtype, "it", "loading")
+        return jnp.asarray(array)
     if kind == "numpy":
         return arrays.pop(content)
-    return _restored_leaf(kind, content)
-
-
-def _kind_and_content(node: Any) -> tuple[str, Any]:
-    """The one key of a node that is no module, which is its kind, and the value under it."""
-    if not isinstance(node, dict) or len(node) != 1 or not set(node) <= set(_KINDS):
-        raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
-    ((kind, content),) = node.items()
-    return kind, content
-
-
-def _restored_leaf(kind: str, content: Any) -> Any:
-    """A value, or a function, wrapped or not."""
+    # A value, or a function, wrapped or not.
     if kind == "value":
-        return _value(content)
-    function = _function(content)
+        # The content, which must be a number, a string or None.
+        if content is not None and not isinstance(content, (bool, int, float, str)):
+            raise KernaxFileError(f"{str(content)[:60]} is no value")
+        return content
+    # The registered function of that name.
+    function = named(content)
+    if inspect.isclass(function):
+        raise KernaxFileError(f"{content} is a class, where the file needs a function")
     return function if kind == "function" else Static(function)
 
 
@@ -185,12 +173,6 @@ def _listed(content: Any) -> list[Any]:
     if not isinstance(content, list):
         raise KernaxFileError(f"{str(content)[:60]} is no list of parts")
     return content
-
-
-def _array(array: np.ndarray) -> jax.Array:
-    """An array for JAX, of the same dtype."""
-    _check_width(array.dtype, "it", "loading")
-    return jnp.asarray(array)
 
 
 def _slice(parts: list[Any]) -> slice:
@@ -205,41 +187,23 @@ def _slice(parts: list[Any]) -> slice:
 _CONTAINERS = {"tuple": tuple, "list": list, "slice": _slice}
 
 
-def _value(content: Any) -> Any:
-    """The content, which must be a number, a string or None."""
-    if content is not None and not isinstance(content, (bool, int, float, str)):
-        raise KernaxFileError(f"{str(content)[:60]} is no value")
-    return content
-
-
-def _function(name: Any) -> Any:
-    """The registered function of that name."""
-    function = named(name)
-    if inspect.isclass(function):
-        raise KernaxFileError(f"{name} is a class, where the file needs a function")
-    return function
-
-
 def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
     """A module with these fields, of the class of that name."""
     cls = named(name)
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")
-    _check_names(name, [field.name for field in dataclasses.fields(cls)], list(fields))
+    wanted = [field.name for field in dataclasses.fields(cls)]
+    given = list(fields)
+    if sorted(wanted) != sorted(given):
+        raise KernaxFileError(
+            f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(given)}"
+        )
     # Not by the constructor, which might round or refuse what was saved.
     module = object.__new__(cls)
     for field in dataclasses.fields(cls):
         object.__setattr__(module, field.name, fields[field.name])
     check_fields(module)
     return module
-
-
-def _check_names(name: str, wanted: list[str], given: list[str]) -> None:
-    """Raises KernaxFileError unless a class and the file have fields of the same names."""
-    if sorted(wanted) != sorted(given):
-        raise KernaxFileError(
-            f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(given)}"
-        )
 
 
 def _check_width(dtype: Any, what: str, verb: str) -> None:

@@ -234,7 +234,12 @@ def _posterior_process(
 ) -> GaussianProcess:
     """The process of points (x, c), by the coefficients and the A_c."""
     weights = task.weights.values
-    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, _solved_by_sum(parts))
+    # `G^-1 A_c` for each class.
+    classes, n, _ = parts.shape
+    columns = jnp.moveaxis(parts, 0, 1).reshape(n, classes * n)
+    solved = solve_by_lu(jnp.sum(parts, 0), columns)
+    solved_by_sum = jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)
+    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, solved_by_sum)
     return GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))
 
 
@@ -261,11 +266,3 @@ def _curvatures(
     rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
     figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
     return parts, jnp.sum(determinants) + log_determinant_by_lu(G), figures
-
-
-def _solved_by_sum(parts: Float[Array, "c n n"]) -> Float[Array, "c n n"]:
-    """`G^-1 A_c` for each class."""
-    classes, n, _ = parts.shape
-    columns = jnp.moveaxis(parts, 0, 1).reshape(n, classes * n)
-    solved = solve_by_lu(jnp.sum(parts, 0), columns)
-    return jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import as_stopping
@@ -11,7 +11,7 @@ from kernax.core.losses.losses import AbstractLikelihood
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
-from kernax.gp.sites import AbstractSiteRule, Marginals, Sites, posterior_by_sites
+from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
 
 _FOOTPRINT = Footprint(
     "expectation_propagation",
@@ -81,7 +81,12 @@ class _MatchedMoments(AbstractSiteRule):
     def updated(self, likelihood, y, site, marginal):
         # With the slope g and the curvature h of log Z in the mean of the cavity, the tilted
         # distribution has the mean m + v g and the variance v + v^2 h.
-        mean, variance = _cavity(site, marginal)
+        # The mean and the variance of each value without its own site.
+        left = 1 - site.precision * marginal.variance
+        mean, variance = (
+            (marginal.mean - marginal.variance * site.shift) / left,
+            marginal.variance / left,
+        )
         log_z = lambda mean: jnp.sum(likelihood.log_normaliser(y, mean, variance))
         g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
         shrinkage = 1 + variance * h
@@ -106,9 +111,3 @@ class _MatchedMoments(AbstractSiteRule):
         normalisers = observations.likelihood.log_normaliser(observations.y, m - wider * a, wider)
         of_sites = normalisers + (a**2 * wider - a * m - jnp.log1p(-explained)) / 2
         return jnp.sum(of_sites) - q.log_determinant / 2
-
-
-def _cavity(site: Sites, marginal: Marginals) -> tuple[Array, Array]:
-    """The mean and the variance of each value without its own site."""
-    left = 1 - site.precision * marginal.variance
-    return (marginal.mean - marginal.variance * site.shift) / left, marginal.variance / left

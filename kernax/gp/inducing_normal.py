@@ -138,12 +138,7 @@ def stepped(
     q: Natural, model: SparseModel, at: BatchMarginals, batch: Batch, scale: float, rate: Array
 ) -> Natural:
     """q after a step of its natural gradient."""
-    goal = _goal(model, at, batch, scale)
-    return jax.tree.map(lambda a, b: a + rate * (b - a), q, goal)
-
-
-def _goal(model: SparseModel, at: BatchMarginals, batch: Batch, scale: float) -> Natural:
-    """Where a step of rate one leads; the bound is stationary at the q that it does not change."""
+    # Where a step of rate one leads; the bound is stationary at the q that it does not change.
     # The natural gradient is the gradient in the moments of q (Khan & Lin 2017). It leads to the
     # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.
     U = at.features
@@ -151,4 +146,5 @@ def _goal(model: SparseModel, at: BatchMarginals, batch: Batch, scale: float) ->
     weights = scale * batch.weights
     shift = matmul(U, weights * (curvature * at.shift - slope))
     precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
-    return Natural(shift, precision)
+    goal = Natural(shift, precision)
+    return jax.tree.map(lambda a, b: a + rate * (b - a), q, goal)

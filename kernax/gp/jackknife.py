@@ -12,7 +12,6 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul
 from kernax.core.base.ranks import rank_for, smallest
 from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
-from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
@@ -66,7 +65,11 @@ def jackknife_plus(
     Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     check_process(process)
-    task = _task_of(process.covariance, X, y)
+    # The task with one column of targets.
+    advice = "intervals for each column, or jax.vmap over them"
+    task = check_task(
+        "leave_one_out", process.covariance, X, y, one_column=advice, footprint=LEAVE_ONE_OUT
+    )
     Z = _as_new_points(task, Z)
     noise = as_noise(noise, task.n, task.dtype)
     count = jnp.asarray(rank_for(coverage, task.n), jnp.int32)
@@ -75,12 +78,6 @@ def jackknife_plus(
     hint = "jackknife_plus: more noise may help."
     warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the intervals", hint)
     return finish(solution, throw=False, hint=hint).value
-
-
-def _task_of(kernel: AbstractKernel, X: PyTree, y: ArrayLike) -> Task:
-    """The task with one column of targets."""
-    advice = "intervals for each column, or jax.vmap over them"
-    return check_task("leave_one_out", kernel, X, y, one_column=advice, footprint=LEAVE_ONE_OUT)
 
 
 def _as_new_points(task: Task, Z: PyTree) -> PyTree:
@@ -120,18 +117,14 @@ def _left_out(
     if folds is None:
         residuals = a / jnp.diagonal(P)
         return residuals, of_points * residuals[None]
-    corrections = _of_folds(P, a, folds)
-    return jnp.sum(corrections, 0), matmul(of_points, corrections.T)[:, folds.numbers]
-
-
-def _of_folds(P: Float[Array, "n n"], a: Float[Array, " n"], folds: _Folds) -> Float[Array, "k n"]:
-    """For each fold S the vector with `P_SS^-1 a_S` in S, its residuals, and zero elsewhere."""
+    # For each fold S the vector with `P_SS^-1 a_S` in S, its residuals, and zero elsewhere.
 
     def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
         return solve_by_lu(block, inside * a)
 
-    return lax.map(of_one, folds.members.astype(a.dtype))  # one block at a time
+    corrections = lax.map(of_one, folds.members.astype(a.dtype))  # one block at a time
+    return jnp.sum(corrections, 0), matmul(of_points, corrections.T)[:, folds.numbers]
 
 
 def _as_folds(folds: ArrayLike, n: int) -> _Folds:
@@ -147,14 +140,9 @@ def _as_folds(folds: ArrayLike, n: int) -> _Folds:
             f"{numbers.dtype} and shape {numbers.shape}"
         )
     present = np.unique(numbers)
-    _check_numbers(present)
-    members = numbers[None] == present[:, None]
-    return _Folds(jnp.asarray(numbers), jnp.asarray(members))
-
-
-def _check_numbers(present: Int[np.ndarray, " k"]) -> None:
-    """Raises ValueError unless the numbers of folds are 0 to k - 1, two at least."""
     if len(present) < 2 or not np.array_equal(present, np.arange(len(present))):
         raise ValueError(
             f"folds must be numbered 0, 1, ... without a gap, two at least, but are {present}"
         )
+    members = numbers[None] == present[:, None]
+    return _Folds(jnp.asarray(numbers), jnp.asarray(members))

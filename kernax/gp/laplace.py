@@ -13,7 +13,7 @@ from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn
 from kernax.core.kernel.kernel import name_of
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import AbstractLikelihood, AbstractSmoothLoss, Values
+from kernax.core.losses.losses import AbstractLikelihood
 from kernax.core.losses.misfit import values_of
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
@@ -143,7 +143,10 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     a = mode.coefficients
     f = values_of(gram, a)
     weights = task.weights.values
-    system = system_of_precisions(gram, weights * _precisions(loss, task.y, f))
+    # The curvatures; NaN below zero, as of a likelihood that is not log-concave.
+    curvatures = loss.curvature(task.y, f)
+    precisions = jnp.where(curvatures < 0, jnp.nan, curvatures)
+    system = system_of_precisions(gram, weights * precisions)
     factor, of_factor, figures = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
@@ -151,9 +154,3 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     normal = NormalAtPoints(system, factor, a)
     stats = mode.stats | figures | task.figures(gram)
     return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
-
-
-def _precisions(loss: AbstractSmoothLoss, y: Values, f: Values) -> Values:
-    """The curvatures; NaN below zero, as of a likelihood that is not log-concave."""
-    curvatures = loss.curvature(y, f)
-    return jnp.where(curvatures < 0, jnp.nan, curvatures)

@@ -240,7 +240,14 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
-        found.append(_update_of(mean, verb))
+        # What the last conditioning added.
+        update = mean.update if isinstance(mean, ShiftedMean) else mean
+        if not isinstance(update, KernelExpansion):
+            raise ValueError(
+                f"{verb} takes a process with the mean that condition gave it, but its mean is a "
+                f"{type(update).__name__}"
+            )
+        found.append(update)
         covariance = covariance.prior
         mean = mean.prior if isinstance(mean, ShiftedMean) else None
     return found[::-1]
@@ -259,17 +266,6 @@ def _check_conditioned(covariance: AbstractKernel, verb: str) -> None:
         f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the process "
         "that condition returned"
     )
-
-
-def _update_of(mean: Any, verb: str) -> KernelExpansion:
-    """What the last conditioning added. Raises ValueError for a mean of another kind."""
-    update = mean.update if isinstance(mean, ShiftedMean) else mean
-    if not isinstance(update, KernelExpansion):
-        raise ValueError(
-            f"{verb} takes a process with the mean that condition gave it, but its mean is a "
-            f"{type(update).__name__}"
-        )
-    return update
 
 
 def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) -> KernelExpansion:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from kernax._advice import WITH_FEATURES
 from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
@@ -85,19 +85,16 @@ class SamplePaths(Printed):
         """Some of the functions. Raises IndexError for a place that is not there."""
         count = len(self)
         if is_concrete(place):
-            _check_place(place, count)
+            try:
+                np.arange(count)[place]
+            except IndexError:
+                raise IndexError(
+                    f"there are {count} paths, but number {place} was asked for"
+                ) from None
         places = lambda: jnp.arange(count)[place]
         shape = eqx.filter_eval_shape(places).shape
         draw = self.draw.chosen(place)
         return SamplePaths(self.mean, draw, shape, self.points)
-
-
-def _check_place(place: Any, count: int) -> None:
-    """Raises IndexError for a place, or one of several, that is not there: JAX would clamp it."""
-    try:
-        np.arange(count)[place]
-    except IndexError:
-        raise IndexError(f"there are {count} paths, but number {place} was asked for") from None
 
 
 _INSTEAD = (
@@ -187,8 +184,11 @@ def pathwise_sample(
     outputs = eqx.filter_eval_shape(mean, first).shape
     request = DrawRequest(points, (count, *outputs), frequencies, _INSTEAD)
     arguments = kernel, stand_in, request, key
+    # How many numbers a function returns, which is only traced.
+    form = eqx.filter_eval_shape(_draws, *arguments)
+    kept_by = sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
     check_numbers(
-        _kept_by(_draws, arguments),
+        kept_by,
         dtype_of(points),
         verb="pathwise_sample",
         for_each=HELD_FOR_EACH,
@@ -237,27 +237,16 @@ def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None
     return 1, cast(as_kernel(features), dtype_of(points))
 
 
-def _kept_by(function: Callable, arguments: tuple) -> int:
-    """How many numbers a function returns, which is only traced."""
-    form = eqx.filter_eval_shape(function, *arguments)
-    return sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
-
-
 @compiled
 def _draws(kernel, stand_in, request, key):
     """The draws, NaN throughout where any number in them is not finite."""
     draw = _draw(kernel, stand_in, request, key)
     arrays, rest = eqx.partition(draw, eqx.is_inexact_array)
-    finite = _are_finite(arrays)
+    each = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
+    finite = jnp.all(jnp.array(each))
     void = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), arrays)
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite)
     return Solution(eqx.combine(void, rest), result, {})
-
-
-def _are_finite(arrays: PyTree) -> Bool[Array, ""]:
-    """Whether no number in them is NaN or inf."""
-    each = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
-    return jnp.all(jnp.array(each))
 
 
 _Updatable = (
@@ -273,7 +262,11 @@ def _draw(
 ) -> AbstractDraw:
     """Draws from `GP(0, kernel)`; the draws of the innermost prior are those of its stand-in."""
     if isinstance(kernel, FeaturePosteriorKernel):
-        return _draw_in_features(kernel, request, key)
+        # `phi(x).L^-T z`, z standard normal: exact.
+        normal = jax.random.normal(key, (len(kernel.lower), *request.shape), kernel.dtype)
+        flat = normal.reshape(len(normal), -1)
+        coefficients = solve_lower_transposed(kernel.lower, flat).reshape(normal.shape)
+        return FeatureDraw(kernel.prior, jnp.moveaxis(coefficients, 0, -1))
     if isinstance(kernel, _Updatable):
         return _updated(kernel, stand_in, request, key)
     if without_observations(kernel) is not kernel:
@@ -284,16 +277,6 @@ def _draw(
     if stand_in is not None:
         return features_draw(stand_in, request, key)
     return prior_draw(kernel, request, key)
-
-
-def _draw_in_features(
-    kernel: FeaturePosteriorKernel, request: DrawRequest, key: Key[Array, ""]
-) -> AbstractDraw:
-    """`phi(x).L^-T z`, z standard normal: exact."""
-    normal = jax.random.normal(key, (len(kernel.lower), *request.shape), kernel.dtype)
-    flat = normal.reshape(len(normal), -1)
-    coefficients = solve_lower_transposed(kernel.lower, flat).reshape(normal.shape)
-    return FeatureDraw(kernel.prior, jnp.moveaxis(coefficients, 0, -1))
 
 
 def _updated(
@@ -310,11 +293,21 @@ def _updated(
     flat = values.reshape(len(values), -1)
     noise = normal.reshape(flat.shape)
     if isinstance(kernel, InducedPosteriorKernel):
-        lacking = _lacking_values(kernel, flat, noise)
+        # The coefficients that move draws of the prior, with these values at the inducing points,
+        # to values whose whitened draws are `root z`.
+        wanted = matmul(kernel.root, noise) - solve_lower(kernel.lower, flat)
+        lacking = solve_lower_transposed(kernel.lower, wanted)
     elif isinstance(kernel, ExplainedPosteriorKernel):
         lacking = -kernel.explanation.lacking(flat, noise)
     else:
-        lacking = _lacking_observations(kernel, flat, noise)
+        # The coefficients that move draws of the prior, with these values at the points, to draws
+        # given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, `e =
+        # sqrt(noise) z`.
+        weighs = isinstance(kernel, WeightedPosteriorKernel)
+        roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
+        observed = beside(roots, flat) * flat + beside(safe_sqrt(kernel.noise), noise) * noise
+        solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, observed))
+        lacking = -beside(roots, solved) * solved
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)
     return UpdatedDraw(prior, kernel.prior, kernel.points, coefficients)
 
@@ -328,28 +321,3 @@ def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
 
     spread = rows_over_mesh(X)
     return of_part(draw, X) if spread is None else on_parts(of_part, spread, draw, X)
-
-
-def _lacking_values(
-    kernel: InducedPosteriorKernel, values: Float[Array, "m p"], normal: Float[Array, "m p"]
-) -> Float[Array, "m p"]:
-    """The coefficients that move draws of the prior, with these values at the inducing points, to
-    values whose whitened draws are `root z`.
-    """
-    wanted = matmul(kernel.root, normal) - solve_lower(kernel.lower, values)
-    return solve_lower_transposed(kernel.lower, wanted)
-
-
-def _lacking_observations(
-    kernel: PosteriorKernel | WeightedPosteriorKernel,
-    values: Float[Array, "n p"],
-    normal: Float[Array, "n p"],
-) -> Float[Array, "n p"]:
-    """The coefficients that move draws of the prior, with these values at the points, to draws
-    given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, `e = sqrt(noise) z`.
-    """
-    weighs = isinstance(kernel, WeightedPosteriorKernel)
-    roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
-    observed = beside(roots, values) * values + beside(safe_sqrt(kernel.noise), normal) * normal
-    solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, observed))
-    return -beside(roots, solved) * solved

@@ -104,7 +104,10 @@ class GaussianProcess(Printed):
         is no key or no shape. MemoryBudgetError.
         """
         check_key(key)
-        _check_shape(shape)
+        if not isinstance(shape, (tuple, list)) or not all(
+            isinstance(size, (int, np.integer)) and size >= 0 for size in shape
+        ):
+            raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X, thrown_by="sample" if throw else None)
         shape = tuple(shape)
         sampler = _sampler_along_line(covariance, X)
@@ -144,18 +147,13 @@ def _variance(covariance, x):
     return jnp.maximum(covariance(x, x), 0)
 
 
-def _check_shape(shape: Any) -> None:
-    """Raises ValueError unless it is a tuple or a list of sizes."""
-    if not isinstance(shape, (tuple, list)) or not all(
-        isinstance(size, (int, np.integer)) and size >= 0 for size in shape
-    ):
-        raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
-
-
 @compiled
 def _sample(covariance, mean, X, key, shape):
     K = gram(covariance, X)
-    scale = _prior_variance(covariance, X)
+    # The mean variance of the prior, to which rounding errors are relative: that of a posterior
+    # may be tiny.
+    prior = without_observations(covariance)
+    scale = jnp.mean(jax.vmap(lambda x: prior(x, x))(X))
     factor = cholesky_factor(DenseGram(jax.lax.stop_gradient(K)), scale)
     L = cholesky(K, factor)
     centre = jax.vmap(cast(mean, K.dtype))(X)
@@ -183,11 +181,3 @@ def _sample_along_line(sampler, mean, X, key, shape):
     result = first_that_holds(endings, RESULTS.successful)
     value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
     return Solution(value, result, {"jitter": drawn.jitter})
-
-
-def _prior_variance(covariance, X):
-    """The mean variance of the prior, to which rounding errors are relative: that of a posterior
-    may be tiny.
-    """
-    prior = without_observations(covariance)
-    return jnp.mean(jax.vmap(lambda x: prior(x, x))(X))

@@ -7,7 +7,6 @@ rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - preci
 """
 
 import abc
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.density import factor_of, log_determinant
-from kernax.core.linalg.factorisation import AbstractFactor, AbstractInverse, WeightedSystem
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.linalg.solves import solve_by_lu
@@ -107,10 +106,15 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     covariance = matmul(K, P.as_matrix())
     # More accurate than a product with P, as the shifts of precise sites are large.
     coefficients = _solved(system, sites.shift, factor)
+    # Those v of the marginals: the diagonal of the covariance, or from `P_ii = 1 - precision v`
+    # where that loses fewer digits.
+    is_precise = sites.precision * jnp.diagonal(K) > 1
+    precision = jnp.where(is_precise, sites.precision, 1)
+    variances = jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
     return Moments(
         coefficients=coefficients,
         covariance=covariance,
-        marginal=Marginals(matmul(K, coefficients), _variances(sites, P, K, covariance)),
+        marginal=Marginals(matmul(K, coefficients), variances),
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
     )
@@ -122,26 +126,6 @@ def _solved(
     """The solution for one vector, by a factor that is known."""
     solved, _, _ = weighted_solve(system, shift[:, None], JitteredCholesky(), factor=factor)
     return solved[:, 0]
-
-
-def _variances(
-    sites: Sites, P: AbstractInverse, K: Float[Array, "n n"], covariance: Float[Array, "n n"]
-) -> Float[Array, " n"]:
-    """Those v of the marginals: the diagonal of the covariance, or from `P_ii = 1 - precision v`
-    where that loses fewer digits.
-    """
-    is_precise = sites.precision * jnp.diagonal(K) > 1
-    precision = jnp.where(is_precise, sites.precision, 1)
-    return jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
-
-
-def _marginals(gram: AbstractGram, sites: Sites) -> Marginals:
-    """The marginals alone, without a derivative."""
-    system = system_of_precisions(gram, sites.precision)
-    factor, _, _ = factor_of(system)
-    coefficients = system.solve(factor, sites.shift[:, None])[:, 0]
-    explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
-    return Marginals(gram.mv(coefficients), gram.diagonal() - jnp.sum(explained**2, 0))
 
 
 class _Progress(eqx.Module):
@@ -178,47 +162,36 @@ def fixed_point(
 
     def solve(args: Any) -> SiteSolution:
         observations, rtol, max_steps = args
-        return _iterated(observations, rule, rtol, max_steps)
+        # The sites by damped updates.
+        eps = eps_of(observations.y)
+        goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
+        bar = max(goal, eps**0.5) if rtol is None else rtol
+
+        def go_on(now: _Progress) -> Bool[Array, ""]:
+            useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
+            far = (now.change > goal) | (now.steps == 0)
+            return far & useful & (now.steps < max_steps)
+
+        # With the sites of Laplace's approximation, from where a fixed point is near, or with none
+        # where there may be several modes.
+        nothing = jnp.zeros_like(observations.y)
+        convex = observations.likelihood.convex
+        sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
+        updated, change = _updated(sites, observations, rule)
+        start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+        end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
+        endings = (
+            (~jnp.isfinite(end.change), RESULTS.nonfinite),
+            (end.change <= bar, RESULTS.successful),
+            (end.steps >= max_steps, RESULTS.max_steps_reached),
+        )
+        result = first_that_holds(endings, RESULTS.stagnation)
+        return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
     def step(found: SiteSolution, args: Any) -> SiteSolution:
         return found._replace(sites=_newton_step(found.sites, args[0], rule))
 
     return implicit(solve, step, (observations, rtol, max_steps))
-
-
-def _iterated(
-    observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
-) -> SiteSolution:
-    """The sites by damped updates."""
-    eps = eps_of(observations.y)
-    goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
-    bar = max(goal, eps**0.5) if rtol is None else rtol
-
-    def go_on(now: _Progress) -> Bool[Array, ""]:
-        useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
-        far = (now.change > goal) | (now.steps == 0)
-        return far & useful & (now.steps < max_steps)
-
-    start = _before_any_step(observations, rule)
-    end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
-    endings = (
-        (~jnp.isfinite(end.change), RESULTS.nonfinite),
-        (end.change <= bar, RESULTS.successful),
-        (end.steps >= max_steps, RESULTS.max_steps_reached),
-    )
-    result = first_that_holds(endings, RESULTS.stagnation)
-    return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
-
-
-def _before_any_step(observations: Observations, rule: AbstractSiteRule) -> _Progress:
-    """With the sites of Laplace's approximation, from where a fixed point is near, or with none
-    where there may be several modes.
-    """
-    nothing = jnp.zeros_like(observations.y)
-    convex = observations.likelihood.convex
-    sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
-    updated, change = _updated(sites, observations, rule)
-    return _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
 
 
 def _sites_at_mode(observations: Observations) -> Sites:
@@ -252,7 +225,13 @@ def _updated(
     sites: Sites, observations: Observations, rule: AbstractSiteRule
 ) -> tuple[Sites, Float[Array, ""]]:
     """The update of the sites, and how far it is from them."""
-    marginal = _marginals(observations.gram, sites)
+    # The marginals alone, without a derivative.
+    gram = observations.gram
+    system = system_of_precisions(gram, sites.precision)
+    factor, _, _ = factor_of(system)
+    coefficients = system.solve(factor, sites.shift[:, None])[:, 0]
+    explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
+    marginal = Marginals(gram.mv(coefficients), gram.diagonal() - jnp.sum(explained**2, 0))
     updated = rule.updated(observations.likelihood, observations.y, sites, marginal)
     return updated, _change(sites, updated, marginal)
 
@@ -279,18 +258,19 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         return jnp.stack([updated.precision, updated.shift])
 
     left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    jacobian = _jacobian(_slopes_point_by_point(update, arguments), q)
-    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
-    return Sites(sites.precision + step[0], sites.shift + step[1])
+    # The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
+    # With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
+    # and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
+    # The derivative of each entry (k, i) of a function of vectors in the i-th entry of each of
+    # them, on which alone it depends.
 
+    def along(place: int) -> Array:
+        tangents = list(map(jnp.zeros_like, arguments))
+        tangents[place] = jnp.ones_like(arguments[place])
+        _, slopes = jax.jvp(update, arguments, tuple(tangents))
+        return slopes
 
-def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
-    """The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
-
-    With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
-    and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
-    """
-    by_precision, by_shift, by_mean, by_variance = slopes
+    by_precision, by_shift, by_mean, by_variance = [along(place) for place in range(len(arguments))]
     C = q.covariance
 
     def rows(k: int) -> list[Array]:
@@ -300,21 +280,9 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
         return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
 
-    return jnp.block([rows(0), rows(1)])
-
-
-def _slopes_point_by_point(function: Callable, arguments: tuple[Array, ...]) -> list[Array]:
-    """The derivative of each entry (k, i) of a function of vectors in the i-th entry of each of
-    them, on which alone it depends.
-    """
-
-    def along(place: int) -> Array:
-        tangents = list(map(jnp.zeros_like, arguments))
-        tangents[place] = jnp.ones_like(arguments[place])
-        _, slopes = jax.jvp(function, arguments, tuple(tangents))
-        return slopes
-
-    return [along(place) for place in range(len(arguments))]
+    jacobian = jnp.block([rows(0), rows(1)])
+    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+    return Sites(sites.precision + step[0], sites.shift + step[1])
 
 
 @compiled

@@ -116,7 +116,10 @@ def svgp(
     if optimiser is None:
         optimiser = _STILL
         trainable = _nothing
-    _check_optimiser(optimiser)
+    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
+        raise ValueError(
+            f"optimiser must be None or one of optax, such as optax.adam(0.1), but is {optimiser!r}"
+        )
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)
     problem = _Problem(task, rebuild, optimiser, length, key, size)
@@ -174,14 +177,6 @@ def _checked_batch_size(batch_size: int | None, n: int) -> int:
             f"batch_size must be at most {n}, the number of points, but is {batch_size}"
         )
     return int(batch_size)
-
-
-def _check_optimiser(optimiser: Any) -> None:
-    """Raises ValueError for what is no optimiser of optax."""
-    if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
-        raise ValueError(
-            f"optimiser must be None or one of optax, such as optax.adam(0.1), but is {optimiser!r}"
-        )
 
 
 def _nothing(path: str, value: Array) -> bool:
@@ -285,9 +280,24 @@ def _advanced(problem: _Problem, state: _State) -> _State:
     batch = problem.batch(places)
     objective = partial(_objective, problem, state.q, batch)
     (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
-    theta, memory = _moved(problem, state, loss, gradient, objective)
+    # The parameters after a step of the optimiser, and what it remembers.
+    optimiser = optax.with_extra_args_support(problem.optimiser)
+    of = lambda theta: objective(theta)[0]
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+        updates, memory = optimiser.update(
+            gradient, state.memory, state.theta, value=loss, grad=gradient, value_fn=of
+        )
+    theta: Any = optax.apply_updates(state.theta, updates)
     sound = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
     natural = stepped(state.natural, model, at, batch, problem.scale, problem.rate)
+    # q after its step, or as it was where that is no distribution.
+    q = natural.normal()
+    possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
+    distribution_after = {
+        "natural": chosen(sound & possible, natural, state.natural),
+        "q": chosen(sound & possible, q, state.q),
+        "skipped": state.skipped + (sound & ~possible).astype(jnp.int32),
+    }
     return _State(
         theta=chosen(sound, theta, state.theta),
         memory=chosen(sound, memory, state.memory),
@@ -296,19 +306,8 @@ def _advanced(problem: _Problem, state: _State) -> _State:
         step=state.step + 1,
         sound=sound,
         known=chosen(sound, _Known(state.theta, state.q), state.known),
-        **_distribution_after(state, natural, sound),
+        **distribution_after,
     )
-
-
-def _distribution_after(state: _State, natural: Natural, sound: Bool[Array, ""]) -> dict[str, Any]:
-    """q after its step, or as it was where that is no distribution."""
-    q = natural.normal()
-    possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
-    return {
-        "natural": chosen(sound & possible, natural, state.natural),
-        "q": chosen(sound & possible, q, state.q),
-        "skipped": state.skipped + (sound & ~possible).astype(jnp.int32),
-    }
 
 
 def _objective(
@@ -333,20 +332,6 @@ def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int
     return order, lax.dynamic_slice_in_dim(order, first, problem.batch_size)
 
 
-def _moved(
-    problem: _Problem, state: _State, loss: Array, gradient: list[Array], objective: Callable
-) -> tuple[list[Array], Any]:
-    """The parameters after a step of the optimiser, and what it remembers."""
-    optimiser = optax.with_extra_args_support(problem.optimiser)
-    of = lambda theta: objective(theta)[0]
-    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
-        updates, memory = optimiser.update(
-            gradient, state.memory, state.theta, value=loss, grad=gradient, value_fn=of
-        )
-    theta: Any = optax.apply_updates(state.theta, updates)
-    return theta, memory
-
-
 @compiled
 def _svgp(problem, theta, steps):
     """The posterior after all steps, with its bound on all data."""
@@ -357,7 +342,13 @@ def _svgp(problem, theta, steps):
     sound = end.sound & jnp.isfinite(bound)
     kept = chosen(sound, _Known(end.theta, end.q), end.known)
     model = _model(problem, kept.theta)
-    process = _process(problem, model, kept.q)
+    # The posterior of f under q.
+    kernel = model.process.covariance
+    task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
+    lower = factor_at(kernel, model.Z).lower
+    values = NormalAtInducing(model.Z, lower, kept.q.mean[:, None], kept.q.root)
+    # The last finite model is one, should a batch have stopped it.
+    process = process_of(task, model.process.mean, values, RESULTS.successful)
     posterior = ApproximatePosterior(process, model.likelihood, bound, None, None)
     stats = {
         "log_evidence": bound,
@@ -398,16 +389,6 @@ def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _Stat
         sound=jnp.array(True),
         known=_Known(theta, q),
     )
-
-
-def _process(problem: _Problem, model: SparseModel, q: InducingNormal) -> GaussianProcess:
-    """The posterior of f under q."""
-    kernel = model.process.covariance
-    task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
-    lower = factor_at(kernel, model.Z).lower
-    values = NormalAtInducing(model.Z, lower, q.mean[:, None], q.root)
-    # The last finite model is one, should a batch have stopped it.
-    return process_of(task, model.process.mean, values, RESULTS.successful)
 
 
 def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:

@@ -97,48 +97,31 @@ def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | No
             f"y must have shape (n,), two classes, but has shape {y.shape}: take one column of "
             "2 * Y - 1, and of the values, for each class against the rest"
         )
-    _check_both_classes(y, w)
-    return _area(y, values, w)
-
-
-def _check_both_classes(y: Array, weights: AbstractWeights) -> None:
-    """Raises ValueError where all rows of positive weight are of one class."""
-    known = known_targets(y, weights)
+    known = known_targets(y, w)
     if known is not None and np.all(known == known[0]):
         raise ValueError(f"y holds one class only, {known[0]:+g}: two are needed")
-
-
-def _weights_by_class(y, values, weights):
-    """The weights of rows of the first class and of the second, zero in the other."""
-    # While tracing, y is NaN where it is no class, and values may be anything.
-    w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
-    return jnp.where(y < 0, w, 0), jnp.where(y < 0, 0, w)
+    return _area(y, values, w)
 
 
 @compiled
 def _area(y, values, weights):
     """The area, of checked arguments."""
-    negative, positive = _weights_by_class(y, values, weights)
+    # The weights of rows of the first class and of the second, zero in the other.
+    # While tracing, y is NaN where it is no class, and values may be anything.
+    w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
+    negative, positive = jnp.where(y < 0, w, 0), jnp.where(y < 0, 0, w)
     values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
     total = jnp.cumsum(negative)
-    below, up_to = _weights_at_ties(values, total - negative, total)
-    return jnp.sum(positive * (below + up_to) / 2) / (jnp.sum(positive) * total[-1])
-
-
-def _weights_at_ties(
-    values: Float[Array, " n"], before: Float[Array, " n"], up_to: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Rising sums before and up to each row, where rows of one value count as one.
-
-    All rows of one value get the sum before the first of them, and that up to the last.
-    """
+    # Rising sums before and up to each row, where rows of one value count as one.
+    # All rows of one value get the sum before the first of them, and that up to the last.
     differs = values[1:] != values[:-1]
     is_first = jnp.concatenate([jnp.ones_like(differs, shape=1), differs])
     is_last = jnp.concatenate([differs, jnp.ones_like(differs, shape=1)])
-    return (
-        lax.cummax(jnp.where(is_first, before, 0)),
-        lax.cummin(jnp.where(is_last, up_to, jnp.inf), reverse=True),
+    below, up_to = (
+        lax.cummax(jnp.where(is_first, total - negative, 0)),
+        lax.cummin(jnp.where(is_last, total, jnp.inf), reverse=True),
     )
+    return jnp.sum(positive * (below + up_to) / 2) / (jnp.sum(positive) * total[-1])
 
 
 def _classes(

@@ -60,18 +60,14 @@ def conformal_set(
         raise ValueError(
             f"new must have {classes} columns, as probabilities has, but has shape {others.shape}"
         )
-    of_truth = jnp.sum(_as_truth(Y, known) * known, 1)
-    radius = conformal_radius(1 - of_truth, coverage=coverage)
-    return 1 - others <= radius
-
-
-def _as_truth(Y: ArrayLike, known: Float[Array, "m c"]) -> Float[Array, "m c"]:
-    """One-hot classes. Raises ValueError unless their shape is that of the probabilities."""
+    # One-hot classes.
     m = len(known)
     truth = as_one_hot_of_any_class(Y, m, known.dtype, UnitWeights(m, known.dtype))
     if truth.shape != known.shape:
         raise ValueError(f"Y must have shape {known.shape}, but has shape {truth.shape}")
-    return truth
+    of_truth = jnp.sum(truth * known, 1)
+    radius = conformal_radius(1 - of_truth, coverage=coverage)
+    return 1 - others <= radius
 
 
 def _as_probabilities(values: ArrayLike, name: str) -> Float[Array, "m c"]:

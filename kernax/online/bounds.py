@@ -69,10 +69,17 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
     """
     _check_function(f)
     values = _signed_values(f, X, y)
-    _check_no_bias(f)
+    if is_concrete(f.bias) and np.asarray(f.bias) != 0:
+        raise ValueError(
+            f"perceptron_bound takes functions without a bias, but that of f is {float(f.bias):g}: "
+            "add a constant to the kernel instead"
+        )
     delta = jnp.min(values)
     radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
-    bound = radius * _over_square(f.norm, delta)
+    # `norm^2 / delta^2`, inf unless delta is positive.
+    separates = delta > 0
+    over_square = jnp.where(separates, (f.norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
+    bound = radius * over_square
     return jnp.where(f.bias == 0, bound, jnp.nan)
 
 
@@ -82,15 +89,6 @@ def _check_function(f: Any) -> None:
         raise ValueError(
             "f must be a function that was learned, such as run(...).value.function, but is "
             f"{described(f)}"
-        )
-
-
-def _check_no_bias(f: Function) -> None:
-    """Raises ValueError for a function that is known to have a bias."""
-    if is_concrete(f.bias) and np.asarray(f.bias) != 0:
-        raise ValueError(
-            f"perceptron_bound takes functions without a bias, but that of f is {float(f.bias):g}: "
-            "add a constant to the kernel instead"
         )
 
 
@@ -107,12 +105,6 @@ def _signs(y: ArrayLike, n: int, dtype: Any) -> Float[Array, " n"]:
     if signs.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {signs.shape}")
     return signs
-
-
-def _over_square(norm: Float[Array, ""], delta: Float[Array, ""]) -> Float[Array, ""]:
-    """`norm^2 / delta^2`, inf unless delta is positive."""
-    separates = delta > 0
-    return jnp.where(separates, (norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
 
 
 def winnow_bound(
@@ -142,7 +134,11 @@ def winnow_bound(
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
     """
-    points = _as_vectors(X)
+    # Points that are vectors.
+    points = as_stack(X, "X")
+    if not eqx.is_array(points) or points.ndim != 2:
+        came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"
+        raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
     weights = _as_weights_of(u, points, balanced)
     signs = _signs(y, len(points), weights.dtype)
     gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
@@ -153,15 +149,6 @@ def winnow_bound(
     progress = eta * gamma - eta**2 * square / 2
     entropy = math.log(len(weights) * (2 if balanced else 1))
     return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
-
-
-def _as_vectors(X: ArrayLike) -> Float[Array, "n d"]:
-    """Points that are vectors."""
-    points = as_stack(X, "X")
-    if not eqx.is_array(points) or points.ndim != 2:
-        came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"
-        raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
-    return points
 
 
 def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:

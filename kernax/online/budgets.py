@@ -150,7 +150,9 @@ class Merge(AbstractBudget):
         removed = points_at(support.points, place)
         row = support.row(kernel, removed)
         others = (support.places != place) & (support.squares > 0)
-        nearest = _nearest(row, support.squares, others)
+        # The place of the point z of largest `k(x, z)^2 / k(z, z)` among some, given k(x, .).
+        explained = jnp.where(others, row**2 / positive_or_one(support.squares), -1)
+        nearest = _place(jnp.argmax(stopped(explained)))
         share = row[nearest] / positive_or_one(support.squares[nearest])
         is_receiver = (support.places == nearest) & others & (support.size >= self.capacity)
         change = jnp.where(is_receiver, share * support.coefficients[place], 0)
@@ -240,14 +242,6 @@ def _in_place_of(
     place = jnp.where(is_full, removed, support.size)
     change = jnp.zeros_like(support.coefficients) if change is None else change
     return Placement(place, change, None, jnp.asarray(False))
-
-
-def _nearest(
-    row: Float[Array, " m"], squares: Float[Array, " m"], among: Bool[Array, " m"]
-) -> Int[Array, ""]:
-    """The place of the point z of largest `k(x, z)^2 / k(z, z)` among some, given k(x, .)."""
-    explained = jnp.where(among, row**2 / positive_or_one(squares), -1)
-    return _place(jnp.argmax(stopped(explained)))
 
 
 def _place(index: Int[Array, ""]) -> Int[Array, ""]:

@@ -1,7 +1,5 @@
 """The kernel perceptron."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -182,17 +180,14 @@ def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
-    result = _ending(end, (beta, end.f, task.y, threshold))
-    void = void_unless_known((beta, -threshold), result)
-    stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
-    return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)
-
-
-def _ending(end: _Pass, arrays: tuple[Array, ...]) -> Any:
-    """A word of `RESULTS`; the arrays must be finite, because NaN makes no mistakes."""
+    # A word of `RESULTS`; the arrays must be finite, because NaN makes no mistakes.
+    arrays = (beta, end.f, task.y, threshold)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))
     endings = (
         (~finite, RESULTS.nonfinite),
         (end.unfinished, RESULTS.max_steps_reached),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(endings, RESULTS.successful)
+    void = void_unless_known((beta, -threshold), result)
+    stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
+    return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)

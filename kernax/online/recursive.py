@@ -49,13 +49,6 @@ class RecursiveFit(eqx.Module):
         return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
 
 
-def _no_fit(ridge: Float[Array, ""], size: int) -> RecursiveFit:
-    """That of no points."""
-    nothing = jnp.zeros(size, ridge.dtype)
-    identity = jnp.eye(size, dtype=ridge.dtype)
-    return RecursiveFit(nothing, identity / ridge, identity * ridge, nothing)
-
-
 class RecursiveState(AbstractOnlineState):
     """What `KernelRecursiveLeastSquares` keeps.
 
@@ -126,11 +119,16 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.capacity)
         dtype = support.coefficients.dtype
+        # That of no points.
+        ridge = self.ridge.astype(dtype)
+        nothing = jnp.zeros(self.capacity, ridge.dtype)
+        identity = jnp.eye(self.capacity, dtype=ridge.dtype)
+        no_fit = RecursiveFit(nothing, identity / ridge, identity * ridge, nothing)
         return RecursiveState(
             kernel=kernel_for(self.kernel, point),
             support=support,
             basis=empty_basis(support),
-            fit=_no_fit(self.ridge.astype(dtype), self.capacity),
+            fit=no_fit,
             updates=jnp.zeros((), jnp.int32),
             lost=jnp.asarray(False),
         )

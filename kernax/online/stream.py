@@ -98,18 +98,28 @@ def run(
             rounding has spoiled a `KernelRecursiveLeastSquares`.
     """
     _check_learner(learner)
-    _check_no_single_target(y)
+    if eqx.is_array_like(y) and jnp.ndim(y) == 0:
+        raise ValueError(
+            "X and y must be stacks, but y is a single number: X[None], y[None] for one point"
+        )
     X = as_stack(X, "X")
     n = count(X)
     dtype = dtype_of(X)
-    for kernel in _kernels_of(learner):
+    # The kernels of a learner, each of which checks the points.
+    kernels_of = [leaf for leaf in jax.tree.leaves(learner, is_leaf=_is_kernel) if _is_kernel(leaf)]
+    for kernel in kernels_of:
         _, X, _ = prepare_stacks(kernel, X)
     learner = guarded(cast(learner, dtype), "online.run" if throw else None)
     check_stream(learner, X)
     y = _as_targets(learner, y, n, dtype)
     present = None if present is None else _as_present(present, n)
     if state is not None:
-        _check_state(learner, state, X)
+        fresh = eqx.filter_eval_shape(learner.init, points_at(X, 0))
+        if _shapes(state) != _shapes(fresh):
+            raise ValueError(
+                f"state is not one of this {type(learner).__name__} for such points: pass the "
+                "value.state of a run of the same learner on the same kind of points, or None"
+            )
     _check_memory(learner, X)
     solution = _run(learner, X, y, present, state)
     return finish(solution, throw, _hint(learner, solution.result))
@@ -140,14 +150,6 @@ def _check_learner(learner: Any) -> None:
     raise ValueError(f"learner must be a learner of kernax.online, but is {came}")
 
 
-def _check_no_single_target(y: Any) -> None:
-    """Raises ValueError for one target, with which one point came instead of a stack."""
-    if eqx.is_array_like(y) and jnp.ndim(y) == 0:
-        raise ValueError(
-            "X and y must be stacks, but y is a single number: X[None], y[None] for one point"
-        )
-
-
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     """What may help after a failure."""
     name = type(learner).__name__
@@ -157,11 +159,6 @@ def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     if known and jnp.any(result == RESULTS.inaccurate):
         return f"run of {name}: a larger ridge or float64 may help."
     return f"run of {name}: rescaled inputs or a smaller rate may help."
-
-
-def _kernels_of(learner: AbstractOnlineLearner) -> list[AbstractKernel]:
-    """The kernels of a learner, each of which checks the points."""
-    return [leaf for leaf in jax.tree.leaves(learner, is_leaf=_is_kernel) if _is_kernel(leaf)]
 
 
 def _as_targets(learner: AbstractOnlineLearner, y: ArrayLike, n: int, dtype: Any) -> Array:
@@ -193,16 +190,6 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
     return array.astype(bool)
 
 
-def _check_state(learner: AbstractOnlineLearner, state: AbstractOnlineState, X: PyTree) -> None:
-    """Raises ValueError for a state that another learner, or one of other points, has left."""
-    fresh = eqx.filter_eval_shape(learner.init, points_at(X, 0))
-    if _shapes(state) != _shapes(fresh):
-        raise ValueError(
-            f"state is not one of this {type(learner).__name__} for such points: pass the "
-            "value.state of a run of the same learner on the same kind of points, or None"
-        )
-
-
 def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
     """What two states of one learner have in common."""
     leaves, structure = jax.tree.flatten(state)
@@ -223,7 +210,15 @@ def _run(learner, X, y, present, state):
         losses=jnp.where(seen, learner.loss(y, predictions), 0),
         mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
     )
-    result = _ending(learner, progress)
+    # A word of `RESULTS`; everything must be finite, because NaN makes no mistakes.
+    # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
+    # with. The function may overflow where the state does not.
+    given = [entry.value for entry in parameters(learner)]
+    numbers = (given, progress, progress.state.function)
+    inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
+    endings = ((~finite, RESULTS.nonfinite),)
+    result = first_that_holds(endings, progress.state.result)
     progress = _void_where(result == RESULTS.nonfinite, progress, seen)
     return Solution(progress, result, _figures(progress, seen, end.updates - state.updates))
 
@@ -291,18 +286,6 @@ def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any)
             f"update of {type(learner).__name__} returns a state with another kernel: keep "
             "parameters of a kernel that are learned as arrays of the state"
         )
-
-
-def _ending(learner: AbstractOnlineLearner, progress: Progress) -> Any:
-    """A word of `RESULTS`; everything must be finite, because NaN makes no mistakes."""
-    # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
-    # with. The function may overflow where the state does not.
-    given = [entry.value for entry in parameters(learner)]
-    numbers = (given, progress, progress.state.function)
-    inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
-    endings = ((~finite, RESULTS.nonfinite),)
-    return first_that_holds(endings, progress.state.result)
 
 
 def _void_where(unknown: Bool[Array, ""], progress: Progress, seen: Bool[Array, " n"]) -> Progress:

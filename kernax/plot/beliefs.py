@@ -49,7 +49,12 @@ def kernel_profile(
     (x,) = columns(x=x)
     x = np.sort(x)
     left, right = two_axes() if axes is None else axes
-    _draw_profile(left, kernel, x)
+    # The kernel between every point and the one in the middle of the range.
+    points = jnp.asarray(x)[:, None]
+    middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))
+    values = gram(kernel, points, points[middle][None])
+    left.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
+    title_axes(left, f"k(x, {x[middle]:.3g})")
     samples = GaussianProcess(kernel).sample(jnp.asarray(x)[:, None], key=key, shape=(draws,))
     _draw_samples(right, x, np.asarray(samples))
     for ax in (left, right):
@@ -63,12 +68,3 @@ def _draw_samples(ax: "Axes", x: np.ndarray, samples: np.ndarray) -> None:
     for i, sample in enumerate(samples):
         ax.plot(x, sample, color=colour_of(i), linewidth=1.2)
     title_axes(ax, "draws from the prior")
-
-
-def _draw_profile(ax: "Axes", kernel: AbstractKernel, x: np.ndarray) -> None:
-    """The kernel between every point and the one in the middle of the range."""
-    points = jnp.asarray(x)[:, None]
-    middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))
-    values = gram(kernel, points, points[middle][None])
-    ax.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
-    title_axes(ax, f"k(x, {x[middle]:.3g})")

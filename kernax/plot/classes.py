@@ -71,10 +71,30 @@ def decision_regions(
     points = two_columns(X)
     labels = labels_of(labels, len(points))
     classes = list(np.unique(labels)) if classes is None else list(classes)
-    _check_classes(labels, classes)
+    strangers = sorted(set(labels.tolist()) - set(classes), key=str)
+    if strangers:
+        raise ValueError(
+            f"labels hold {strangers[0]!r}, which is not among the classes "
+            f"{', '.join(map(str, classes))}"
+        )
     ax = square_axes() if ax is None else ax
-    _draw_regions(ax, f, points, len(classes), with_margins=support is not None)
-    _draw_classes(ax, points, labels, classes)
+    # The class that f predicts around some points; with margins, lines where it is -1 and 1.
+    across = _range(points[:, 0])
+    up = _range(points[:, 1])
+    grid = np.linspace(*across, _GRID), np.linspace(*up, _GRID)
+    values = _values_on(f, grid, len(classes))
+    _paint(ax, grid, values)
+    if (support is not None) and values.ndim == 2:
+        # Dashed lines where the values are -1 and 1.
+        draw_levels(ax, grid, values, [-1.0, 1.0], linewidths=0.8, linestyles="dashed")
+    ax.set(xlim=across, ylim=up)
+    # A mark for each point, in the shape and the colour of its class.
+    size = _size(len(points))
+    style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
+    for i, name in enumerate(classes):
+        of_class = points[labels == name]
+        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
+        ax.scatter(*of_class.T, s=size, **mark, **style)
     if support is not None:
         _draw_rings(ax, points, _mask(support, len(points), "support"), "support vector")
     if marked is not None:
@@ -86,47 +106,11 @@ def decision_regions(
     return ax
 
 
-def _check_classes(labels: np.ndarray, classes: list[Any]) -> None:
-    """Raises ValueError for a label that is not among the classes."""
-    strangers = sorted(set(labels.tolist()) - set(classes), key=str)
-    if strangers:
-        raise ValueError(
-            f"labels hold {strangers[0]!r}, which is not among the classes "
-            f"{', '.join(map(str, classes))}"
-        )
-
-
-def _draw_classes(
-    ax: "Axes", points: np.ndarray, labels: np.ndarray, classes: Sequence[Any]
-) -> None:
-    """A mark for each point, in the shape and the colour of its class."""
-    size = _size(len(points))
-    style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
-    for i, name in enumerate(classes):
-        of_class = points[labels == name]
-        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
-        ax.scatter(*of_class.T, s=size, **mark, **style)
-
-
 def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
     """A ring around each point that is chosen."""
     size = 3.2 * _size(len(points))
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9}
     ax.scatter(*points[chosen].T, s=size, zorder=4, label=plain(name), **style)
-
-
-def _draw_regions(
-    ax: "Axes", f: Callable, points: np.ndarray, classes: int, *, with_margins: bool
-) -> None:
-    """The class that f predicts around some points; with margins, lines where it is -1 and 1."""
-    across = _range(points[:, 0])
-    up = _range(points[:, 1])
-    grid = np.linspace(*across, _GRID), np.linspace(*up, _GRID)
-    values = _values_on(f, grid, classes)
-    _paint(ax, grid, values)
-    if with_margins and values.ndim == 2:
-        _draw_margins(ax, grid, values)
-    ax.set(xlim=across, ylim=up)
 
 
 def values_of_classes(
@@ -157,30 +141,23 @@ def values_of_classes(
     labels = labels_of(labels, len(values))
     ax = wide_axes() if ax is None else ax
     groups = {label: values[labels == label] for label in np.unique(labels)}
-    _draw_histograms(ax, groups, _edges_around_zero(values, bins))
+    # Stacked bars of the number of values between the edges, in a colour for each group.
+    texts = [f"{plain(str(label))} ({len(group)})" for label, group in groups.items()]
+    colours = [colour_of(i) for i in range(len(groups))]
+    style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
+    bars = list(groups.values())
+    # Edges of bins of equal width; zero is an edge, so that no bar is on both sides of it.
+    span = max(values.max(), 0.0) - min(values.min(), 0.0)
+    width = span / bins or 1.0
+    first = np.floor(values.min() / width)
+    last = max(np.ceil(values.max() / width), first + 1)
+    edges_around_zero = width * np.arange(first, last + 0.5)
+    ax.hist(bars, edges_around_zero.tolist(), stacked=True, color=colours, label=texts, **style)
     ax.axvline(0, color=INK, linewidth=1.2)
     name_axes(ax, name, "points")
     quieten(ax)
     legend_above(ax, title)
     return ax
-
-
-def _draw_histograms(ax: "Axes", groups: dict[Any, np.ndarray], edges: np.ndarray) -> None:
-    """Stacked bars of the number of values between the edges, in a colour for each group."""
-    texts = [f"{plain(str(label))} ({len(group)})" for label, group in groups.items()]
-    colours = [colour_of(i) for i in range(len(groups))]
-    style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
-    bars = list(groups.values())
-    ax.hist(bars, edges.tolist(), stacked=True, color=colours, label=texts, **style)
-
-
-def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of bins of equal width; zero is an edge, so that no bar is on both sides of it."""
-    span = max(values.max(), 0.0) - min(values.min(), 0.0)
-    width = span / bins or 1.0
-    first = np.floor(values.min() / width)
-    last = max(np.ceil(values.max() / width), first + 1)
-    return width * np.arange(first, last + 0.5)
 
 
 def _at_every_point(f: Callable, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -213,15 +190,9 @@ def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) 
     count = values.shape[-1]
     _tint(ax, grid, values.argmax(-1), count)
     for i in range(count):
-        _draw_boundary(ax, grid, values, i)
-
-
-def _draw_boundary(
-    ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray, place: int
-) -> None:
-    """A line where the value of one class is that of the best of the others, if there is one."""
-    lead = values[..., place] - np.delete(values, place, axis=-1).max(-1)
-    draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
+        # A line where the value of one class is that of the best of the others, if there is one.
+        lead = values[..., i] - np.delete(values, i, axis=-1).max(-1)
+        draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
 
 
 def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, count: int) -> None:
@@ -232,11 +203,6 @@ def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, co
     limits: dict[str, Any] = {"vmin": -0.5, "vmax": count - 0.5}
     style: dict[str, Any] = {"alpha": 0.16, "rasterized": True, "linewidth": 0}
     ax.pcolormesh(*grid, place, cmap=tints, shading="nearest", **limits, **style)
-
-
-def _draw_margins(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
-    """Dashed lines where the values are -1 and 1."""
-    draw_levels(ax, grid, values, [-1.0, 1.0], linewidths=0.8, linestyles="dashed")
 
 
 def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:

@@ -64,7 +64,9 @@ def two_columns(X: ArrayLike) -> np.ndarray:
 
 def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     """A mark for each point, in the shape and the colour of its label."""
-    style = _dots(len(points))
+    # How n dots are drawn.
+    size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
+    style = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
     if labels is None:
         ax.scatter(*points.T, color=INK, **style)
         return
@@ -73,9 +75,3 @@ def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
         of_group = points[labels == name]
         mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
         ax.scatter(*of_group.T, **mark, **style)
-
-
-def _dots(n: int) -> dict[str, Any]:
-    """How n dots are drawn."""
-    size = dot_size(n, total=2000.0, least=6.0, most=26.0)
-    return {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}

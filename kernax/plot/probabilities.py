@@ -50,11 +50,28 @@ def reliability(
     """
     check_count(bins, "bins")
     p, y = columns(probabilities=probabilities, outcomes=outcomes)
-    _check_values(p, y)
+    if p.min() < 0 or p.max() > 1:
+        raise ValueError(
+            f"probabilities must lie between 0 and 1, but go from {p.min():g} to {p.max():g}"
+        )
+    others = y[~np.isin(y, (0, 1))]
+    if others.size:
+        raise ValueError(f"outcomes must be 0 or 1, but hold {others[0]:g}")
     curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), bins=bins)
     ax = square_axes() if ax is None else ax
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
-    _draw_bins(ax, curve)
+    # A dot and an interval for each bin that has points.
+    n, predicted, observed = _bins_with_points(curve)
+    # Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927).
+    z = 1.96
+    centre = (observed + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(observed * (1 - observed) / n + z * z / (4 * n * n))
+    low, high = centre - half, centre + half
+    ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
+    sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
+    ax.scatter(
+        predicted, observed, s=sizes, color=DOT, edgecolors="white", linewidths=0.6, zorder=3
+    )
     ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
     of = "" if name is None else f" of {name}"
     name_axes(ax, f"predicted probability{of}", f"observed frequency{of}")
@@ -64,17 +81,6 @@ def reliability(
     return ax
 
 
-def _check_values(p: np.ndarray, y: np.ndarray) -> None:
-    """Raises ValueError for probabilities outside of [0, 1], and outcomes other than 0 and 1."""
-    if p.min() < 0 or p.max() > 1:
-        raise ValueError(
-            f"probabilities must lie between 0 and 1, but go from {p.min():g} to {p.max():g}"
-        )
-    others = y[~np.isin(y, (0, 1))]
-    if others.size:
-        raise ValueError(f"outcomes must be 0 or 1, but hold {others[0]:g}")
-
-
 def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weight, the mean probability and the frequency of each bin that is not empty."""
     weight = np.asarray(curve.weight)
@@ -82,22 +88,3 @@ def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, 
     predicted = np.asarray(curve.probability)[kept]
     observed = np.asarray(curve.frequency)[kept]
     return weight[kept], predicted, observed
-
-
-def _draw_bins(ax: "Axes", curve: CalibrationCurve) -> None:
-    """A dot and an interval for each bin that has points."""
-    n, predicted, observed = _bins_with_points(curve)
-    low, high = _wilson(observed, n)
-    ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
-    sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
-    ax.scatter(
-        predicted, observed, s=sizes, color=DOT, edgecolors="white", linewidths=0.6, zorder=3
-    )
-
-
-def _wilson(rate: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927)."""
-    z = 1.96
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return centre - half, centre + half

@@ -57,12 +57,28 @@ def relevance(
     if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
     check_count(most, "most")
-    terms = _terms_of(model, len(columns))
+    # The lengthscales (d,) of each term, by its name.
+    d = len(columns)
+    given = isinstance(model, Mapping)
+    named = model if given else _lengthscales_of(model, d)
+    if not named:
+        raise ValueError(
+            f"model must have lengthscales for each of {d} columns, but has none: learn a kernel "
+            f"such as RBF(jnp.ones({d})), or pass lengthscales by name, {{'rbf': values}}"
+        )
+    terms = {str(name): _checked(str(name), value, d) for name, value in named.items()}
     bars = 1 / np.stack(list(terms.values()))
     order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:most]
     ax = _new_axes(len(order), len(bars)) if ax is None else ax
     _draw_bars(ax, dict(zip(terms, bars[:, order])))
-    _name_rows(ax, [str(columns[place]) for place in order])
+    # The columns along the left, the first on top.
+    names = [str(columns[place]) for place in order]
+    ax.set_xlabel(plain("relevance, 1 / lengthscale"), color=INK)
+    quieten(ax)
+    ax.set_yticks(range(len(names)), [shortened(name) for name in names], color=INK)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(len(names) - 0.45, -0.55)
+    ax.grid(visible=False, axis="y")
     text = _title(title, len(order), len(columns))
     if len(terms) > 1:
         legend_above(ax, text)
@@ -77,18 +93,6 @@ def _title(title: str | None, drawn: int, count: int) -> str | None:
         return title
     shown = f"the {drawn} most relevant of {count} columns"
     return shown if title is None else f"{title}, {shown}"
-
-
-def _terms_of(model: Any, d: int) -> dict[str, np.ndarray]:
-    """The lengthscales (d,) of each term, by its name. Raises ValueError for others, or none."""
-    given = isinstance(model, Mapping)
-    named = model if given else _lengthscales_of(model, d)
-    if not named:
-        raise ValueError(
-            f"model must have lengthscales for each of {d} columns, but has none: learn a kernel "
-            f"such as RBF(jnp.ones({d})), or pass lengthscales by name, {{'rbf': values}}"
-        )
-    return {str(name): _checked(str(name), value, d) for name, value in named.items()}
 
 
 def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
@@ -188,29 +192,15 @@ def _draw_bars(ax: "Axes", terms: dict[str, np.ndarray]) -> None:
             label=shortened(name),
         )
         if len(terms) == 1:
-            _print_values(ax, rows, values)
-
-
-def _print_values(ax: "Axes", rows: np.ndarray, values: np.ndarray) -> None:
-    """The value of each bar behind its end."""
-    for row, value in zip(rows, values):
-        ax.annotate(
-            "" if np.isnan(value) else f"{value:.2g}",
-            (np.nan_to_num(value), row),
-            xytext=(3, 0),
-            textcoords="offset points",
-            verticalalignment="center",
-            fontsize="x-small",
-            color=INK,
-        )
-    ax.set_xlim(0, 1.12 * float(np.nanmax(values)))
-
-
-def _name_rows(ax: "Axes", names: list[str]) -> None:
-    """The columns along the left, the first on top."""
-    ax.set_xlabel(plain("relevance, 1 / lengthscale"), color=INK)
-    quieten(ax)
-    ax.set_yticks(range(len(names)), [shortened(name) for name in names], color=INK)
-    ax.tick_params(axis="y", length=0)
-    ax.set_ylim(len(names) - 0.45, -0.55)
-    ax.grid(visible=False, axis="y")
+            # The value of each bar behind its end.
+            for row, value in zip(rows, values):
+                ax.annotate(
+                    "" if np.isnan(value) else f"{value:.2g}",
+                    (np.nan_to_num(value), row),
+                    xytext=(3, 0),
+                    textcoords="offset points",
+                    verticalalignment="center",
+                    fontsize="x-small",
+                    color=INK,
+                )
+            ax.set_xlim(0, 1.12 * float(np.nanmax(values)))

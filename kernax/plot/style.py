@@ -60,19 +60,14 @@ def labels_of(labels: Any, n: int) -> np.ndarray:
 def columns(**values: ArrayLike) -> tuple[np.ndarray, ...]:
     """Vectors as arrays. Raises ValueError unless they are finite and of one length n >= 1."""
     arrays = {name: np.asarray(value, float) for name, value in values.items()}
-    _check_shapes(arrays)
-    for name, array in arrays.items():
-        if not np.all(np.isfinite(array)):
-            raise ValueError(f"{name} must be finite")
-    return tuple(arrays.values())
-
-
-def _check_shapes(arrays: dict[str, np.ndarray]) -> None:
-    """Raises ValueError unless all arrays have one shape (n,), n >= 1."""
     first, *others = (array.shape for array in arrays.values())
     if len(first) != 1 or first[0] == 0 or any(shape != first for shape in others):
         shapes = ", ".join(f"{name} has {array.shape}" for name, array in arrays.items())
         raise ValueError(f"{' and '.join(arrays)} must have one shape (n,), n >= 1, but {shapes}")
+    for name, array in arrays.items():
+        if not np.all(np.isfinite(array)):
+            raise ValueError(f"{name} must be finite")
+    return tuple(arrays.values())
 
 
 def check_names(names: Sequence[str], what: str) -> None:

@@ -49,7 +49,9 @@ class Column:
         are empty.
         """
         for row, cell in enumerate(self.cells):
-            if _is_text(cell):
+            # Whether a cell is neither empty nor a number.
+            is_text = bool(cell) and as_number(cell) is None
+            if is_text:
                 remedy = remedy_of(cell)
                 way_out = f" ({remedy})" if remedy else ""
                 return f"{self.place(row)}: {quoted(cell)} is not a number{way_out}"
@@ -226,11 +228,6 @@ def _has_comma(cell: str) -> bool:
     """Whether a cell is a number but for a comma in it."""
     digits = cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-")
     return "," in cell and digits.isdigit()
-
-
-def _is_text(cell: str) -> bool:
-    """Whether a cell is neither empty nor a number."""
-    return bool(cell) and as_number(cell) is None
 
 
 def as_number(cell: str) -> float | None:

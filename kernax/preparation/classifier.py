@@ -130,7 +130,8 @@ class Classifier(Printed):
 
     def labels(self, X: PyTree) -> np.ndarray:
         """The labels (m,) that are predicted at a stack of m points. Raises ValueError for NaN."""
-        X = _point_of_arrays(self.function, X)
+        # A stack as the function inside takes it: NumPy's numbers are standardised by NumPy.
+        X = jax.tree.map(jnp.asarray, _unwrapped(self.function, X)[1])
         return np.array(labels_at(self.classes, np.asarray(_indices(self, X))))
 
     def probability(self, x: PyTree) -> Float[Array, " c"]:
@@ -185,11 +186,6 @@ def _indices(classifier: Classifier, X: PyTree) -> Int[Array, " m"]:
 def _unwrapped(function: Any, x: PyTree) -> tuple[Any, PyTree]:
     """The function inside, and the point as it takes it."""
     return (_inside(function), function.point(x)) if _wraps(function) else (function, x)
-
-
-def _point_of_arrays(function: Any, X: PyTree) -> PyTree:
-    """A stack as the function inside takes it: NumPy's numbers are standardised by NumPy."""
-    return jax.tree.map(jnp.asarray, _unwrapped(function, X)[1])
 
 
 def _inside(function: Any) -> Any:

@@ -31,21 +31,15 @@ def distribution_of_counts(
     """
     deviation = np.sqrt(variance)
     centre, spread = _logarithms(likelihood, counts)
-    by_nodes = _by_nodes(likelihood, counts, mean, deviation)
-    as_normal = _special().ndtr((centre - mean) / np.hypot(deviation, spread))
-    step = 2 * _REACH / (_NODES - 1) * deviation
-    return np.where(counts < 0, 0, np.where(step <= spread, by_nodes, as_normal))
-
-
-def _by_nodes(
-    likelihood: AbstractLikelihood, counts: np.ndarray, mean: np.ndarray, deviation: np.ndarray
-) -> Float[np.ndarray, " n"]:
-    """The expectation over f by the trapezoid rule."""
+    # The expectation over f by the trapezoid rule.
     places = np.linspace(-_REACH, _REACH, _NODES)
     weights = np.exp(-(places**2) / 2)
     f = mean[:, None] + deviation[:, None] * places
     k = np.maximum(counts, 0)[:, None]
-    return _given(likelihood, k, f) @ (weights / weights.sum())
+    by_nodes = _given(likelihood, k, f) @ (weights / weights.sum())
+    as_normal = _special().ndtr((centre - mean) / np.hypot(deviation, spread))
+    step = 2 * _REACH / (_NODES - 1) * deviation
+    return np.where(counts < 0, 0, np.where(step <= spread, by_nodes, as_normal))
 
 
 def _given(

@@ -214,7 +214,10 @@ def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
     if "encoders" in notes:
         encoders = tuple(map(_encoder_from_notes, notes["encoders"]))
     else:
-        encoders = _of_numbers_and_text(notes)
+        # Columns of numbers, then one of text, if any.
+        numbers = tuple(Number(str(name)) for name in notes["columns"])
+        text = notes.get("text")
+        encoders = numbers if text is None else (*numbers, Text.from_notes(text))
     if not (np.all(np.isfinite(centre)) and np.all((scale > 0) & (scale < np.inf))):
         raise ValueError("means and deviations must be finite, and deviations positive")
     commas = tuple(map(str, notes.get("commas", ())))
@@ -227,10 +230,3 @@ def _encoder_from_notes(notes: dict[str, Any]) -> AbstractEncoder:
     if kind not in KINDS:
         raise ValueError(f"{str(kind)[:60]!r} is no kind of column that this version knows")
     return KINDS[kind].from_notes(notes)
-
-
-def _of_numbers_and_text(notes: dict[str, Any]) -> tuple[AbstractEncoder, ...]:
-    """Columns of numbers, then one of text, if any."""
-    numbers = tuple(Number(str(name)) for name in notes["columns"])
-    text = notes.get("text")
-    return numbers if text is None else (*numbers, Text.from_notes(text))

@@ -28,7 +28,12 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
     if is_mostly_numbers(column):
         numbers(column.known)
     else:
-        _check_dates(column)
+        # Raises ValueError, with its place, for a date that is not clear, or missing.
+        unclear = unclear_dates(column)
+        if unclear is not None:
+            raise ValueError(unclear)
+        if Date.suits(column):
+            check_cells(column, lambda cell: no_date("", "") if is_missing(cell) else None)
     suitable = next((kind for kind in OF_NUMBERS if kind.suits(column)), None)
     if suitable is None:
         raise ValueError(_too_many_words(column))
@@ -38,15 +43,6 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
 def is_mostly_numbers(column: Column) -> bool:
     """Whether cells that are no numbers are mistakes: most of the others are numbers."""
     return 2 * column.numeric >= len(column.present)
-
-
-def _check_dates(column: Column) -> None:
-    """Raises ValueError, with its place, for a date that is not clear, or missing."""
-    unclear = unclear_dates(column)
-    if unclear is not None:
-        raise ValueError(unclear)
-    if Date.suits(column):
-        check_cells(column, lambda cell: no_date("", "") if is_missing(cell) else None)
 
 
 def _too_many_words(column: Column) -> str:

@@ -189,7 +189,13 @@ class SpectralClustering(_Clusters):
             print(f"{int(solution.stats['steps'])} steps, objective {objective:.6g} of {bound:.6g}")
         first = points_at(rows.given, slice(rows.n))
         self.affinity_matrix_ = np.asarray(gram(rows.given_kernel, first))
-        self.clusters_ = _without_padding(rows.restored(solution.value), rows.n)
+        # The clusters, with memberships and embedding of the first n rows: others have no weight.
+        clusters = rows.restored(solution.value)
+        self.clusters_ = eqx.tree_at(
+            lambda found: (found.memberships, found.embedding),
+            clusters,
+            (clusters.memberships[: rows.n], clusters.embedding[: rows.n]),
+        )
         self.labels_ = _labels(solution, rows)
 
     def _eigenvectors(self):
@@ -208,15 +214,6 @@ class SpectralClustering(_Clusters):
 def _both_directions(edges):
     """A dense matrix of a sparse directed graph, half an edge for each direction."""
     return np.asarray(((edges + edges.T) / 2).todense())
-
-
-def _without_padding(clusters, n):
-    """The clusters, with memberships and embedding of the first n rows: others have no weight."""
-    return eqx.tree_at(
-        lambda found: (found.memberships, found.embedding),
-        clusters,
-        (clusters.memberships[:n], clusters.embedding[:n]),
-    )
 
 
 def _labels(solution, rows):

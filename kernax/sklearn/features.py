@@ -134,13 +134,15 @@ class RandomFourierFeatures(KernelFeatures):
         self._resolve(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
+            # The mean of the rows (columns,) in float64, of a sparse table too.
+            mean = np.asarray(X.mean(axis=0, dtype=float)).ravel()
             self.map_ = random_fourier_features(
                 self.kernel_,
                 -(-self.n_components // 2),
                 X.shape[1],
                 key=jax.random.key(seed),
                 draw=self.draw,
-                origin=_mean(X).astype(X.dtype),
+                origin=mean.astype(X.dtype),
             )
         self.frequencies_ = np.asarray(self.map_.phi.frequencies)
         return self
@@ -153,8 +155,3 @@ class RandomFourierFeatures(KernelFeatures):
     @property
     def _n_features_out(self):
         return self.n_components
-
-
-def _mean(X):
-    """The mean of the rows (columns,) in float64, of a sparse table too."""
-    return np.asarray(X.mean(axis=0, dtype=float)).ravel()

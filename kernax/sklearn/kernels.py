@@ -55,12 +55,6 @@ def _lengthscale(numbers: Numbers) -> float:
     return float(1 / np.sqrt(2 * numbers.gamma))
 
 
-def _affine(numbers: Numbers) -> AbstractKernel:
-    """`gamma x.z + coef0`."""
-    scaled = numbers.gamma * Linear()
-    return scaled + numbers.coef0 if numbers.coef0 else scaled
-
-
 def _polynomial(numbers: Numbers) -> AbstractKernel:
     degree = numbers.degree
     if degree != int(degree):
@@ -68,7 +62,10 @@ def _polynomial(numbers: Numbers) -> AbstractKernel:
             f"degree must be a whole number, but is {degree}: other powers of a kernel are no "
             "kernels in general"
         )
-    return _affine(numbers) ** int(degree)
+    # `gamma x.z + coef0`.
+    scaled = numbers.gamma * Linear()
+    affine = scaled + numbers.coef0 if numbers.coef0 else scaled
+    return affine ** int(degree)
 
 
 _NAMES: dict[str, Callable[[Numbers], AbstractKernel]] = {
@@ -106,7 +103,14 @@ def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
     if isinstance(kernel, TheirKernel):
         parts = translated(kernel, columns)
     elif isinstance(kernel, str):
-        parts = Parts(_of_name(kernel, numbers))
+        if kernel not in _NAMES:
+            known = ", ".join(sorted([*_NAMES, PRECOMPUTED]))
+            raise ValueError(
+                "the kernel must be one of kernax or of scikit-learn, or one of the names "
+                f"{known}, but is {kernel!r}"
+            )
+        of_name = _NAMES[kernel](numbers)
+        parts = Parts(of_name)
     else:
         parts = Parts(as_kernel(kernel))
     return parts._replace(kernel=of_dtype(parts.kernel, dtype))
@@ -128,16 +132,6 @@ def compares_texts(kernel: AbstractKernel) -> bool:
     """Whether a kernel is a string kernel, or holds one."""
     inner = parts_of(kernel)
     return any(map(compares_texts, inner)) if inner else isinstance(kernel, _OF_TEXTS)
-
-
-def _of_name(name: str, numbers: Numbers) -> AbstractKernel:
-    if name not in _NAMES:
-        known = ", ".join(sorted([*_NAMES, PRECOMPUTED]))
-        raise ValueError(
-            "the kernel must be one of kernax or of scikit-learn, or one of the names "
-            f"{known}, but is {name!r}"
-        )
-    return _NAMES[name](numbers)
 
 
 def of_dtype(module: Any, dtype: Any) -> Any:

@@ -118,7 +118,8 @@ class Rows:
         points = padded(points, size)
         if n > _MOST:
             return Rows(kernel, points, n, weights, kernel, points, dtype)
-        of_all = _padded_weights(weights, n, dtype)
+        of_all = np.zeros(padded_size(n), dtype)
+        of_all[:n] = 1 if weights is None else weights
         places = _places(size, dtype)
         return Rows(
             kernel, points, n, of_all, GramOf(gram(kernel, points), Word(word)), places, dtype
@@ -166,12 +167,6 @@ class Rows:
             return node
 
         return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, Places)))
-
-
-def _padded_weights(weights: Any, n: int, dtype: Any) -> np.ndarray:
-    values = np.zeros(padded_size(n), dtype)
-    values[:n] = 1 if weights is None else weights
-    return values
 
 
 def _places(size: int, dtype: Any) -> Places:

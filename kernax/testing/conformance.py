@@ -45,7 +45,12 @@ def check_conformance(
 
     Raises ValueError for other points, and for a name that is not that of a property.
     """
-    _check_names(without)
+    names = [holds.__name__ for holds in PROPERTIES]
+    if isinstance(without, str):
+        raise ValueError(f"without must be a collection of names, such as [{without!r}]")
+    unknown = sorted(set(without) - set(names))
+    if unknown:
+        raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")
     Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     if count(X) < 2:
@@ -61,16 +66,6 @@ def check_conformance(
     failures = _failures(tested, kernel, X, Z)
     if failures:
         raise AssertionError(f"{type(kernel).__name__} does not conform:\n" + "\n".join(failures))
-
-
-def _check_names(without: Collection[str]) -> None:
-    """Raises ValueError for a name that is not that of a property."""
-    names = [holds.__name__ for holds in PROPERTIES]
-    if isinstance(without, str):
-        raise ValueError(f"without must be a collection of names, such as [{without!r}]")
-    unknown = sorted(set(without) - set(names))
-    if unknown:
-        raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")
 
 
 def _failures(tested: list[Callable], kernel: AbstractKernel, X: PyTree, Z: PyTree) -> list[str]:
@@ -152,7 +147,16 @@ def _value(kernel, x, z):
 
 def a_pytree_of_arrays_compiled_once(kernel, X, Z):
     """All leaves of a kernel are arrays, and other values of them do not compile anything again."""
-    _require_arrays(kernel)
+    foreign = lambda node: isinstance(node, eqx.Module) and not isinstance(node, AbstractKernel)
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(kernel, is_leaf=foreign)[0]:
+        path = jax.tree_util.keystr(keys)
+        hint = "make it static, or an array"
+        if callable(leaf):
+            hint = "pass it through Custom, or make the field static"
+        require(
+            eqx.is_array(leaf) or foreign(leaf),
+            f"{path} is a {type(leaf).__name__}, not an array: {hint}",
+        )
     traces = []
 
     def value(kernel, x, z):
@@ -164,20 +168,6 @@ def a_pytree_of_arrays_compiled_once(kernel, X, Z):
         # Traced only: what it computes is compared elsewhere.
         compiled.lower(other, point(X), point(X, -1))
     require(len(traces) == 1, "compiled again for other values of the parameters")
-
-
-def _require_arrays(kernel: AbstractKernel) -> None:
-    """Raises AssertionError for a leaf that is no array, unless it is inside of a user's module."""
-    foreign = lambda node: isinstance(node, eqx.Module) and not isinstance(node, AbstractKernel)
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(kernel, is_leaf=foreign)[0]:
-        path = jax.tree_util.keystr(keys)
-        hint = "make it static, or an array"
-        if callable(leaf):
-            hint = "pass it through Custom, or make the field static"
-        require(
-            eqx.is_array(leaf) or foreign(leaf),
-            f"{path} is a {type(leaf).__name__}, not an array: {hint}",
-        )
 
 
 def facts_that_hold(kernel, X, Z):

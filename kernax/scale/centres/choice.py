@@ -243,7 +243,11 @@ def _next_drawn(
         kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
     )
     size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
-    chosen = _without_repetition(for_draws, scores, max(size, at_least))
+    # Places drawn one after the other by their scores (Efraimidis & Spirakis 2006).
+    chosen = jax.lax.top_k(
+        jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype),
+        max(size, at_least),
+    )[1]
     return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
 
 
@@ -284,10 +288,3 @@ def _scores(kernel, points, shares, candidates, ridge):
         return None, jnp.clip(left / ridge, eps_of(left), 1)
 
     return lax.scan(of_tile, None, places)[1].reshape(-1)[:n]
-
-
-def _without_repetition(key: PRNGKeyArray, scores: Float[Array, " r"], size: int) -> Array:
-    """Places drawn one after the other by their scores (Efraimidis & Spirakis 2006)."""
-    return jax.lax.top_k(
-        jnp.log(scores) + jax.random.gumbel(key, scores.shape, scores.dtype), size
-    )[1]

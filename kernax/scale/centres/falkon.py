@@ -132,16 +132,32 @@ def falkon(
             where a ridge is too small for the precision.
         MemoryBudgetError: m x m numbers do not fit.
     """
-    _check_loss(loss)
+    if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
+        raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
+    check_convex("falkon", loss)
     rtol, max_steps = as_stopping(rtol, max_steps)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
     plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     if isinstance(X, Chunks):
-        _refuse_beside_chunks(y, weights)
+        if y is not None or weights is not None:
+            name = "weights" if y is None else "y"
+            raise ValueError(
+                f"{name} must be None where X is kernax.scale.Chunks, whose chunks hold (X, y) or "
+                "(X, y, weights)"
+            )
         of_pass = bool(progress), checkpoint
         solution = falkon_of_chunks(kernel, X, ridge, centres, loss, key, plan_of, *of_pass)
     else:
-        _refuse_iterators(X, progress)
+        if isinstance(X, Iterator):
+            raise ValueError(
+                f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
+                "once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a "
+                "function that makes the iterator, and y=None"
+            )
+        if progress:
+            raise ValueError(
+                "progress=True draws a bar of passes over chunks, but X holds arrays: leave it out"
+            )
         of_call = plan_of, checkpoint, throw
         solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, *of_call)
     hint = "falkon: a larger ridge, or centres further apart, may help."
@@ -168,6 +184,10 @@ def _cost_of_jitter(solution: Solution[Any]) -> str:
 
 def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
     """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
+    # What to do with several columns of targets; None for squares, which take them together.
+    instead_of_columns = (
+        None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
+    )
     task = check_task(
         "falkon",
         kernel,
@@ -175,7 +195,7 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         y,
         weights,
         targets=partial(as_targets_of, loss),
-        one_column=_instead_of_columns(loss),
+        one_column=instead_of_columns,
         holds_gram=False,
         throw=throw,
     )
@@ -193,11 +213,6 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)
 
 
-def _instead_of_columns(loss: AbstractSmoothLoss) -> str | None:
-    """What to do with several columns of targets; None for squares, which take them together."""
-    return None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
-
-
 def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
     """The functions to sum, on every device that has some of the rows."""
     if centres is None:
@@ -211,37 +226,6 @@ def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) 
     """The plan of a fit, made before anything is compiled."""
     sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
     return Plan(tile=rows_of_tile(m), sample=sample, **options)
-
-
-def _refuse_beside_chunks(y: Any, weights: Any) -> None:
-    """Raises ValueError for targets or weights beside chunks, which hold them."""
-    if y is not None or weights is not None:
-        name = "weights" if y is None else "y"
-        raise ValueError(
-            f"{name} must be None where X is kernax.scale.Chunks, whose chunks hold (X, y) or (X, "
-            "y, weights)"
-        )
-
-
-def _refuse_iterators(X: Any, progress: bool) -> None:
-    """Raises ValueError for what can be read only once, and for a bar where there are no passes."""
-    if isinstance(X, Iterator):
-        raise ValueError(
-            f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
-            "once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a function "
-            "that makes the iterator, and y=None"
-        )
-    if progress:
-        raise ValueError(
-            "progress=True draws a bar of passes over chunks, but X holds arrays: leave it out"
-        )
-
-
-def _check_loss(loss: Any) -> None:
-    """Raises ValueError unless it is a convex smooth loss of a number."""
-    if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
-        raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
-    check_convex("falkon", loss)
 
 
 @compiled

@@ -30,7 +30,6 @@ from kernax.scale.centres.rows import ArrayRows
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.centres.streamed import (
     StreamedRows,
-    Survey,
     drawn,
     first_points,
     not_shown,
@@ -75,11 +74,16 @@ def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, P
     m = span.size
     found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
     warn_of_many(m, found.n)
-    _check_classes(loss, found)
+    if loss.targets == "signs":
+        both = jnp.stack([found.least, found.largest])
+        as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
     dtype = found.largest.dtype
     plan = plan_of(found.n, m, dtype)
     unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
-    within = _sample_within(found, span.prepared(dtype), unit, plan)
+    # The rows in memory that stand for all.
+    X, y, weights = found.sample_of(plan.sample)
+    y = times_power_of_two(y, -unit)
+    within = ArrayRows(span.prepared(dtype), X, y, weights, tile=plan.tile, bias=plan.bias)
     return StreamedRows(chunks, found, within, unit, check, show), plan
 
 
@@ -98,13 +102,6 @@ def _minimum(
         facts = facts_of_fit(rows.within.span, loss, ridge, rows.surveyed.n, plan)
         kept = Kept(checkpoint, facts)
     return risk.minimum(rows.surveyed.columns, plan, kept)
-
-
-def _sample_within(found: Survey, span: AbstractSpan, unit: Any, plan: Plan) -> ArrayRows:
-    """The rows in memory that stand for all."""
-    X, y, weights = found.sample_of(plan.sample)
-    y = times_power_of_two(y, -unit)
-    return ArrayRows(span, X, y, weights, tile=plan.tile, bias=plan.bias)
 
 
 def _check_known(*arguments: Any) -> None:
@@ -132,13 +129,6 @@ def _span(
     Z = as_stack(centres, "centres")
     kernel.check_points(Z)
     return OfCentres(kernel, Z)
-
-
-def _check_classes(loss: AbstractSmoothLoss, found: Survey) -> None:
-    """Raises ValueError for one class alone, where there have to be two."""
-    if loss.targets == "signs":
-        both = jnp.stack([found.least, found.largest])
-        as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
 
 
 def _checked_targets(

@@ -73,11 +73,6 @@ def minimise(
     return method.minimum(end)
 
 
-def _tolerances(risk: Risk, rtol: ArrayLike | None) -> tuple[ArrayLike, ArrayLike]:
-    """The residual to stop at, and that to accept where no step lowers it further."""
-    return (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
-
-
 class Newton(eqx.Module):
     """Newton's method for one risk."""
 
@@ -89,7 +84,9 @@ class Newton(eqx.Module):
 
     @staticmethod
     def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
-        return Newton(risk, Size.of(risk, outputs), max_steps, *_tolerances(risk, rtol))
+        # The residual to stop at, and that to accept where no step lowers it further.
+        tolerances = (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
+        return Newton(risk, Size.of(risk, outputs), max_steps, *tolerances)
 
     def start(self, shape: tuple[int, int]) -> Progress:
         """At zero; of squares, where P is the Hessian itself, one step further."""

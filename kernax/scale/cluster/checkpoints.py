@@ -135,14 +135,30 @@ class Checkpoints:
             state = advance(state, *args)
             step += 1
             if clock.is_due(step) or is_last():
-                _check_alike(given, self._facts(state))
+                returned = self._facts(state)
+                for name in given | returned:
+                    before = given.get(name, "nothing")
+                    after = returned.get(name, "nothing")
+                    if before != after:
+                        raise ValueError(
+                            "advance must return a state of the structure, shapes and dtypes of "
+                            f"the one that it is given, but {name} was {before} and is {after}"
+                        )
                 self._keep(step, state, {**facts, **given})
             yield step, state
 
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """The step and the state from which a loop of so many steps goes on."""
         if jax.process_index() == 0:
-            _make(Path(self.folder))
+            # Makes a folder. Raises KernaxFileError, before anything is computed, where nothing
+            # can be written into it.
+            folder = Path(self.folder)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as problem:
+                raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
             _remove_unfinished(Path(self.folder))
         step, state = self.latest(state, facts) or (0, state)
         if count is not None and step > count:
@@ -166,8 +182,11 @@ class Checkpoints:
         if step == _NOTHING:
             return None
         if step == _ALL_DAMAGED:
+            # What is wrong with each checkpoint, the newest first.
+            steps = reversed(_steps_in(folder))
+            damages = ", ".join(f"{step} ({sealed.damage(folder / str(step))})" for step in steps)
             raise KernaxFileError(
-                f"every checkpoint in {self.folder} is damaged, {_damages(folder)}: remove that "
+                f"every checkpoint in {self.folder} is damaged, {damages}: remove that "
                 "folder to begin anew"
             )
         found = sealed.facts_in(folder / str(step))
@@ -195,22 +214,19 @@ class Checkpoints:
         write_state(unfinished / "state", state)
         if jax.process_index() == 0:
             sealed.seal(unfinished, facts)
-            _put(unfinished, folder / str(step))
-            for old in _superfluous(folder, step, self.keep):
+            # Gives a checkpoint its name, in place of a damaged one of that name.
+            path = folder / str(step)
+            if path.exists():
+                _remove(path)
+            os.replace(unfinished, path)
+            sealed.write_through(path.parent)
+            # Checkpoints that are not among the newest up to a step; those beyond it are damaged.
+            steps = _steps_in(folder)
+            kept = [old for old in steps if old <= step][-self.keep :]
+            superfluous = [folder / str(old) for old in steps if old not in kept]
+            for old in superfluous:
                 _remove(old)
         _agreed(lambda: step)  # no process goes on before it is there
-
-
-def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
-    """Raises ValueError where a state is not of the kind of the one before it."""
-    for name in given | returned:
-        before = given.get(name, "nothing")
-        after = returned.get(name, "nothing")
-        if before != after:
-            raise ValueError(
-                "advance must return a state of the structure, shapes and dtypes of the one that "
-                f"it is given, but {name} was {before} and is {after}"
-            )
 
 
 class _Clock:
@@ -239,18 +255,6 @@ def _agreed(number: Callable[[], int]) -> int:
         return number()
     own = number() if jax.process_index() == 0 else 0
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
-
-
-def _make(folder: Path) -> None:
-    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
-    written into it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
 
 
 def _remove_unfinished(folder: Path) -> None:
@@ -301,12 +305,6 @@ def _newest(folder: Path) -> int:
     return _ALL_DAMAGED if steps else _NOTHING
 
 
-def _damages(folder: Path) -> str:
-    """What is wrong with each checkpoint, the newest first."""
-    steps = reversed(_steps_in(folder))
-    return ", ".join(f"{step} ({sealed.damage(folder / str(step))})" for step in steps)
-
-
 def _hint_for_rows(state: Any, differing: list[str]) -> str:
     """What to do where an array of a state has another number of rows, as one that was laid over
     another number of devices may have.
@@ -335,21 +333,6 @@ def _has_name_of_step(path: Path) -> bool:
     `007` are names of others.
     """
     return bool(_STEP.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
-
-
-def _superfluous(folder: Path, step: int, keep: int) -> list[Path]:
-    """Checkpoints that are not among the newest up to a step; those beyond it are damaged."""
-    steps = _steps_in(folder)
-    kept = [old for old in steps if old <= step][-keep:]
-    return [folder / str(old) for old in steps if old not in kept]
-
-
-def _put(unfinished: Path, path: Path) -> None:
-    """Gives a checkpoint its name, in place of a damaged one of that name."""
-    if path.exists():
-        _remove(path)
-    os.replace(unfinished, path)
-    sealed.write_through(path.parent)
 
 
 def _remove(path: Path) -> None:

@@ -57,9 +57,17 @@ def rows_over(
         raise ValueError(
             f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
         )
-    over = RowsOverMesh(_automatic(mesh), _checked_axes(mesh, axis))
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+    over = RowsOverMesh(automatic, _checked_axes(mesh, axis))
     stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
-    n = _checked_length(stacks)
+    # The number of rows.
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        came = ", ".join(map(str, shapes))
+        raise ValueError(f"X, y and weights must have one number of rows >= 1, but have {came}")
+    n = shapes[0][0]
     missing = -n % over.parts
     X, y, weights = stacks
     if weights is None and missing:
@@ -71,12 +79,6 @@ def rows_over(
     return X, y, weights
 
 
-def _automatic(mesh: Mesh) -> Mesh:
-    """The same mesh with automatic axes."""
-    types = (AxisType.Auto,) * len(mesh.axis_names)
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
-
-
 class _Filled:
     """An array with copies of one row added at its end; rows are read when they are asked for."""
 
@@ -84,7 +86,13 @@ class _Filled:
         self._array = array
         self._row = row
         self.shape = (len(array) + missing, *array.shape[1:])
-        self.dtype = _dtype_in_jax(array.dtype, array.ndim)
+        # The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
+        # except for a single column of them, which may be indices.
+        narrow = jax.dtypes.canonicalize_dtype(array.dtype)
+        is_cut_off = (
+            array.ndim > 1 and np.issubdtype(array.dtype, np.integer) and narrow != array.dtype
+        )
+        self.dtype = jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Those from one place to another."""
@@ -101,15 +109,6 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
         return stack.rows(start, stop)
 
     return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
-
-
-def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
-    """The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
-    except for a single column of them, which may be indices.
-    """
-    narrow = jax.dtypes.canonicalize_dtype(dtype)
-    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
-    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
 
 def _is_list(value: Any) -> bool:
@@ -152,13 +151,3 @@ def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ..
         f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one rows "
         f"are laid, such as axis={names[0]!r}"
     )
-
-
-def _checked_length(stacks: PyTree) -> int:
-    """The number of rows. Raises ValueError unless all arrays have as many, and at least one."""
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
-    lengths = {shape[:1] for shape in shapes}
-    if len(lengths) != 1 or lengths <= {(), (0,)}:
-        came = ", ".join(map(str, shapes))
-        raise ValueError(f"X, y and weights must have one number of rows >= 1, but have {came}")
-    return shapes[0][0]

@@ -52,7 +52,19 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         raise ValueError("datasets must be a list of at least one pair (X, y)")
     parts = [_checked(dataset, f"datasets[{place}]") for place, dataset in enumerate(datasets)]
     for place, part in enumerate(parts):
-        _check_alike(part, parts[0], f"datasets[{place}]")
+        first = parts[0]
+        name = f"datasets[{place}]"
+        if jax.tree.structure(part.X) != jax.tree.structure(first.X):
+            raise ValueError(
+                f"the X of {name} holds another kind of points than that of datasets[0]"
+            )
+        found = _shapes_of_rows(part)
+        expected = _shapes_of_rows(first)
+        if found != expected:
+            raise ValueError(
+                f"{name} has rows of {found}, but datasets[0] has rows of {expected}: give all the "
+                "same shape and dtype"
+            )
     places, present = _places([len(part.weights) for part in parts], length)
     together = _Dataset(*(joined(of_all) for of_all in zip(*map(_parts_of, parts))))
     X, y, weights = _parts_of(points_at(together, places))
@@ -86,19 +98,6 @@ def _checked(dataset: Any, name: str) -> _Dataset:
         ones = jnp.asarray(np.ones(n, dtype))  # without a program for each n
         return _Dataset(X, y, ones)
     return _Dataset(X, y, as_weights(dataset[2], n, dtype, f"the weights of {name}").values)
-
-
-def _check_alike(dataset: _Dataset, first: _Dataset, name: str) -> None:
-    """Raises ValueError where points or targets are of another kind than those of the first."""
-    if jax.tree.structure(dataset.X) != jax.tree.structure(first.X):
-        raise ValueError(f"the X of {name} holds another kind of points than that of datasets[0]")
-    found = _shapes_of_rows(dataset)
-    expected = _shapes_of_rows(first)
-    if found != expected:
-        raise ValueError(
-            f"{name} has rows of {found}, but datasets[0] has rows of {expected}: give all the "
-            "same shape and dtype"
-        )
 
 
 def _shapes_of_rows(dataset: _Dataset) -> str:

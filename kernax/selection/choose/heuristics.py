@@ -1,7 +1,5 @@
 """Where to start from."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -24,7 +22,12 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
 
     Raises ValueError for fewer than two points, or points that are not vectors.
     """
-    points = _checked_vectors(X)
+    # X as an array.
+    points = as_stack(X, "X")
+    shape = getattr(points, "shape", None)
+    if shape is None or len(shape) != 2 or len(points) < 2:
+        came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
+        raise ValueError(f"X must be a stack of at least two vectors (n, d), but {came}")
     n, d = points.shape
     places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
     rows = np.asarray(points, float)[places]
@@ -36,16 +39,6 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
         return jnp.asarray(medians, points.dtype)
     distances = np.sqrt(sum(gap**2 for gap in gaps))
     return jnp.asarray(_median(distances), points.dtype)
-
-
-def _checked_vectors(X: Any) -> Float[Array, "n d"]:
-    """X as an array. Raises ValueError unless it holds two vectors or more."""
-    points = as_stack(X, "X")
-    shape = getattr(points, "shape", None)
-    if shape is None or len(shape) != 2 or len(points) < 2:
-        came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
-        raise ValueError(f"X must be a stack of at least two vectors (n, d), but {came}")
-    return points
 
 
 def _median(gaps: np.ndarray) -> float:

@@ -46,7 +46,11 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
             f"values must be a vector (r,) of at least one value, but has shape {values.shape}"
         )
     first = fit(values[0], None)
-    _check_is_expansion(first)
+    if not isinstance(first, Solution) or not isinstance(first.value, KernelExpansion):
+        raise ValueError(
+            "fit must return a Solution whose value is a KernelExpansion, such as that of "
+            f"kernax.svm, but returned a {type(first).__name__}: return the whole solution"
+        )
 
     def step(last: tuple[Array, Array], value: Array) -> Any:
         # Where an iteration starts has no part in its solution, nor in its derivative.
@@ -60,15 +64,6 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
     found, result, stats = jax.tree.map(_after, at_first, later)
     outputs = (jnp.moveaxis(stack, 0, -1) for stack in found)
     return Solution(_in_place_of(first.value, *outputs), result, stats)
-
-
-def _check_is_expansion(solution: Any) -> None:
-    """Raises ValueError unless it is a solution whose value can be the start of another one."""
-    if not isinstance(solution, Solution) or not isinstance(solution.value, KernelExpansion):
-        raise ValueError(
-            "fit must return a Solution whose value is a KernelExpansion, such as that of "
-            f"kernax.svm, but returned a {type(solution).__name__}: return the whole solution"
-        )
 
 
 def _in_place_of(f: KernelExpansion, coefficients: Array, bias: Array) -> KernelExpansion:

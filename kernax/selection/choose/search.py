@@ -268,21 +268,16 @@ def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
         raise ValueError(f"{name} must be a pair (low, high), but is {ends!r}")
     low, high = (jnp.asarray(as_arrays(end), spot.entry.value.dtype) for end in ends)
     for end in (low, high):
-        _check_end(end, spot, name)
+        if end.shape not in ((), spot.shape):
+            raise ValueError(
+                f"{name} must hold numbers, or arrays of the shape {spot.shape} of {spot.path}, "
+                f"but one has shape {end.shape}"
+            )
+        # At a closed end, such as a scale of zero, the unconstrained value is infinite.
+        _check_inside(end, Interval(spot.entry.interval.low, spot.entry.interval.high), name)
     if is_concrete(low, high) and np.any(np.asarray(low) > np.asarray(high)):
         raise ValueError(f"{name} must be a pair (low, high), but {low} is above {high}")
     return low, high
-
-
-def _check_end(end: Array, spot: _Spot, name: str) -> None:
-    """Raises ValueError for an end of another shape, or outside of the open interval."""
-    if end.shape not in ((), spot.shape):
-        raise ValueError(
-            f"{name} must hold numbers, or arrays of the shape {spot.shape} of {spot.path}, but "
-            f"one has shape {end.shape}"
-        )
-    # At a closed end, such as a scale of zero, the unconstrained value is infinite.
-    _check_inside(end, Interval(spot.entry.interval.low, spot.entry.interval.high), name)
 
 
 def _between(low: Array, high: Array, share: Array, interval: Interval) -> Array:

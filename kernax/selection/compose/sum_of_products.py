@@ -142,21 +142,16 @@ def evidence_loss(
 ) -> Float[Array, ""]:
     """Minus the log evidence and the log density of weak priors, for each row."""
     evidence = log_marginal_likelihood(model.kernel, X, y, model.noise)
-    return (_penalty(model) - evidence) / len(y)
-
-
-def _penalty(model: CompositionModel) -> Float[Array, ""]:
-    """Minus the log density of the priors, up to a constant.
-
-    Normal in the unconstrained parameters, with a floor for the noise (see `WeakPriors`).
-    """
+    # Minus the log density of the priors, up to a constant.
+    # Normal in the unconstrained parameters, with a floor for the noise (see `WeakPriors`).
     kernel = model.kernel
     dtype = kernel.theta.dtype
     centres = jnp.asarray(_CENTRES, dtype)[kernel.kinds]
     precisions = jnp.asarray(_PRECISIONS, dtype)[kernel.kinds]
     of_theta = jnp.sum(precisions * (kernel.theta - centres) ** 2)
     of_scales = jnp.sum(jnp.where(kernel.active, kernel.log_scales / _DEVIATION_OF_SCALE, 0) ** 2)
-    return (of_theta + of_scales) / 2 + FLOOR * jnp.exp(-model.log_noise)
+    penalty = (of_theta + of_scales) / 2 + FLOOR * jnp.exp(-model.log_noise)
+    return (penalty - evidence) / len(y)
 
 
 class Score(eqx.Module):

@@ -53,18 +53,15 @@ def caller(callback: Callback, search: Search) -> Observer:
     """An observer that calls it."""
 
     def told(reached: Reached) -> bool:
-        return _as_bool(callback.function(search.close(reached.state)))
+        # What a callback returned.
+        answer = callback.function(search.close(reached.state))
+        if answer is None:
+            return False
+        if np.shape(answer) != () or np.asarray(answer).dtype != bool:
+            raise ValueError(
+                "callback must return True, which ends learning, False or None, but returned "
+                f"{answer!r}"
+            )
+        return bool(answer)
 
     return Observer(callback.every, told)
-
-
-def _as_bool(answer: Any) -> bool:
-    """What a callback returned. Raises ValueError for anything but True, False and None."""
-    if answer is None:
-        return False
-    if np.shape(answer) != () or np.asarray(answer).dtype != bool:
-        raise ValueError(
-            "callback must return True, which ends learning, False or None, but returned "
-            f"{answer!r}"
-        )
-    return bool(answer)

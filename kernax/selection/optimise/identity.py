@@ -50,16 +50,29 @@ class Identity(NamedTuple):
 
 def identity_of(call: Call, search: Search) -> Identity:
     """All that a run depends on, but for the number of its steps."""
+    # A single model without the list around it.
+    without_list = call.models[0] if len(call.models) == 1 else list(call.models)
     given = {
-        "model": _without_list(call.models),
+        "model": without_list,
         "args": call.args,
         "loss": call.loss,
         "optimiser": call.optimiser,
         "validation": call.validation,
     }
-    facts = _surroundings()
+    # Versions, precision and device: whatever the same call depends on besides.
+    libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}
+    versions = {f"version of {name}": of.__version__ for name, of in libraries.items()}
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    precision = "float64" if x64 else "float32"
+    facts = versions | {"precision": precision, "device": jax.default_backend()}
     facts |= {"verb": call.verb, "number of starts": str(len(call.models))}
-    facts |= {"trainable": _free_in_words(call.free)}
+    # The names of what is learned; of a parameter that is partly frozen, the free elements.
+    names = []
+    for path, indices in call.free.items():
+        elements = "" if indices is None else str(np.asarray(indices).tolist())
+        names.append(path + elements)
+    free_in_words = ", ".join(names)
+    facts |= {"trainable": free_in_words}
     if call.validation is not None:
         facts |= {"validation.patience": str(call.validation.patience)}
     values = {}
@@ -68,29 +81,6 @@ def identity_of(call: Call, search: Search) -> Identity:
         leaves = places_of(name, tree)
         values |= {place: digest_of_array(leaf) for place, leaf in leaves if is_array(leaf)}
     return Identity(facts, values, _programs(call, search))
-
-
-def _without_list(models: Sequence[Any]) -> Any:
-    """A single model without the list around it."""
-    return models[0] if len(models) == 1 else list(models)
-
-
-def _surroundings() -> dict[str, str]:
-    """Versions, precision and device: whatever the same call depends on besides."""
-    libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}
-    versions = {f"version of {name}": of.__version__ for name, of in libraries.items()}
-    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-    precision = "float64" if x64 else "float32"
-    return versions | {"precision": precision, "device": jax.default_backend()}
-
-
-def _free_in_words(free: dict[str, Any]) -> str:
-    """The names of what is learned; of a parameter that is partly frozen, the free elements."""
-    names = []
-    for path, indices in free.items():
-        elements = "" if indices is None else str(np.asarray(indices).tolist())
-        names.append(path + elements)
-    return ", ".join(names)
 
 
 def _programs(call: Call, search: Search) -> dict[str, str]:

@@ -75,18 +75,6 @@ def multi_start(
     steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
-    _check_starts(models)
-    members = _stacked(models, trainable)
-    args, validation = as_arrays((args, validation))
-    problem = _Shared(loss, args, optimiser, validation), members
-    search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
-    free = members.rebuild.free
-    call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
-    return ended(learned(search, call, watching), throw, "multi_start")
-
-
-def _check_starts(models: Any) -> None:
-    """Raises ValueError unless they are a list of models of one structure."""
     if not isinstance(models, Sequence):
         raise ValueError(
             "models must be a list of starts, such as random_starts(model, 8, key=key), but is of "
@@ -99,6 +87,13 @@ def _check_starts(models: Any) -> None:
             "models must differ in the values of their parameters alone, not in structure, shapes "
             "or dtypes"
         )
+    members = _stacked(models, trainable)
+    args, validation = as_arrays((args, validation))
+    problem = _Shared(loss, args, optimiser, validation), members
+    search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
+    free = members.rebuild.free
+    call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
+    return ended(learned(search, call, watching), throw, "multi_start")
 
 
 def _form(model: PyTree) -> tuple:
@@ -164,10 +159,7 @@ def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> 
 @compiled
 def _end(shared: _Shared, members: _Members, state: State) -> Solution:
     of_one = lambda member, state: close(shared.problem(member), state)
-    return _best(eqx.filter_vmap(of_one)(members, state))
-
-
-def _best(solutions: Solution) -> Solution:
+    solutions = eqx.filter_vmap(of_one)(members, state)
     judged = "loss" if "validation_loss" not in solutions.stats else "validation_loss"
     judgements = solutions.stats[judged]
     best = jnp.argmin(jnp.where(jnp.isnan(judgements), jnp.inf, judgements))
@@ -212,19 +204,15 @@ def random_starts(
     theta, rebuild = unconstrain(model, trainable)
     models = [model]
     for draw in jax.random.split(key, count)[1:]:
-        models.append(rebuild(_with_noise(theta, draw, spread)))
+        # Every value with normal noise of that standard deviation.
+        # A key for each parameter; a model without any is its own copy.
+        keys = jax.random.split(draw, max(len(theta), 1))
+        moved = {}
+        for key_of_one, (path, value) in zip(keys, theta.items()):
+            noise = jax.random.normal(key_of_one, value.shape, value.dtype)
+            moved[path] = value + spread * noise
+        models.append(rebuild(moved))
     return models
-
-
-def _with_noise(theta: dict[str, Array], key: Key[Array, ""], spread: float) -> dict[str, Array]:
-    """Every value with normal noise of that standard deviation."""
-    # A key for each parameter; a model without any is its own copy.
-    keys = jax.random.split(key, max(len(theta), 1))
-    moved = {}
-    for key_of_one, (path, value) in zip(keys, theta.items()):
-        noise = jax.random.normal(key_of_one, value.shape, value.dtype)
-        moved[path] = value + spread * noise
-    return moved
 
 
 def unconstrained_density(

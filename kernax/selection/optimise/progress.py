@@ -76,15 +76,12 @@ def bar(reached: Reached, steps: int) -> Iterator[Observer]:
 
         def told(reached: Reached) -> bool:
             total = reached.step if reached.over else steps  # an early end fills the bar
-            show(reached.step, total, _in_words(reached.state))
+            # The lowest loss of a state, or of several.
+            kind = "loss" if reached.state.validation_losses is None else "validation loss"
+            in_words = f"{kind} {float(reached.state.lowest.min()):.6g}"
+            show(reached.step, total, in_words)
             return False
 
         if reached.over:
             told(reached)
         yield Observer(some_steps(steps), told)
-
-
-def _in_words(state: Any) -> str:
-    """The lowest loss of a state, or of several."""
-    kind = "loss" if state.validation_losses is None else "validation loss"
-    return f"{kind} {float(state.lowest.min()):.6g}"

@@ -49,7 +49,16 @@ def data_starts(
     models = random_starts(model, count, key=key_of_noise, trainable=trainable)
     if count == 1 or not _are_vectors(X):
         return models
-    ranges = _ranges(model, np.asarray(X, float), float(np.mean(np.asarray(y, float) ** 2)))
+    # The smallest and the largest value of every parameter that the data say something of.
+    mean_square = float(np.mean(np.asarray(y, float) ** 2))
+    of_points, of_columns = distance_ranges(np.asarray(X, float))
+    size = mean_square if mean_square > 0 else 1.0
+    ranges = {}
+    for entry in parameters(model):
+        found = _range_of(entry, of_points, of_columns, size)
+        if found is not None and entry.interval.low == 0 and np.isinf(entry.interval.high):
+            ends = found.reshape(2, *found.shape[1:], *(1,) * (entry.value.ndim + 1 - found.ndim))
+            ranges[entry.path] = np.broadcast_to(ends, (2, *entry.value.shape))
     keys = jax.random.split(key_of_draws, count)[1:]
     return [model, *(_drawn(each, ranges, k, trainable) for each, k in zip(models[1:], keys))]
 
@@ -75,21 +84,6 @@ def _drawn(
         share = jax.random.uniform(key_of_one, theta[path].shape, theta[path].dtype)
         theta[path] = low + share * (high - low)
     return rebuild(theta)
-
-
-def _ranges(
-    model: Any, X: Float[np.ndarray, "n d"], mean_square: float
-) -> dict[str, Float[np.ndarray, "2 *shape"]]:
-    """The smallest and the largest value of every parameter that the data say something of."""
-    of_points, of_columns = distance_ranges(X)
-    size = mean_square if mean_square > 0 else 1.0
-    ranges = {}
-    for entry in parameters(model):
-        found = _range_of(entry, of_points, of_columns, size)
-        if found is not None and entry.interval.low == 0 and np.isinf(entry.interval.high):
-            ends = found.reshape(2, *found.shape[1:], *(1,) * (entry.value.ndim + 1 - found.ndim))
-            ranges[entry.path] = np.broadcast_to(ends, (2, *entry.value.shape))
-    return ranges
 
 
 def _range_of(

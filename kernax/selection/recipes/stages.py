@@ -228,7 +228,11 @@ def choose(
             `rich.progress.track`.
     """
     learning = Learning() if learning is None else learning
-    names = _names_of_stages(start, shared, learning.groups)
+    # The stages in words; the last is there where columns have lengthscales of their own.
+    names = ["as written", f"{shared} and a common lengthscale"]
+    vectors = _groups_of_vectors(start, 2, learning.groups)
+    if any(len(np.unique(one)) > 1 for one in vectors.values()):
+        names.append("a lengthscale for each column")
     outer = count_off(labels, OUTER)
     jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
     jobs.append(_folds_among(labels, outer >= 0))
@@ -250,15 +254,6 @@ def choose(
 def everyone(n: int) -> Folds:
     """Folds in which all of n rows are scored."""
     return _folds_among(np.zeros(n, int), np.ones(n, bool))
-
-
-def _names_of_stages(start: Any, shared: str, groups: np.ndarray | None) -> list[str]:
-    """The stages in words; the last is there where columns have lengthscales of their own."""
-    names = ["as written", f"{shared} and a common lengthscale"]
-    vectors = _groups_of_vectors(start, 2, groups)
-    if any(len(np.unique(one)) > 1 for one in vectors.values()):
-        names.append("a lengthscale for each column")
-    return names
 
 
 def _groups_of_vectors(
