@@ -27,6 +27,7 @@ from kernax.preparation import (
     Tokens,
     columns_of_classes,
     learned_text,
+    predictors,
     standards_of_columns,
     standards_of_target,
 )
@@ -251,8 +252,9 @@ def test_a_file_of_something_else_is_no_predictor(tmp_path, X, inputs):
             load_predictor(tmp_path / "other")
 
 
-def test_predictions_of_a_table_again_compile_nothing(X, inputs):
+def test_predictions_of_a_table_again_compile_nothing(X, inputs, monkeypatch):
     """Each call compiled the loop over points and its remainder."""
+    monkeypatch.setattr(predictors, "_VECTORS_AT_ONCE", 7)
     process, _ = regressor(inputs, X, GP)
     points = inputs.points(table(X))
     process.at(points)
