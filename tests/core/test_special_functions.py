@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
+import optax
 import pytest
 import scipy.special
 from conftest import X64, needs_x64
@@ -130,6 +131,37 @@ def test_the_evidence_of_smooth_data_rises_with_nu_to_that_of_an_rbf_and_no_high
     limit = float(kernax.log_marginal_likelihood(kernax.RBF(), X, y, 1e-4))
     assert np.all(np.diff(values) > 0)
     assert values[-1] == pytest.approx(limit, abs=1e-6)
+
+
+ADAM = optax.adam(0.1)
+
+
+def minus_evidence(kernel, X, y):
+    return -kernax.log_marginal_likelihood(kernel, X, y, 1e-4)
+
+
+@needs_x64
+@pytest.mark.nightly
+def test_shapes_that_are_learned_from_smooth_data_end_at_the_evidence_of_a_gaussian():
+    """They run to infinity: nu ended at 1018 with an evidence of its own, and frequencies of alpha
+    beyond 2000 were NaN.
+    """
+    X = np.linspace(0, 3, 40)[:, None]
+    y = np.sin(2 * X[:, 0])
+    lengthscales = np.linspace(0.8, 1.3, 51)
+    of_gaussian = jax.vmap(lambda length: minus_evidence(kernax.RBF(length), X, y))
+    least = float(jnp.min(of_gaussian(lengthscales)))
+    matern = kernax.minimise(minus_evidence, kernax.Matern(5.0), ADAM, 120, args=(X, y))
+    assert least - 1e-3 < float(matern.stats["loss"]) < least + 0.3
+    start = kernax.RationalQuadratic(1.0, 1500.0)
+    quadratic = kernax.minimise(minus_evidence, start, ADAM, 120, args=(X, y)).value
+    assert quadratic.alpha > 2000
+    frequencies, _ = quadratic.sample_frequencies(500, 1, key=jax.random.key(0))
+    deviation = float(jnp.std(frequencies))
+    assert deviation == pytest.approx(1 / (2 * np.pi * float(quadratic.lengthscale)), rel=0.1)
+    process = kernax.condition(kernax.GaussianProcess(quadratic), X, y, 1e-4).value
+    paths = kernax.pathwise_sample(process, key=jax.random.key(1), count=3)
+    np.testing.assert_allclose(jax.vmap(paths)(X), np.tile(y[:, None], 3), atol=0.1)
 
 
 LARGE = rounded([20.0, 31.0, 99.0, 101.0, 1e3, 1e6, 1e13])
