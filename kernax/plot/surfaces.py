@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, Bool
 
 from kernax.plot.style import (
     COLOURS,
@@ -62,7 +62,6 @@ def loss_surface(
     losses = _checked_losses(losses, grid)
     steps = None if path is None else _checked_path(path, logs)
     ax = _new_axes() if ax is None else ax
-    # Ticks and spines as in other pictures; powers of ten on logarithmic axes.
     quieten(ax)
     ax.grid(visible=False)
     across, up = logs
@@ -70,36 +69,7 @@ def loss_surface(
         ax.set_xscale("log")
     if up:
         ax.set_yscale("log")
-    # Each cell in the colour of its band, with a colour bar; hatched where there is no loss.
-    edges = [_edges(*axis) for axis in zip(grid, logs)]
-    from matplotlib import colormaps
-    from matplotlib.colors import BoundaryNorm
-
-    levels = _levels(losses)
-    tints = colormaps["cividis_r"]
-    norm = BoundaryNorm(levels, tints.N)
-    mesh = ax.pcolormesh(*edges, losses.T, cmap=tints, norm=norm, rasterized=True, linewidth=0)
-    missing = np.isnan(losses)
-    if np.any(missing):
-        # Hatched rectangles where there is no loss, with one entry in the legend.
-        from matplotlib.collections import PolyCollection
-
-        corners = []
-        for i, j in np.argwhere(missing):
-            left, right = edges[0][i : i + 2]
-            low, high = edges[1][j : j + 2]
-            corners.append([(left, low), (right, low), (right, high), (left, high)])
-        style: dict[str, Any] = {"facecolors": "#f1f1f4", "edgecolors": "#a8a8b2", "linewidths": 0}
-        ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
-    ax.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
-    # The colour bar, with a number at every other end of a band.
-    figure = ax.figure
-    bar = figure.colorbar(mesh, ax=ax, shrink=0.9, spacing="uniform", ticks=levels[::2].tolist())
-    bar.ax.set_yticklabels(_few_digits(levels[::2]))
-    bar.ax.minorticks_off()
-    bar.ax.tick_params(colors="#6a6a74", labelsize="small", length=3)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    bar.set_label(plain(loss), color=INK)
+    _draw_bands(ax, [_edges(*axis) for axis in zip(grid, logs)], losses, loss)
     _draw_lines(ax, grid, losses)
     if steps is not None:
         _draw_path(ax, steps)
@@ -181,6 +151,29 @@ def _levels(losses: np.ndarray) -> np.ndarray:
     return levels
 
 
+def _draw_bands(ax: "Axes", edges: list[np.ndarray], losses: np.ndarray, name: str) -> None:
+    """Each cell in the colour of its band, with a colour bar; hatched where there is no loss."""
+    from matplotlib import colormaps
+    from matplotlib.colors import BoundaryNorm
+
+    levels = _levels(losses)
+    tints = colormaps["cividis_r"]
+    norm = BoundaryNorm(levels, tints.N)
+    mesh = ax.pcolormesh(*edges, losses.T, cmap=tints, norm=norm, rasterized=True, linewidth=0)
+    missing = np.isnan(losses)
+    if np.any(missing):
+        _hatch(ax, edges, missing)
+    ax.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
+    # The colour bar has a number at every other end of a band.
+    figure = ax.figure
+    bar = figure.colorbar(mesh, ax=ax, shrink=0.9, spacing="uniform", ticks=levels[::2].tolist())
+    bar.ax.set_yticklabels(_few_digits(levels[::2]))
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(colors="#6a6a74", labelsize="small", length=3)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.set_label(plain(name), color=INK)
+
+
 def _few_digits(values: np.ndarray) -> list[str]:
     """Numbers with as many digits as it takes to tell neighbours apart, three at least."""
     for digits in range(3, 9):
@@ -188,6 +181,19 @@ def _few_digits(values: np.ndarray) -> list[str]:
         if len(set(texts)) == len(texts):
             return texts
     return [f"{value:.9g}" for value in values]
+
+
+def _hatch(ax: "Axes", edges: list[np.ndarray], missing: Bool[np.ndarray, "a b"]) -> None:
+    """Hatched rectangles where there is no loss, with one entry in the legend."""
+    from matplotlib.collections import PolyCollection
+
+    corners = []
+    for i, j in np.argwhere(missing):
+        left, right = edges[0][i : i + 2]
+        low, high = edges[1][j : j + 2]
+        corners.append([(left, low), (right, low), (right, high), (left, high)])
+    style: dict[str, Any] = {"facecolors": "#f1f1f4", "edgecolors": "#a8a8b2", "linewidths": 0}
+    ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
 
 
 def _draw_lines(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray) -> None:

@@ -42,13 +42,7 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         return None
     parts = {name: value for name, value in match.groupdict().items() if value is not None}
     if "name" in parts:
-        # 1 to 12 for the English name of a month, or its first three letters; 0 for another word.
-        full = [name.lower() for name in calendar.month_name][1:]
-        lower = parts.pop("name").lower()
-        known = {"sept": 9} | {
-            name: place + 1 for names in (_MONTHS, full) for place, name in enumerate(names)
-        }
-        parts["month"] = str(known.get(lower, 0))
+        parts["month"] = _number_of_month(parts.pop("name"))
     if "quarter" in parts:
         parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
     microseconds = int(parts.pop("fraction", "0").ljust(6, "0")[:6])
@@ -58,6 +52,16 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         return datetime.datetime(year, month, day, hour, minute, second, microseconds)
     except ValueError:  # the 30th of February
         return None
+
+
+def _number_of_month(word: str) -> str:
+    """1 to 12 for the English name of a month, or its first three letters; 0 for another word."""
+    full = [name.lower() for name in calendar.month_name][1:]
+    lower = word.lower()
+    known = {"sept": 9} | {
+        name: place + 1 for names in (_MONTHS, full) for place, name in enumerate(names)
+    }
+    return str(known.get(lower, 0))
 
 
 def forms_of(cells: tuple[str, ...]) -> list[str]:

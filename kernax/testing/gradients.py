@@ -27,18 +27,24 @@ def gradient_in_the_parameters(kernel, X, Z):
     """
     kernel, X = as_double(kernel, X)
     learned, rest = eqx.partition(kernel, eqx.is_inexact_array)
-    # The size of each inexact leaf, to which steps of differences are relative.
-    # None for a leaf that is no parameter, whose gradient is not compared with differences.
-    intervals = {entry.place: entry.interval for entry in parameters(kernel)}
-    scales = [
-        _size_of_parameter(leaf, intervals.get(place))
-        for place, leaf in enumerate(jax.tree.leaves(kernel))
-        if eqx.is_inexact_array(leaf)
-    ]
+    scales = _sizes_of_parameters(kernel)
     if scales:
         draw = np.random.default_rng(0).uniform(0.5, 1.5, (count(X), count(X)))
         weights = jnp.asarray(draw, dtype_of(X))
         check_gradients(lambda learned: _of_parameters(learned, rest, X, weights), learned, scales)
+
+
+def _sizes_of_parameters(kernel) -> list[Any]:
+    """The size of each inexact leaf, to which steps of differences are relative.
+
+    None for a leaf that is no parameter, whose gradient is not compared with differences.
+    """
+    intervals = {entry.place: entry.interval for entry in parameters(kernel)}
+    return [
+        _size_of_parameter(leaf, intervals.get(place))
+        for place, leaf in enumerate(jax.tree.leaves(kernel))
+        if eqx.is_inexact_array(leaf)
+    ]
 
 
 def _size_of_parameter(leaf: Array, interval: Interval | None) -> np.ndarray | None:
@@ -68,7 +74,7 @@ def gradient_in_the_points(kernel, X, Z):
     It is computed in forward and in reverse mode.
     """
     kernel, X = as_double(kernel, X)
-    # For each inexact leaf, an array in the shape of a point, filled with its spread over X.
+    # The scale of each inexact leaf, in the shape of a point, is its spread over X.
     inexact = [np.asarray(leaf) for leaf in jax.tree.leaves(X) if eqx.is_inexact_array(leaf)]
     scales = [np.full(leaf.shape[1:], np.std(leaf) or 1.0) for leaf in inexact]
     middle = count(X) // 2
@@ -144,29 +150,7 @@ def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> 
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(argument)[0]]
     for place, scale in enumerate(scales):
         line = _Line(compiled, argument, place, jax.tree_util.keystr(paths[place]))
-        # Asserts that the gradient in one array is right, where a scale is given, and consistent.
-        modes = _Modes(reverse[place], forward[place])
-        gradient = np.asarray(modes.reverse)
-        sizes = np.ones(gradient.shape) if scale is None else scale
-        # A gradient that is zero up to rounding is compared with `least`.
-        size = max(largest(gradient * sizes), least)
-        _check_modes(modes, sizes, size, line.name)
-        if scale is not None and gradient.dtype == np.float64:
-            # Asserts that every entry of a gradient agrees with central differences.
-            for index in np.ndindex(gradient.shape):
-                differences = [
-                    line.difference(index, float(step * scale[index])) for step in _STEPS
-                ]
-                error = (
-                    min(abs(difference - gradient[index]) for difference in differences)
-                    * scale[index]
-                )
-                where = f"{line.name}{list(index) if index else ''}"
-                require(
-                    error <= 1e-6 * size,
-                    f"{where} is {gradient[index]:.9g}, but by central differences "
-                    f"{differences[0]:.9g}",
-                )
+        _check_array(line, _Modes(reverse[place], forward[place]), scale, least)
 
 
 class _Modes(NamedTuple):
@@ -174,6 +158,17 @@ class _Modes(NamedTuple):
 
     reverse: Array
     forward: Array
+
+
+def _check_array(line: "_Line", modes: _Modes, scale: np.ndarray | None, least: float) -> None:
+    """Asserts that the gradient in one array is right, where a scale is given, and consistent."""
+    gradient = np.asarray(modes.reverse)
+    sizes = np.ones(gradient.shape) if scale is None else scale
+    # A gradient that is zero up to rounding is compared with `least`.
+    size = max(largest(gradient * sizes), least)
+    _check_modes(modes, sizes, size, line.name)
+    if scale is not None and gradient.dtype == np.float64:
+        _check_differences(line, scale, gradient, size)
 
 
 def _check_modes(modes: _Modes, sizes: np.ndarray, size: float, name: str) -> None:
@@ -214,3 +209,15 @@ class _Line(NamedTuple):
         near = self.value(index, h) - self.value(index, -h)
         far = self.value(index, 2 * h) - self.value(index, -2 * h)
         return (8 * near - far) / (12 * h)
+
+
+def _check_differences(line: _Line, scale: np.ndarray, gradient: np.ndarray, size: float) -> None:
+    """Asserts that every entry of a gradient agrees with central differences."""
+    for index in np.ndindex(gradient.shape):
+        differences = [line.difference(index, float(step * scale[index])) for step in _STEPS]
+        error = min(abs(difference - gradient[index]) for difference in differences) * scale[index]
+        where = f"{line.name}{list(index) if index else ''}"
+        require(
+            error <= 1e-6 * size,
+            f"{where} is {gradient[index]:.9g}, but by central differences {differences[0]:.9g}",
+        )

@@ -45,22 +45,7 @@ def closest_partition(
     weights = stopped(weights)
 
     def run(key: PRNGKeyArray) -> _Rotation:
-        # The iteration, from a rotation made of rows that are far from parallel.
-
-        def go_on(now: _Rotation) -> Array:
-            return now.unfinished & (now.steps < max_steps)
-
-        def step(now: _Rotation) -> _Rotation:
-            return _closer(E, weights, now)
-
-        start = _Rotation(
-            rotation=_unlike_rows(E, weights, key),
-            labels=jnp.zeros(len(E), jnp.int32),
-            closeness=jnp.asarray(-jnp.inf, E.dtype),
-            unfinished=jnp.array(True),
-            steps=jnp.zeros((), jnp.int32),
-        )
-        return lax.while_loop(go_on, step, start)
+        return _rotated(E, weights, key, max_steps)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
     end = member(ends, jnp.argmax(ends.closeness))
@@ -134,6 +119,27 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
     """Rows divided by their lengths; those of length zero stay."""
     lengths = jnp.linalg.norm(E, axis=1)
     return E / positive_or_one(lengths)[:, None]
+
+
+def _rotated(
+    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: Array
+) -> _Rotation:
+    """The iteration, from a rotation made of rows that are far from parallel."""
+
+    def go_on(now: _Rotation) -> Array:
+        return now.unfinished & (now.steps < max_steps)
+
+    def step(now: _Rotation) -> _Rotation:
+        return _closer(E, weights, now)
+
+    start = _Rotation(
+        rotation=_unlike_rows(E, weights, key),
+        labels=jnp.zeros(len(E), jnp.int32),
+        closeness=jnp.asarray(-jnp.inf, E.dtype),
+        unfinished=jnp.array(True),
+        steps=jnp.zeros((), jnp.int32),
+    )
+    return lax.while_loop(go_on, step, start)
 
 
 def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation) -> _Rotation:

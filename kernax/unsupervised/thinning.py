@@ -129,25 +129,7 @@ def _halved(
     (first, second) = pairs
     # The inner products of the f_p = phi(x) - phi(x') of all pairs.
     rows = K[first] - K[second]
-    # Signs for which `sum_p signs_p f_p` stays short, D the inner products of the f_p.
-    D = rows[:, first] - rows[:, second]
-
-    def step(p: Int[Array, ""], now: _Walk) -> _Walk:
-        square = jnp.maximum(D[p, p], 0)
-        # a, the inner product at which a decision is certain; 1 for two equal points, of which it
-        # is zero.
-        stray = jnp.sqrt(now.variance) * jnp.sqrt(square) * jnp.sqrt(2 * jnp.log(2 / failure))
-        reach = positive_or_one(jnp.maximum(stray, square))
-        # alpha of the paper is the inner product of f_p with minus the walk.
-        alpha = -jnp.sum(D[p] * now.signs)
-        sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
-        # Quotients of numbers of one size: their products may leave the range of floats.
-        shrink = 1 + (square / reach - 2) * (now.variance / reach)
-        variance = now.variance + square * jnp.maximum(shrink, 0)
-        return _Walk(now.signs.at[p].set(sign), variance)
-
-    start = _Walk(jnp.zeros_like(uniforms), jnp.zeros_like(failure))
-    signs = lax.fori_loop(0, len(D), step, start).signs
+    signs = _walk(rows[:, first] - rows[:, second], uniforms, failure)
     return jnp.where(signs[None] > 0, pairs, pairs[::-1])
 
 
@@ -161,6 +143,29 @@ class _Walk(eqx.Module):
 
     signs: Float[Array, " h"]
     variance: Float[Array, ""]
+
+
+def _walk(
+    D: Float[Array, "h h"], uniforms: Float[Array, " h"], failure: Float[Array, ""]
+) -> Float[Array, " h"]:
+    """Signs for which `sum_p signs_p f_p` stays short, D the inner products of the f_p."""
+
+    def step(p: Int[Array, ""], now: _Walk) -> _Walk:
+        square = jnp.maximum(D[p, p], 0)
+        # a of the paper is the inner product at which a decision is certain; 1 for two equal
+        # points, of which it is zero.
+        stray = jnp.sqrt(now.variance) * jnp.sqrt(square) * jnp.sqrt(2 * jnp.log(2 / failure))
+        reach = positive_or_one(jnp.maximum(stray, square))
+        # alpha of the paper is the inner product of f_p with minus the walk.
+        alpha = -jnp.sum(D[p] * now.signs)
+        sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
+        # Quotients of numbers of one size: their products may leave the range of floats.
+        shrink = 1 + (square / reach - 2) * (now.variance / reach)
+        variance = now.variance + square * jnp.maximum(shrink, 0)
+        return _Walk(now.signs.at[p].set(sign), variance)
+
+    start = _Walk(jnp.zeros_like(uniforms), jnp.zeros_like(failure))
+    return lax.fori_loop(0, len(D), step, start).signs
 
 
 class _Exchanges(eqx.Module):

@@ -89,9 +89,9 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
 def _alignment(task, centred):
     K = _prepared(task.gram().as_matrix(), task, centred)
     Y = _targets(task, centred)
-    # `sum_ij w_i w_j K_ij L_ij`.
+    # sum_ij w_i w_j K_ij^2
     square = jnp.sum(task.weights.times(matmul(K * K, task.weights.values)))
-    # `sum_ij w_i w_j (Y Y^T)_ij^2`.
+    # sum_ij w_i w_j (Y Y^T)_ij^2
     of_targets = jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
     # What is constant leaves rounding where it is centred.
     total = jnp.sum(task.weights.values)
@@ -105,6 +105,23 @@ def _alignment(task, centred):
 
 # Products of matrices are sums over pairs of points, each as often as both their weights say: in
 # weights, unlike in their roots, they are smooth at zero.
+
+
+def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array, "k k"]:
+    """`M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
+
+    Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no product
+    of two matrices is held.
+    """
+    w = task.weights.values
+
+    def with_row(M, row):
+        w_i, rows = row
+        A = jnp.stack(rows)
+        return M + w_i * matmul(A * w[None, :], A.T), None
+
+    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
+    return lax.scan(with_row, nothing, (w, grams))[0]
 
 
 def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
@@ -197,31 +214,9 @@ def _aligned(tasks):
     units = jnp.stack([_unit_of_gram(K, task) for K in grams])
     grams = tuple(_prepared(K, task, True) for K in grams)
     Y = _targets(task, True)
-    # `M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
-    # Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no
-    # product of two matrices is held.
-    w = task.weights.values
-
-    def with_row(M, row):
-        w_i, rows = row
-        A = jnp.stack(rows)
-        return M + w_i * matmul(A * w[None, :], A.T), None
-
-    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
-    M = lax.scan(with_row, nothing, (w, grams))[0]
+    M = _products(grams, task)
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
-    # The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`.
-    size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
-    correlations = M / (size[:, None] * size[None, :])
-    sweep = partial(_sweep, correlations, a / size)
-
-    def go_on(now: _Descent) -> Array:
-        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
-
-    infinite = jnp.full_like(a[0], jnp.inf)
-    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
-    nonnegative_minimiser = lax.while_loop(go_on, sweep, start).m / size
-    m = times_power_of_two(nonnegative_minimiser, -units)
+    m = times_power_of_two(_nonnegative_minimiser(M, a), -units)
     return m / jnp.sum(m)
 
 
@@ -231,6 +226,20 @@ class _Descent(eqx.Module):
     m: Float[Array, " k"]
     moved: Float[Array, ""]
     sweeps: Int[Array, ""]
+
+
+def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
+    size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
+    correlations = M / (size[:, None] * size[None, :])
+    sweep = partial(_sweep, correlations, a / size)
+
+    def go_on(now: _Descent) -> Array:
+        return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
+
+    infinite = jnp.full_like(a[0], jnp.inf)
+    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
+    return lax.while_loop(go_on, sweep, start).m / size
 
 
 def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:

@@ -223,18 +223,11 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
     scales = np.where(varying, wide.std(0), 1.0)
     level = target.mean()
     units = Units(tuple(centres), tuple(scales), float(level), float(target.std()))
-    # A name for each column.
-    columns = X.shape[1]
-    if isinstance(names, str):
-        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
-    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
-    if len(given) != columns:
-        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
     return _Data(
         ((wide - centres) / scales).astype(X.dtype),
         ((target - level) / units.of_target).astype(X.dtype),
         units,
-        given,
+        _names(names, X.shape[1]),
         tuple(np.flatnonzero(varying).tolist()),
     )
 
@@ -242,6 +235,16 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
 def _varies(values: np.ndarray) -> Any:
     """Whether numbers along the first axis differ by more than rounding."""
     return values.std(0) > _SPREAD * np.abs(values).max(0)
+
+
+def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
+    """A name for each column. Raises ValueError for another number of them, or one text."""
+    if isinstance(names, str):
+        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
+    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
+    if len(given) != columns:
+        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
+    return given
 
 
 def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
@@ -288,23 +291,12 @@ def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> 
         tuple(search.rounds),
     )
     result = RESULTS.successful if sound else RESULTS.nonfinite
-    # Figures of all candidates.
-    fits = search.fits
-    scores = np.array([fit.criterion for fit in fits])
-    left_out = sorted(set(range(len(data.names))) - set(data.varying))
-    stats = {
-        "structures": tuple(written(fit.structure, search.names) for fit in fits),
-        "log_evidence": np.array([fit.log_evidence for fit in fits]),
-        "criterion": np.where(np.isfinite(scores), scores, np.nan),
-        "steps": sum(fit.steps for fit in fits),
-        "failed": int(np.sum(~np.isfinite(scores))),
-        "left_out": tuple(data.names[column] for column in left_out),
-    }
-    solution = Solution(value, result, stats)
-    # What fails where there is no kernel.
-    found = math.isfinite(best.criterion)
-    why = "no kernel of the best structure, on all rows," if found else "no candidate"
-    return finish(solution, throw, f"compositional_search: {why} has a finite evidence.")
+    solution = Solution(value, result, _stats(search, data))
+    if math.isfinite(best.criterion):
+        what = "no kernel of the best structure, on all rows,"
+    else:
+        what = "no candidate"
+    return finish(solution, throw, f"compositional_search: {what} has a finite evidence.")
 
 
 def _on_all_rows(
@@ -331,6 +323,21 @@ def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> lis
     unchanged = Units.unchanged(data.X.shape[1])
     kernel = kernel_of(structure, Values.of(model), unchanged)
     return components_of(kernel, float(model.noise), data.X, data.y, data.units, data.names)
+
+
+def _stats(search: Search, data: _Data) -> dict[str, Any]:
+    """Figures of all candidates."""
+    fits = search.fits
+    scores = np.array([fit.criterion for fit in fits])
+    left_out = sorted(set(range(len(data.names))) - set(data.varying))
+    return {
+        "structures": tuple(written(fit.structure, search.names) for fit in fits),
+        "log_evidence": np.array([fit.log_evidence for fit in fits]),
+        "criterion": np.where(np.isfinite(scores), scores, np.nan),
+        "steps": sum(fit.steps for fit in fits),
+        "failed": int(np.sum(~np.isfinite(scores))),
+        "left_out": tuple(data.names[column] for column in left_out),
+    }
 
 
 def kernel_of(structure: Structure, values: Values, units: Units) -> AbstractKernel:

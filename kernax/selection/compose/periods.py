@@ -24,19 +24,7 @@ def leading_periods(
     frequencies = _frequencies(places)
     centred = (x - places[0]) / (places[-1] - places[0])
     residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
-    # By how much the squares of y fall when a sine and a cosine of each frequency are fitted.
-    angles = 2 * np.pi * frequencies[:, None] * (x - x.mean())
-    sines = np.sin(angles)
-    cosines = np.cos(angles)
-    ss = np.sum(sines * sines, 1)
-    cc = np.sum(cosines * cosines, 1)
-    sc = np.sum(sines * cosines, 1)
-    sy = sines @ residual
-    cy = cosines @ residual
-    determinant = ss * cc - sc**2
-    # Where both are nearly the same function, there is nothing to fit.
-    safe = np.where(determinant > 1e-9 * ss * cc, determinant, np.inf)
-    powers = (cc * sy**2 - 2 * sc * sy * cy + ss * cy**2) / safe
+    powers = _powers(x - x.mean(), residual, frequencies)
     inner = powers[1:-1]
     peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
     highest = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
@@ -50,3 +38,21 @@ def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
     highest = 1 / (2 * np.median(np.diff(places)))
     count = int(_OVERSAMPLING * span * (highest - lowest))
     return np.linspace(lowest, highest, min(max(count, 3), _MOST_FREQUENCIES))
+
+
+def _powers(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], frequencies: Float[np.ndarray, " f"]
+) -> Float[np.ndarray, " f"]:
+    """By how much the squares of y fall when a sine and a cosine of each frequency are fitted."""
+    angles = 2 * np.pi * frequencies[:, None] * x
+    sines = np.sin(angles)
+    cosines = np.cos(angles)
+    ss = np.sum(sines * sines, 1)
+    cc = np.sum(cosines * cosines, 1)
+    sc = np.sum(sines * cosines, 1)
+    sy = sines @ y
+    cy = cosines @ y
+    determinant = ss * cc - sc**2
+    # Where both are nearly the same function, there is nothing to fit.
+    safe = np.where(determinant > 1e-9 * ss * cc, determinant, np.inf)
+    return (cc * sy**2 - 2 * sc * sy * cy + ss * cy**2) / safe

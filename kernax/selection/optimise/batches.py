@@ -93,24 +93,7 @@ def batched(
             check_mesh(over.mesh.abstract_mesh, "devices")
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
-            # The results of all members, some at a time, with a bar redrawn between them.
-            if not is_concrete(members, fit):
-                raise ValueError(
-                    "progress=True needs concrete values: leave it out under jit, grad and vmap"
-                )
-            length = -(-size // _PIECES)
-            of_each_device = -(-size // layout.shares)
-            length += -length % (layout.shares * min(layout.batch_size, of_each_device))
-            pieces = _padded(np.arange(size), length).reshape(-1, length)
-            results = []
-            with bar_of("fitting", size) as show:
-                for places in pieces:
-                    out = _run_and_wait(fit, _members_at(members, places), layout)
-                    results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
-                    show(min(size, len(results) * length), size)
-            parts, rests = zip(*results)
-            joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-            return _first(size, eqx.combine(joined, rests[0]))
+            return _in_pieces(fit, members, layout, size)
         return _first(size, _run_and_wait(fit, members, layout))
 
     return of_batches
@@ -337,3 +320,24 @@ def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
 def _padded(places: np.ndarray, multiple: int) -> np.ndarray:
     """The places, the last of them repeated until their number is a multiple of another."""
     return np.pad(places, (0, -len(places) % multiple), mode="edge")
+
+
+def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
+    """The results of all members, some at a time, with a bar redrawn between them."""
+    if not is_concrete(members, fit):
+        raise ValueError(
+            "progress=True needs concrete values: leave it out under jit, grad and vmap"
+        )
+    length = -(-size // _PIECES)
+    of_each_device = -(-size // layout.shares)
+    length += -length % (layout.shares * min(layout.batch_size, of_each_device))
+    pieces = _padded(np.arange(size), length).reshape(-1, length)
+    results = []
+    with bar_of("fitting", size) as show:
+        for places in pieces:
+            out = _run_and_wait(fit, _members_at(members, places), layout)
+            results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
+            show(min(size, len(results) * length), size)
+    parts, rests = zip(*results)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return _first(size, eqx.combine(joined, rests[0]))

@@ -123,11 +123,7 @@ class Keeper(NamedTuple):
         if not differing and self.steps < progress.steps:
             differing = [f"steps ({self.steps} in this call, {progress.steps} in the file)"]
         check_same_call(path, differing)
-        # The state that a file holds; `reached.state` says how its arrays are laid out.
-        traced, rest = eqx.partition(reached.state, eqx.is_array)
-        leaves, structure = jax.tree.flatten(traced)
-        restored = [_like(leaf, arrays[str(number)]) for number, leaf in enumerate(leaves)]
-        state = eqx.combine(jax.tree.unflatten(structure, restored), rest)
+        state = _restored(arrays, reached.state)
         was_ended = progress.ended or not bool(state.running.any())
         return Reached(state, progress.step, was_ended or progress.step == self.steps)
 
@@ -144,11 +140,14 @@ class Keeper(NamedTuple):
             "identity": json.dumps(self.identity._asdict()),
             "progress": json.dumps(progress._asdict()),
         }
-        # The arrays of a state by their numbers, as a file holds them.
-        leaves = jax.tree.leaves(eqx.filter(reached.state, eqx.is_array))
-        arrays_of = {str(number): _plain(leaf) for number, leaf in enumerate(leaves)}
-        write_archive(self.checkpoint.path, _CHECKPOINTS, texts, arrays_of)
+        write_archive(self.checkpoint.path, _CHECKPOINTS, texts, _arrays_of(reached.state))
         return False
+
+
+def _arrays_of(state: Any) -> dict[str, np.ndarray]:
+    """The arrays of a state by their numbers, as a file holds them."""
+    leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
+    return {str(number): _plain(leaf) for number, leaf in enumerate(leaves)}
 
 
 def _plain(leaf: jax.Array) -> np.ndarray:
@@ -159,6 +158,14 @@ def _plain(leaf: jax.Array) -> np.ndarray:
     return array if holds(array) else np.frombuffer(array.tobytes(), np.uint8)
 
 
+def _restored(arrays: dict[str, np.ndarray], start: Any) -> Any:
+    """The state that a file holds; `start` says how its arrays are laid out."""
+    traced, rest = eqx.partition(start, eqx.is_array)
+    leaves, structure = jax.tree.flatten(traced)
+    restored = [_like(leaf, arrays[str(number)]) for number, leaf in enumerate(leaves)]
+    return eqx.combine(jax.tree.unflatten(structure, restored), rest)
+
+
 def _like(leaf: jax.Array, array: np.ndarray) -> jax.Array:
     """What a file holds for an array, on the device where that is."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -167,7 +174,7 @@ def _like(leaf: jax.Array, array: np.ndarray) -> jax.Array:
         array = np.frombuffer(array.tobytes(), leaf.dtype)
         array = array.reshape(*leaf.shape[:-1], -1) if leaf.ndim else array.reshape(())
     if array.shape != leaf.shape:
-        # The losses of a run of fewer steps, and after them those of the start, which are NaN.
+        # The losses of a run of fewer steps are followed by those of the start, which are NaN.
         start = np.array(leaf)
         start[..., : array.shape[-1]] = array
         array = start

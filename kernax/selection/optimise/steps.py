@@ -211,29 +211,7 @@ def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Arr
     Where a line search left its last evaluation, it is not repeated.
     """
     if _has_own_unit(state.memory):
-        # The same, in the unit in which the first gradient is of length one to two.
-        # The first step of L-BFGS is the gradient, if that is no longer than one; later steps do
-        # not depend on the unit. Products of gradients stay in the range of floats.
-        known_value = jnp.asarray(optax.tree.get(state.memory, "value"))
-        known_grad: Any = optax.tree.get(state.memory, "grad")
-
-        def known() -> tuple[Array, list[Array], Array]:
-            return known_value, known_grad, state.unit
-
-        def anew() -> tuple[Array, list[Array], Array]:
-            value, pull = jax.vjp(problem.objective, state.theta)
-            # Backwards from a number such as 1 / value, so that no product on the way is out of
-            # range.
-            most = jnp.finfo(value.dtype).maxexp - 8
-            of_value = jnp.clip(exponent_of(abs(value)), -most, most)
-            (grad,) = pull(times_power_of_two(jnp.ones_like(value), -of_value))
-            size = jnp.maximum(_length(grad, value.dtype), 2.0**-_LEAST_SHARE)
-            first = of_value + exponent_of(size) - 1
-            unit = jnp.where(state.step == 0, first, state.unit)
-            grad = [times_power_of_two(leaf, of_value - unit) for leaf in grad]
-            return times_power_of_two(value, -unit), grad, unit
-
-        return lax.cond(jnp.isfinite(known_value), known, anew)
+        return _in_own_unit(problem, state)
     grad: Any
     if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
         value, grad = jax.value_and_grad(problem.objective)(state.theta)
@@ -244,6 +222,33 @@ def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Arr
 
 
 _LEAST_SHARE = 10  # a gradient of less than 2^-10 of the loss makes a first step of less than one
+
+
+def _in_own_unit(problem: Problem, state: State) -> tuple[Array, list[Array], Array]:
+    """The same, in the unit in which the first gradient is of length one to two.
+
+    The first step of L-BFGS is the gradient, if that is no longer than one; later steps do not
+    depend on the unit. Products of gradients stay in the range of floats.
+    """
+    known_value = jnp.asarray(optax.tree.get(state.memory, "value"))
+    known_grad: Any = optax.tree.get(state.memory, "grad")
+
+    def known() -> tuple[Array, list[Array], Array]:
+        return known_value, known_grad, state.unit
+
+    def anew() -> tuple[Array, list[Array], Array]:
+        value, pull = jax.vjp(problem.objective, state.theta)
+        # Backwards from a number such as 1 / value, so that no product on the way is out of range.
+        most = jnp.finfo(value.dtype).maxexp - 8
+        of_value = jnp.clip(exponent_of(abs(value)), -most, most)
+        (grad,) = pull(times_power_of_two(jnp.ones_like(value), -of_value))
+        size = jnp.maximum(_length(grad, value.dtype), 2.0**-_LEAST_SHARE)
+        first = of_value + exponent_of(size) - 1
+        unit = jnp.where(state.step == 0, first, state.unit)
+        grad = [times_power_of_two(leaf, of_value - unit) for leaf in grad]
+        return times_power_of_two(value, -unit), grad, unit
+
+    return lax.cond(jnp.isfinite(known_value), known, anew)
 
 
 def _updated(
