@@ -106,21 +106,21 @@ def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | No
 @compiled
 def _area(y, values, weights):
     """The area, of checked arguments."""
-    # The weights of rows of the first class and of the second, zero in the other.
     # While tracing, y is NaN where it is no class, and values may be anything.
     w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
-    negative, positive = jnp.where(y < 0, w, 0), jnp.where(y < 0, 0, w)
+    # The weights of the rows of either class are zero in rows of the other.
+    negative = jnp.where(y < 0, w, 0)
+    positive = jnp.where(y < 0, 0, w)
     values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
     total = jnp.cumsum(negative)
-    # Rising sums before and up to each row, where rows of one value count as one.
-    # All rows of one value get the sum before the first of them, and that up to the last.
+    # Rows of equal values count as one: each gets the sum of the negative weights before the first
+    # of them, and the sum up to the last.
     differs = values[1:] != values[:-1]
     is_first = jnp.concatenate([jnp.ones_like(differs, shape=1), differs])
     is_last = jnp.concatenate([differs, jnp.ones_like(differs, shape=1)])
-    below, up_to = (
-        lax.cummax(jnp.where(is_first, total - negative, 0)),
-        lax.cummin(jnp.where(is_last, total, jnp.inf), reverse=True),
-    )
+    below = lax.cummax(jnp.where(is_first, total - negative, 0))
+    up_to = lax.cummin(jnp.where(is_last, total, jnp.inf), reverse=True)
+    # area = sum_i positive_i (below_i + up_to_i) / 2 / (sum positive * sum negative)
     return jnp.sum(positive * (below + up_to) / 2) / (jnp.sum(positive) * total[-1])
 
 

@@ -60,7 +60,6 @@ def conformal_set(
         raise ValueError(
             f"new must have {classes} columns, as probabilities has, but has shape {others.shape}"
         )
-    # One-hot classes.
     m = len(known)
     truth = as_one_hot_of_any_class(Y, m, known.dtype, UnitWeights(m, known.dtype))
     if truth.shape != known.shape:

@@ -49,13 +49,14 @@ def kernel_profile(
     (x,) = columns(x=x)
     x = np.sort(x)
     left, right = two_axes() if axes is None else axes
-    # The kernel between every point and the one in the middle of the range.
+    # On the left is the kernel between every point and the one in the middle of the range.
     points = jnp.asarray(x)[:, None]
     middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))
     values = gram(kernel, points, points[middle][None])
     left.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
     title_axes(left, f"k(x, {x[middle]:.3g})")
-    samples = GaussianProcess(kernel).sample(jnp.asarray(x)[:, None], key=key, shape=(draws,))
+    # On the right are samples from the prior.
+    samples = GaussianProcess(kernel).sample(points, key=key, shape=(draws,))
     _draw_samples(right, x, np.asarray(samples))
     for ax in (left, right):
         ax.set_xlabel("x", color=INK)

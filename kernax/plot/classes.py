@@ -78,17 +78,17 @@ def decision_regions(
             f"{', '.join(map(str, classes))}"
         )
     ax = square_axes() if ax is None else ax
-    # The class that f predicts around some points; with margins, lines where it is -1 and 1.
+    # The regions of the classes around the points.
     across = _range(points[:, 0])
     up = _range(points[:, 1])
     grid = np.linspace(*across, _GRID), np.linspace(*up, _GRID)
     values = _values_on(f, grid, len(classes))
     _paint(ax, grid, values)
-    if (support is not None) and values.ndim == 2:
-        # Dashed lines where the values are -1 and 1.
+    if support is not None and values.ndim == 2:
+        # Dashed lines show the margins, where the values are -1 and 1.
         draw_levels(ax, grid, values, [-1.0, 1.0], linewidths=0.8, linestyles="dashed")
     ax.set(xlim=across, ylim=up)
-    # A mark for each point, in the shape and the colour of its class.
+    # Each point has the shape and the colour of its class.
     size = _size(len(points))
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
     for i, name in enumerate(classes):
@@ -141,23 +141,26 @@ def values_of_classes(
     labels = labels_of(labels, len(values))
     ax = wide_axes() if ax is None else ax
     groups = {label: values[labels == label] for label in np.unique(labels)}
-    # Stacked bars of the number of values between the edges, in a colour for each group.
     texts = [f"{plain(str(label))} ({len(group)})" for label, group in groups.items()]
     colours = [colour_of(i) for i in range(len(groups))]
     style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
     bars = list(groups.values())
-    # Edges of bins of equal width; zero is an edge, so that no bar is on both sides of it.
-    span = max(values.max(), 0.0) - min(values.min(), 0.0)
-    width = span / bins or 1.0
-    first = np.floor(values.min() / width)
-    last = max(np.ceil(values.max() / width), first + 1)
-    edges_around_zero = width * np.arange(first, last + 0.5)
-    ax.hist(bars, edges_around_zero.tolist(), stacked=True, color=colours, label=texts, **style)
+    edges = _edges_around_zero(values, bins)
+    ax.hist(bars, edges.tolist(), stacked=True, color=colours, label=texts, **style)
     ax.axvline(0, color=INK, linewidth=1.2)
     name_axes(ax, name, "points")
     quieten(ax)
     legend_above(ax, title)
     return ax
+
+
+def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
+    """Edges of bins of equal width; zero is an edge, so that no bar is on both sides of it."""
+    span = max(values.max(), 0.0) - min(values.min(), 0.0)
+    width = span / bins or 1.0
+    first = np.floor(values.min() / width)
+    last = max(np.ceil(values.max() / width), first + 1)
+    return width * np.arange(first, last + 0.5)
 
 
 def _at_every_point(f: Callable, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -190,7 +193,7 @@ def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) 
     count = values.shape[-1]
     _tint(ax, grid, values.argmax(-1), count)
     for i in range(count):
-        # A line where the value of one class is that of the best of the others, if there is one.
+        # The boundary of a class is where its value is that of the best of the others.
         lead = values[..., i] - np.delete(values, i, axis=-1).max(-1)
         draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
 

@@ -64,7 +64,6 @@ def two_columns(X: ArrayLike) -> np.ndarray:
 
 def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
     """A mark for each point, in the shape and the colour of its label."""
-    # How n dots are drawn.
     size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
     style = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
     if labels is None:

@@ -60,13 +60,9 @@ def reliability(
     curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), bins=bins)
     ax = square_axes() if ax is None else ax
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
-    # A dot and an interval for each bin that has points.
+    # Each bin that has points is a dot and an interval.
     n, predicted, observed = _bins_with_points(curve)
-    # Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927).
-    z = 1.96
-    centre = (observed + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(observed * (1 - observed) / n + z * z / (4 * n * n))
-    low, high = centre - half, centre + half
+    low, high = _wilson(observed, n)
     ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
     sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
     ax.scatter(
@@ -88,3 +84,11 @@ def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, 
     predicted = np.asarray(curve.probability)[kept]
     observed = np.asarray(curve.frequency)[kept]
     return weight[kept], predicted, observed
+
+
+def _wilson(rate: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927)."""
+    z = 1.96
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return centre - half, centre + half

@@ -57,21 +57,20 @@ def relevance(
     if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
     check_count(most, "most")
-    # The lengthscales (d,) of each term, by its name.
     d = len(columns)
-    given = isinstance(model, Mapping)
-    named = model if given else _lengthscales_of(model, d)
+    named = model if isinstance(model, Mapping) else _lengthscales_of(model, d)
     if not named:
         raise ValueError(
             f"model must have lengthscales for each of {d} columns, but has none: learn a kernel "
             f"such as RBF(jnp.ones({d})), or pass lengthscales by name, {{'rbf': values}}"
         )
+    # The lengthscales (d,) of each term, by its name.
     terms = {str(name): _checked(str(name), value, d) for name, value in named.items()}
     bars = 1 / np.stack(list(terms.values()))
     order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:most]
     ax = _new_axes(len(order), len(bars)) if ax is None else ax
     _draw_bars(ax, dict(zip(terms, bars[:, order])))
-    # The columns along the left, the first on top.
+    # The names of the columns stand on the left, the most relevant on top.
     names = [str(columns[place]) for place in order]
     ax.set_xlabel(plain("relevance, 1 / lengthscale"), color=INK)
     quieten(ax)
@@ -79,7 +78,7 @@ def relevance(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.grid(visible=False, axis="y")
-    text = _title(title, len(order), len(columns))
+    text = _title(title, len(order), d)
     if len(terms) > 1:
         legend_above(ax, text)
     elif text is not None:
@@ -192,7 +191,7 @@ def _draw_bars(ax: "Axes", terms: dict[str, np.ndarray]) -> None:
             label=shortened(name),
         )
         if len(terms) == 1:
-            # The value of each bar behind its end.
+            # The value of each bar stands behind its end.
             for row, value in zip(rows, values):
                 ax.annotate(
                     "" if np.isnan(value) else f"{value:.2g}",

@@ -49,9 +49,7 @@ class Column:
         are empty.
         """
         for row, cell in enumerate(self.cells):
-            # Whether a cell is neither empty nor a number.
-            is_text = bool(cell) and as_number(cell) is None
-            if is_text:
+            if cell and as_number(cell) is None:
                 remedy = remedy_of(cell)
                 way_out = f" ({remedy})" if remedy else ""
                 return f"{self.place(row)}: {quoted(cell)} is not a number{way_out}"

@@ -130,8 +130,9 @@ class Classifier(Printed):
 
     def labels(self, X: PyTree) -> np.ndarray:
         """The labels (m,) that are predicted at a stack of m points. Raises ValueError for NaN."""
-        # A stack as the function inside takes it: NumPy's numbers are standardised by NumPy.
-        X = jax.tree.map(jnp.asarray, _unwrapped(self.function, X)[1])
+        # The points are standardised here, those of NumPy by NumPy; `_indices` expects them so.
+        _, X = _unwrapped(self.function, X)
+        X = jax.tree.map(jnp.asarray, X)
         return np.array(labels_at(self.classes, np.asarray(_indices(self, X))))
 
     def probability(self, x: PyTree) -> Float[Array, " c"]:

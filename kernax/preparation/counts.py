@@ -31,12 +31,13 @@ def distribution_of_counts(
     """
     deviation = np.sqrt(variance)
     centre, spread = _logarithms(likelihood, counts)
-    # The expectation over f by the trapezoid rule.
+    # by_nodes = sum_j w_j P(y <= k | f_j) / sum_j w_j, the expectation by the trapezoid rule
     places = np.linspace(-_REACH, _REACH, _NODES)
     weights = np.exp(-(places**2) / 2)
     f = mean[:, None] + deviation[:, None] * places
     k = np.maximum(counts, 0)[:, None]
     by_nodes = _given(likelihood, k, f) @ (weights / weights.sum())
+    # as_normal = P(g > f) for a normal g
     as_normal = _special().ndtr((centre - mean) / np.hypot(deviation, spread))
     step = 2 * _REACH / (_NODES - 1) * deviation
     return np.where(counts < 0, 0, np.where(step <= spread, by_nodes, as_normal))

@@ -214,7 +214,7 @@ def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
     if "encoders" in notes:
         encoders = tuple(map(_encoder_from_notes, notes["encoders"]))
     else:
-        # Columns of numbers, then one of text, if any.
+        # Notes from before there were encoders: columns of numbers, then one of text, if any.
         numbers = tuple(Number(str(name)) for name in notes["columns"])
         text = notes.get("text")
         encoders = numbers if text is None else (*numbers, Text.from_notes(text))

@@ -28,10 +28,10 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
     if is_mostly_numbers(column):
         numbers(column.known)
     else:
-        # Raises ValueError, with its place, for a date that is not clear, or missing.
         unclear = unclear_dates(column)
         if unclear is not None:
             raise ValueError(unclear)
+        # No cell of a column of dates may be missing.
         if Date.suits(column):
             check_cells(column, lambda cell: no_date("", "") if is_missing(cell) else None)
     suitable = next((kind for kind in OF_NUMBERS if kind.suits(column)), None)

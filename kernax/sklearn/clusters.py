@@ -189,7 +189,7 @@ class SpectralClustering(_Clusters):
             print(f"{int(solution.stats['steps'])} steps, objective {objective:.6g} of {bound:.6g}")
         first = points_at(rows.given, slice(rows.n))
         self.affinity_matrix_ = np.asarray(gram(rows.given_kernel, first))
-        # The clusters, with memberships and embedding of the first n rows: others have no weight.
+        # Rows after the first n are padding without weight.
         clusters = rows.restored(solution.value)
         self.clusters_ = eqx.tree_at(
             lambda found: (found.memberships, found.embedding),

@@ -134,7 +134,7 @@ class RandomFourierFeatures(KernelFeatures):
         self._resolve(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
-            # The mean of the rows (columns,) in float64, of a sparse table too.
+            # The mean of the rows is taken in float64, also for a sparse table.
             mean = np.asarray(X.mean(axis=0, dtype=float)).ravel()
             self.map_ = random_fourier_features(
                 self.kernel_,

@@ -62,7 +62,7 @@ def _polynomial(numbers: Numbers) -> AbstractKernel:
             f"degree must be a whole number, but is {degree}: other powers of a kernel are no "
             "kernels in general"
         )
-    # `gamma x.z + coef0`.
+    # (gamma x.z + coef0)^degree
     scaled = numbers.gamma * Linear()
     affine = scaled + numbers.coef0 if numbers.coef0 else scaled
     return affine ** int(degree)
@@ -109,8 +109,7 @@ def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
                 "the kernel must be one of kernax or of scikit-learn, or one of the names "
                 f"{known}, but is {kernel!r}"
             )
-        of_name = _NAMES[kernel](numbers)
-        parts = Parts(of_name)
+        parts = Parts(_NAMES[kernel](numbers))
     else:
         parts = Parts(as_kernel(kernel))
     return parts._replace(kernel=of_dtype(parts.kernel, dtype))

@@ -118,7 +118,8 @@ class Rows:
         points = padded(points, size)
         if n > _MOST:
             return Rows(kernel, points, n, weights, kernel, points, dtype)
-        of_all = np.zeros(padded_size(n), dtype)
+        # Rows of the padding have no weight.
+        of_all = np.zeros(size, dtype)
         of_all[:n] = 1 if weights is None else weights
         places = _places(size, dtype)
         return Rows(

@@ -147,6 +147,7 @@ def _value(kernel, x, z):
 
 def a_pytree_of_arrays_compiled_once(kernel, X, Z):
     """All leaves of a kernel are arrays, and other values of them do not compile anything again."""
+    # All leaves are arrays, but for those inside of a user's module.
     foreign = lambda node: isinstance(node, eqx.Module) and not isinstance(node, AbstractKernel)
     for keys, leaf in jax.tree_util.tree_flatten_with_path(kernel, is_leaf=foreign)[0]:
         path = jax.tree_util.keystr(keys)

@@ -96,9 +96,10 @@ def kernel_cca(
         raise ValueError(
             f"components must be at most {first.n}, the number of pairs, but is {components}"
         )
-    # Both tasks in the finer precision of the two.
+    # Both problems are solved in the finer precision of the two.
     dtype = jnp.promote_types(first.dtype, second.dtype)
-    first, second = cast(first, dtype), cast(second, dtype)
+    first = cast(first, dtype)
+    second = cast(second, dtype)
     ridge = first.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_cca(first, second, ridge, components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."

@@ -203,13 +203,13 @@ def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
     R = one_hot(now.labels, clusters, cloud.weights.dtype)
     D = cloud.distances(R)
     own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
-    # The labels of the nearest means where those are nearer than a point's own, with no cluster
-    # left empty.
+    # A point moves to the nearest mean where that is nearer than its own by more than rounding; no
+    # cluster is left empty.
     least = jnp.min(D, 1)
     nearest = jnp.argmin(D, 1).astype(jnp.int32)
     closer = least < own - cloud.noise()
     wanted = jnp.where(closer, nearest, now.labels)
-    labels = filled(cloud, wanted, D.shape[1], least)
+    labels = filled(cloud, wanted, clusters, least)
     changed = (labels != now.labels) & (cloud.weights > 0)
     return HardState(
         labels=labels,

@@ -117,6 +117,7 @@ def _eigenpairs(gram, count):
 @compiled
 def _empirical_features(K):
     root, values = _inverse_root(K)
+    # K is positive semidefinite: its least eigenvalue is not negative, up to rounding.
     sound = values[-1] >= -_threshold(values)
     return jnp.where(sound, root, jnp.nan), sound
 

@@ -67,7 +67,6 @@ def pre_image(
             "f must be a KernelExpansion, such as components.reconstruction(components(x)), but is "
             f"of type {type(f).__name__}"
         )
-    # The points of one function.
     if f.coefficients.ndim != 1:
         raise ValueError(
             f"pre_image takes one function, but f has outputs of shape {f.bias.shape}: batch over "
@@ -192,7 +191,7 @@ def _ending(
     """How the search ended: whether x is a minimum, recomputed; and stats."""
     distance = search.distance
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
-    # Whether the second derivatives at x are positive definite.
+    # x is a minimum where no Newton step is left and the second derivatives are positive definite.
     hessian = jax.hessian(distance)(x)
     curves_up = one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
     is_minimum = (residual <= jnp.sqrt(eps_of(x))) & curves_up
@@ -274,7 +273,7 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
 
     def step(_: Array, x: Array) -> Array:
         ahead = x + distance.newton_step(x)
-        # Whether the slope is lower ahead, and the distance no higher up to rounding.
+        # A step counts where the slope is lower ahead and the distance no higher, up to rounding.
         slope = jax.grad(distance)
         flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
         value = distance(x)

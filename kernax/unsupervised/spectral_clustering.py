@@ -1,5 +1,7 @@
 """Spectral clustering: partitions from the leading eigenvectors of a Gram matrix."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -154,19 +156,7 @@ def spectral_clustering(
     )
     clusters = check_clusters(clusters, task)
     count = clusters if eigenvectors is None else check_count(eigenvectors, "eigenvectors")
-    if rounding not in ROUNDINGS:
-        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
-    if temperature is not None and rounding != "kmeans":
-        raise ValueError(
-            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
-            "them out"
-        )
-    task.check_at_most_points(count, "eigenvectors", ": ask for fewer")
-    if count != clusters and rounding != "kmeans":
-        raise ValueError(
-            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
-            f"is {count}: rounding='kmeans' takes any number"
-        )
+    _check_rounding(rounding, temperature, clusters, count, task)
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
@@ -188,7 +178,6 @@ def spectral_clustering(
                 "such as RBF, or normalised=False"
             )
     warn_of_copies("spectral_clustering", solution.stats["distinct"], clusters)
-    # A ClusterWarning where the graph is not connected.
     components = solution.stats["components"]
     if is_concrete(components) and np.max(np.asarray(components)) > 1:
         warn(
@@ -199,6 +188,27 @@ def spectral_clustering(
         )
     hint = "spectral_clustering: another kernel or more max_steps may help."
     return finish(solution, throw, hint)
+
+
+def _check_rounding(
+    rounding: str, temperature: Any, clusters: int, eigenvectors: int, task: Task
+) -> None:
+    """Raises ValueError for an unknown rounding, and for a temperature, or another number of
+    eigenvectors than of clusters, beside one that takes none.
+    """
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
+    if temperature is not None and rounding != "kmeans":
+        raise ValueError(
+            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
+            "them out"
+        )
+    task.check_at_most_points(eigenvectors, "eigenvectors", ": ask for fewer")
+    if eigenvectors != clusters and rounding != "kmeans":
+        raise ValueError(
+            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
+            f"is {eigenvectors}: rounding='kmeans' takes any number"
+        )
 
 
 class _Rounding(eqx.Module):
@@ -242,10 +252,10 @@ def _spectral_clustering(task, rounding, normalised):
     embedding = times_power_of_two(rows, -graph.row_unit)
     known = graph.in_units_of_weights(known)
     figures = _figures(stopped(graph), known, found, rounding.clusters)
-    # How it ended; a `breakdown` where edges are negative.
+    # Negative edges are a breakdown.
     endings = (
         (known.result != RESULTS.successful, known.result),
-        ((normalised & (figures["least"] < 0)), RESULTS.breakdown),
+        (normalised & (figures["least"] < 0), RESULTS.breakdown),
     )
     result = first_that_holds(endings, found.result)
     R = void_unless_known(found.memberships, result)

@@ -51,15 +51,15 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
     if not isinstance(datasets, Sequence) or not datasets:
         raise ValueError("datasets must be a list of at least one pair (X, y)")
     parts = [_checked(dataset, f"datasets[{place}]") for place, dataset in enumerate(datasets)]
+    first = parts[0]
+    expected = _shapes_of_rows(first)
     for place, part in enumerate(parts):
-        first = parts[0]
         name = f"datasets[{place}]"
         if jax.tree.structure(part.X) != jax.tree.structure(first.X):
             raise ValueError(
                 f"the X of {name} holds another kind of points than that of datasets[0]"
             )
         found = _shapes_of_rows(part)
-        expected = _shapes_of_rows(first)
         if found != expected:
             raise ValueError(
                 f"{name} has rows of {found}, but datasets[0] has rows of {expected}: give all the "

@@ -22,7 +22,6 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
 
     Raises ValueError for fewer than two points, or points that are not vectors.
     """
-    # X as an array.
     points = as_stack(X, "X")
     shape = getattr(points, "shape", None)
     if shape is None or len(shape) != 2 or len(points) < 2:

@@ -141,10 +141,10 @@ def evidence_loss(
     model: CompositionModel, X: Float[Array, "n d"], y: Float[Array, " n"]
 ) -> Float[Array, ""]:
     """Minus the log evidence and the log density of weak priors, for each row."""
-    evidence = log_marginal_likelihood(model.kernel, X, y, model.noise)
-    # Minus the log density of the priors, up to a constant.
-    # Normal in the unconstrained parameters, with a floor for the noise (see `WeakPriors`).
     kernel = model.kernel
+    evidence = log_marginal_likelihood(kernel, X, y, model.noise)
+    # The penalty is minus the log density of the priors, up to a constant. They are normal in the
+    # unconstrained parameters, with a floor for the noise (see `WeakPriors`).
     dtype = kernel.theta.dtype
     centres = jnp.asarray(_CENTRES, dtype)[kernel.kinds]
     precisions = jnp.asarray(_PRECISIONS, dtype)[kernel.kinds]

@@ -53,7 +53,6 @@ def caller(callback: Callback, search: Search) -> Observer:
     """An observer that calls it."""
 
     def told(reached: Reached) -> bool:
-        # What a callback returned.
         answer = callback.function(search.close(reached.state))
         if answer is None:
             return False

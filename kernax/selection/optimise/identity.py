@@ -50,29 +50,22 @@ class Identity(NamedTuple):
 
 def identity_of(call: Call, search: Search) -> Identity:
     """All that a run depends on, but for the number of its steps."""
-    # A single model without the list around it.
-    without_list = call.models[0] if len(call.models) == 1 else list(call.models)
     given = {
-        "model": without_list,
+        # A single model stands without the list around it.
+        "model": call.models[0] if len(call.models) == 1 else list(call.models),
         "args": call.args,
         "loss": call.loss,
         "optimiser": call.optimiser,
         "validation": call.validation,
     }
-    # Versions, precision and device: whatever the same call depends on besides.
-    libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}
-    versions = {f"version of {name}": of.__version__ for name, of in libraries.items()}
-    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-    precision = "float64" if x64 else "float32"
-    facts = versions | {"precision": precision, "device": jax.default_backend()}
+    facts = _surroundings()
     facts |= {"verb": call.verb, "number of starts": str(len(call.models))}
-    # The names of what is learned; of a parameter that is partly frozen, the free elements.
-    names = []
+    # The free elements follow the name of a parameter that is partly frozen.
+    learned = []
     for path, indices in call.free.items():
         elements = "" if indices is None else str(np.asarray(indices).tolist())
-        names.append(path + elements)
-    free_in_words = ", ".join(names)
-    facts |= {"trainable": free_in_words}
+        learned.append(path + elements)
+    facts |= {"trainable": ", ".join(learned)}
     if call.validation is not None:
         facts |= {"validation.patience": str(call.validation.patience)}
     values = {}
@@ -81,6 +74,15 @@ def identity_of(call: Call, search: Search) -> Identity:
         leaves = places_of(name, tree)
         values |= {place: digest_of_array(leaf) for place, leaf in leaves if is_array(leaf)}
     return Identity(facts, values, _programs(call, search))
+
+
+def _surroundings() -> dict[str, str]:
+    """Versions, precision and device: whatever the same call depends on besides."""
+    libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}
+    versions = {f"version of {name}": of.__version__ for name, of in libraries.items()}
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    precision = "float64" if x64 else "float32"
+    return versions | {"precision": precision, "device": jax.default_backend()}
 
 
 def _programs(call: Call, search: Search) -> dict[str, str]:

@@ -160,6 +160,7 @@ def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> 
 def _end(shared: _Shared, members: _Members, state: State) -> Solution:
     of_one = lambda member, state: close(shared.problem(member), state)
     solutions = eqx.filter_vmap(of_one)(members, state)
+    # The best start is the one with the lowest loss, or validation loss where there is one.
     judged = "loss" if "validation_loss" not in solutions.stats else "validation_loss"
     judgements = solutions.stats[judged]
     best = jnp.argmin(jnp.where(jnp.isnan(judgements), jnp.inf, judgements))
@@ -203,10 +204,9 @@ def random_starts(
     check_key(key)
     theta, rebuild = unconstrain(model, trainable)
     models = [model]
-    for draw in jax.random.split(key, count)[1:]:
-        # Every value with normal noise of that standard deviation.
-        # A key for each parameter; a model without any is its own copy.
-        keys = jax.random.split(draw, max(len(theta), 1))
+    for key_of_copy in jax.random.split(key, count)[1:]:
+        # There is a key for each parameter; a model without any is its own copy.
+        keys = jax.random.split(key_of_copy, max(len(theta), 1))
         moved = {}
         for key_of_one, (path, value) in zip(keys, theta.items()):
             noise = jax.random.normal(key_of_one, value.shape, value.dtype)

@@ -76,10 +76,9 @@ def bar(reached: Reached, steps: int) -> Iterator[Observer]:
 
         def told(reached: Reached) -> bool:
             total = reached.step if reached.over else steps  # an early end fills the bar
-            # The lowest loss of a state, or of several.
             kind = "loss" if reached.state.validation_losses is None else "validation loss"
-            in_words = f"{kind} {float(reached.state.lowest.min()):.6g}"
-            show(reached.step, total, in_words)
+            lowest = float(reached.state.lowest.min())  # of one run, or of several
+            show(reached.step, total, f"{kind} {lowest:.6g}")
             return False
 
         if reached.over:

@@ -49,10 +49,10 @@ def data_starts(
     models = random_starts(model, count, key=key_of_noise, trainable=trainable)
     if count == 1 or not _are_vectors(X):
         return models
-    # The smallest and the largest value of every parameter that the data say something of.
     mean_square = float(np.mean(np.asarray(y, float) ** 2))
-    of_points, of_columns = distance_ranges(np.asarray(X, float))
     size = mean_square if mean_square > 0 else 1.0
+    of_points, of_columns = distance_ranges(np.asarray(X, float))
+    # The smallest and the largest value of every positive parameter that the data bound.
     ranges = {}
     for entry in parameters(model):
         found = _range_of(entry, of_points, of_columns, size)

@@ -228,7 +228,7 @@ def choose(
             `rich.progress.track`.
     """
     learning = Learning() if learning is None else learning
-    # The stages in words; the last is there where columns have lengthscales of their own.
+    # The last stage is for kernels whose columns have lengthscales of their own.
     names = ["as written", f"{shared} and a common lengthscale"]
     vectors = _groups_of_vectors(start, 2, learning.groups)
     if any(len(np.unique(one)) > 1 for one in vectors.values()):
