@@ -130,19 +130,7 @@ def _bound_jvp(primals, tangents):
     # Tangents of U and of the best values are those of what is given, and already in the slopes.
     given, U, best = primals
     d_given, _, _ = tangents
-    # With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
-    # p T gains`, as the mean is at its best; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T
-    # D U^T`. There `D U^T = mean mean^T + p (I - B^-1) S`, which takes no product with all points.
-    p = best.mean.shape[1]
-    gains = given.seen.gains
-    weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
-    T = matmul(best.explained, U)
-    in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
-    slopes = _Slopes(
-        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
-        cross=times_inverse_transposed(given.lower, in_U),
-        gains=-p * sum_of_rows(U * (U - T)) / 2,
-    )
+    slopes = _slopes_of_bound(given, U, best)
 
     def beside(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
@@ -160,6 +148,23 @@ class _Slopes(eqx.Module):
     lower: Float[Array, "m m"]
     cross: Float[Array, "m n"]
     gains: Float[Array, " n"]
+
+
+def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
+    """With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
+    p T gains`, as the mean is at its best; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
+    U^T`. There `D U^T = mean mean^T + p (I - B^-1) S`, which takes no product with all points.
+    """
+    p = best.mean.shape[1]
+    gains = given.seen.gains
+    weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
+    T = matmul(best.explained, U)
+    in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
+    return _Slopes(
+        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
+        cross=times_inverse_transposed(given.lower, in_U),
+        gains=-p * sum_of_rows(U * (U - T)) / 2,
+    )
 
 
 def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:

@@ -79,14 +79,12 @@ class _MatchedMoments(AbstractSiteRule):
     """The site with which the marginal has the mean and the variance of the tilted distribution."""
 
     def updated(self, likelihood, y, site, marginal):
+        # The mean m and the variance v of the cavity: of each value without its own site.
+        left = 1 - site.precision * marginal.variance
+        mean = (marginal.mean - marginal.variance * site.shift) / left
+        variance = marginal.variance / left
         # With the slope g and the curvature h of log Z in the mean of the cavity, the tilted
         # distribution has the mean m + v g and the variance v + v^2 h.
-        # The mean and the variance of each value without its own site.
-        left = 1 - site.precision * marginal.variance
-        mean, variance = (
-            (marginal.mean - marginal.variance * site.shift) / left,
-            marginal.variance / left,
-        )
         log_z = lambda mean: jnp.sum(likelihood.log_normaliser(y, mean, variance))
         g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
         shrinkage = 1 + variance * h

@@ -138,7 +138,7 @@ def stepped(
     q: Natural, model: SparseModel, at: BatchMarginals, batch: Batch, scale: float, rate: Array
 ) -> Natural:
     """q after a step of its natural gradient."""
-    # Where a step of rate one leads; the bound is stationary at the q that it does not change.
+    # A step of rate one leads to `goal`; the bound is stationary at the q that it does not change.
     # The natural gradient is the gradient in the moments of q (Khan & Lin 2017). It leads to the
     # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.
     U = at.features

@@ -65,7 +65,6 @@ def jackknife_plus(
     Raises ValueError for bad shapes or values. MemoryBudgetError.
     """
     check_process(process)
-    # The task with one column of targets.
     advice = "intervals for each column, or jax.vmap over them"
     task = check_task(
         "leave_one_out", process.covariance, X, y, one_column=advice, footprint=LEAVE_ONE_OUT
@@ -117,7 +116,7 @@ def _left_out(
     if folds is None:
         residuals = a / jnp.diagonal(P)
         return residuals, of_points * residuals[None]
-    # For each fold S the vector with `P_SS^-1 a_S` in S, its residuals, and zero elsewhere.
+    # For each fold S the vector with `P_SS^-1 a_S`, its residuals, in S, and zero elsewhere.
 
     def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)

@@ -84,7 +84,7 @@ class SamplePaths(Printed):
     def __getitem__(self, place: int | slice | Int[Array, "*places"]) -> "SamplePaths":
         """Some of the functions. Raises IndexError for a place that is not there."""
         count = len(self)
-        if is_concrete(place):
+        if is_concrete(place):  # JAX would clamp a place that is not there
             try:
                 np.arange(count)[place]
             except IndexError:
@@ -184,11 +184,11 @@ def pathwise_sample(
     outputs = eqx.filter_eval_shape(mean, first).shape
     request = DrawRequest(points, (count, *outputs), frequencies, _INSTEAD)
     arguments = kernel, stand_in, request, key
-    # How many numbers a function returns, which is only traced.
+    # The draws are traced, not computed, to count the numbers that they will hold.
     form = eqx.filter_eval_shape(_draws, *arguments)
-    kept_by = sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
+    kept = sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
     check_numbers(
-        kept_by,
+        kept,
         dtype_of(points),
         verb="pathwise_sample",
         for_each=HELD_FOR_EACH,
@@ -242,8 +242,8 @@ def _draws(kernel, stand_in, request, key):
     """The draws, NaN throughout where any number in them is not finite."""
     draw = _draw(kernel, stand_in, request, key)
     arrays, rest = eqx.partition(draw, eqx.is_inexact_array)
-    each = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
-    finite = jnp.all(jnp.array(each))
+    finite_leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
+    finite = jnp.all(jnp.array(finite_leaves))
     void = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.nan), arrays)
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite)
     return Solution(eqx.combine(void, rest), result, {})
@@ -291,21 +291,21 @@ def _updated(
     values = _values_at(prior, kernel.points)
     normal = jax.random.normal(of_noise, values.shape, values.dtype)
     flat = values.reshape(len(values), -1)
-    noise = normal.reshape(flat.shape)
+    z = normal.reshape(flat.shape)
     if isinstance(kernel, InducedPosteriorKernel):
-        # The coefficients that move draws of the prior, with these values at the inducing points,
-        # to values whose whitened draws are `root z`.
-        wanted = matmul(kernel.root, noise) - solve_lower(kernel.lower, flat)
+        # These coefficients move draws of the prior, with these values at the inducing points, to
+        # values whose whitened draws are `root z`.
+        wanted = matmul(kernel.root, z) - solve_lower(kernel.lower, flat)
         lacking = solve_lower_transposed(kernel.lower, wanted)
     elif isinstance(kernel, ExplainedPosteriorKernel):
-        lacking = -kernel.explanation.lacking(flat, noise)
+        lacking = -kernel.explanation.lacking(flat, z)
     else:
-        # The coefficients that move draws of the prior, with these values at the points, to draws
-        # given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, `e =
-        # sqrt(noise) z`.
+        # These coefficients move draws of the prior, with these values at the points, to draws
+        # given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, with the roots
+        # S of the weights and `e = sqrt(noise) z`.
         weighs = isinstance(kernel, WeightedPosteriorKernel)
         roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
-        observed = beside(roots, flat) * flat + beside(safe_sqrt(kernel.noise), noise) * noise
+        observed = beside(roots, flat) * flat + beside(safe_sqrt(kernel.noise), z) * z
         solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, observed))
         lacking = -beside(roots, solved) * solved
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)

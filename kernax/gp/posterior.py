@@ -236,19 +236,7 @@ def posterior_kernel(
     if isinstance(factor, CholeskyFactor):
         return _by_cholesky(factor, prior, points, system, result)
     if isinstance(factor, LowRankFactor):
-        weights = system.weights.values
-        noise = weights * low_rank(system).remainder + system.shift
-        features = low_rank(system).features
-        # `I + Phi^T diag(gains) Phi`.
-        squares = matmul(features.T, (weights / noise)[:, None] * features)
-        inner = squares + jnp.eye(len(squares), dtype=squares.dtype)
-        # Its factor is not found from `inner`, in which the ones may be lost, but from few rows:
-        # those of Q^T Phi, which has the squares of the scaled features Phi, since the columns of
-        # Q span it.
-        scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
-        few = stopped(matmul(factor.basis.T, scaled))
-        lower = cholesky(inner, factor_beside_identity(few.T))
-        return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
+        return _in_features(factor, prior, points, system, result)
     explanation = factor.covariance_reduction(system)
     if explanation is None:
         raise ValueError(
@@ -283,3 +271,24 @@ def _gains(system: WeightedSystem) -> Float[Array, " n"]:
     weights = system.weights.values
     removed = weights == 0  # their shift is positive, that of a point without noise is not
     return jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
+
+
+def _in_features(
+    factor: LowRankFactor,
+    prior: AbstractKernel,
+    points: PyTree,
+    system: WeightedSystem,
+    result: Any,
+) -> AbstractPosterior:
+    """By explicit features Phi: `I + Phi^T diag(w / noise) Phi = L L^T`."""
+    weights = system.weights.values
+    noise = weights * low_rank(system).remainder + system.shift
+    features = low_rank(system).features
+    squares = matmul(features.T, (weights / noise)[:, None] * features)
+    inner = squares + jnp.eye(len(squares), dtype=squares.dtype)
+    # Its factor is not found from `inner`, in which the ones may be lost, but from few rows: those
+    # of Q^T Phi, which has the squares of the scaled features Phi, since the columns of Q span it.
+    scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
+    few = stopped(matmul(factor.basis.T, scaled))
+    lower = cholesky(inner, factor_beside_identity(few.T))
+    return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))

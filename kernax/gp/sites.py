@@ -106,8 +106,8 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     covariance = matmul(K, P.as_matrix())
     # More accurate than a product with P, as the shifts of precise sites are large.
     coefficients = _solved(system, sites.shift, factor)
-    # Those v of the marginals: the diagonal of the covariance, or from `P_ii = 1 - precision v`
-    # where that loses fewer digits.
+    # The variances v of the marginals: the diagonal of the covariance, or from `P_ii = 1 -
+    # precision v` where that loses fewer digits.
     is_precise = sites.precision * jnp.diagonal(K) > 1
     precision = jnp.where(is_precise, sites.precision, 1)
     variances = jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
@@ -162,36 +162,43 @@ def fixed_point(
 
     def solve(args: Any) -> SiteSolution:
         observations, rtol, max_steps = args
-        # The sites by damped updates.
-        eps = eps_of(observations.y)
-        goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
-        bar = max(goal, eps**0.5) if rtol is None else rtol
-
-        def go_on(now: _Progress) -> Bool[Array, ""]:
-            useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
-            far = (now.change > goal) | (now.steps == 0)
-            return far & useful & (now.steps < max_steps)
-
-        # With the sites of Laplace's approximation, from where a fixed point is near, or with none
-        # where there may be several modes.
-        nothing = jnp.zeros_like(observations.y)
-        convex = observations.likelihood.convex
-        sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
-        updated, change = _updated(sites, observations, rule)
-        start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
-        end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
-        endings = (
-            (~jnp.isfinite(end.change), RESULTS.nonfinite),
-            (end.change <= bar, RESULTS.successful),
-            (end.steps >= max_steps, RESULTS.max_steps_reached),
-        )
-        result = first_that_holds(endings, RESULTS.stagnation)
-        return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
+        return _iterated(observations, rule, rtol, max_steps)
 
     def step(found: SiteSolution, args: Any) -> SiteSolution:
         return found._replace(sites=_newton_step(found.sites, args[0], rule))
 
     return implicit(solve, step, (observations, rtol, max_steps))
+
+
+def _iterated(
+    observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
+) -> SiteSolution:
+    """The sites by damped updates."""
+    eps = eps_of(observations.y)
+    goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
+    bar = max(goal, eps**0.5) if rtol is None else rtol
+
+    # A start with the sites of Laplace's approximation, from where a fixed point is near, or with
+    # none where there may be several modes.
+    nothing = jnp.zeros_like(observations.y)
+    convex = observations.likelihood.convex
+    sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
+    updated, change = _updated(sites, observations, rule)
+    start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+
+    def go_on(now: _Progress) -> Bool[Array, ""]:
+        useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
+        far = (now.change > goal) | (now.steps == 0)
+        return far & useful & (now.steps < max_steps)
+
+    end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
+    endings = (
+        (~jnp.isfinite(end.change), RESULTS.nonfinite),
+        (end.change <= bar, RESULTS.successful),
+        (end.steps >= max_steps, RESULTS.max_steps_reached),
+    )
+    result = first_that_holds(endings, RESULTS.stagnation)
+    return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
 
 def _sites_at_mode(observations: Observations) -> Sites:
@@ -258,11 +265,8 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         return jnp.stack([updated.precision, updated.shift])
 
     left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    # The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
-    # With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
-    # and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
-    # The derivative of each entry (k, i) of a function of vectors in the i-th entry of each of
-    # them, on which alone it depends.
+    # The updated precision (k = 0) or shift (k = 1) of point i depends on the i-th entry of each
+    # argument alone: one tangent of ones gives the derivatives of all points in an argument.
 
     def along(place: int) -> Array:
         tangents = list(map(jnp.zeros_like, arguments))
@@ -270,7 +274,18 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         _, slopes = jax.jvp(update, arguments, tuple(tangents))
         return slopes
 
-    by_precision, by_shift, by_mean, by_variance = [along(place) for place in range(len(arguments))]
+    jacobian = _jacobian([along(place) for place in range(len(arguments))], q)
+    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+    return Sites(sites.precision + step[0], sites.shift + step[1])
+
+
+def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
+    """The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
+
+    With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
+    and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
+    """
+    by_precision, by_shift, by_mean, by_variance = slopes
     C = q.covariance
 
     def rows(k: int) -> list[Array]:
@@ -280,9 +295,7 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
         return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
 
-    jacobian = jnp.block([rows(0), rows(1)])
-    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
-    return Sites(sites.precision + step[0], sites.shift + step[1])
+    return jnp.block([rows(0), rows(1)])
 
 
 @compiled

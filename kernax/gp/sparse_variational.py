@@ -290,14 +290,9 @@ def _advanced(problem: _Problem, state: _State) -> _State:
     theta: Any = optax.apply_updates(state.theta, updates)
     sound = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
     natural = stepped(state.natural, model, at, batch, problem.scale, problem.rate)
-    # q after its step, or as it was where that is no distribution.
+    # q stays as it was where its step leads to no distribution.
     q = natural.normal()
     possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
-    distribution_after = {
-        "natural": chosen(sound & possible, natural, state.natural),
-        "q": chosen(sound & possible, q, state.q),
-        "skipped": state.skipped + (sound & ~possible).astype(jnp.int32),
-    }
     return _State(
         theta=chosen(sound, theta, state.theta),
         memory=chosen(sound, memory, state.memory),
@@ -306,7 +301,9 @@ def _advanced(problem: _Problem, state: _State) -> _State:
         step=state.step + 1,
         sound=sound,
         known=chosen(sound, _Known(state.theta, state.q), state.known),
-        **distribution_after,
+        natural=chosen(sound & possible, natural, state.natural),
+        q=chosen(sound & possible, q, state.q),
+        skipped=state.skipped + (sound & ~possible).astype(jnp.int32),
     )
 
 

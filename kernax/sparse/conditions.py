@@ -140,47 +140,57 @@ def _left_of_noise(
     return jnp.where(conditions.learns_noise, learned, given)
 
 
-def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
-    """Newton's step, in `A^1/2 dw`, the logarithms of the precisions and that of the noise."""
-    # The derivative of the left-hand sides in these, at the root.
-    # `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
-    # with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
+def _derivative(
+    now: _Figures, root: Root, conditions: Conditions
+) -> Float[Array, "unknowns unknowns"]:
+    """The derivative of the left-hand sides in `A^1/2 dw`, the logarithms of the precisions, and
+    that of the noise, at the root.
+
+    `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
+    with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
+    """
+    # The rows of the conditions of the mode.
     v = now.v
     through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
     of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
-    # The derivative of the conditions of the precisions.
+
+    # The rows of the conditions of the precisions, which change with the mode through `1 - P_ii`,
+    # by the curvatures, and through v.
     used = conditions.used[:, None]
-    # The derivative of `1 - P_ii` in the mode, through the curvatures.
     n, c, size = now.design.shape
     X = matmul(now.design, now.P)
     third = conditions.observations.third_derivative(now.f, now.noise, X)
     through_curvatures = matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
-    in_mode = through_curvatures - 2 * jnp.diag(now.v)
-    # What a precision adds to the derivative of its own condition.
+    in_mode = through_curvatures - 2 * jnp.diag(v)
     rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
-    own_terms = jnp.diagonal(now.P) + now.v**2 + rates
+    own_terms = jnp.diagonal(now.P) + v**2 + rates
     in_precisions = now.P**2 - jnp.diag(own_terms)
-    identity = jnp.eye(len(now.v), dtype=now.v.dtype)
+    identity = jnp.eye(len(v), dtype=v.dtype)
     of_precisions = [
         jnp.where(used, in_mode, 0),
         jnp.where(used, in_precisions, -identity),
         jnp.where(used, -through_noise[:, None], 0),
     ]
-    # The derivative of the condition of the noise.
+
+    # The row of the condition of the noise.
     observations = conditions.observations
     count = observations.count
     learned = conditions.learns_noise & isinstance(observations, Numbers)
-    total = jnp.zeros((), now.v.dtype)
+    total = jnp.zeros((), v.dtype)
     if isinstance(observations, Numbers):
         squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
         total = squares / now.noise + jnp.sum(through_noise)
     of_noise = [
-        jnp.where(learned, -2 * now.v / count, 0)[None],
+        jnp.where(learned, -2 * v / count, 0)[None],
         jnp.where(learned, -through_noise / count, 0)[None],
         jnp.where(learned, -total / count, -1)[None, None],
     ]
-    derivative = jnp.block([of_mode, of_precisions, of_noise])
-    return -solve_by_lu(derivative, _left(now, root, conditions))
+    return jnp.block([of_mode, of_precisions, of_noise])
+
+
+def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """Newton's step, in the unknowns of `_derivative`."""
+    return -solve_by_lu(_derivative(now, root, conditions), _left(now, root, conditions))
 
 
 def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) -> Root:
@@ -221,10 +231,10 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 
 
 def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
-    """The largest left-hand side."""
+    """The largest left-hand side, that of the mode by what it changes in the weights: it is a
+    difference of terms that are large where the noise is small.
+    """
     now = _Figures.of(root, conditions)
-    # The largest left-hand side, that of the mode by what it changes in the weights: it is a
-    # difference of terms that are large where the noise is small.
     left = _left(now, root, conditions)
     size = len(now.v)
     change = matmul(now.P, left[:size]) / jnp.maximum(1, jnp.max(abs(now.v)))
@@ -255,10 +265,9 @@ def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 def _with_derivative(
     end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]
 ) -> tuple[Root, Float[Array, ""]]:
-    """The root after one more step."""
+    """The root after one more step of Newton's method, whose derivative is that of the root."""
     root, left = end
-    # The root after a step of Newton's method, whose derivative is that of the root.
-    conditions = args[1]
+    _, conditions = args
     now = _Figures.of(root, conditions)
     one_more = _moved(root, conditions, _step(now, root, conditions))
     return one_more, stopped(left)

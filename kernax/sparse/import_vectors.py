@@ -167,8 +167,7 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     subset = one_by_one(ImportSearch.run, stopped(search))  # each of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stopped(fit).residual(subset.objective)
-    # How it ended, a word of `RESULTS`.
-    # Whether no number of a problem is NaN or inf.
+    # The problem must hold no NaN and no inf.
     is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
     endings = (
         (~is_known | ~subset.finite, RESULTS.nonfinite),

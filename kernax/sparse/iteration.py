@@ -101,10 +101,9 @@ class _Round(eqx.Module):
         used = problem.basis.allowed[numbers // c]
         precision = len(numbers) / problem.observations.size()
         precisions = jnp.where(used, precision, 1)
-        all_functions = Slots(
-            numbers // c, numbers % c, used, precisions, jnp.zeros_like(precisions)
-        )
-        return _Round(all_functions, noise, never, jnp.zeros((), jnp.int32))
+        weights = jnp.zeros_like(precisions)
+        slots = Slots(numbers // c, numbers % c, used, precisions, weights)
+        return _Round(slots, noise, never, jnp.zeros((), jnp.int32))
 
 
 def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
@@ -119,7 +118,7 @@ def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
     determined = jnp.sum(jnp.where(slots.used, gamma, 0))
     noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
     # The functions that are left, with weights of the precisions before.
-    with_precisions = Slots(
+    remaining = Slots(
         slots.column,
         slots.output,
         used,
@@ -130,7 +129,7 @@ def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
     changes = jnp.where(used, abs(jnp.log(ratio)), 0)
     largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
     return _Round(
-        slots=with_precisions,
+        slots=remaining,
         noise=noise,
         change=largest_change,
         steps=now.steps + 1,

@@ -135,12 +135,12 @@ class Labels(AbstractObservations):
     def third_derivative(self, f, noise, parts):
         w = self.weights[:, None, None]
         if isinstance(self.loss, Categorical):
-            # The derivative in f of `sum p x^2 - (sum p x)^2`.
+            # The derivative in f of `sum p x^2 - (sum p x)^2`, x the parts.
             p = jax.nn.softmax(f)[:, :, None]
             mean = jnp.sum(p * parts, 1, keepdims=True)
             square = jnp.sum(p * parts**2, 1, keepdims=True)
-            third_of_softmax = p * (parts**2 - square - 2 * mean * (parts - mean))
-            return w * third_of_softmax
+            third = p * (parts**2 - square - 2 * mean * (parts - mean))
+            return w * third
         y = self.y[:, 0]
         curvature = partial(self.loss.curvature, y)
         _, third = jax.jvp(curvature, (f[:, 0],), (jnp.ones_like(y),))

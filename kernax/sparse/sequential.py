@@ -141,12 +141,12 @@ def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
     start = first.outlook.steps
     most = start + _steps_of_a_sweep(problem)
 
-    def go_on(now: _Ahead) -> Array:
-        steps = now.outlook.steps
-        return now.rises & (steps < most) & ((steps == start) | now.outlook.is_accurate)
+    def go_on(ahead: _Ahead) -> Array:
+        steps = ahead.outlook.steps
+        return ahead.rises & (steps < most) & ((steps == start) | ahead.outlook.is_accurate)
 
-    def step(now: _Ahead) -> _Ahead:
-        return _Ahead.of(problem, _moved(problem, products, now.outlook, now.action), tol)
+    def step(ahead: _Ahead) -> _Ahead:
+        return _Ahead.of(problem, _moved(problem, products, ahead.outlook, ahead.action), tol)
 
     end = lax.while_loop(go_on, step, first)
     noise = _renewed_noise(problem, end.outlook, now.noise)
@@ -252,9 +252,9 @@ class _RankOne(eqx.Module):
     def of(now: Outlook, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        # By what the others give way to a unit weight of a new function, which has 1 itself.
-        others = -matmul(now.covariance, now.products[action.candidate])
-        given_way = jnp.where(now.slots.at(action.place), 1, others)
+        # The others give way to a unit weight of a new function, which has 1 itself, by so much.
+        others = -matmul(now.covariance, now.products[j])
+        given_way = jnp.where(now.slots.at(i), 1, others)
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
         return chosen(action.is_new, of_new, of_taken)

@@ -88,22 +88,7 @@ def best_action(problem: Problem, now: Outlook, tol: ArrayLike) -> Action:
     A function must add more than `tol` nats to be taken.
     """
     of_taken = _of_taken(problem, now, tol / 10)
-    # Of the candidates that are not taken, and would add more than `tol`.
-    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
-    # Which candidates are not taken, nor a multiple of one that is.
-    slots = now.slots
-    numbers = slots.candidates(problem.observations.outputs)
-    eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
-    # What is left of a function that the others make up to rounding is rounding itself.
-    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
-    # The squared cosines of the angles between candidates and functions taken.
-    sizes = positive_or_one(now.diagonal)
-    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
-    independent = ~(taken | is_rounding | jnp.any(cosines > 1 - eps**0.5, 1))
-    allowed = allowed & independent
-    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
-    of_new = Changes(jnp.where(allowed & (gain > tol), gain, -jnp.inf), precision)
+    of_new = _of_new(problem, now, tol)
     is_full = jnp.all(now.slots.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
     gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
@@ -154,7 +139,7 @@ def _of_taken(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
     q = slots.weights / variance
     best, precision = _best(s, q)
     rounding = 8 * eps_of(best) * best
-    # `l(alpha)`, which is zero at infinity.
+    # `l` at the present precisions; it is zero at infinity.
     evidence = (q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2
     gain = best - evidence - rounding
     changes = _without_the_worthless(Changes(gain, precision), best, least)
@@ -177,3 +162,23 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: Ar
         gains=jnp.where(is_worthless, jnp.maximum(changes.gains, least), changes.gains),
         precisions=jnp.where(is_worthless, jnp.inf, changes.precisions),
     )
+
+
+def _of_new(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
+    """Of the candidates that are neither taken nor a multiple of one that is, and would add more
+    than `least`.
+    """
+    slots = now.slots
+    numbers = slots.candidates(problem.observations.outputs)
+    eps = eps_of(now.sparsity)
+    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
+    # What is left of a function that the others make up to rounding is rounding itself.
+    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
+    # The squared cosines of the angles between candidates and functions taken.
+    sizes = positive_or_one(now.diagonal)
+    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
+    is_multiple = jnp.any(cosines > 1 - eps**0.5, 1)
+    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
+    allowed = allowed & ~(taken | is_rounding | is_multiple)
+    gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
+    return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)
