@@ -172,10 +172,11 @@ def _solve_in_the_smallest_size(
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
     operands = (operator, free, jnp.argsort(~free), columns)
-    # How many points may be free: all, or of a K of few features as many as make it singular.
+    # All points may be free, or of a K of few features as many as make it singular.
     n = len(free)
     rank = operator.largest_rank
-    sizes = _sizes(n if rank >= n else min(n, max(4 * rank, _SMALLEST)))
+    most = n if rank >= n else min(n, max(4 * rank, _SMALLEST))
+    sizes = _sizes(most)
     needed = jnp.sum(free)
     solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
     return jnp.where(needed <= sizes[-1], solved, jnp.nan)

@@ -80,15 +80,16 @@ def _platt(f, y, weights):
     apart = size > 0
     unit = jnp.where(apart, size, 1)
     u = jnp.where(apart, (f - centre) / unit, 0)
-    # The targets t of each point, and `1 - t` to full relative precision.
-    # t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, `1 / (n_- + 2)` for those of class -1.
+    # The target t is `(n_+ + 1) / (n_+ + 2)` for points of class +1, and `1 / (n_- + 2)` for those
+    # of class -1; `1 - t` is computed to full relative precision too.
     of_plus = jnp.sum(jnp.where(y > 0, weights, 0))
     of_minus = jnp.sum(jnp.where(y < 0, weights, 0))
     total = jnp.where(y > 0, of_plus, of_minus)
     wrong = 1 / (total + 2)
     right = (total + 1) * wrong
-    targets_of_platt = jnp.where(y > 0, right, wrong), jnp.where(y > 0, wrong, right)
-    sigmoid = _Sigmoid(u, *targets_of_platt, weights)
+    t = jnp.where(y > 0, right, wrong)
+    one_minus_t = jnp.where(y > 0, wrong, right)
+    sigmoid = _Sigmoid(u, t, one_minus_t, weights)
     x, result, stats = minimum(sigmoid, max_steps=_MOST_STEPS)
     slope = jnp.where(apart, x[0] / unit, 0)
 
@@ -143,9 +144,9 @@ class _Sigmoid(AbstractConvexProblem):
         mean = jnp.sum(c * self.u) / jnp.sum(c)
         off = self.u - mean
         spread = jnp.sum(c * off * off)
-        # `value / divisor`, zero where the divisor is not positive.
+        # The slope stays where the curvature along it is not positive.
         positive = spread > 0
-        of_slope = jnp.where(positive, (-jnp.sum(g * off)) / jnp.where(positive, spread, 1), 0)
+        of_slope = jnp.where(positive, -jnp.sum(g * off) / jnp.where(positive, spread, 1), 0)
         return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
 
     def correction_to_differentiate(self, point):
@@ -232,16 +233,16 @@ def _isotonic(f, y, weights):
     values = f[order]
     w = weights[order]
     w_plus = jnp.where(y[order] > 0, w, 0)
-    # `max_{j <= i} min_{k >= i}` of the means over the points j to k, of sorted values.
+    # The mean over the points j to k is `sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for
+    # no weight, zero unless j <= k. Blocks begin and end between different values.
     rows = jnp.arange(len(values))
     ordered = rows[:, None] <= rows[None, :]
-    # `sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for no weight, zero unless ordered.
-    # Blocks begin and end between different values.
     first = jnp.searchsorted(values, values, side="left")
     last = jnp.searchsorted(values, values, side="right") - 1
     weight = _sums_between(w)[first][:, last]
     mean = _sums_between(w_plus)[first][:, last] / positive_or_one(weight)
     means = jnp.where(weight > 0, mean, jnp.where(ordered, jnp.inf, 0))
+    # The probability at i is `max_{j <= i} min_{k >= i}` of these means.
     smallest = lax.cummin(means, axis=1, reverse=True)
     largest = lax.cummax(jnp.where(ordered, smallest, -jnp.inf), axis=0)
     # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the

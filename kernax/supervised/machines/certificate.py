@@ -32,12 +32,12 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
     offs = jnp.stack([off, moved])
     missing = _missing(point, problem)
-    # `targets.b - 1/2 b.K b - epsilon |b|_1`.
+    # The dual objective is `targets.b - 1/2 b.K b - epsilon |b|_1`.
     beta = point.beta
     fitted = problem.targets - point.residual
     smooth = jnp.sum(beta * (problem.targets - fitted / 2))
     dual = smooth - problem.epsilon * jnp.sum(abs(beta))
-    # The gap for each of several values of `off`.
+    # The gap and the primal objective for both values of `off`.
     gaps = jnp.sum(_gaps_of_points(point, problem, offs), 1)
     primals = dual + gaps
     objectives = jnp.maximum(abs(primals), abs(dual))
@@ -112,21 +112,7 @@ def survives_rounding(
 
     Where the terms of K b cancel, the gap that is computed from them may be small and wrong.
     """
-    # The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
-    # Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
-    # between 2 and 8 times the root was measured for linear and Gaussian kernels, in both
-    # precisions. By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`; only where that bound is too large
-    # is K read again.
-    slight = 8 * eps_of(point.beta)
-    diagonal = jnp.maximum(problem.diagonal(), 0)
-    largest = jnp.sqrt(_largest(diagonal, problem))
-    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
-
-    def estimate():
-        squares = problem.operator.squares_in_products(point.beta)
-        return slight * jnp.sqrt(_largest(squares, problem))
-
-    error = lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
+    error = _error_of_products(point, problem, tol)
     off = problem.off(point)
     gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error]))
     worst_gap = jnp.sum(jnp.max(gaps, 0))
@@ -139,6 +125,25 @@ def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
     of_targets = problem.scale + _largest(abs(problem.targets - off), problem)
     of_f = _largest(abs(problem.targets - point.residual), problem)
     return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
+
+
+def _error_of_products(point: Point, problem: BoxProblem, tol: ArrayLike) -> Float[Array, ""]:
+    """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
+
+    Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
+    between 2 and 8 times the root was measured for linear and Gaussian kernels, in both precisions.
+    By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`; only where that bound is too large is K read again.
+    """
+    slight = 8 * eps_of(point.beta)
+    diagonal = jnp.maximum(problem.diagonal(), 0)
+    largest = jnp.sqrt(_largest(diagonal, problem))
+    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
+
+    def estimate():
+        squares = problem.operator.squares_in_products(point.beta)
+        return slight * jnp.sqrt(_largest(squares, problem))
+
+    return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
 
 
 def seen_indefinite(operator: AbstractGram, weights: Float[Array, " n"]) -> Bool[Array, ""]:

@@ -87,21 +87,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     units = _Units.of(features, y, weights)
     data = units.data(features, y, weights)
     centred = _centred(data, bias)
-    # The programme whose matrix is `Phi^T W Phi`, without bounds.
-    weighted = data.weights[:, None] * centred.features
-    K = matmul(weighted.T, centred.features)
-    targets = matmul(weighted.T, centred.y)
-    unbounded = jnp.full_like(targets, jnp.inf)
-    largest = jnp.max(abs(targets))
-    problem = BoxProblem(
-        operator=DenseGram(K),
-        targets=targets,
-        low=-unbounded,
-        high=unbounded,
-        epsilon=units.penalty(penalty) / 2,
-        total=None,
-        scale=positive_or_one(largest),
-    )
+    problem = _problem(centred, data.weights, units.penalty(penalty))
     c, _, result, stats = machine(problem, solver)
     b = centred.level - matmul(centred.centre, c)
 
@@ -196,6 +182,26 @@ def _centred(data: _Data, bias: bool) -> _Centred:
         centre = jnp.zeros_like(data.features[0])
         level = jnp.zeros((), data.y.dtype)
     return _Centred(data.features - centre[None, :], data.y - level, centre, level)
+
+
+def _problem(
+    centred: _Centred, weights: Float[Array, " n"], penalty: Float[Array, ""]
+) -> BoxProblem:
+    """The programme whose matrix is `Phi^T W Phi`, without bounds."""
+    weighted = weights[:, None] * centred.features
+    K = matmul(weighted.T, centred.features)
+    targets = matmul(weighted.T, centred.y)
+    unbounded = jnp.full_like(targets, jnp.inf)
+    largest = jnp.max(abs(targets))
+    return BoxProblem(
+        operator=DenseGram(K),
+        targets=targets,
+        low=-unbounded,
+        high=unbounded,
+        epsilon=penalty / 2,
+        total=None,
+        scale=positive_or_one(largest),
+    )
 
 
 def _gap_in_features(

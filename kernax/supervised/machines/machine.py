@@ -40,9 +40,8 @@ def machine(
     units = Units.of(stopped(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
-    # The solver's point and its certificate; its derivative is that of the equations of its active
-    # set.
 
+    # The solver's point has the derivative of the equations of its active set.
     def with_derivative(end, args):
         point, figures = end
         return with_derivative_of_active_set(point, args[0]), figures
@@ -120,7 +119,7 @@ def _solve_to_gap(
         figures = certificate(with_all_points_inside(point, problem), problem, solver.tol)
         closed = figures["relative_gap"] <= solver.tol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
-        # Whether no finer tolerance is tried, however its tenths are rounded.
+        # No finer tolerance is tried, however its tenths are rounded.
         is_finest = now.tol < 5 * _FINEST * solver.tol
         done = done | is_finest
         # Every point reaches an infinite tolerance: where one of a batch is done, its solver takes

@@ -36,7 +36,7 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     solved = Point(beta, problem.residual(beta), bias, point.steps)
 
     violated = _violation(solved, problem)
-    # Whether coefficients stay in the box, up to rounding, and none changes its sign.
+    # The coefficients must stay in the box, up to rounding, and none may change its sign.
     largest = jnp.max(abs(beta), initial=0)
     in_box = abs(beta - exact) <= _slack(exact) * largest
     same_side = jnp.sign(beta) * jnp.sign(point.beta) >= 0

@@ -4,6 +4,8 @@ The method is that of Birgin, Martinez & Raydan (2000). Every step is one produc
 exact projection, which run in parallel: it suits accelerators and batches.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -100,20 +102,9 @@ def project(
         return problem.sums(_soft_and_clipped(problem, moved, threshold)) > total
 
     bound = _bound_of_shift(problem, v, total, threshold)
-    # The number between -bound and bound up to which `sum_exceeds_total` holds, to rounding.
-
-    def halve(_, bracket: _Bracket) -> _Bracket:
-        middle = bracket.middle
-        below = sum_exceeds_total(middle)
-        low = jnp.where(below, middle, bracket.low)
-        high = jnp.where(below, bracket.high, middle)
-        return _Bracket(low, high)
-
-    halvings = 60 if bound.dtype == jnp.float64 else 30
-    bisected = lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
-    m = problem.of_points(bisected)
-    # Adds what b lacks of its total, in equal parts, to the coefficients that depend on m.
+    m = problem.of_points(_bisected(sum_exceeds_total, bound))
     b = _soft_and_clipped(problem, v - m, threshold)
+    # What b lacks of its total is added, in equal parts, to the coefficients that depend on m.
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
     count = problem.sums(moving.astype(b.dtype))
     part = (total - problem.sums(b)) / jnp.maximum(count, 1)
@@ -130,6 +121,23 @@ class _Bracket(eqx.Module):
     def middle(self) -> Float[Array, "*groups"]:
         """Its midpoint."""
         return (self.low + self.high) / 2
+
+
+def _bisected(
+    is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
+    bound: Float[Array, "*groups"],
+) -> Float[Array, "*groups"]:
+    """The number between -bound and bound up to which `is_below` holds, to rounding."""
+
+    def halve(_, bracket: _Bracket) -> _Bracket:
+        middle = bracket.middle
+        below = is_below(middle)
+        low = jnp.where(below, middle, bracket.low)
+        high = jnp.where(below, bracket.high, middle)
+        return _Bracket(low, high)
+
+    halvings = 60 if bound.dtype == jnp.float64 else 30
+    return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
 
 
 def _soft_and_clipped(

@@ -198,7 +198,7 @@ def residual_of_fit(
     of_points = jnp.linalg.norm(off, axis=0) / size
     if not bias:
         return jnp.max(of_points)
-    # `|sum W (y - b - K a)| / sum |W y|`, the derivative of the squares in b, given the misfit.
+    # The derivative of the squares in b, relatively: `|sum W (y - b - K a)| / sum |W y|`.
     unit = unit_of(rhs)
     shifted = system.shift[:, None] * times_power_of_two(a, -unit)
     slope = jnp.sum(off + shifted, 0)

@@ -174,9 +174,8 @@ class RidgeSystems(eqx.Module):
 
     def apply(self, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`T_j A[..., j]`."""
-        # A product with all columns of A.
-        of_columns = self.gram.mv(A.reshape(len(A), -1)).reshape(A.shape)
-        return self.weights.times(of_columns) + self.ridges[None, None, :] * A
+        products = self.gram.mv(A.reshape(len(A), -1)).reshape(A.shape)
+        return self.weights.times(products) + self.ridges[None, None, :] * A
 
     def solve(self, factors: Factors, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`T_j^-1 B[..., j]`."""
@@ -196,11 +195,11 @@ class RidgeSystems(eqx.Module):
 
 
 def _factorised(systems: RidgeSystems) -> Factors:
+    """Factors of each ridge, with the jitter that `factorise` would add where there are none."""
     form = TridiagonalForm.of(systems.weights.around(systems.gram.as_matrix()))
     weights = systems.weights
+    # The mean diagonal of `S K S` over the points of positive weight.
     scale = weights.mean(weights.times(systems.gram.diagonal()))
-    # Factors of each ridge, with the jitter that `factorise` would add where there are none.
-    # `scale` is the mean diagonal of `S K S` over the points of positive weight.
     ridges = systems.ridges
     first, most = range_of_jitter(scale + ridges)
     can_grow = jnp.isfinite(most) & (first > 0)
