@@ -616,7 +616,7 @@ def test_input_that_makes_no_sense_is_refused():
     rbf = kernax.RBF()
     with pytest.raises(ValueError, match="likelihood must be None for numbers"):
         verb(rbf, X, SIGNS, likelihood="logistic")
-    with pytest.raises(ValueError, match="the class Bernoulli: call it"):
+    with pytest.raises(ValueError, match="the class Logistic: call it"):
         verb(rbf, X, SIGNS, likelihood=Bernoulli)
     with pytest.raises(ValueError, match="noise is that of numbers"):
         verb(rbf, X, SIGNS, likelihood=Bernoulli(), noise=0.1)
