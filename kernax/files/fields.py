@@ -29,7 +29,6 @@ def check_fields(module: eqx.Module) -> None:
         where = f"{type(module).__name__}.{field.name}"
         is_data = field.metadata.get("role") == DATA
         if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
-            # A type for messages.
             shown = getattr(field.type, "__name__", None) or str(field.type)
             raise ValueError(f"{where} must be of type {shown}, but is {str(value)[:60]!r}")
         _check_interval(field.metadata.get("role"), value, where)
@@ -191,11 +190,7 @@ def fits_class(value: Any, cls: Any) -> bool:
         return True
     if hasattr(cls, "dtypes"):  # one of jaxtyping's
         if _is_number(value):
-            # Whether one of jaxtyping's declarations allows no axes; then a Python number may
-            # stand for an array.
-            with jaxtyping.jaxtyped("context"):
-                declared: Any = Shaped[np.ndarray, cls.dim_str]
-                return isinstance(np.zeros(()), declared)
+            return _may_be_scalar(cls)
         return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
@@ -204,6 +199,15 @@ def fits_class(value: Any, cls: Any) -> bool:
     if cls is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, cls)
+
+
+def _may_be_scalar(cls: Any) -> bool:
+    """Whether one of jaxtyping's declarations allows no axes; then a Python number may stand for
+    an array.
+    """
+    with jaxtyping.jaxtyped("context"):
+        declared: Any = Shaped[np.ndarray, cls.dim_str]
+        return isinstance(np.zeros(()), declared)
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:

@@ -40,16 +40,7 @@ def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 
         return {"dict": {key: within(part, key) for key, part in node.items()}}
     parts = _numbered_parts(node)
     if parts is None:
-        # A node without parts: an array, a value, or a function by its name.
-        if isinstance(node, _OfNumPy):
-            return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
-        if isinstance(node, (jax.Array, np.ndarray, np.generic)):
-            return {"array": _numbered(node, arrays, path)}
-        if node is None or isinstance(node, (bool, int, float, str)):
-            return {"value": node}
-        if callable(node):
-            return {"function": _name_of_function(node, path)}
-        raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
+        return _described_leaf(node, arrays, path)
     return {type(node).__name__: [within(part, name) for name, part in parts]}
 
 
@@ -77,10 +68,9 @@ def _described_module(
     fields = {}
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
-        # A value, marked if it is an array of NumPy in a field that is declared for such arrays.
-        kept = isinstance(value, np.ndarray) and is_for_numpy(field.type)
-        marked = _OfNumPy(value) if kept else value
-        fields[field.name] = within(marked, field.name)
+        if isinstance(value, np.ndarray) and is_for_numpy(field.type):
+            value = _OfNumPy(value)
+        fields[field.name] = within(value, field.name)
     return {"class": name_of(type(module)), "fields": fields}
 
 
@@ -89,6 +79,19 @@ class _OfNumPy:
     """An array that stays one of NumPy's, in its own precision whatever the mode of JAX."""
 
     array: np.ndarray
+
+
+def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
+    """A node without parts: an array, a value, or a function by its name."""
+    if isinstance(node, _OfNumPy):
+        return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
+    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+        return {"array": _numbered(node, arrays, path)}
+    if node is None or isinstance(node, (bool, int, float, str)):
+        return {"value": node}
+    if callable(node):
+        return {"function": _name_of_function(node, path)}
+    raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:
@@ -140,7 +143,7 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if isinstance(node, dict) and set(node) == {"class", "fields"}:
         fields = {name: within(part) for name, part in node["fields"].items()}
         return _module(node["class"], fields)
-    # The one key of a node that is no module, which is its kind, and the value under it.
+    # A node that is no module has one key, its kind, and its content under it.
     if not isinstance(node, dict) or len(node) != 1 or not set(node) <= set(_KINDS):
         raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
     ((kind, content),) = node.items()
@@ -149,19 +152,16 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if kind in _CONTAINERS:
         return _CONTAINERS[kind]([within(part) for part in _listed(content)])
     if kind == "array":
-        # An array for JAX, of the same dtype.
         array = arrays.pop(content)
         _check_width(array.dtype, "it", "loading")
         return jnp.asarray(array)
     if kind == "numpy":
         return arrays.pop(content)
-    # A value, or a function, wrapped or not.
     if kind == "value":
-        # The content, which must be a number, a string or None.
         if content is not None and not isinstance(content, (bool, int, float, str)):
             raise KernaxFileError(f"{str(content)[:60]} is no value")
         return content
-    # The registered function of that name.
+    # What is left is the name of a registered function, wrapped or not.
     function = named(content)
     if inspect.isclass(function):
         raise KernaxFileError(f"{content} is a class, where the file needs a function")

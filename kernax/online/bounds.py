@@ -76,7 +76,7 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
         )
     delta = jnp.min(values)
     radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
-    # `norm^2 / delta^2`, inf unless delta is positive.
+    # `norm^2 / delta^2` is inf unless f separates the points: delta is positive.
     separates = delta > 0
     over_square = jnp.where(separates, (f.norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
     bound = radius * over_square
@@ -134,7 +134,6 @@ def winnow_bound(
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
     """
-    # Points that are vectors.
     points = as_stack(X, "X")
     if not eqx.is_array(points) or points.ndim != 2:
         came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"

@@ -150,7 +150,7 @@ class Merge(AbstractBudget):
         removed = points_at(support.points, place)
         row = support.row(kernel, removed)
         others = (support.places != place) & (support.squares > 0)
-        # The place of the point z of largest `k(x, z)^2 / k(z, z)` among some, given k(x, .).
+        # With x the removed point, the nearest of the others has the largest `k(x, z)^2 / k(z, z)`.
         explained = jnp.where(others, row**2 / positive_or_one(support.squares), -1)
         nearest = _place(jnp.argmax(stopped(explained)))
         share = row[nearest] / positive_or_one(support.squares[nearest])

@@ -180,7 +180,7 @@ def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
-    # A word of `RESULTS`; the arrays must be finite, because NaN makes no mistakes.
+    # The arrays must be finite, because NaN makes no mistakes.
     arrays = (beta, end.f, task.y, threshold)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))
     endings = (

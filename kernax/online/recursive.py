@@ -119,7 +119,7 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.capacity)
         dtype = support.coefficients.dtype
-        # That of no points.
+        # The fit of no points.
         ridge = self.ridge.astype(dtype)
         nothing = jnp.zeros(self.capacity, ridge.dtype)
         identity = jnp.eye(self.capacity, dtype=ridge.dtype)

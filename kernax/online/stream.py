@@ -105,9 +105,9 @@ def run(
     X = as_stack(X, "X")
     n = count(X)
     dtype = dtype_of(X)
-    # The kernels of a learner, each of which checks the points.
-    kernels_of = [leaf for leaf in jax.tree.leaves(learner, is_leaf=_is_kernel) if _is_kernel(leaf)]
-    for kernel in kernels_of:
+    # Each kernel of the learner checks the points.
+    leaves = jax.tree.leaves(learner, is_leaf=_is_kernel)
+    for kernel in filter(_is_kernel, leaves):
         _, X, _ = prepare_stacks(kernel, X)
     learner = guarded(cast(learner, dtype), "online.run" if throw else None)
     check_stream(learner, X)
@@ -210,7 +210,7 @@ def _run(learner, X, y, present, state):
         losses=jnp.where(seen, learner.loss(y, predictions), 0),
         mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
     )
-    # A word of `RESULTS`; everything must be finite, because NaN makes no mistakes.
+    # Everything must be finite, because NaN makes no mistakes.
     # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
     # with. The function may overflow where the state does not.
     given = [entry.value for entry in parameters(learner)]

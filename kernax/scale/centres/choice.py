@@ -243,11 +243,10 @@ def _next_drawn(
         kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
     )
     size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
-    # Places drawn one after the other by their scores (Efraimidis & Spirakis 2006).
-    chosen = jax.lax.top_k(
-        jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype),
-        max(size, at_least),
-    )[1]
+    # The largest of these are places drawn one after the other by their scores, without repetition
+    # (Efraimidis & Spirakis 2006).
+    perturbed = jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype)
+    _, chosen = lax.top_k(perturbed, max(size, at_least))
     return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
 
 

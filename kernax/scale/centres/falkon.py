@@ -184,7 +184,7 @@ def _cost_of_jitter(solution: Solution[Any]) -> str:
 
 def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
     """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
-    # What to do with several columns of targets; None for squares, which take them together.
+    # Squares take several columns of targets together.
     instead_of_columns = (
         None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
     )

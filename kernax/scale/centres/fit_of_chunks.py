@@ -74,7 +74,7 @@ def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, P
     m = span.size
     found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
     warn_of_many(m, found.n)
-    if loss.targets == "signs":
+    if loss.targets == "signs":  # one class alone is refused
         both = jnp.stack([found.least, found.largest])
         as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
     dtype = found.largest.dtype

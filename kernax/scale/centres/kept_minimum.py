@@ -59,25 +59,8 @@ def kept_minimum(
     """`minimum.minimise`, from the last state that was kept."""
     run = risk.rows.run
     method = run(Newton.of, risk, shape[1], rtol, max_steps)
-    # A state of the shapes and dtypes of all others.
-    dtype = risk.gram.dtype
-    m, outputs = shape
-    number = jnp.zeros((), dtype)
-    count = jnp.zeros((), jnp.int32)
-    no = jnp.array(False)
-    numbers = jnp.zeros(outputs, dtype)
-    coefficients = jnp.zeros(shape, dtype)
-    P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
-    point = Point(coefficients, coefficients, numbers, P, numbers, number)
-    progress = Progress(point, number, count, count, count, no, no, no)
-    active = jnp.zeros(outputs, bool)
-    iterate = Iterate(
-        coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
-    )
-    solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
-    before_start = _State(_without_lower(progress), solve, _BEFORE_START)
     states = kept.checkpoints.steps(
-        _advanced, before_start, None, (method,), is_over=_is_over, facts=kept.facts
+        _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
     )
     end = None
     for _, state in states:
@@ -201,3 +184,23 @@ def _with_lower(method: Newton, progress: Progress) -> Progress:
 
 def _lower(progress: Progress) -> Any:
     return progress.point.P.lower
+
+
+def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
+    """A state of the shapes and dtypes of all others."""
+    dtype = risk.gram.dtype
+    m, outputs = shape
+    number = jnp.zeros((), dtype)
+    count = jnp.zeros((), jnp.int32)
+    no = jnp.array(False)
+    numbers = jnp.zeros(outputs, dtype)
+    coefficients = jnp.zeros(shape, dtype)
+    P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
+    point = Point(coefficients, coefficients, numbers, P, numbers, number)
+    progress = Progress(point, number, count, count, count, no, no, no)
+    active = jnp.zeros(outputs, bool)
+    iterate = Iterate(
+        coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
+    )
+    solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
+    return _State(_without_lower(progress), solve, _BEFORE_START)

@@ -84,9 +84,10 @@ class Newton(eqx.Module):
 
     @staticmethod
     def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
-        # The residual to stop at, and that to accept where no step lowers it further.
-        tolerances = (risk.eps**0.5 / 4, risk.eps**0.5) if rtol is None else (rtol, rtol)
-        return Newton(risk, Size.of(risk, outputs), max_steps, *tolerances)
+        # Steps end at a residual of `goal`; one of `bar` is accepted where no step lowers it.
+        goal = risk.eps**0.5 / 4 if rtol is None else rtol
+        bar = risk.eps**0.5 if rtol is None else rtol
+        return Newton(risk, Size.of(risk, outputs), max_steps, goal, bar)
 
     def start(self, shape: tuple[int, int]) -> Progress:
         """At zero; of squares, where P is the Hessian itself, one step further."""

@@ -188,19 +188,7 @@ class ArrayRows(AbstractRows):
 
     def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
         """The fold on one device."""
-        # Stacks cut into tiles of one size of at most `tile or self.tile`, (tiles, size, ...);
-        # what is missing at the end has weight zero: the last array is that of weights.
-        n = count(self.X)
-        tiles = -(-n // (tile or self.tile))
-        size = -(-n // tiles)
-        missing = tiles * size - n
-        X, y, weights = (self.X, self.y, self.weights)
-        if missing:
-            again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
-            X, y = jax.tree.map(again, (X, y))
-            weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
-        cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
-        parts = jax.tree.map(cut, (X, y, weights))
+        parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
 
         def with_tile(state, at):
             return step(state, self._tile(at), known), None
@@ -247,6 +235,22 @@ class ArrayRows(AbstractRows):
 @compiled
 def _called(function: Callable, *args: Any) -> Any:
     return function(*args)
+
+
+def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
+    """Stacks cut into tiles of one size of at most `most`, (tiles, size, ...); what is missing at
+    the end has weight zero: the last array is that of weights.
+    """
+    tiles = -(-n // most)
+    size = -(-n // tiles)
+    missing = tiles * size - n
+    X, y, weights = rows
+    if missing:
+        again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
+        X, y = jax.tree.map(again, (X, y))
+        weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
+    cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
+    return jax.tree.map(cut, (X, y, weights))
 
 
 # Numbers that a tile may hold: on a CPU what its caches hold, elsewhere what keeps it busy. The

@@ -135,30 +135,14 @@ class Checkpoints:
             state = advance(state, *args)
             step += 1
             if clock.is_due(step) or is_last():
-                returned = self._facts(state)
-                for name in given | returned:
-                    before = given.get(name, "nothing")
-                    after = returned.get(name, "nothing")
-                    if before != after:
-                        raise ValueError(
-                            "advance must return a state of the structure, shapes and dtypes of "
-                            f"the one that it is given, but {name} was {before} and is {after}"
-                        )
+                _check_alike(given, self._facts(state))
                 self._keep(step, state, {**facts, **given})
             yield step, state
 
     def _start(self, state: Any, count: int | None, facts: Mapping[str, str]) -> tuple[int, Any]:
         """The step and the state from which a loop of so many steps goes on."""
         if jax.process_index() == 0:
-            # Makes a folder. Raises KernaxFileError, before anything is computed, where nothing
-            # can be written into it.
-            folder = Path(self.folder)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as problem:
-                raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
+            _make_folder(Path(self.folder))
             _remove_unfinished(Path(self.folder))
         step, state = self.latest(state, facts) or (0, state)
         if count is not None and step > count:
@@ -182,9 +166,8 @@ class Checkpoints:
         if step == _NOTHING:
             return None
         if step == _ALL_DAMAGED:
-            # What is wrong with each checkpoint, the newest first.
-            steps = reversed(_steps_in(folder))
-            damages = ", ".join(f"{step} ({sealed.damage(folder / str(step))})" for step in steps)
+            newest_first = reversed(_steps_in(folder))
+            damages = ", ".join(f"{s} ({sealed.damage(folder / str(s))})" for s in newest_first)
             raise KernaxFileError(
                 f"every checkpoint in {self.folder} is damaged, {damages}: remove that "
                 "folder to begin anew"
@@ -214,19 +197,31 @@ class Checkpoints:
         write_state(unfinished / "state", state)
         if jax.process_index() == 0:
             sealed.seal(unfinished, facts)
-            # Gives a checkpoint its name, in place of a damaged one of that name.
+            # The checkpoint gets its name, in place of a damaged one of that name.
             path = folder / str(step)
             if path.exists():
                 _remove(path)
             os.replace(unfinished, path)
-            sealed.write_through(path.parent)
-            # Checkpoints that are not among the newest up to a step; those beyond it are damaged.
+            sealed.write_through(folder)
+            # The newest up to this step are kept; those beyond it are damaged.
             steps = _steps_in(folder)
             kept = [old for old in steps if old <= step][-self.keep :]
-            superfluous = [folder / str(old) for old in steps if old not in kept]
-            for old in superfluous:
-                _remove(old)
+            for old in steps:
+                if old not in kept:
+                    _remove(folder / str(old))
         _agreed(lambda: step)  # no process goes on before it is there
+
+
+def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
+    """Raises ValueError where a state is not of the kind of the one before it."""
+    for name in given | returned:
+        before = given.get(name, "nothing")
+        after = returned.get(name, "nothing")
+        if before != after:
+            raise ValueError(
+                "advance must return a state of the structure, shapes and dtypes of the one that "
+                f"it is given, but {name} was {before} and is {after}"
+            )
 
 
 class _Clock:
@@ -255,6 +250,18 @@ def _agreed(number: Callable[[], int]) -> int:
         return number()
     own = number() if jax.process_index() == 0 else 0
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
+    written into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -61,7 +61,7 @@ def rows_over(
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
     over = RowsOverMesh(automatic, _checked_axes(mesh, axis))
     stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
-    # The number of rows.
+    # All arrays must have the same number of rows, at least one.
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
     lengths = {shape[:1] for shape in shapes}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
@@ -86,13 +86,7 @@ class _Filled:
         self._array = array
         self._row = row
         self.shape = (len(array) + missing, *array.shape[1:])
-        # The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
-        # except for a single column of them, which may be indices.
-        narrow = jax.dtypes.canonicalize_dtype(array.dtype)
-        is_cut_off = (
-            array.ndim > 1 and np.issubdtype(array.dtype, np.integer) and narrow != array.dtype
-        )
-        self.dtype = jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
+        self.dtype = _dtype_in_jax(array.dtype, array.ndim)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Those from one place to another."""
@@ -109,6 +103,15 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
         return stack.rows(start, stop)
 
     return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
+
+
+def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
+    """The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
+    except for a single column of them, which may be indices.
+    """
+    narrow = jax.dtypes.canonicalize_dtype(dtype)
+    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
+    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
 
 def _is_list(value: Any) -> bool:
