@@ -304,7 +304,7 @@ def svm_leave_one_out(
     inside = jax.vmap(full)(full.points)
     left_out = _left_out(task, full, C, bool(bias), solver)
     values = jnp.where(full.coefficients == 0, inside, left_out)
-    # Whether without each point both classes still have points of positive weight.
+    # Without each point both classes must still have points of positive weight.
     counted = task.weights.values > 0
     both_are_left = _has_another(counted & (task.y > 0)) & _has_another(counted & (task.y < 0))
     return jnp.where(both_are_left & (solution.result == RESULTS.successful), values, jnp.nan)

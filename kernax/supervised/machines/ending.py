@@ -27,12 +27,12 @@ def ending(
     closed = stats["relative_gap"] <= tol
     accurate = survives_rounding(point, problem, objective_size(stats), tol) & rescaled.kept
     cut_short = missed_its_goal(point, problem, tol)
-    # Whether the dual may be unbounded: the margin is hard, and everything else is finite.
-    # It is unbounded where the points are not separable.
+    # Of a hard margin the dual is unbounded where the points are not separable; that explains a
+    # failure where everything else is finite.
     hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low))
     known = jnp.all(jnp.isfinite(problem.diagonal())) & jnp.all(jnp.isfinite(problem.targets))
     may_be_unbounded = hard & known
-    # Whether some point of a hard margin is as far on its wrong side as at f = 0.
+    # Some point of a hard margin is then as far on its wrong side as at f = 0.
     off = problem.off(point)
     far = problem.epsilon + 0.999 * problem.scale
     above = jnp.isinf(problem.high) & (off >= far)
