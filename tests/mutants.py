@@ -323,8 +323,8 @@ BATCHES = {
         ),
         Mutant(  # a gap that rounding hides
             "supervised/machines/certificate.py",
-            "error = lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
-            "error = 0 * bound",
+            "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",
+            "return 0 * bound",
             "supervised/test_svm.py::test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradients",
         ),
     ),
