@@ -80,7 +80,7 @@ def _check_array(point: Any) -> None:
     if not hasattr(point, "shape"):
         raise ValueError(
             f"this kernel compares vectors, but a point is a {type(point).__name__}: "
-            "a kernel of mixed points is a sum or product of kernels, each on one part of them"
+            "pick one part of a mixed point with On(kernel, where)"
         )
     if point.ndim == 0:
         raise ValueError(
