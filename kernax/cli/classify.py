@@ -81,8 +81,8 @@ def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
 
 
 def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
-    """Of the rows to learn from: -1 and +1, the second of two classes, or one-hot columns of
-    several.
+    """The targets of the training rows: -1 and +1 (the second class) for two classes, one-hot
+    columns for several.
     """
     columns = columns_of_classes(parts.y, parts.classes)
     return signs_of_columns(columns) if len(parts.classes) == 2 else columns
@@ -91,7 +91,7 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
 def _last_remarks(
     plan: Plan, parts: Split, written: ClassPredictor, learned: ClassPredictor
 ) -> tuple[str, ...]:
-    """Of a machine the number of its vectors, of a process the evidence."""
+    """The number of vectors of a sparse machine, or the evidence of a process."""
     if plan.model in (SVM, IVM, RVM):
         return (vectors(learned),)
     before = written.model

@@ -56,7 +56,7 @@ def fit(
 
 
 def _account(choice: Choice, parts: Split, model: str) -> tuple[str, ...]:
-    """What each stage earned, and which is saved, line by line."""
+    """The validation error of each stage, and which of them is saved, a line each."""
     if len(choice.stages) == 1:
         few = f"{len(parts.y)} rows to learn from are too few to choose by folds"
         return (f"{few}: nothing was learned, and the model is as written",)

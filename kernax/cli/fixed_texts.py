@@ -41,8 +41,8 @@ def with_fixed_texts(model: Any, X: PyTree) -> tuple[Any, PyTree]:
 
 
 def with_texts(model: Any, written: Any) -> Any:
-    """What was learned of a model of `with_fixed_texts`, with the kernels of texts that the model
-    as written has.
+    """A learned model of `with_fixed_texts` with the text kernels of the written model in place of
+    their Gram matrices.
     """
     if not _nodes(model, _is_matrix):
         return model

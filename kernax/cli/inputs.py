@@ -130,7 +130,7 @@ def _ignoring(columns: Sequence[Column]) -> str:
 
 
 def _advice(column: Column, table: Table) -> str:
-    """What to do with a column that cannot become numbers, by its contents."""
+    """Advice on a column that cannot become numbers, chosen by its cells."""
     cells = column.present
     long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
     leave_out = f"leave the column out: {_ignoring([column])}"

@@ -73,7 +73,7 @@ def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = No
 def split_counts(
     table: Table, seed: int, tokens: Tokens, most: int | None, likelihood: str
 ) -> Split:
-    """`split_numbers` of counts. Raises ValueError for a target that is none, at its place."""
+    """`split_numbers` for counts. Raises ValueError for a cell that is no count, at its place."""
     check_counts(table.target, likelihood)
     return split_numbers(table, seed, tokens, most)
 

@@ -29,8 +29,8 @@ from kernax.selection.recipes.over_centres import (
 def fitted_to_all(
     report: Report, few: Split, parts: Split, way: Way, seed: int, threads: int | None
 ) -> Report:
-    """What was learned from few rows; on the way over centres with its kernel fitted to all rows,
-    and the scores of that. Needs 64-bit mode.
+    """The report of a kernel that was learned from few rows. On the route over centres, that kernel
+    is then fitted to all rows, and scored. Needs 64-bit mode.
     """
     if way.name != RouteName.CENTRES:
         return report
@@ -76,7 +76,7 @@ def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
 
 
 def _to_expect(measures: tuple[str, ...], scores: tuple[float, ...]) -> str:
-    """What to expect of new rows, and how to see whether more centres help."""
+    """A line with the expected error on new rows, and how to see whether more centres help."""
     expected = [f"{name} {in_digits(name, score)}" for name, score in zip(measures, scores)]
     return (
         f"expect {', '.join(expected)} of rows like those held out; a larger --centres M shows "

@@ -209,13 +209,13 @@ def _without_comments(path: Path, text: str) -> str:
     if lines[above - 1].count(delimiter) == header.count(delimiter):
         above -= 1
     if above:
-        _say(path, f"{plural(above, 'line')} of comments above the header left out")
+        _warn(path, f"{plural(above, 'line')} of comments above the header left out")
     return "\n" * above + "".join(lines[above:])
 
 
-def _say(path: Path, what: str) -> None:
-    """Warns of how a file was read that is not as tables are written."""
-    warnings.warn(f"{path}: {what}", UserWarning, stacklevel=2)
+def _warn(path: Path, what: str) -> None:
+    """Warns of what a reader of the file could not expect."""
+    warnings.warn(f"{path}: {what}", UserWarning, stacklevel=3)
 
 
 def _text(path: Path) -> str:
@@ -226,7 +226,9 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path} is a device, not a CSV file")
     try:
         contents = path.read_bytes()
-        return _decoded(path, _unpacked(contents))
+        if contents.startswith(b"\x1f\x8b"):
+            contents = gzip.decompress(contents)
+        return _decoded(path, contents)
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
     except EOFError:
@@ -238,14 +240,11 @@ def _text(path: Path) -> str:
         raise ValueError(_not_in_utf8(path, problem)) from None
 
 
-def _unpacked(contents: bytes) -> bytes:
-    """What a file holds, unpacked if it is compressed by gzip."""
-    return gzip.decompress(contents) if contents.startswith(b"\x1f\x8b") else contents
-
-
 def _decoded(path: Path, contents: bytes) -> str:
-    """The text: in UTF-8, in UTF-16 where a byte order mark says so, and in Latin-1, which is said,
-    where all that is not ASCII are letters, and none is beside a number.
+    """Decodes UTF-8, UTF-16 with a byte order mark, and, with a warning, Latin-1.
+
+    Latin-1 is assumed only if every byte beyond ASCII is a letter there, and none is next to a
+    digit: anything else is more likely a damaged file. Raises UnicodeDecodeError otherwise.
     """
     is_wide = contents.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if is_wide and not contents.startswith(codecs.BOM_UTF32_LE):
@@ -258,7 +257,7 @@ def _decoded(path: Path, contents: bytes) -> str:
         text = contents.decode("latin-1")
         line = contents[: problem.start].count(b"\n")
         first = quoted(text.split("\n")[line].strip())
-        _say(path, f"not in UTF-8, read as Latin-1: line {line + 1} is {first}")
+        _warn(path, f"not in UTF-8, read as Latin-1: line {line + 1} is {first}")
         return text
 
 
@@ -338,7 +337,7 @@ def _header(file: _File) -> list[str]:
     names = [name.strip() for name in first[1]]
     _check_header(file.path, names)
     if _are_numbers(names):
-        warnings.warn(f"{file.path}: {_NO_NAMES}", UserWarning, stacklevel=2)
+        _warn(file.path, _NO_NAMES)
     return names
 
 

@@ -29,11 +29,7 @@ from kernax.gp.approximation import (
 from kernax.gp.classes import CategoricalPosterior, laplace_of_classes
 from kernax.gp.process import GaussianProcess
 
-_FOOTPRINT = Footprint(
-    "laplace",
-    6.4,
-    IN_FEATURES,
-)
+_FOOTPRINT = Footprint("laplace", 6.4, IN_FEATURES)
 
 
 @overload

@@ -92,17 +92,17 @@ class AbstractConvexProblem(eqx.Module):
 
 
 class _Progress(eqx.Module):
-    """Newton's method between two evaluations.
+    """The state of Newton's method between two evaluations of the misfit.
 
-    An evaluation of the misfit is most of the program, and so it stands there once: the loop tries
-    first the start, then the steps, and at last the settled point.
+    That evaluation is most of the compiled program, so it stands in the loop and nowhere else: the
+    loop evaluates the start first, then each step, and the settled point last.
     """
 
     point: Iterate  # the best so far
     misfit: Misfit
     tried: Array  # the x that is evaluated next
-    steps: Int[Array, ""]  # how many of the evaluated were steps; -1 before the start is
-    must_help: Bool[Array, ""]  # whether the misfit must fall at what is tried
+    steps: Int[Array, ""]  # the number of steps evaluated; -1 before the start has been
+    must_help: Bool[Array, ""]  # whether the misfit must be lower at `tried`
     stuck: Bool[Array, ""]  # whether the last step improved little where it should have
     finite: Bool[Array, ""]  # whether the last step led to finite numbers
     settling: Bool[Array, ""]  # whether there are no more steps, and the settled point is tried
@@ -166,8 +166,8 @@ def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
 
 
 def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
-    """What was tried takes the place of the best point, unless a step was of no use, or the settled
-    point is further from the minimum.
+    """Evaluates `tried`, and keeps it as the best point unless the misfit had to fall and did not,
+    or x or its misfit is not finite.
     """
     point = problem.at(now.tried)
     misfit = problem.misfit(point)
@@ -195,7 +195,7 @@ def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
 def _proposed(
     problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress, no_more: Bool[Array, ""]
 ) -> _Progress:
-    """With what is to be tried next: a step, or the settled point where there are `no_more`."""
+    """Chooses what is evaluated next: a Newton step, or the settled point if `no_more` follow."""
     step = partial(_step, problem, bar)
     no_step = lambda point, misfit: (point.x, jnp.array(False))
     # A batch computes no steps where no member takes one, as before it ends.
