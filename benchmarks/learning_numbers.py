@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.learning import arguments
 from benchmarks.report import environment
 from benchmarks.restarts import DATA
+from kernax.cli.compared_columns import compared_columns
 from kernax.cli.fit import fit
-from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Split, split_rows
 from kernax.cli.table import Table
 from kernax.cli.target import numbers

@@ -38,14 +38,14 @@ from kernax.core.linalg.pivots import inducing_points
 from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.held_out import HeldOut, leave_one_out_predictions
 from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace import laplace
+from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.means import ConstantMean, LinearMean
-from kernax.gp.parts import WeightSpace, component, weight_space
 from kernax.gp.paths import SamplePaths, pathwise_sample
+from kernax.gp.posterior_parts import WeightSpace, component, weight_space
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.gp.sparse_regression import sgpr, sgpr_bound
@@ -70,8 +70,8 @@ from kernax.selection.choose.datasets import Datasets, stack_datasets
 from kernax.selection.choose.folds import Folds, k_folds, time_folds
 from kernax.selection.choose.heuristics import median_lengthscale
 from kernax.selection.choose.regularisation_path import regularisation_path
+from kernax.selection.choose.results_table import Table
 from kernax.selection.choose.search import grid, random_search
-from kernax.selection.choose.table import Table
 from kernax.selection.compose.composition import Composition, compositional_search
 from kernax.selection.optimise.batches import batched
 from kernax.selection.optimise.callbacks import Callback
@@ -82,9 +82,9 @@ from kernax.selection.optimise.validation import Validation
 from kernax.sparse.import_vectors import ImportVectors, import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.sparse.relevance_vectors import RelevanceVectors
-from kernax.supervised.machines.calibration import svm_leave_one_out
+from kernax.supervised.machines.decision_calibration import svm_leave_one_out
 from kernax.supervised.machines.lasso import lasso
-from kernax.supervised.machines.risk import regularised_risk
+from kernax.supervised.machines.regularised_risk import regularised_risk
 from kernax.supervised.machines.svm import (
     nu_support_vector_regression,
     nu_svm,

@@ -4,7 +4,7 @@ A basis of your own is a class derived from `AbstractBasis`; a network or a `ker
 will do as well.
 """
 
-from kernax.kernels.features import (
+from kernax.kernels.basis_expansions import (
     AbstractBasis,
     GaussianBasis,
     IndicatorBins,

@@ -2,7 +2,7 @@
 and isotonic regression, and what they return. Of several classes: those of pairs, coupled.
 """
 
-from kernax.supervised.machines.calibration import Isotonic, Platt, isotonic, platt
 from kernax.supervised.machines.coupling import pairwise_coupling
+from kernax.supervised.machines.decision_calibration import Isotonic, Platt, isotonic, platt
 
 __all__ = ["platt", "isotonic", "pairwise_coupling", "Platt", "Isotonic"]

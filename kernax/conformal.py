@@ -3,6 +3,6 @@ leave-one-out predictions of a process, and from points that any model has not s
 """
 
 from kernax.gp.jackknife import jackknife_plus
-from kernax.metrics.conformal import conformal_radius, conformal_set
+from kernax.metrics.split_conformal import conformal_radius, conformal_set
 
 __all__ = ["jackknife_plus", "conformal_radius", "conformal_set"]

@@ -2,7 +2,7 @@
 observed of a process, or asked of it, may be any of these, in one stack (`joined`).
 """
 
-from kernax.core.functionals.functionals import (
+from kernax.core.functionals.linear_functionals import (
     Functionals,
     derivatives_at,
     gradients_at,

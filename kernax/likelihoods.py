@@ -5,7 +5,8 @@ Each is a smooth loss, its negative logarithm, for `kernax.regularised_risk` as 
 of your own is `CustomLikelihood(log_density)`, or a class derived from `AbstractLikelihood`.
 """
 
-from kernax.core.losses.likelihoods import (
+from kernax.core.losses.loss_functions import AbstractLikelihood, Bernoulli, Poisson
+from kernax.core.losses.observation_likelihoods import (
     Categorical,
     CustomLikelihood,
     Gaussian,
@@ -13,7 +14,6 @@ from kernax.core.losses.likelihoods import (
     Probit,
     StudentT,
 )
-from kernax.core.losses.losses import AbstractLikelihood, Bernoulli, Poisson
 from kernax.core.losses.quadrature import expectation
 
 __all__ = [

@@ -4,7 +4,7 @@ A loss of your own is a class derived from `AbstractSmoothLoss`, which has a der
 curvature, or from `AbstractPiecewiseLinearLoss`, whose dual is a box.
 """
 
-from kernax.core.losses.losses import (
+from kernax.core.losses.loss_functions import (
     Absolute,
     AbstractLoss,
     AbstractPiecewiseLinearLoss,

@@ -2,7 +2,7 @@
 density that a sampler takes. Your own is a subclass of `AbstractPrior`.
 """
 
-from kernax.core.kernel.priors import (
+from kernax.core.kernel.prior_densities import (
     AbstractPrior,
     Beta,
     Gamma,

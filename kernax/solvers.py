@@ -13,19 +13,19 @@ such solver is a class derived from `AbstractDualSolver`.
 from kernax.core.grid.grid_factor import Grid
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.lanczos import StochasticLanczos
+from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.preconditioners import (
     AbstractPreconditioner,
     NystromPreconditioner,
     PivotedCholesky,
 )
 from kernax.core.linalg.sketch_and_project import SketchAndProject
-from kernax.core.linalg.solvers import JitteredCholesky
 from kernax.core.line.line_factor import StateSpace
 from kernax.gp.regression import warm_started
-from kernax.sparse.iteration import EvidenceIteration
+from kernax.sparse.evidence_iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
-from kernax.supervised.machines.dual import BoxProblem
+from kernax.supervised.machines.box_problem import BoxProblem
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 from kernax.supervised.machines.projected_gradient import ProjectedGradient
 from kernax.supervised.machines.smo import SMO

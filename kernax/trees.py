@@ -2,6 +2,6 @@
 `kernax.SubsetTree`.
 """
 
-from kernax.kernels.trees import Trees, encode
+from kernax.kernels.tree_points import Trees, encode
 
 __all__ = ["encode", "Trees"]

@@ -26,7 +26,7 @@ class Mutant(NamedTuple):
 BATCHES = {
     "formulas": (
         Mutant(  # a threshold that is not in the set
-            "metrics/conformal.py",
+            "metrics/split_conformal.py",
             "return 1 - others <= radius",
             "return 1 - others < radius",
             "metrics/test_criticism.py::test_a_class_whose_probability_is_the_threshold_is_in_the_set",
@@ -76,7 +76,7 @@ BATCHES = {
             "metrics/test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
         ),
         Mutant(  # half a density
-            "core/kernel/priors.py",
+            "core/kernel/prior_densities.py",
             "log_density + math.log(2), -jnp.inf",
             "log_density, -jnp.inf",
             "core/test_priors.py::test_densities_are_those_of_scipy_also_outside_the_support",
@@ -179,7 +179,7 @@ BATCHES = {
             "unsupervised/test_components.py::test_functions_have_norm_one_are_orthogonal_and_of_mean_zero",
         ),
         Mutant(  # targets that are not softened
-            "supervised/machines/calibration.py",
+            "supervised/machines/decision_calibration.py",
             "wrong = 1 / (total + 2)",
             "wrong = 1e-9 / (total + 2)",
             "supervised/test_calibration.py::test_platts_sigmoid_maximises_the_likelihood_of_softened_targets",
@@ -193,7 +193,7 @@ BATCHES = {
     ),
     "small numbers": (
         Mutant(  # values that are equal but for their rounding
-            "supervised/machines/calibration.py",
+            "supervised/machines/decision_calibration.py",
             "return centre, jnp.where(size > rounding, size, 0)",
             "return centre, size",
             "supervised/test_calibration.py::test_values_that_differ_by_their_rounding_alone_have_no_slope",
@@ -219,7 +219,7 @@ BATCHES = {
             "core/test_grid.py::test_offsets_of_points_are_taken_to_first_order",
         ),
         Mutant(  # the violation of one of two groups
-            "supervised/machines/dual.py",
+            "supervised/machines/box_problem.py",
             "jnp.max(top - bottom)",
             "(top - bottom)[0]",
             "supervised/test_nu_svm.py"
@@ -246,13 +246,13 @@ BATCHES = {
             "core/test_grid.py::test_offsets_of_a_grid_are_those_of_its_points",
         ),
         Mutant(  # anything is taken for points
-            "files/fields.py",
+            "files/field_checks.py",
             "return hint is not jaxtyping.PyTree or is_of_arrays",
             "return True",
             "files/test_hostile_files.py::test_points_are_arrays[3]",
         ),
         Mutant(  # a list in place of a tuple of dimensions
-            "files/fields.py",
+            "files/field_checks.py",
             "if type(kept) is not type(value) or kept != value:",
             "if kept is None:",
             "files/test_hostile_files.py"
@@ -260,7 +260,7 @@ BATCHES = {
             "[kernels]",
         ),
         Mutant(  # coefficients for one output beside biases of three
-            "files/predictors.py",
+            "files/predictor_files.py",
             "        check_shapes(model)\n",
             "",
             "files/test_hostile_files.py"
@@ -361,7 +361,7 @@ BATCHES = {
             "online/test_winnow.py::test_winnow_makes_the_mistakes_of_its_definition_one_by_one",
         ),
         Mutant(  # a term of a sum that is divided by the wrong number
-            "sparse/steps.py",
+            "sparse/precision_steps.py",
             "(q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2",
             "(q**2 / (slots.precisions + s) - jnp.log1p(slots.precisions / s)) / 2",
             "sparse/test_relevance.py"
@@ -374,7 +374,7 @@ BATCHES = {
             "core/test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
         ),
         Mutant(  # the complement of a target that is rounded to one
-            "supervised/machines/calibration.py",
+            "supervised/machines/decision_calibration.py",
             "pull = self.weights * self.unlikely",
             "pull = self.weights * (1 - self.likely)",
             "supervised/test_calibration.py"
@@ -409,7 +409,7 @@ BATCHES = {
             "scale/test_nystrom.py::test_random_pivots_are_drawn_with_the_chances_of_what_is_left",
         ),
         Mutant(  # tiles that are all kept for the backward pass
-            "scale/centres/rows.py",
+            "scale/centres/row_sums.py",
             "scan(jax.checkpoint(with_tile), start, parts)",
             "scan(with_tile, start, parts)",
             "scale/test_falkon.py::test_memory_does_not_grow_with_the_product_of_points_and_centres",
@@ -421,7 +421,7 @@ BATCHES = {
             "gp/test_approximate.py::test_damping_ends_steps_that_no_longer_help",
         ),
         Mutant(  # weights squared over centres
-            "scale/centres/rows.py",
+            "scale/centres/row_sums.py",
             "weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "scale/test_falkon.py::test_weights_repeat_and_remove_points_exactly",
@@ -490,7 +490,7 @@ BATCHES = {
     ),
     "rounding": (
         Mutant(  # coefficients of classes balanced after their values are computed
-            "core/losses/softmax.py",
+            "core/losses/softmax_mode.py",
             "return super().at(_balanced(x))",
             "return Iterate(_balanced(x), self.values(x))",
             "supervised/test_logistic.py"
@@ -505,7 +505,7 @@ BATCHES = {
     ),
     "range of single precision": (
         Mutant(  # a success whose evidence has no digit
-            "gp/classes.py",
+            "gp/laplace_classes.py",
             "known_evidence = jnp.where(is_known, log_evidence, jnp.nan)",
             "known_evidence = log_evidence",
             "gp/test_gp_classes.py::test_evidence_whose_rounding_is_not_finite_is_no_success",

@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 
 from kernax.core.linalg.factorisation import WeightedSystem
-from kernax.core.linalg.solvers import factorise
+from kernax.core.linalg.linear_solvers import factorise
 
 
 def process_by_numpy(K, y, noise, weights, mean=0.0):

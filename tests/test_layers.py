@@ -142,7 +142,7 @@ import kernax
 kernax.plot, kernax.testing, kernax.files, kernax.losses  # there without an import of their own
 # What faces share, and `import kernax` leaves out, knows nothing of them either.
 import kernax.preparation
-from kernax.selection.recipes import classification, regression
+from kernax.selection.recipes import classification, regression_recipe
 after = dict(jax.config.values)
 assert {name: after[name] for name in before} == before
 heavy = {"sklearn", "matplotlib", "typer", "rich", "pandas", "safetensors"} & set(sys.modules)

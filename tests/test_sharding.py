@@ -17,7 +17,7 @@ from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
-from kernax.core.losses.losses import Logistic
+from kernax.core.losses.loss_functions import Logistic
 from kernax.selection.optimise import batches
 
 pytestmark = needs_x64  # what varies over devices has nothing to do with precision

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.losses.likelihoods import Categorical, NegativeBinomial, Probit
-from kernax.core.losses.losses import Bernoulli, Poisson
-from kernax.gp.classes import CategoricalPosterior
+from kernax.core.losses.loss_functions import Bernoulli, Poisson
+from kernax.core.losses.observation_likelihoods import Categorical, NegativeBinomial, Probit
+from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.preparation import (
     GP,
     IVM,

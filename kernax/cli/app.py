@@ -19,6 +19,7 @@ from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
 from kernax.cli.classify import classify
 from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
+from kernax.cli.compared_columns import compared_columns
 from kernax.cli.console import (
     check_picture,
     check_writable,
@@ -32,9 +33,8 @@ from kernax.cli.console import (
     title_of,
 )
 from kernax.cli.fit import fit as regress
-from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Report, Split, kernel_of, one_per_column
-from kernax.cli.latent import count
+from kernax.cli.latent_fits import count
 from kernax.cli.many import fitted_to_all
 from kernax.cli.notation import expression_on, parameter_names, parameter_rows
 from kernax.cli.options import check_options, check_seed, check_threads

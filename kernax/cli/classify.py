@@ -11,14 +11,14 @@ from kernax.cli.answers import vectors
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.job import Report, Split, kernel_of
-from kernax.cli.latent import evidences, learned_latent
+from kernax.cli.latent_fits import evidences, learned_latent
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import Bernoulli
+from kernax.core.losses.loss_functions import Bernoulli
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
 from kernax.preparation import GP, IVM, RVM, SVM, ClassPredictor, columns_of_classes
@@ -29,6 +29,7 @@ from kernax.selection.recipes.classification import (
     learn_classifier,
     signs_of_columns,
 )
+from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.latent import (
     LatentModel,
     Posterior,
@@ -36,7 +37,6 @@ from kernax.selection.recipes.latent import (
     posterior_of,
     start_of,
 )
-from kernax.selection.recipes.rows import first_of_each
 from kernax.selection.recipes.stages import LEAST_OF_A_CLASS, MOST_ROWS
 from kernax.sparse.import_vectors import import_vector_machine
 from kernax.sparse.relevance import relevance_vector_machine

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
+from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel

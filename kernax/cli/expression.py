@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.vocabulary import (
+from kernax.cli.notation import (
     NO_COLUMN,
     NO_OPERAND,
     NO_PLACE,

@@ -16,7 +16,7 @@ from kernax.core.kernel.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
 from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
-from kernax.selection.recipes.regression import ProcessModel, fitted, learn_in_stages
+from kernax.selection.recipes.regression_recipe import ProcessModel, fitted, learn_in_stages
 from kernax.selection.recipes.stages import MOST_ROWS, Choice
 from kernax.sparse.relevance import relevance_vector_machine
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from kernax.cli.vocabulary import STRING_KERNELS
+from kernax.cli.notation import STRING_KERNELS
 from kernax.core.base.boundary import is_encoded
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.gram import gram

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.cli.inputs import kernel_of_inputs, learned_inputs
+from kernax.cli.compared_columns import kernel_of_inputs, learned_inputs
 from kernax.cli.table import Table
 from kernax.cli.target import check_counts, labels, numbers
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
-from kernax.selection.recipes.rows import first_of_each, held_out_of_each
+from kernax.selection.recipes.held_out_rows import first_of_each, held_out_of_each
 
 RMSE = "RMSE"
 _HELD_OUT = 0.25

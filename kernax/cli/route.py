@@ -20,7 +20,7 @@ from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.memory import available_memory
 from kernax.preparation import GP, LOGISTIC, RIDGE
 from kernax.scale.recommend import CENTRES, INDUCING, held_by, in_bytes
-from kernax.selection.recipes.rows import first_of_each
+from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.stages import MOST_ROWS
 
 # Learning the parameters of a Gaussian process of so many points takes a quarter of an hour and 5

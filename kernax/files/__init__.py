@@ -13,7 +13,7 @@ those that you `register`. A checksum over everything detects damaged files.
 
 from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
-from kernax.files.predictors import load_predictor, save_predictor
+from kernax.files.predictor_files import load_predictor, save_predictor
 from kernax.files.registry import register
 
 __all__ = [

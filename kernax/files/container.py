@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from kernax.core.base.archive import Format, read_archive, write_archive
 from kernax.errors import KernaxFileError
-from kernax.files.structure import described, restored
+from kernax.files.model_structure import described, restored
 
 _MODELS = Format("kernax 1", "kernax model", ("model", "notes"))
 _checksum = _MODELS.checksum

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core.functionals import draws, functionals
+from kernax.core.functionals import draws, linear_functionals
 from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridGram, ProductGrid
 from kernax.core.grid.grid_factor import GridExplanation, GridFactor
 from kernax.core.grid.kronecker import KroneckerFactor
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
-from kernax.core.kernel import model, priors
+from kernax.core.kernel import model, prior_densities
 from kernax.core.learner import expansion, linear
 from kernax.core.linalg.iteration import Iteration
 from kernax.core.linalg.krylov_factor import KrylovExplanation
@@ -22,22 +22,29 @@ from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.line_factor import LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
-from kernax.core.losses import likelihoods, losses
+from kernax.core.losses import loss_functions, observation_likelihoods
 from kernax.core.operators.gram import BlockedGram
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import KernaxFileError
-from kernax.gp import classes, inducing_normal, means, parts, paths, posterior, process
+from kernax.gp import (
+    inducing_normal,
+    laplace_classes,
+    means,
+    paths,
+    posterior,
+    posterior_parts,
+    process,
+)
 from kernax.gp.approximation import ApproximatePosterior
-from kernax.kernels import KERNELS, features, texts, trees
-from kernax.kernels import draws as kernel_draws
+from kernax.kernels import KERNELS, basis_expansions, composed_draws, texts, tree_points
 from kernax.kernels.nonstationary import SineBasis
 from kernax.online import (
     adagrad,
-    basis,
     budgets,
     dual,
     dual_adagrad,
     multiplicative,
+    orthonormal_basis,
     primal,
     recursive,
     rules,
@@ -52,7 +59,7 @@ from kernax.scale.features import random_features
 from kernax.scale.features.nystrom import NystromFeatures
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
-from kernax.supervised.machines.calibration import Isotonic, Platt
+from kernax.supervised.machines.decision_calibration import Isotonic, Platt
 from kernax.supervised.ridge.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -126,26 +133,26 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 def own_classes() -> dict[str, type]:
     """The classes of kernax that files may name."""
     rooms = (
-        features,
+        basis_expansions,
         texts,
-        trees,
-        classes,
+        tree_points,
+        laplace_classes,
         draws,
         expansion,
         inducing_normal,
-        kernel_draws,
-        likelihoods,
-        losses,
-        functionals,
+        composed_draws,
+        observation_likelihoods,
+        loss_functions,
+        linear_functionals,
         means,
         model,
-        parts,
+        posterior_parts,
         paths,
         posterior,
-        priors,
+        prior_densities,
         process,
         random_features,
-        *(basis, budgets, dual, linear, primal, recursive, rules, support),
+        *(orthonormal_basis, budgets, dual, linear, primal, recursive, rules, support),
         *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
     )
     beside_kernels = (

@@ -20,8 +20,8 @@ from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
-from kernax.core.losses.likelihoods import Categorical, Shifted
-from kernax.core.losses.losses import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.losses.loss_functions import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.losses.observation_likelihoods import Categorical, Shifted
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut

@@ -13,7 +13,7 @@ from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.learner.task import Task
-from kernax.core.linalg.centres import FactorAtPoints, factor_at
+from kernax.core.linalg.centre_factor import FactorAtPoints, factor_at
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.gp.means import updated_mean

@@ -16,7 +16,7 @@ from kernax.core.base.parameters import real
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_slopes
 from kernax.gp.inducing import projected
 from kernax.gp.process import GaussianProcess

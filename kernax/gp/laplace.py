@@ -12,10 +12,10 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
 from kernax.core.kernel.kernel import name_of
 from kernax.core.linalg.density import factor_of, log_determinant
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.misfit import values_of
 from kernax.core.losses.modes import newton_fit
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import (
     ADVICE,
@@ -26,7 +26,7 @@ from kernax.gp.approximation import (
     solution_of,
     system_of_precisions,
 )
-from kernax.gp.classes import CategoricalPosterior, laplace_of_classes
+from kernax.gp.laplace_classes import CategoricalPosterior, laplace_of_classes
 from kernax.gp.process import GaussianProcess
 
 _FOOTPRINT = Footprint("laplace", 6.4, IN_FEATURES)

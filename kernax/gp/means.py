@@ -15,7 +15,7 @@ from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import dot, is_concrete
 from kernax.core.base.parameters import data, real
 from kernax.core.base.printing import Printed
-from kernax.core.functionals.functionals import OfFunctionals, applied
+from kernax.core.functionals.linear_functionals import OfFunctionals, applied
 from kernax.core.kernel.kernel import AbstractKernel, parts_of
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task

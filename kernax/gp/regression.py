@@ -27,7 +27,7 @@ from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.krylov_factor import KrylovFactor
 from kernax.core.linalg.linalg import weighted_solve
-from kernax.core.linalg.solvers import (
+from kernax.core.linalg.linear_solvers import (
     JitteredCholesky,
     advice_on,
     block_size_for,

@@ -25,8 +25,8 @@ from kernax.core.base.parameters import (
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
 from kernax.core.learner.task import Task
-from kernax.core.linalg.centres import factor_at
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.linalg.centre_factor import factor_at
+from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.gp.approximation import ApproximatePosterior, check_observations
 from kernax.gp.inducing import NormalAtInducing, check_inducing_points, process_of

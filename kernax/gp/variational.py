@@ -5,7 +5,7 @@ from jaxtyping import ArrayLike, PyTree
 
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_slopes
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations

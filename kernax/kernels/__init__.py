@@ -12,12 +12,13 @@ understands, the page of the interface and the tests of conformance are read off
 
 import jax.numpy as jnp
 
-from kernax.core.functionals.functionals import OfFunctionals
+from kernax.core.functionals.linear_functionals import OfFunctionals
 from kernax.core.functionals.stein import SteinKernel
 from kernax.core.kernel.kernel import Constant, Custom, Power, Product, Scaled, Sum
 from kernax.core.kernel.on import On
-from kernax.core.operators.features import FeatureMap
-from kernax.kernels import draws  # noqa: F401  which registers them with core
+from kernax.core.operators.feature_map import FeatureMap
+from kernax.kernels import composed_draws  # noqa: F401  which registers them with core
+from kernax.kernels.basis_expansions import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.combinators import (
     Centred,
     ExpOf,
@@ -29,8 +30,6 @@ from kernax.kernels.combinators import (
 )
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, ShiftedLinear, Tanh
 from kernax.kernels.entry import Entry, Points
-from kernax.kernels.features import GaussianBasis, PolynomialBasis, SigmoidBasis
-from kernax.kernels.gradients import FisherKernel, TangentKernel
 from kernax.kernels.integers import Coregionalisation, Herglotz, Precomputed
 from kernax.kernels.nonstationary import (
     ArcCosine,
@@ -58,6 +57,7 @@ from kernax.kernels.stationary import (
 )
 from kernax.kernels.subsequences import AllSubsequences, Subsequence
 from kernax.kernels.subset_trees import SubsetTree
+from kernax.kernels.tangent_kernels import FisherKernel, TangentKernel
 
 
 def _weighted(weights, x, z):

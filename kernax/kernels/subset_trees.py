@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.numerics import dot, matmul
 from kernax.core.base.parameters import positive
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.kernels.trees import GAP, NONE, OF_TREES, Trees, check_trees
+from kernax.kernels.tree_points import GAP, NONE, OF_TREES, Trees, check_trees
 
 
 class SubsetTree(AbstractKernel):

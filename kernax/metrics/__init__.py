@@ -12,8 +12,7 @@ value for each class.
 
 # May import: kernax.core.
 
-from kernax.metrics.calibration import CalibrationCurve, calibration_curve, calibration_error
-from kernax.metrics.classes import accuracy, area_under_curve, log_loss
+from kernax.metrics.classifier_scores import accuracy, area_under_curve, log_loss
 from kernax.metrics.numbers import (
     CoverageCurve,
     coverage_curve,
@@ -22,6 +21,7 @@ from kernax.metrics.numbers import (
     root_mean_square_error,
     standardised_residuals,
 )
+from kernax.metrics.reliability import CalibrationCurve, calibration_curve, calibration_error
 
 __all__ = [
     "CalibrationCurve",

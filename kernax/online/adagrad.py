@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import data, nonnegative, positive
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.losses.losses import AbstractLoss, check_loss_of_number
+from kernax.core.losses.loss_functions import AbstractLoss, check_loss_of_number
 from kernax.online.averages import as_averaging
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
 from kernax.online.penalties import adaptive_step, grown_root

@@ -26,10 +26,10 @@ from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
-from kernax.core.losses.losses import Hinge, as_targets_of
-from kernax.core.operators.features import FeatureMap
+from kernax.core.losses.loss_functions import Hinge, as_targets_of
+from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.gram import gram_diagonal
-from kernax.online.parts import described
+from kernax.online.learner_parts import described
 
 Function = KernelExpansion | LinearFunction
 

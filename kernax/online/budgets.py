@@ -14,8 +14,8 @@ from kernax.core.base.solution import RESULTS
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.online.basis import OrthonormalBasis, empty_basis
-from kernax.online.parts import as_part
+from kernax.online.learner_parts import as_part
+from kernax.online.orthonormal_basis import OrthonormalBasis, empty_basis
 from kernax.online.support import Newcomer, Support, empty_support
 
 

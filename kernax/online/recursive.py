@@ -10,9 +10,9 @@ from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.linalg.factorisation import direct_accuracy
-from kernax.core.losses.losses import Squared
-from kernax.online.basis import OrthonormalBasis, empty_basis, full_row
+from kernax.core.losses.loss_functions import Squared
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState
+from kernax.online.orthonormal_basis import OrthonormalBasis, empty_basis, full_row
 from kernax.online.support import Support, empty_support, kernel_for
 
 

@@ -17,14 +17,14 @@ from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one
 from kernax.core.base.parameters import check_intervals, nonnegative, positive
 from kernax.core.base.printing import Printed
-from kernax.core.losses.losses import (
+from kernax.core.losses.loss_functions import (
     AbstractLoss,
     EpsilonInsensitive,
     Hinge,
     Squared,
     check_loss_of_number,
 )
-from kernax.online.parts import as_part
+from kernax.online.learner_parts import as_part
 
 Number = Float[Array, ""]
 

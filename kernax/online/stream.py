@@ -19,14 +19,14 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import guarded, prepare_stacks
-from kernax.core.losses.losses import as_targets_of
+from kernax.core.losses.loss_functions import as_targets_of
 from kernax.core.operators.memory import check_numbers
 from kernax.online.learner import (
     AbstractOnlineLearner,
     AbstractOnlineState,
     check_stream,
 )
-from kernax.online.parts import described
+from kernax.online.learner_parts import described
 from kernax.online.rules import AbstractRule
 
 # Numbers held for each of the state, in float64 and float32.

@@ -14,7 +14,7 @@ from kernax.core.base.functions import as_module
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import above, as_floats, data, positive, real
-from kernax.core.losses.losses import AbstractLoss, Hinge, Squared, check_loss_of_number
+from kernax.core.losses.loss_functions import AbstractLoss, Hinge, Squared, check_loss_of_number
 from kernax.online.learner import AbstractOnlineLearner, check_stream
 from kernax.online.multiplicative import Identity, features_at, sign_of_mistake, weights_of_one
 

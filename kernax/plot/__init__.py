@@ -9,7 +9,8 @@ given, or on a new figure that is not registered with pyplot, and returns the ax
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.metrics.
 
 from kernax.plot.beliefs import kernel_profile
-from kernax.plot.classes import decision_regions, values_of_classes
+from kernax.plot.classifiers import decision_regions, values_of_classes
+from kernax.plot.column_relevance import relevance
 from kernax.plot.components import embedding
 from kernax.plot.criticism import coverage, intervals, residual_quantiles
 from kernax.plot.fits import (
@@ -17,7 +18,6 @@ from kernax.plot.fits import (
     predicted_against_true,
 )
 from kernax.plot.probabilities import reliability
-from kernax.plot.relevance import relevance
 from kernax.plot.style import score_title
 from kernax.plot.surfaces import loss_surface
 

@@ -11,7 +11,6 @@ with the model (`Regressor`, `ClassPredictor`), so that new rows are prepared in
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics.
 
 from kernax.preparation.cells import Column
-from kernax.preparation.classes import columns_of_classes
 from kernax.preparation.classifier import Classifier, fit_classes
 from kernax.preparation.dates import Date
 from kernax.preparation.encoders import (
@@ -25,6 +24,7 @@ from kernax.preparation.encoders import (
 )
 from kernax.preparation.inputs import Inputs, learned_inputs
 from kernax.preparation.kinds import kind_of
+from kernax.preparation.one_hot import columns_of_classes
 from kernax.preparation.predictors import (
     GP,
     IVM,

@@ -16,9 +16,9 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.classes import CategoricalPosterior
+from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.preparation.standardised import Standardised
-from kernax.supervised.machines.calibration import Isotonic, Platt
+from kernax.supervised.machines.decision_calibration import Isotonic, Platt
 
 Label = str | int | float | bool
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kernax.core.losses.likelihoods import NegativeBinomial
-from kernax.core.losses.losses import AbstractLikelihood, Poisson
+from kernax.core.losses.loss_functions import AbstractLikelihood, Poisson
+from kernax.core.losses.observation_likelihoods import NegativeBinomial
 
 _NODES = 192
 _REACH = 8.6  # deviations, beyond which a normal distribution has nothing in float64

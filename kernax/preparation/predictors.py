@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.classes import CategoricalPosterior
+from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
 from kernax.preparation.classifier import (

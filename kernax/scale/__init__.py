@@ -14,7 +14,7 @@ from kernax.scale.centres.choice import (
 )
 from kernax.scale.centres.falkon import falkon
 from kernax.scale.cluster.checkpoints import Checkpoints
-from kernax.scale.cluster.mesh import rows_over
+from kernax.scale.cluster.rows_over import rows_over
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
 from kernax.scale.features.nystrom import nystrom

@@ -16,12 +16,12 @@ from kernax.core.grid.grid_factor import Grid
 from kernax.core.kernel.kernel import AbstractKernel, groups_of_columns
 from kernax.core.kernel.preparation import prepare
 from kernax.core.kernel.spectra import SpectralPart
-from kernax.core.linalg.centres import wide
+from kernax.core.linalg.centre_factor import wide
 from kernax.core.linalg.preconditioners import default_rank
 from kernax.core.linalg.sketch_and_project import default_block
-from kernax.core.operators.features import low_rank_gram
+from kernax.core.operators.feature_map import low_rank_gram
 from kernax.core.operators.memory import available_memory
-from kernax.scale.centres.rows import rows_of_tile
+from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON
 
 LINE = "state space"

@@ -15,15 +15,15 @@ documentation has the whole list.
 # kernax.preparation.
 
 from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
-from kernax.sklearn.components import KernelPCA
-from kernax.sklearn.features import Nystroem, RandomFourierFeatures
-from kernax.sklearn.logistic import ImportVectorClassifier, KernelLogisticClassifier
+from kernax.sklearn.kernel_approximation import Nystroem, RandomFourierFeatures
+from kernax.sklearn.kernel_pca import KernelPCA
+from kernax.sklearn.kernel_ridge import KernelRidge
+from kernax.sklearn.logistic_classifiers import ImportVectorClassifier, KernelLogisticClassifier
 from kernax.sklearn.machines import SVR, NuSVR, OneClassSVM
-from kernax.sklearn.perceptron import KernelPerceptron
+from kernax.sklearn.perceptron_classifier import KernelPerceptron
 from kernax.sklearn.process_classes import GaussianProcessClassifier
 from kernax.sklearn.processes import GaussianProcessRegressor
-from kernax.sklearn.relevance import RelevanceVectorClassifier, RelevanceVectorRegressor
-from kernax.sklearn.ridge import KernelRidge
+from kernax.sklearn.relevance_machines import RelevanceVectorClassifier, RelevanceVectorRegressor
 from kernax.sklearn.svc import SVC, NuSVC
 
 __all__ = [

@@ -10,7 +10,7 @@ from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.losses import AbstractSmoothLoss
+from kernax.core.losses.loss_functions import AbstractSmoothLoss
 from kernax.scale.centres.falkon import falkon
 from kernax.sklearn.rows import Rows
 

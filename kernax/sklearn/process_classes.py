@@ -11,8 +11,8 @@ from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.base.parameters import check_count, parameters
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import Bernoulli
+from kernax.core.losses.loss_functions import Bernoulli
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
 from kernax.selection.recipes.latent import LatentModel, learn_evidence, minus_evidences

@@ -25,7 +25,7 @@ from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.preparation.standards import Standards, standards_of
-from kernax.selection.recipes.regression import ProcessModel, learn_process
+from kernax.selection.recipes.regression_recipe import ProcessModel, learn_process
 from kernax.sklearn.base import (
     NO_TARGETS,
     RowsEstimator,

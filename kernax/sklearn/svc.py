@@ -18,8 +18,8 @@ from kernax.selection.recipes.classification import MachineModel, learn_classifi
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
-from kernax.supervised.machines.calibration import platt, svm_leave_one_out
 from kernax.supervised.machines.coupling import pairwise_coupling
+from kernax.supervised.machines.decision_calibration import platt, svm_leave_one_out
 from kernax.supervised.machines.svm import nu_svm, svm
 
 _SHAPES = ("ovr", "ovo")

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.sparse.steps import Action, Outlook
+from kernax.sparse.precision_steps import Action, Outlook
 
 _FAR = 8.0  # a factor of 3000 in a precision
 _NEAR = 1e-4

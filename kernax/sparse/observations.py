@@ -19,9 +19,9 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import eps_of, matmul
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import AbstractSmoothLoss
+from kernax.core.losses.loss_functions import AbstractSmoothLoss
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, newton
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.sparse.basis import second_derivative, slopes, values
 
 

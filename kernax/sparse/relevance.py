@@ -29,12 +29,12 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.likelihoods import Categorical, Gaussian
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.loss_functions import AbstractLikelihood
+from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.core.operators.memory import Footprint
 from kernax.errors import RelevanceWarning, RunawayWarning
-from kernax.sparse.arguments import check_likelihood, checked_solver, targets_of
 from kernax.sparse.basis import Basis, Slots
+from kernax.sparse.checks import check_likelihood, checked_solver, targets_of
 from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
 from kernax.sparse.observations import AbstractObservations, Labels, Numbers
 from kernax.sparse.relevance_vectors import RelevanceVectors

@@ -14,8 +14,8 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import check_point
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.linalg.density import root_of_covariance
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import AbstractLikelihood
+from kernax.core.losses.loss_functions import AbstractLikelihood
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 
 

@@ -18,8 +18,8 @@ from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import Slots, curved, values
 from kernax.sparse.damping import Trend
 from kernax.sparse.observations import Numbers, Posterior
+from kernax.sparse.precision_steps import Action, Outlook, best_action
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
-from kernax.sparse.steps import Action, Outlook, best_action
 
 
 class SequentialEvidence(AbstractRelevanceSolver):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
-from kernax.core.losses.losses import Logistic
+from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit
 from kernax.core.losses.softmax_hessian import sum_of_others
 from kernax.core.operators.operators import DenseGram

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import kernax as kx
 from kernax.cli.app import app
-from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
+from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Tokens
-from kernax.selection.recipes import regression
+from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

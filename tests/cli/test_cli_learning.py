@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 from kernax.cli import classify as classes
 from kernax.cli.app import app
+from kernax.cli.compared_columns import compared_columns
 from kernax.cli.fit import remark_on_no_gain
-from kernax.cli.inputs import compared_columns
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import Table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Column, Tokens
-from kernax.selection.recipes import regression
+from kernax.selection.recipes import regression_recipe as regression
 from kernax.selection.recipes.latent import Likelihood
 
 pytestmark = (

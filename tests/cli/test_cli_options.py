@@ -26,7 +26,7 @@ from kernax.core.base.archive import write_whole
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.errors import MemoryBudgetError, RunawayWarning
 from kernax.preparation import Tokens
-from kernax.selection.recipes import regression
+from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import kernax
 from kernax.cli import app as cli
-from kernax.cli import latent
+from kernax.cli import latent_fits as latent
 from kernax.cli.app import app
 from kernax.files import load_predictor
 from kernax.selection.recipes.stages import Choice, Stage

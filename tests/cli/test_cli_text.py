@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import kernax as kx
 from kernax.cli.app import app
+from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.inputs import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.files import load_predictor
 from kernax.preparation import Column, Inputs, Number, Standards, Text, Tokens
-from kernax.selection.recipes import regression
+from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

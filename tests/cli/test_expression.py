@@ -9,10 +9,9 @@ import pytest
 from conftest import needs_x64
 
 import kernax as kx
+from kernax.cli.compared_columns import kernel_of_inputs
 from kernax.cli.expression import parse_kernel
-from kernax.cli.inputs import kernel_of_inputs
-from kernax.cli.notation import parameter_names
-from kernax.cli.vocabulary import KERNELS, NUMBERS, TEXT, compared
+from kernax.cli.notation import KERNELS, NUMBERS, TEXT, compared, parameter_names
 from kernax.core.base.parameters import parameters
 from kernax.preparation import Inputs, Number, Standards, Text, Tokens
 

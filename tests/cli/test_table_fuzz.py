@@ -10,8 +10,8 @@ import pytest
 from conftest import needs_x64
 from rich.console import Console
 
+from kernax.cli.compared_columns import compared_columns, learned_inputs
 from kernax.cli.console import print_inputs
-from kernax.cli.inputs import compared_columns, learned_inputs
 from kernax.cli.table import read_columns, read_table
 from kernax.cli.target import numbers
 from kernax.preparation import Column, Inputs, Tokens

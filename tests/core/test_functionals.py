@@ -9,7 +9,7 @@ import pytest
 from conftest import DTYPE, X64, check_derivatives, needs_x64, untyped
 
 import kernax
-from kernax.core.functionals.functionals import applied
+from kernax.core.functionals.linear_functionals import applied
 from kernax.functionals import (
     derivatives_at,
     gradients_at,

@@ -23,7 +23,7 @@ from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.kernel.kernel import groups_of_columns
-from kernax.core.linalg.solvers import factorise
+from kernax.core.linalg.linear_solvers import factorise
 from kernax.errors import ConditionWarning
 from kernax.solvers import Grid, JitteredCholesky, StateSpace
 

@@ -12,7 +12,7 @@ from scipy.special import expit, gammaln, log_ndtr, logsumexp
 import kernax
 from kernax import likelihoods
 from kernax.core.losses import quadrature
-from kernax.core.losses.likelihoods import Powered
+from kernax.core.losses.observation_likelihoods import Powered
 
 DTYPE = jnp.result_type(float)
 # One program each, instead of some forty of one operation.

@@ -27,16 +27,16 @@ from kernax.core.linalg.factorisation import (
 )
 from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.linalg import weighted_solve, without_border
-from kernax.core.linalg.low_rank import LowRankFactor
-from kernax.core.linalg.solvers import (
+from kernax.core.linalg.linear_solvers import (
     AbstractDirectSolver,
     JitteredCholesky,
     factor_by,
     factorise,
 )
+from kernax.core.linalg.low_rank import LowRankFactor
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.line.line import LineGram, OrderAlongLine
-from kernax.core.operators.features import has_few_features
+from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.foreign import as_gram
 from kernax.core.operators.gram import (
     AbstractCrossGram,

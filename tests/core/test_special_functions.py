@@ -14,8 +14,8 @@ from conftest import X64, needs_x64
 import kernax
 from kernax.core.base.special_functions import matern_of_any_order
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
-from kernax.core.losses.likelihoods import NegativeBinomial, StudentT
-from kernax.core.losses.losses import Poisson
+from kernax.core.losses.loss_functions import Poisson
+from kernax.core.losses.observation_likelihoods import NegativeBinomial, StudentT
 
 DTYPE = jnp.result_type(float)
 TOLERANCE = 1e-12 if X64 else 1e-5

@@ -16,7 +16,7 @@ import kernax as kx
 from kernax.calibration import Platt
 from kernax.cli.app import app
 from kernax.files import KernaxFileError, load_predictor, save_predictor
-from kernax.files.structure import _module, described, restored
+from kernax.files.model_structure import _module, described, restored
 from kernax.likelihoods import Bernoulli
 from kernax.preparation import (
     GP,

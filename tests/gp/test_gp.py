@@ -16,7 +16,7 @@ import kernax
 from kernax.core.base.boundary import as_noise, as_scalar, as_targets, as_weights
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.linalg import factors
-from kernax.core.linalg.solvers import factorise
+from kernax.core.linalg.linear_solvers import factorise
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 from kernax.gp.means import as_mean

@@ -13,7 +13,7 @@ import scipy.optimize
 from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
 
 import kernax
-from kernax.core.losses.losses import check_loss_of_number
+from kernax.core.losses.loss_functions import check_loss_of_number
 from kernax.errors import CapacityError
 from kernax.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Squared
 from kernax.online import (

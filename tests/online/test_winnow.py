@@ -13,7 +13,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, needs_x64
 
 import kernax
-from kernax.core.losses.losses import check_loss_of_number
+from kernax.core.losses.loss_functions import check_loss_of_number
 from kernax.errors import NonFiniteError
 from kernax.online import (
     BalancedWinnow,

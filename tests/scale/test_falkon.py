@@ -26,7 +26,7 @@ import kernax
 import kernax.scale.centres.fit_of_chunks as of_chunks
 import kernax.scale.centres.preconditioner as preconditioner
 import kernax.scale.centres.problem as problem_module
-import kernax.scale.centres.rows as rows_module
+import kernax.scale.centres.row_sums as rows_module
 import kernax.scale.centres.streamed as streamed
 from kernax.errors import ConditionWarning, MaxStepsError
 from kernax.losses import Absolute, Huber, Logistic, Poisson, Squared, SquaredHinge

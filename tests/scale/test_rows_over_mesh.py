@@ -18,7 +18,7 @@ import kernax
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.losses import Logistic
 from kernax.scale.centres import preconditioner
-from kernax.scale.centres.rows import ArrayRows
+from kernax.scale.centres.row_sums import ArrayRows
 from kernax.scale.centres.span import OfCentres
 
 pytestmark = needs_x64  # how rows are spread has nothing to do with precision

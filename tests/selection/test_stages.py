@@ -12,9 +12,9 @@ import kernax as kx
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import count_off, leaving_out
 from kernax.selection.optimise.weak_priors import WeakPriors, weak_priors_around
-from kernax.selection.recipes import regression
+from kernax.selection.recipes import regression_recipe as regression
 from kernax.selection.recipes.classification import calibrated_losses, log_losses, signs_of_columns
-from kernax.selection.recipes.rows import first_of_each, held_out_of_each
+from kernax.selection.recipes.held_out_rows import first_of_each, held_out_of_each
 from kernax.selection.recipes.stages import (
     Learning,
     Stage,

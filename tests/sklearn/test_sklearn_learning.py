@@ -13,7 +13,7 @@ from sklearn.gaussian_process import kernels as theirs
 import kernax
 import kernax.sklearn as ours
 from kernax.selection.recipes.data_starts import data_starts
-from kernax.selection.recipes.regression import ProcessModel
+from kernax.selection.recipes.regression_recipe import ProcessModel
 from kernax.sklearn.processes import minus_evidence
 from kernax.sklearn.theta import ThetaLoss
 

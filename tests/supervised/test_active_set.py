@@ -11,7 +11,7 @@ from conftest import TOLERANCE, needs_x64
 import kernax
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines import active_set
-from kernax.supervised.machines.dual import BoxProblem
+from kernax.supervised.machines.box_problem import BoxProblem
 
 DTYPE = jnp.result_type(float)
 FINE = kernax.solvers.SMO(tol=1e-10)

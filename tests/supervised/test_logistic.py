@@ -13,8 +13,8 @@ from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data
 
 import kernax
 from kernax.core.base.labels import signs
-from kernax.core.losses.losses import Logistic
-from kernax.core.losses.softmax import _SoftmaxRisk
+from kernax.core.losses.loss_functions import Logistic
+from kernax.core.losses.softmax_mode import _SoftmaxRisk
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
 from kernax.supervised.smooth import logistic as room

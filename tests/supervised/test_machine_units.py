@@ -9,8 +9,8 @@ from conftest import X64, assert_close, needs_x32, needs_x64
 
 import kernax
 from kernax.core.operators.operators import DenseGram
+from kernax.supervised.machines.box_problem import BoxProblem, Point, size_of_targets
 from kernax.supervised.machines.certificate import certificate
-from kernax.supervised.machines.dual import BoxProblem, Point, size_of_targets
 
 DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
-from kernax.core.losses.losses import AbstractSmoothLoss, slopes_far_out
+from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
 from kernax.errors import MaxStepsError
 
 DTYPE = jnp.result_type(float)

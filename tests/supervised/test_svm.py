@@ -18,8 +18,8 @@ from kernax.core.base.parameters import check_share
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
 from kernax.supervised.machines import svm as room
+from kernax.supervised.machines.box_problem import BoxProblem, Point
 from kernax.supervised.machines.certificate import certificate
-from kernax.supervised.machines.dual import BoxProblem, Point
 from kernax.supervised.machines.working_set import State, WorkingSet
 
 DTYPE = jnp.result_type(float)

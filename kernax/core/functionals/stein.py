@@ -12,7 +12,7 @@ from kernax.core.base.boundary import as_point
 from kernax.core.base.compiled import compiled
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import dot, vectors
-from kernax.core.functionals.functionals import check_smooth
+from kernax.core.functionals.linear_functionals import check_smooth
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.grid.cells import Rows
+from kernax.core.grid.cell_values import Rows
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.kernel.kernel import AbstractKernel

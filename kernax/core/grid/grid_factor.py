@@ -15,7 +15,7 @@ from kernax.core.base.batching import one_by_one
 from kernax.core.base.numerics import dot, matmul, split_by_tangent, stopped
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
-from kernax.core.grid.cells import placed
+from kernax.core.grid.cell_values import placed
 from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridForm, GridGram, ProductGrid
 from kernax.core.grid.gridding import grid_for
@@ -31,7 +31,7 @@ from kernax.core.linalg.factorisation import (
 )
 from kernax.core.linalg.factors import with_jitter
 from kernax.core.linalg.linalg import weighted_solve
-from kernax.core.linalg.solvers import (
+from kernax.core.linalg.linear_solvers import (
     AbstractDirectSolver,
     JitteredCholesky,
     factorise,

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of, matmul
 from kernax.core.base.solution import RESULTS
-from kernax.core.grid.cells import Rows, blocks_of_columns, placed
+from kernax.core.grid.cell_values import Rows, blocks_of_columns, placed
 
 
 def outer_product(vectors: Rows) -> Float[Array, " N"]:

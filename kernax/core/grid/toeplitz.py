@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import dot, eps_of
 from kernax.core.base.solution import RESULTS
-from kernax.core.grid.cells import Rows, blocks_of_columns, placed
+from kernax.core.grid.cell_values import Rows, blocks_of_columns, placed
 from kernax.core.grid.levinson import convolved, correlated, correlated_with, fast_length, predictor
 
 

@@ -14,7 +14,7 @@ from kernax.core.base.numerics import matmul, safe_sqrt
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.feature_map import FeatureMap
 
 SUCH_AS = "a kernel that has some, such as FeatureMap(jnp.asarray), the linear kernel of vectors"
 

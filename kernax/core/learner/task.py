@@ -31,8 +31,8 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel, is_foreign, name_of
 from kernax.core.kernel.preparation import guarded, prepare
 from kernax.core.learner.structures import structure_of_many
-from kernax.core.linalg.solvers import AbstractSymmetricSolver
-from kernax.core.operators.features import has_few_features
+from kernax.core.linalg.linear_solvers import AbstractSymmetricSolver
+from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.operators.memory import Footprint, check_held_by_each, check_memory
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each

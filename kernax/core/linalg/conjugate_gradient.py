@@ -16,8 +16,8 @@ from kernax.core.linalg.lanczos import (
     Multiply,
     log_determinant_by_probes,
 )
+from kernax.core.linalg.linear_solvers import AbstractFactorSolver, refuse_options
 from kernax.core.linalg.preconditioners import AbstractPreconditioner, Preconditioner
-from kernax.core.linalg.solvers import AbstractFactorSolver, refuse_options
 
 
 class ConjugateGradient(AbstractFactorSolver):

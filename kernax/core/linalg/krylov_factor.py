@@ -21,8 +21,8 @@ from kernax.core.linalg.factorisation import (
 )
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.linalg.lanczos import Estimate
+from kernax.core.linalg.linear_solvers import AbstractIterativeFactor, ending_of_columns
 from kernax.core.linalg.preconditioners import Preconditioner, shift_of
-from kernax.core.linalg.solvers import AbstractIterativeFactor, ending_of_columns
 from kernax.core.operators.operators import AbstractGram, WeightedForm
 
 Multiply = Callable[[Array], Array]

@@ -19,7 +19,7 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
-from kernax.core.linalg.solvers import JitteredCholesky, check_is_solver, factor_by
+from kernax.core.linalg.linear_solvers import JitteredCholesky, check_is_solver, factor_by
 from kernax.core.operators.foreign import as_gram
 from kernax.core.operators.operators import WeightedForm
 

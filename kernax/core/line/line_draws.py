@@ -10,7 +10,7 @@ from kernax.core.base.stacks import joined
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factorisation import AbstractExplanation
-from kernax.core.linalg.solvers import factorise
+from kernax.core.linalg.linear_solvers import factorise
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.line_factor import KalmanFactor, LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions

@@ -14,8 +14,8 @@ from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_kno
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linalg import quotient, weighted_solve, without_border
-from kernax.core.linalg.solvers import JitteredCholesky
-from kernax.core.losses.losses import AbstractSmoothLoss, slopes_far_out
+from kernax.core.linalg.linear_solvers import JitteredCholesky
+from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
 from kernax.core.losses.misfit import (
     misfit_of,
     rounding_of_coefficients,

@@ -26,7 +26,7 @@ from kernax.core.operators.computed import (
     checked_pairs,
     gram_of_prepared,
 )
-from kernax.core.operators.features import low_rank_gram
+from kernax.core.operators.feature_map import low_rank_gram
 from kernax.core.operators.memory import MOST_HELD
 from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
 from kernax.core.operators.mesh_gram import MeshGram, product_over_mesh

@@ -19,8 +19,13 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
-from kernax.core.linalg.centres import wide
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared, as_targets_of, check_convex
+from kernax.core.linalg.centre_factor import wide
+from kernax.core.losses.loss_functions import (
+    AbstractSmoothLoss,
+    Squared,
+    as_targets_of,
+    check_convex,
+)
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import whole_on_each
 from kernax.scale.centres.choice import checked_centres
@@ -35,7 +40,7 @@ from kernax.scale.centres.problem import (
     solution_of,
     unit_of_targets,
 )
-from kernax.scale.centres.rows import rows_of_tile
+from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.data.chunks import Chunks

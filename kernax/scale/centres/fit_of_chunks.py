@@ -18,15 +18,15 @@ from kernax.core.base.weights import AbstractWeights, UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
-from kernax.core.linalg.centres import wide
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared, as_targets_of
+from kernax.core.linalg.centre_factor import wide
+from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared, as_targets_of
 from kernax.core.operators.memory import check_memory
 from kernax.scale.centres.choice import number_of_centres, warn_of_many
 from kernax.scale.centres.kept_minimum import Kept, facts_of_fit
 from kernax.scale.centres.minimum import Minimum
 from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.centres.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
-from kernax.scale.centres.rows import ArrayRows
+from kernax.scale.centres.row_sums import ArrayRows
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.centres.streamed import (
     StreamedRows,

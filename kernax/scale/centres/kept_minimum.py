@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int
 
-from kernax.core.base.identity import digest_of_array, facts_of, is_array, places_of
+from kernax.core.base.facts import digest_of_array, facts_of, is_array, places_of
 from kernax.core.base.numerics import is_concrete
 from kernax.scale.centres.minimum import Minimum, Newton, Point, Progress
 from kernax.scale.centres.normal_equations import Iterate, begun, found_by, is_open, one_step

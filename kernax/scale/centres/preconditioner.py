@@ -15,7 +15,7 @@ from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
 from kernax.core.operators.operators import DenseGram
-from kernax.scale.centres.rows import ArrayRows
+from kernax.scale.centres.row_sums import ArrayRows
 
 
 class HessianFactor(eqx.Module):

@@ -11,14 +11,14 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
-from kernax.core.linalg.centres import factor_of_gram, wide
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.linalg.centre_factor import factor_of_gram, wide
+from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.core.operators.mesh import RowsOverMesh
 from kernax.scale.centres.kept_minimum import Kept, kept_minimum
 from kernax.scale.centres.minimum import Minimum, minimise
 from kernax.scale.centres.preconditioner import sampled
 from kernax.scale.centres.risk import Risk
-from kernax.scale.centres.rows import AbstractRows, ArrayRows
+from kernax.scale.centres.row_sums import AbstractRows, ArrayRows
 from kernax.scale.centres.span import AbstractSpan
 
 # The penalty of a bias b is `ridge/2 _OF_BIAS b^2 / v`, v the mean variance over the centres: so

@@ -16,10 +16,10 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.losses.losses import AbstractSmoothLoss, Squared
+from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.scale.centres.bands import upper_bands, whole_of_bands
 from kernax.scale.centres.preconditioner import HessianFactor
-from kernax.scale.centres.rows import AbstractRows, ArrayRows, Tile
+from kernax.scale.centres.row_sums import AbstractRows, ArrayRows, Tile
 
 # Lengths that a step may be shortened to: very short where only the ridge has curvature left.
 LENGTHS = 0.5 ** np.array([0, 1, 2, 4, 6, 9, 14, 20, 28, 38])

@@ -18,7 +18,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.scale.centres.preconditioner import priorities, standing_for_all
-from kernax.scale.centres.rows import AbstractRows, ArrayRows
+from kernax.scale.centres.row_sums import AbstractRows, ArrayRows
 from kernax.scale.data.chunks import Chunks
 
 Check = Callable[..., Array]  # check(y, n, dtype, weights) returns the targets of a chunk

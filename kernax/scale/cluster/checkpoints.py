@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kernax.core.base.identity import check_same_call, differing_facts, facts_of, places_of
+from kernax.core.base.facts import check_same_call, differing_facts, facts_of, places_of
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import warn
 from kernax.core.operators.mesh import rows_over_mesh

@@ -12,9 +12,9 @@ from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
-from kernax.core.linalg.centres import factor_of_gram, wide
+from kernax.core.linalg.centre_factor import factor_of_gram, wide
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.scale.centres.choice import checked_centres

@@ -13,7 +13,7 @@ from kernax.core.base.parameters import check_count, data, shown
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.kernel.spectral_densities import frequencies_of_parts
-from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.memory import check_numbers
 
 # Numbers held for each that is returned, in float64 and float32.

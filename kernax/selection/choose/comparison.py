@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from kernax.core.base.printing import Printed
 from kernax.selection.choose.cross_validation import check_folds, cross_validate
 from kernax.selection.choose.folds import Folds
-from kernax.selection.choose.table import Table
+from kernax.selection.choose.results_table import Table
 
 
 class Selection(Printed):

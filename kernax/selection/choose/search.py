@@ -15,7 +15,7 @@ from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import Entry, check_count, ends_like, entry_ending, parameters
 from kernax.core.base.solution import RESULTS, Solution, finish
-from kernax.selection.choose.table import Table
+from kernax.selection.choose.results_table import Table
 from kernax.selection.optimise.batches import Devices, batched
 from kernax.selection.optimise.minimise import check_loss
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Scaled
-from kernax.gp.parts import component
+from kernax.gp.posterior_parts import component
 from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition
 from kernax.kernels import On, Periodic, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic

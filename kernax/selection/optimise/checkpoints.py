@@ -20,7 +20,7 @@ from kernax.core.base.archive import (
     remove_unfinished,
     write_archive,
 )
-from kernax.core.base.identity import check_same_call
+from kernax.core.base.facts import check_same_call
 from kernax.core.base.parameters import check_count
 from kernax.errors import KernaxFileError
 from kernax.selection.optimise.identity import Identity, differences

@@ -15,7 +15,7 @@ import lineax as lx
 import numpy as np
 import optax
 
-from kernax.core.base.identity import (
+from kernax.core.base.facts import (
     differing_facts,
     digest,
     digest_of_array,

@@ -23,7 +23,7 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.weak_priors import WeakPriors
 from kernax.selection.recipes.stages import Choice, Learning, Together, choose
-from kernax.supervised.machines.calibration import platt
+from kernax.supervised.machines.decision_calibration import platt
 from kernax.supervised.machines.svm import svm
 from kernax.supervised.smooth.logistic import kernel_logistic
 from kernax.supervised.smooth.softmax import kernel_softmax

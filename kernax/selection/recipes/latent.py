@@ -20,12 +20,12 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.losses.likelihoods import Categorical, NegativeBinomial, Probit
-from kernax.core.losses.losses import AbstractLikelihood, Bernoulli, Poisson
+from kernax.core.losses.loss_functions import AbstractLikelihood, Bernoulli, Poisson
+from kernax.core.losses.observation_likelihoods import Categorical, NegativeBinomial, Probit
 from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.classes import CategoricalPosterior
 from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.laplace import laplace
+from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.means import FixedMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational

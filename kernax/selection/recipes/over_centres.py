@@ -6,7 +6,7 @@ from jaxtyping import Array, ArrayLike, Key, PyTree
 
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.losses import Logistic
+from kernax.core.losses.loss_functions import Logistic
 from kernax.errors import ConditionWarning
 from kernax.gp.process import GaussianProcess
 from kernax.gp.sparse_regression import sgpr

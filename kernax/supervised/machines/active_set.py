@@ -22,7 +22,7 @@ from kernax.core.base.numerics import positive_or_one, split_by_tangent, stopped
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.linalg import without_border
 from kernax.core.operators.operators import AbstractGram, DenseGram
-from kernax.supervised.machines.dual import BoxProblem, Point, bias_interval, middle
+from kernax.supervised.machines.box_problem import BoxProblem, Point, bias_interval, middle
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
 

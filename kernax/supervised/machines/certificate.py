@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.operators.operators import AbstractGram
-from kernax.supervised.machines.dual import BoxProblem, Point, counted_points
+from kernax.supervised.machines.box_problem import BoxProblem, Point, counted_points
 
 
 def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:

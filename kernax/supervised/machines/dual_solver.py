@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from kernax.core.base.boundary import described
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.printing import Printed
-from kernax.supervised.machines.dual import BoxProblem
+from kernax.supervised.machines.box_problem import BoxProblem
 
 
 class AbstractDualSolver(Printed):

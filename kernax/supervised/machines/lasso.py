@@ -12,8 +12,8 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.learner.task import check_targets
 from kernax.core.operators.operators import DenseGram
+from kernax.supervised.machines.box_problem import BoxProblem, Point
 from kernax.supervised.machines.certificate import certificate
-from kernax.supervised.machines.dual import BoxProblem, Point
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO

@@ -18,10 +18,15 @@ from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, stopped
 from kernax.core.base.solution import void_unless_known
 from kernax.supervised.machines.active_set import with_derivative_of_active_set
+from kernax.supervised.machines.box_problem import (
+    BoxProblem,
+    Point,
+    bias_of,
+    with_all_points_inside,
+)
 from kernax.supervised.machines.certificate import certificate, rounding_of
-from kernax.supervised.machines.dual import BoxProblem, Point, bias_of, with_all_points_inside
+from kernax.supervised.machines.conditions_at_end import ending, is_finite, missed_its_goal
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
-from kernax.supervised.machines.ending import ending, is_finite, missed_its_goal
 from kernax.supervised.machines.polish import polished
 from kernax.supervised.machines.projected_gradient import project
 from kernax.supervised.machines.units import Units, after_rescaling, rescaled_objectives

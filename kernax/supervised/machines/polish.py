@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import chosen
 from kernax.supervised.machines.active_set import ActiveSystem, equation_residual
-from kernax.supervised.machines.dual import BoxProblem, Point, violation
+from kernax.supervised.machines.box_problem import BoxProblem, Point, violation
 
 
 class Polished(eqx.Module):

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.parameters import check_share, check_steps
-from kernax.supervised.machines.dual import BoxProblem, violation
+from kernax.supervised.machines.box_problem import BoxProblem, violation
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
 

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.parameters import check_count, check_share, check_steps
-from kernax.supervised.machines.dual import (
+from kernax.supervised.machines.box_problem import (
     BoxProblem,
     bias_interval,
     middle,

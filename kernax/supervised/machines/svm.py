@@ -29,14 +29,14 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.starts import coefficients_of
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.losses import EpsilonInsensitive, Hinge
+from kernax.core.losses.loss_functions import EpsilonInsensitive, Hinge
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.errors import ConditionWarning
+from kernax.supervised.machines.box_problem import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.machines.certificate import seen_indefinite
 from kernax.supervised.machines.doubled import DoubledGram
-from kernax.supervised.machines.dual import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO

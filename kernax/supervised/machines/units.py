@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from kernax.core.base.numerics import eps_of, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.operators.operators import ScaledGram
-from kernax.supervised.machines.dual import BoxProblem
+from kernax.supervised.machines.box_problem import BoxProblem
 
 
 class Units(eqx.Module):

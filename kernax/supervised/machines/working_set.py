@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import chosen, eps_of
-from kernax.supervised.machines.dual import BoxProblem, one_sided_slopes
+from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
 

@@ -28,7 +28,7 @@ from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem, unit_of
 from kernax.core.linalg.linalg import weighted_solve, without_border
-from kernax.core.linalg.solvers import (
+from kernax.core.linalg.linear_solvers import (
     JitteredCholesky,
     accurate_residual,
     advice_on,

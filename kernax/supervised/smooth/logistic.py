@@ -12,7 +12,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.starts import coefficients_and_bias_of
 from kernax.core.learner.task import check_task
-from kernax.core.losses.losses import Logistic
+from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
 

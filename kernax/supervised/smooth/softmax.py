@@ -17,7 +17,7 @@ from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
-from kernax.core.losses.softmax import softmax_fit
+from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.operators.memory import Footprint
 
 _FOOTPRINT = Footprint("kernel_softmax", 10.4, IN_FEATURES, of_each_column=1.08)

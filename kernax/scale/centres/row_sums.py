@@ -22,7 +22,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.stacks import points_at
-from kernax.core.linalg.centres import wide
+from kernax.core.linalg.centre_factor import wide
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
 from kernax.scale.centres.span import AbstractSpan
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool
 
 from kernax.core.base.solution import RESULTS, first_that_holds
+from kernax.supervised.machines.box_problem import BoxProblem, Point, violation
 from kernax.supervised.machines.certificate import objective_size, rounding_of, survives_rounding
-from kernax.supervised.machines.dual import BoxProblem, Point, violation
 from kernax.supervised.machines.units import AfterRescaling
 
 

@@ -17,7 +17,7 @@ from kernax.core.base.solution import Solution
 from kernax.core.operators.gram import BlockedGram
 from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
-from kernax.files.fields import check_fields, is_for_numpy
+from kernax.files.field_checks import check_fields, is_for_numpy
 from kernax.files.registry import name_of, named
 
 _DEEPEST = 100  # modules inside modules

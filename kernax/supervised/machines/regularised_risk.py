@@ -14,7 +14,7 @@ from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task, may_be_positive
-from kernax.core.losses.losses import (
+from kernax.core.losses.loss_functions import (
     AbstractLoss,
     AbstractPiecewiseLinearLoss,
     AbstractSmoothLoss,
@@ -23,7 +23,7 @@ from kernax.core.losses.losses import (
 )
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.machines.dual import dual_of_loss, size_of_targets
+from kernax.supervised.machines.box_problem import dual_of_loss, size_of_targets
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.expression import parse_kernel
+from kernax.cli.notation import NUMBERS, TEXT, compared, is_named, text_names
 from kernax.cli.table import Table
-from kernax.cli.vocabulary import NUMBERS, TEXT, compared, is_named, text_names
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
 from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of

@@ -14,6 +14,7 @@ from kernax.errors import NonFiniteError
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.metrics import root_mean_square_error
 from kernax.preparation import GP, CountRegressor
+from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.latent import (
     Inference,
     LatentModel,
@@ -24,7 +25,6 @@ from kernax.selection.recipes.latent import (
     posterior_of,
     start_of,
 )
-from kernax.selection.recipes.rows import first_of_each
 
 _WORDS = {
     Inference.LAPLACE: "log evidence, by Laplace's approximation,",

@@ -8,8 +8,8 @@ from jaxtyping import Array
 from kernax.core.base.boundary import described
 from kernax.core.base.labels import as_one_hot
 from kernax.core.base.parameters import with_arrays
-from kernax.core.losses.likelihoods import Categorical, Gaussian
-from kernax.core.losses.losses import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.losses.loss_functions import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
 

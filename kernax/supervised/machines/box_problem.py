@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, positive_or_one, stopped
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.losses.losses import AbstractPiecewiseLinearLoss
+from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
 
 

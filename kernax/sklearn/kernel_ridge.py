@@ -10,9 +10,9 @@ from sklearn.base import MultiOutputMixin
 
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.losses import Squared
+from kernax.core.losses.loss_functions import Squared
 from kernax.preparation.standards import standards_of
-from kernax.selection.recipes.regression import learn_ridge
+from kernax.selection.recipes.regression_recipe import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres, rows_at
 from kernax.sklearn.targets import KernelRegressor

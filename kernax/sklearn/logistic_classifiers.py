@@ -9,7 +9,7 @@ from scipy.special import log_softmax, softmax
 
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.model import Model
-from kernax.core.losses.losses import Logistic
+from kernax.core.losses.loss_functions import Logistic
 from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres

@@ -23,10 +23,10 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.factors import rounding_of_entries
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
-from kernax.core.losses.likelihoods import Categorical
 from kernax.core.losses.misfit import values_of
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
-from kernax.core.losses.softmax import softmax_fit
+from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions

@@ -23,7 +23,7 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Sum
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.operators.features import FeatureMap
+from kernax.core.operators.feature_map import FeatureMap
 from kernax.gp.means import ShiftedMean
 from kernax.gp.posterior import AbstractConditioned, AbstractPosterior, without_observations
 from kernax.gp.process import GaussianProcess, check_process

@@ -4,7 +4,7 @@ import os
 
 from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
-from kernax.files.fields import check_shapes
+from kernax.files.field_checks import check_shapes
 from kernax.preparation import Predictor, check_outputs, predictor_from_notes
 
 

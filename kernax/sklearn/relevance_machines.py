@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.losses.likelihoods import Categorical
-from kernax.core.losses.losses import Bernoulli
+from kernax.core.losses.loss_functions import Bernoulli
+from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.sklearn.targets import KernelClassifier, KernelRegressor, of_both
 from kernax.sparse.relevance import relevance_vector_machine
 

@@ -18,7 +18,12 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
 from kernax.core.base.special_functions import log_rising, scaled_log1p
-from kernax.core.losses.losses import AbstractLikelihood, AbstractLoss, Values, check_one_number
+from kernax.core.losses.loss_functions import (
+    AbstractLikelihood,
+    AbstractLoss,
+    Values,
+    check_one_number,
+)
 from kernax.core.losses.quadrature import size
 
 _TAIL = -5.0

@@ -13,8 +13,8 @@ from kernax.core.base.parameters import check_count
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.errors import NotPSDError
 from kernax.sklearn.base import NO_TARGETS, are_texts
-from kernax.sklearn.features import KernelFeatures
-from kernax.sklearn.ridge import KernelRidge
+from kernax.sklearn.kernel_approximation import KernelFeatures
+from kernax.sklearn.kernel_ridge import KernelRidge
 from kernax.sklearn.targets import KernelOfRows
 from kernax.unsupervised.principal_components import kernel_pca
 
