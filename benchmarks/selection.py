@@ -49,7 +49,7 @@ def _of_ridges(X, y, folds, scales, ridges, rounds):
 
         return kx.cross_validate(fit, squares, X, y, folds).mean
 
-    def one_by_one(scale, ridge):
+    def sequential_vmap(scale, ridge):
         def fit(X, y, weights):
             return kx.kernel_ridge(kx.RBF(scale), X, y, ridge, throw=False).value
 
@@ -71,7 +71,7 @@ def _of_ridges(X, y, folds, scales, ridges, rounds):
         return lambda: -search.fit(X, y).cv_results_["mean_test_score"].reshape(shape).T
 
     search = kx.batched(losses, devices=jax.devices())
-    every = kx.batched(one_by_one, devices=jax.devices())
+    every = kx.batched(sequential_vmap, devices=jax.devices())
     pairs = [axis.ravel() for axis in np.meshgrid(scales, ridges, indexing="ij")]
     contenders = [
         Contender("kernax, paths of ridges", lambda: lambda: search(scales)),

@@ -362,8 +362,8 @@ BATCHES = {
         ),
         Mutant(  # a term of a sum that is divided by the wrong number
             "sparse/precision_steps.py",
-            "(q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2",
-            "(q**2 / (slots.precisions + s) - jnp.log1p(slots.precisions / s)) / 2",
+            "(q**2 / (active.precisions + s) - jnp.log1p(s / active.precisions)) / 2",
+            "(q**2 / (active.precisions + s) - jnp.log1p(active.precisions / s)) / 2",
             "sparse/test_relevance.py"
             "::test_functions_and_evidence_are_those_of_the_sequential_algorithm_in_numpy",
         ),

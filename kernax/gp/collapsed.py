@@ -14,7 +14,7 @@ from kernax.core.base.numerics import (
     matmul,
     positive_or_one,
     safe_sqrt,
-    stopped,
+    stop_gradient,
     sum_of_rows,
 )
 from kernax.core.linalg.density import cholesky
@@ -69,7 +69,7 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     gains = seen.gains
     square = _weighted_square(U, gains)
     B = square + jnp.eye(len(U), dtype=U.dtype)
-    factor, rounding = _factor_of(stopped(B), stopped((U, gains)))
+    factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
     mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
     return BestValues(mean, square, inside, residual, rounding, jnp.asarray(factor.jitter))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import real
 from kernax.core.base.printing import Printed
@@ -125,7 +125,7 @@ class Natural(eqx.Module):
         """
         # The precision from its last row and column to the first: `P = N N^T` with an upper N,
         # so that `S = N^-T N^-1` has a lower root.
-        flipped = one_by_one(_lower_factor, self.precision[::-1, ::-1])
+        flipped = sequential_vmap(_lower_factor, self.precision[::-1, ::-1])
         root = inverse_of_lower(flipped)[::-1, ::-1].T
         return InducingNormal(matmul(root, matmul(self.shift, root)), root)
 

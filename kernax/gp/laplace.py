@@ -13,9 +13,9 @@ from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn
 from kernax.core.kernel.kernel import name_of
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.loss_functions import AbstractLikelihood
-from kernax.core.losses.misfit import values_of
 from kernax.core.losses.modes import newton_fit
 from kernax.core.losses.observation_likelihoods import Categorical
+from kernax.core.losses.stationarity import values_of
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import (
     ADVICE,

@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
 from kernax.core.base.labels import as_one_hot_of_any_class
-from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, void_unless_known
@@ -23,10 +23,10 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.factors import rounding_of_entries
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
-from kernax.core.losses.misfit import values_of
 from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.losses.softmax_mode import softmax_fit
+from kernax.core.losses.stationarity import values_of
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
@@ -262,7 +262,7 @@ def _curvatures(
 
     parts, determinants, figures = jax.vmap(of_class)(P.T)
     G = jnp.sum(parts, 0)
-    of_total = rounding_of_entries(partial(solve_by_lu, stopped(G)), jnp.ones_like(weights))
+    of_total = rounding_of_entries(partial(solve_by_lu, stop_gradient(G)), jnp.ones_like(weights))
     rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
     figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
     return parts, jnp.sum(determinants) + log_determinant_by_lu(G), figures

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from kernax._advice import WITH_FEATURES
 from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import beside, is_concrete, matmul, safe_sqrt
+from kernax.core.base.numerics import expand_to, is_concrete, matmul, safe_sqrt
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish
@@ -305,9 +305,9 @@ def _updated(
         # S of the weights and `e = sqrt(noise) z`.
         weighs = isinstance(kernel, WeightedPosteriorKernel)
         roots = kernel.roots if weighs else jnp.ones_like(kernel.noise)
-        observed = beside(roots, flat) * flat + beside(safe_sqrt(kernel.noise), z) * z
+        observed = expand_to(roots, flat) * flat + expand_to(safe_sqrt(kernel.noise), z) * z
         solved = solve_lower_transposed(kernel.lower, solve_lower(kernel.lower, observed))
-        lacking = -beside(roots, solved) * solved
+        lacking = -expand_to(roots, solved) * solved
     coefficients = jnp.moveaxis(lacking.reshape(values.shape), 0, -1)
     return UpdatedDraw(prior, kernel.prior, kernel.points, coefficients)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import cast, check_one_point
-from kernax.core.base.numerics import dot, matmul, safe_sqrt, stopped
+from kernax.core.base.numerics import dot, matmul, safe_sqrt, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
@@ -289,6 +289,6 @@ def _in_features(
     # Its factor is not found from `inner`, in which the ones may be lost, but from few rows: those
     # of Q^T Phi, which has the squares of the scaled features Phi, since the columns of Q span it.
     scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
-    few = stopped(matmul(factor.basis.T, scaled))
+    few = stop_gradient(matmul(factor.basis.T, scaled))
     lower = cholesky(inner, factor_beside_identity(few.T))
     return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax._advice import COMPARED
 from kernax.core.base.boundary import cast
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import stopped
+from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.solution import (
     MOST_NATS,
@@ -274,7 +274,7 @@ def _solutions(task, mean, noise, solver):
     factor, *_ = factor_of(system, solver)
     assert isinstance(factor, KrylovFactor)
     columns = factor.columns_of_density(targets)
-    return stopped(factor.solve(task.weights.times_roots(columns)))
+    return stop_gradient(factor.solve(task.weights.times_roots(columns)))
 
 
 _OF_EVIDENCE = ("rounding", "standard_error")

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
 from kernax.core.base.boundary import cast, check_key, count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import Interval
-from kernax.core.base.numerics import chosen, eps_of, stopped
+from kernax.core.base.numerics import eps_of, stop_gradient, tree_where
 from kernax.core.base.parameters import (
     Rebuild,
     Trainable,
@@ -294,15 +294,15 @@ def _advanced(problem: _Problem, state: _State) -> _State:
     q = natural.normal()
     possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
     return _State(
-        theta=chosen(sound, theta, state.theta),
-        memory=chosen(sound, memory, state.memory),
+        theta=tree_where(sound, theta, state.theta),
+        memory=tree_where(sound, memory, state.memory),
         order=order,
         losses=state.losses.at[state.step].set(loss),
         step=state.step + 1,
         sound=sound,
-        known=chosen(sound, _Known(state.theta, state.q), state.known),
-        natural=chosen(sound & possible, natural, state.natural),
-        q=chosen(sound & possible, q, state.q),
+        known=tree_where(sound, _Known(state.theta, state.q), state.known),
+        natural=tree_where(sound & possible, natural, state.natural),
+        q=tree_where(sound & possible, q, state.q),
         skipped=state.skipped + (sound & ~possible).astype(jnp.int32),
     )
 
@@ -314,7 +314,7 @@ def _objective(
     model = _model(problem, theta)
     at = marginals(model, q, batch.X)
     loss = problem.scale * batch_loss(model, at, batch) + q.divergence()
-    return loss / problem.task.n, stopped((model, at))
+    return loss / problem.task.n, stop_gradient((model, at))
 
 
 def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int[Array, " b"]]:
@@ -337,7 +337,7 @@ def _svgp(problem, theta, steps):
     end = lax.while_loop(goes_on, partial(_advanced, problem), start)
     bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
     sound = end.sound & jnp.isfinite(bound)
-    kept = chosen(sound, _Known(end.theta, end.q), end.known)
+    kept = tree_where(sound, _Known(end.theta, end.q), end.known)
     model = _model(problem, kept.theta)
     # The posterior of f under q.
     kernel = model.process.covariance

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.base.numerics import positive_or_one, stopped
+from kernax.core.base.numerics import positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_intervals, data, integer, nonnegative
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS
@@ -152,7 +152,7 @@ class Merge(AbstractBudget):
         others = (support.places != place) & (support.squares > 0)
         # With x the removed point, the nearest of the others has the largest `k(x, z)^2 / k(z, z)`.
         explained = jnp.where(others, row**2 / positive_or_one(support.squares), -1)
-        nearest = _place(jnp.argmax(stopped(explained)))
+        nearest = _place(jnp.argmax(stop_gradient(explained)))
         share = row[nearest] / positive_or_one(support.squares[nearest])
         is_receiver = (support.places == nearest) & others & (support.size >= self.capacity)
         change = jnp.where(is_receiver, share * support.coefficients[place], 0)
@@ -251,6 +251,6 @@ def _place(index: Int[Array, ""]) -> Int[Array, ""]:
 
 def _smallest(support: Support) -> Int[Array, ""]:
     """The place of the smallest `c^2 k(x, x)`; of several, of the oldest."""
-    sizes = stopped(support.coefficients**2 * support.squares)
+    sizes = stop_gradient(support.coefficients**2 * support.squares)
     latest = jnp.iinfo(support.ages.dtype).max
     return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))

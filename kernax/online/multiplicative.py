@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import dtype_of
-from kernax.core.base.numerics import dot, stopped
+from kernax.core.base.numerics import dot, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import RESULTS
 from kernax.core.learner.linear import LinearFunction
@@ -100,7 +100,7 @@ class MultiplicativeState(AbstractOnlineState):
     def with_total(self, total: Array) -> "MultiplicativeState":
         """The same weights on another scale, where all of them sum to the total; for base e."""
         # The largest is subtracted first: its digits would hide those of the logarithm.
-        exponents = self.exponents - stopped(jnp.max(self.exponents))
+        exponents = self.exponents - stop_gradient(jnp.max(self.exponents))
         excess = jax.nn.logsumexp(exponents) - jnp.log(total)
         return eqx.tree_at(lambda state: state.exponents, self, exponents - excess)
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import positive_or_one, safe_sqrt, stop_gradient
 
 Number = Float[Array, ""]
 Weights = Float[Array, "*D"]
@@ -16,7 +16,7 @@ def soft_threshold(w: Weights, length: Array) -> Weights:
 
 def grown_root(root: Weights, gradient: Weights) -> Weights:
     """`sqrt(root^2 + gradient^2)`, also of squares that overflow; its derivative at 0 is 0."""
-    scale = positive_or_one(stopped(jnp.maximum(root, abs(gradient))))
+    scale = positive_or_one(stop_gradient(jnp.maximum(root, abs(gradient))))
     return scale * safe_sqrt((root / scale) ** 2 + (gradient / scale) ** 2)
 
 

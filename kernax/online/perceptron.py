@@ -9,7 +9,7 @@ from kernax._advice import IN_FEATURES
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.labels import as_signs
-from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import as_steps
 from kernax.core.base.solution import (
     RESULTS,
@@ -174,7 +174,7 @@ class _Perceptron(eqx.Module):
 @compiled
 def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     """The expansion after the last pass, and how that ended."""
-    gram = stopped(task.gram())
+    gram = stop_gradient(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()
     perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import chosen, is_concrete, positive_or_one
+from kernax.core.base.numerics import is_concrete, positive_or_one, tree_where
 from kernax.core.base.parameters import parameters
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
@@ -253,7 +253,7 @@ def _over_points(
         new, rest = _split(after)
         _check_kernels_stay(learner, fixed, rest)
         if is_present is not None:
-            new = chosen(is_present, new, arrays)
+            new = tree_where(is_present, new, arrays)
         return new, prediction
 
     arrays, predictions = lax.scan(step, arrays, (X, y, present))

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import matmul, positive_or_one, stopped
+from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 
 
 class Basis(eqx.Module):
@@ -34,7 +34,7 @@ class Basis(eqx.Module):
         if has_bias:
             functions = jnp.append(jnp.ones_like(K[:, :1]), K, 1)
             present = jnp.append(jnp.array([True]), present)
-        scales, is_zero = _norms(stopped(functions), weights)
+        scales, is_zero = _norms(stop_gradient(functions), weights)
         return Basis(functions / scales[None, :], scales, present & ~is_zero, has_bias)
 
 
@@ -50,7 +50,7 @@ def _norms(
     return sizes * positive_or_one(norms), ~(norms > 0)
 
 
-class Slots(eqx.Module):
+class ActiveFunctions(eqx.Module):
     """The functions that a machine has taken, in M places, a static number.
 
     Where there are several classes, a function is taken for one of them.
@@ -70,11 +70,11 @@ class Slots(eqx.Module):
     weights: Float[Array, " M"]
 
     @staticmethod
-    def empty(size: int, like: Array) -> "Slots":
+    def empty(size: int, like: Array) -> "ActiveFunctions":
         """Places without functions."""
         nothing = jnp.zeros(size, jnp.int32)
         zeros = jnp.zeros(size, like.dtype)
-        return Slots(nothing, nothing, jnp.zeros(size, bool), zeros + 1, zeros)
+        return ActiveFunctions(nothing, nothing, jnp.zeros(size, bool), zeros + 1, zeros)
 
     @property
     def deviations(self) -> Float[Array, " M"]:

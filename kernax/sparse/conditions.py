@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.implicit import at_stationary_point, implicit
-from kernax.core.base.numerics import chosen, eps_of, matmul, stopped
+from kernax.core.base.numerics import eps_of, matmul, stop_gradient, tree_where
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values
 from kernax.sparse.observations import AbstractObservations, Numbers
@@ -250,7 +250,7 @@ def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
     left = _left_at(root, conditions)
     better = left < now.left
     length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
-    root = chosen(better, root, now.root)
+    root = tree_where(better, root, now.root)
     return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
 
 
@@ -258,8 +258,8 @@ def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
     """The root near a start, differentiable in the conditions to any order, and the largest
     left-hand side there.
     """
-    args = stopped(start), conditions
-    return implicit(lambda args: _polished(*stopped(args)), _with_derivative, args)
+    args = stop_gradient(start), conditions
+    return implicit(lambda args: _polished(*stop_gradient(args)), _with_derivative, args)
 
 
 def _with_derivative(
@@ -270,7 +270,7 @@ def _with_derivative(
     _, conditions = args
     now = _Figures.of(root, conditions)
     one_more = _moved(root, conditions, _step(now, root, conditions))
-    return one_more, stopped(left)
+    return one_more, stop_gradient(left)
 
 
 def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:

@@ -4,13 +4,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.sparse.precision_steps import Action, Outlook
+from kernax.sparse.precision_steps import Action, EvidenceState
 
 _FAR = 8.0  # a factor of 3000 in a precision
 _NEAR = 1e-4
 
 
-class Trend(eqx.Module):
+class StepBounds(eqx.Module):
     """What the last steps of the functions did to the logarithms of their precisions.
 
     The best precision of one function at the present curvatures may be far beyond that at the
@@ -28,14 +28,14 @@ class Trend(eqx.Module):
     reach: Float[Array, " M"]
 
     @staticmethod
-    def none(like: Float[Array, " M"]) -> "Trend":
+    def none(like: Float[Array, " M"]) -> "StepBounds":
         """Before any step."""
-        return Trend(jnp.zeros_like(like), jnp.full_like(like, jnp.inf))
+        return StepBounds(jnp.zeros_like(like), jnp.full_like(like, jnp.inf))
 
-    def damped(self, now: Outlook, action: Action) -> tuple[Action, "Trend"]:
+    def damped(self, now: EvidenceState, action: Action) -> tuple[Action, "StepBounds"]:
         """A step that changes the precision by no more than its bound, and the trend after it."""
         i = action.place
-        before = now.slots.precisions[i]
+        before = now.active.precisions[i]
         wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))
         reach = self._reach_of(action, wanted)
         made = jnp.clip(wanted, -reach, reach)
@@ -52,8 +52,10 @@ class Trend(eqx.Module):
         reach = jnp.where(turns, shorter, 1.2 * self.reach[action.place])
         return jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
 
-    def _after(self, action: Action, made: Float[Array, ""], reach: Float[Array, ""]) -> "Trend":
+    def _after(
+        self, action: Action, made: Float[Array, ""], reach: Float[Array, ""]
+    ) -> "StepBounds":
         """The trend after a step; a function that is deleted has none."""
         made = jnp.where(jnp.isinf(made), 0, made)
         i = action.place
-        return Trend(self.made.at[i].set(made), self.reach.at[i].set(reach))
+        return StepBounds(self.made.at[i].set(made), self.reach.at[i].set(reach))

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
-from kernax.sparse.basis import Slots, curved
+from kernax.sparse.basis import ActiveFunctions, curved
 from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
 
@@ -55,12 +55,12 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     def _ended(self, problem: Problem, end: "_Round") -> Choice:
         """In the places that there are, and with a flat hyperprior by single steps."""
-        slots, room = _compressed(end.slots, problem.capacity)
+        active, room = _compressed(end.active, problem.capacity)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
-        last = climbed(_of_taken(problem, slots), slots, end.noise, most=most, tol=_LEAST_GAIN)
+        last = climbed(_of_taken(problem, active), active, end.noise, most=most, tol=_LEAST_GAIN)
         return Choice(
-            slots=last.slots,
+            active=last.active,
             noise=last.noise,
             steps=end.steps + last.steps,
             finished=jnp.where(is_flat, last.finished, end.change <= self.tol),
@@ -75,9 +75,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
 _LEAST_GAIN = 1e-6  # in nats
 
 
-def _of_taken(problem: Problem, slots: Slots) -> Problem:
+def _of_taken(problem: Problem, active: ActiveFunctions) -> Problem:
     """The same problem, in the functions taken alone."""
-    taken = jnp.zeros(problem.basis.allowed.shape, bool).at[slots.column].max(slots.used)
+    taken = jnp.zeros(problem.basis.allowed.shape, bool).at[active.column].max(active.used)
     allowed = problem.basis.allowed & taken
     return eqx.tree_at(lambda problem: problem.basis.allowed, problem, allowed)
 
@@ -85,7 +85,7 @@ def _of_taken(problem: Problem, slots: Slots) -> Problem:
 class _Round(eqx.Module):
     """The machine after some steps."""
 
-    slots: Slots
+    active: ActiveFunctions
     noise: Float[Array, ""]
     change: Float[Array, ""]  # the largest, of a logarithm, in the last step
     steps: Int[Array, ""]
@@ -102,34 +102,34 @@ class _Round(eqx.Module):
         precision = len(numbers) / problem.observations.size()
         precisions = jnp.where(used, precision, 1)
         weights = jnp.zeros_like(precisions)
-        slots = Slots(numbers // c, numbers % c, used, precisions, weights)
-        return _Round(slots, noise, never, jnp.zeros((), jnp.int32))
+        active = ActiveFunctions(numbers // c, numbers % c, used, precisions, weights)
+        return _Round(active, noise, never, jnp.zeros((), jnp.int32))
 
 
 def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
     """A step."""
-    slots = now.slots
-    fit = problem.posterior(slots, now.noise)
+    active = now.active
+    fit = problem.posterior(active, now.noise)
     gamma = jnp.maximum(fit.determined, 0)
-    ratio = _ratio_of_precisions(problem, slots, fit.mode, gamma)
-    design = problem.design(slots)
+    ratio = _ratio_of_precisions(problem, active, fit.mode, gamma)
+    design = problem.design(active)
     curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
-    used = slots.used & (curvature > least * slots.precisions * ratio)
-    determined = jnp.sum(jnp.where(slots.used, gamma, 0))
+    used = active.used & (curvature > least * active.precisions * ratio)
+    determined = jnp.sum(jnp.where(active.used, gamma, 0))
     noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
     # The functions that are left, with weights of the precisions before.
-    remaining = Slots(
-        slots.column,
-        slots.output,
+    remaining = ActiveFunctions(
+        active.column,
+        active.output,
         used,
-        jnp.where(used, slots.precisions * ratio, 1),
-        jnp.where(used, fit.mode * slots.deviations, 0),
+        jnp.where(used, active.precisions * ratio, 1),
+        jnp.where(used, fit.mode * active.deviations, 0),
     )
     # The largest logarithm of a ratio of precisions, or of that of the noise.
     changes = jnp.where(used, abs(jnp.log(ratio)), 0)
     largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
     return _Round(
-        slots=remaining,
+        active=remaining,
         noise=noise,
         change=largest_change,
         steps=now.steps + 1,
@@ -137,20 +137,20 @@ def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
 
 
 def _ratio_of_precisions(
-    problem: Problem, slots: Slots, mode: Float[Array, " M"], gamma: Float[Array, " M"]
+    problem: Problem, active: ActiveFunctions, mode: Float[Array, " M"], gamma: Float[Array, " M"]
 ) -> Float[Array, " M"]:
     """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, by at most a million."""
-    mass = mode**2 + 2 * problem.rates[slots.column] * slots.precisions
+    mass = mode**2 + 2 * problem.rates[active.column] * active.precisions
     ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
     return jnp.clip(ratio, 1e-6, 1e6)
 
 
-def _compressed(slots: Slots, size: int) -> tuple[Slots, Bool[Array, ""]]:
+def _compressed(active: ActiveFunctions, size: int) -> tuple[ActiveFunctions, Bool[Array, ""]]:
     """The functions in fewer places, those of the largest weights first where there are too many,
     and whether there are enough places.
     """
-    order = jnp.argsort(~slots.used, stable=True)
-    by_weight = jnp.argsort(-abs(slots.weights), stable=True)  # 0 where not used
-    room = jnp.sum(slots.used) <= size
+    order = jnp.argsort(~active.used, stable=True)
+    by_weight = jnp.argsort(-abs(active.weights), stable=True)  # 0 where not used
+    room = jnp.sum(active.used) <= size
     places = jnp.where(room, order, by_weight)[:size]
-    return jax.tree.map(lambda leaf: leaf[places], slots), room
+    return jax.tree.map(lambda leaf: leaf[places], active), room

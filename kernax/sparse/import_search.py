@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size
-from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_where
 from kernax.core.base.solution import RESULTS
 from kernax.core.losses.newton import newton
 from kernax.core.operators.operators import AbstractGram
@@ -124,7 +124,7 @@ class ImportSearch(eqx.Module):
         has_room = now.count < self.most
         ending = lambda now: (now.exhausted, now.capped, now.finite)
         ended = eqx.tree_at(ending, now, (known & ~useful, useful, known))
-        return chosen(useful & has_room, self._fitted(self._with(now, place)), ended)
+        return tree_where(useful & has_room, self._fitted(self._with(now, place)), ended)
 
     def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:
         """The subset with one more point, before the fit: a column of Cholesky's factor."""

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from kernax._advice import IN_BLOCKS
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.labels import as_one_hot, as_signs
-from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, stop_gradient
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
@@ -161,12 +161,14 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     """The chosen points, and the fit on them."""
     of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
     loss = of_labels(task.columns, task.weights.values)
-    gram = stopped(task.gram())
+    gram = stop_gradient(task.gram())
     block = _candidates_together(task)
     search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
-    subset = one_by_one(ImportSearch.run, stopped(search))  # each of a batch stops when it is done
+    subset = sequential_vmap(
+        ImportSearch.run, stop_gradient(search)
+    )  # each of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
-    residual = stopped(fit).residual(subset.objective)
+    residual = stop_gradient(fit).residual(subset.objective)
     # The problem must hold no NaN and no inf.
     is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
     endings = (

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.losses.loss_functions import AbstractSmoothLoss
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, newton
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity, newton
 from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.sparse.basis import second_derivative, slopes, values
 
@@ -186,11 +186,11 @@ class _PenalisedLoss(AbstractConvexProblem):
 
         return slope
 
-    def misfit(self, point):
+    def stationarity(self, point):
         r = self.labels.residuals(point.values, self.noise)
         left = jnp.max(abs(self._left(point)))
         size = jnp.max(abs(point.x) + slopes(abs(self.design), abs(r)))
-        return Misfit(left, size, eps_of(size) * size)
+        return Stationarity(left, size, eps_of(size) * size)
 
     def settled(self, point):
         return point.x
@@ -241,13 +241,13 @@ def posterior(
     B = observations.curvatures(f, noise)
     factor = lower_factor(second_derivative(B, design))
     identity = jnp.eye(len(v), dtype=v.dtype)
-    return Posterior(v, f, B, one_by_one(_solved_halfway, factor, identity))
+    return Posterior(v, f, B, sequential_vmap(_solved_halfway, factor, identity))
 
 
 def lower_factor(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """The lower factor of `I + system`."""
     whole = system + jnp.eye(len(system), dtype=system.dtype)
-    return one_by_one(jnp.linalg.cholesky, whole)
+    return sequential_vmap(jnp.linalg.cholesky, whole)
 
 
 def _solved_halfway(L: Float[Array, "M M"], B: Float[Array, "M p"]) -> Float[Array, "M p"]:
@@ -257,4 +257,4 @@ def _solved_halfway(L: Float[Array, "M M"], B: Float[Array, "M p"]) -> Float[Arr
 def _solved(L: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:
     """`(L L^T)^-1 b`."""
     solve = lambda L, b: jax.scipy.linalg.cho_solve((L, True), b, check_finite=False)
-    return one_by_one(solve, L, b)
+    return sequential_vmap(solve, L, b)

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, positive_or_one
-from kernax.sparse.basis import Slots
+from kernax.sparse.basis import ActiveFunctions
 from kernax.sparse.solver import Problem
 
 
-class Outlook(eqx.Module):
+class EvidenceState(eqx.Module):
     """What the evidence depends on, while noise and curvatures stay.
 
     Attributes:
@@ -30,7 +30,7 @@ class Outlook(eqx.Module):
         steps: taken so far.
     """
 
-    slots: Slots
+    active: ActiveFunctions
     covariance: Float[Array, "M M"]
     products: Float[Array, "k M"]
     sparsity: Float[Array, " k"]
@@ -46,7 +46,7 @@ class Outlook(eqx.Module):
         eigenvalue is at least 1, and the largest at most its trace.
         """
         own = jnp.max(abs(self.products), 0)  # with functions of norm one, that with itself
-        trace = jnp.sum(jnp.where(self.slots.used, own / self.slots.precisions, 0))
+        trace = jnp.sum(jnp.where(self.active.used, own / self.active.precisions, 0))
         return trace < eps_of(trace) ** -0.5
 
 
@@ -82,14 +82,14 @@ class Changes(eqx.Module):
     precisions: Float[Array, " functions"]
 
 
-def best_action(problem: Problem, now: Outlook, tol: ArrayLike) -> Action:
+def best_action(problem: Problem, now: EvidenceState, tol: ArrayLike) -> Action:
     """The step with the largest gain; of equal ones that which adds nothing, else the first.
 
     A function must add more than `tol` nats to be taken.
     """
     of_taken = _of_taken(problem, now, tol / 10)
     of_new = _of_new(problem, now, tol)
-    is_full = jnp.all(now.slots.used)
+    is_full = jnp.all(now.active.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
     gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
     gains = jnp.append(of_taken.gains, gains_of_new)
@@ -105,13 +105,13 @@ def best_action(problem: Problem, now: Outlook, tol: ArrayLike) -> Action:
     )
 
 
-def _numbers_of(problem: Problem, now: Outlook, best: Int[Array, ""]) -> dict[str, Array]:
+def _numbers_of(problem: Problem, now: EvidenceState, best: Int[Array, ""]) -> dict[str, Array]:
     """The place and the number of a function among those taken, followed by all candidates."""
-    slots = now.slots
-    size = len(slots.used)
+    active = now.active
+    size = len(active.used)
     is_new = best >= size
-    place = jnp.where(is_new, jnp.argmin(slots.used).astype(jnp.int32), best)
-    of_taken = slots.candidates(problem.observations.outputs)[place]
+    place = jnp.where(is_new, jnp.argmin(active.used).astype(jnp.int32), best)
+    of_taken = active.candidates(problem.observations.outputs)[place]
     candidate = jnp.where(is_new, best - size, of_taken)
     return {"place": place, "candidate": candidate, "is_new": is_new}
 
@@ -127,31 +127,33 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
+def _of_taken(problem: Problem, now: EvidenceState, least: ArrayLike) -> Changes:
     """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
     so much.
 
     Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
     """
-    slots = now.slots
+    active = now.active
     variance = positive_or_one(jnp.diagonal(now.covariance))
     s = _determined(problem, now, variance) / variance
-    q = slots.weights / variance
+    q = active.weights / variance
     best, precision = _best(s, q)
     rounding = 8 * eps_of(best) * best
     # `l` at the present precisions; it is zero at infinity.
-    evidence = (q**2 / (slots.precisions + s) - jnp.log1p(s / slots.precisions)) / 2
+    evidence = (q**2 / (active.precisions + s) - jnp.log1p(s / active.precisions)) / 2
     gain = best - evidence - rounding
     changes = _without_the_worthless(Changes(gain, precision), best, least)
-    return Changes(jnp.where(slots.used, changes.gains, -jnp.inf), changes.precisions)
+    return Changes(jnp.where(active.used, changes.gains, -jnp.inf), changes.precisions)
 
 
-def _determined(problem: Problem, now: Outlook, variance: Float[Array, " M"]) -> Float[Array, " M"]:
+def _determined(
+    problem: Problem, now: EvidenceState, variance: Float[Array, " M"]
+) -> Float[Array, " M"]:
     """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by the one of both that does not cancel."""
-    slots = now.slots
-    kept = slots.precisions * variance
-    sparsity = now.sparsity[slots.candidates(problem.observations.outputs)]
-    gamma = jnp.where(kept > 0.5, sparsity / slots.precisions, 1 - kept)
+    active = now.active
+    kept = active.precisions * variance
+    sparsity = now.sparsity[active.candidates(problem.observations.outputs)]
+    gamma = jnp.where(kept > 0.5, sparsity / active.precisions, 1 - kept)
     return jnp.maximum(gamma, 0)
 
 
@@ -164,14 +166,14 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: Ar
     )
 
 
-def _of_new(problem: Problem, now: Outlook, least: ArrayLike) -> Changes:
+def _of_new(problem: Problem, now: EvidenceState, least: ArrayLike) -> Changes:
     """Of the candidates that are neither taken nor a multiple of one that is, and would add more
     than `least`.
     """
-    slots = now.slots
-    numbers = slots.candidates(problem.observations.outputs)
+    active = now.active
+    numbers = active.candidates(problem.observations.outputs)
     eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(slots.used)
+    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(active.used)
     # What is left of a function that the others make up to rounding is rounding itself.
     is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
     # The squared cosines of the angles between candidates and functions taken.

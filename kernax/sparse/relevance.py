@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from kernax.core.base.batching import each
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import (
@@ -33,7 +33,7 @@ from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.core.operators.memory import Footprint
 from kernax.errors import RelevanceWarning, RunawayWarning
-from kernax.sparse.basis import Basis, Slots
+from kernax.sparse.basis import ActiveFunctions, Basis
 from kernax.sparse.checks import check_likelihood, checked_solver, targets_of
 from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
 from kernax.sparse.observations import AbstractObservations, Labels, Numbers
@@ -207,7 +207,7 @@ class _Fit(eqx.Module):
         stats: figures about it.
     """
 
-    slots: Slots
+    active: ActiveFunctions
     covariance: Float[Array, "M M"]
     noise: Float[Array, ""]
     log_evidence: Float[Array, ""]
@@ -228,12 +228,12 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
     shape, rate = setting.solver.hyperprior(y.dtype)
     rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
     problem = Problem(setting.basis, observations, noise, shape, rates, setting.size)
-    choice = setting.solver.solve(stopped(problem))
+    choice = setting.solver.solve(stop_gradient(problem))
     # The solution of the conditions near what a solver chose, with its derivative.
-    slots = choice.slots
+    active = choice.active
     conditions = _conditions_of(problem, choice)
-    log_precisions = jnp.where(slots.used, jnp.log(slots.precisions), 0)
-    start = Root(slots.weights, log_precisions, jnp.log(choice.noise))
+    log_precisions = jnp.where(active.used, jnp.log(active.precisions), 0)
+    start = Root(active.weights, log_precisions, jnp.log(choice.noise))
     root, left = root_near(start, conditions)
     return _fit_of(setting, choice, root, conditions, left, exponent)
 
@@ -246,21 +246,21 @@ def _noise_of(
         return Noise.given(times_power_of_two(setting.noise, -2 * exponent))
     if setting.likelihood is not None:
         return Noise.given(jnp.ones((), observations.y.dtype))
-    return Noise.to_learn(stopped(observations.y[:, 0]), stopped(observations.weights))
+    return Noise.to_learn(stop_gradient(observations.y[:, 0]), stop_gradient(observations.weights))
 
 
 def _conditions_of(problem: Problem, choice: Choice) -> Conditions:
     """The conditions of the functions that a solver chose."""
-    slots = choice.slots
+    active = choice.active
     noise = problem.noise
     return Conditions(
-        design=problem.design(slots),
-        used=slots.used,
+        design=problem.design(active),
+        used=active.used,
         observations=problem.observations,
         log_noise=jnp.log(choice.noise if noise.learned else noise.variance),
         learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
         shape=problem.shape,
-        rates=problem.rates[slots.column],
+        rates=problem.rates[active.column],
     )
 
 
@@ -274,12 +274,12 @@ def _fit_of(
 ) -> _Fit:
     """The machine in the units of the user, whose targets were divided by `2^exponent`."""
     P = conditions.covariance(root)
-    slots, deviations = _in_units(setting, choice.slots, root, conditions, exponent)
+    active, deviations = _in_units(setting, choice.active, root, conditions, exponent)
     evidence = _evidence_of(setting, root, conditions, exponent)
     covariance = deviations[:, None] * P * deviations[None, :]
-    variances = 1 / jnp.where(slots.used, slots.precisions, 1)  # of the priors
+    variances = 1 / jnp.where(active.used, active.precisions, 1)  # of the priors
     data = setting.basis.columns, conditions.observations.y
-    figures = *data, evidence, slots.weights, variances, P, covariance
+    figures = *data, evidence, active.weights, variances, P, covariance
     known = jnp.all(jnp.array([jnp.all(jnp.isfinite(figure)) for figure in figures]))
     learned = setting.noise is None and setting.likelihood is None
     stats = {
@@ -297,7 +297,7 @@ def _fit_of(
     )
     ending = first_that_holds(endings, RESULTS.successful)
     return _Fit(
-        slots,
+        active,
         covariance,
         times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
         evidence,
@@ -307,20 +307,24 @@ def _fit_of(
 
 
 def _in_units(
-    setting: _Setting, slots: Slots, root: Root, conditions: Conditions, exponent: Int[Array, ""]
-) -> tuple[Slots, Float[Array, " M"]]:
+    setting: _Setting,
+    active: ActiveFunctions,
+    root: Root,
+    conditions: Conditions,
+    exponent: Int[Array, ""],
+) -> tuple[ActiveFunctions, Float[Array, " M"]]:
     """Weights and precisions of functions that are not divided by their norms, and the deviations
     of the priors.
     """
-    scales = setting.basis.scales[slots.column]
+    scales = setting.basis.scales[active.column]
     precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
     weights = times_power_of_two(root.weights / scales, exponent)
-    converted = Slots(
-        slots.column,
-        slots.output,
-        slots.used,
-        jnp.where(slots.used, precisions, jnp.inf),
-        jnp.where(slots.used, weights, 0),
+    converted = ActiveFunctions(
+        active.column,
+        active.output,
+        active.used,
+        jnp.where(active.used, precisions, jnp.inf),
+        jnp.where(active.used, weights, 0),
     )
     return converted, times_power_of_two(conditions.deviations(root) / scales, exponent)
 
@@ -342,20 +346,20 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     one of all classes.
     """
     of_classes = isinstance(setting.likelihood, Categorical)
-    slots = _in_one_row(fits.slots, of_classes)
-    places = jnp.where(slots.used, slots.column - int(setting.basis.has_bias), -2)
+    active = _in_one_row(fits.active, of_classes)
+    places = jnp.where(active.used, active.column - int(setting.basis.has_bias), -2)
     result = of_all(fits.result)
     # One number for each machine, or the only one.
     shape = () if of_classes else task.y.shape[1:]
     by_machine = partial(jnp.reshape, shape=shape)
-    floats = _columns(task, slots, places), fits.covariance, fits.noise, fits.log_evidence
+    floats = _columns(task, active, places), fits.covariance, fits.noise, fits.log_evidence
     columns, covariance, noise, log_evidence = void_unless_known(floats, result)
     likelihood = setting.likelihood
     value = RelevanceVectors(
         function=_function(task, places, *columns),
         places=places,
-        outputs=slots.output,
-        precisions=slots.precisions,
+        outputs=active.output,
+        precisions=active.precisions,
         covariance=jax.scipy.linalg.block_diag(*covariance),
         likelihood=Gaussian(by_machine(noise)) if likelihood is None else likelihood,
         log_evidence=by_machine(log_evidence),
@@ -363,23 +367,23 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     return Solution(value, result, jax.tree.map(by_machine, fits.stats))
 
 
-def _in_one_row(slots: Slots, of_classes: bool) -> Slots:
+def _in_one_row(active: ActiveFunctions, of_classes: bool) -> ActiveFunctions:
     """The places of all machines; the output of one that is alone is the number of its column."""
-    machines, size = slots.used.shape
+    machines, size = active.used.shape
     if not of_classes:
         numbers = jnp.arange(machines, dtype=jnp.int32)
         outputs = jnp.broadcast_to(numbers[:, None], (machines, size))
-        slots = eqx.tree_at(lambda slots: slots.output, slots, outputs)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1), slots)
+        active = eqx.tree_at(lambda active: active.output, active, outputs)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1), active)
 
 
 def _columns(
-    task: Task, slots: Slots, places: Int[Array, " T"]
+    task: Task, active: ActiveFunctions, places: Int[Array, " T"]
 ) -> tuple[Float[Array, "T c"], Float[Array, " c"]]:
     """Coefficients and biases of the outputs; the weight of a bias is no coefficient."""
     count = task.columns.shape[1]
-    weights = jax.nn.one_hot(slots.output, count, dtype=slots.weights.dtype)
-    weights = weights * slots.weights[:, None]
+    weights = jax.nn.one_hot(active.output, count, dtype=active.weights.dtype)
+    weights = weights * active.weights[:, None]
     is_bias = (places == -1)[:, None]
     return jnp.where(is_bias, 0, weights), jnp.sum(jnp.where(is_bias, weights, 0), 0)
 

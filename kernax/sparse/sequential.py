@@ -13,12 +13,12 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.batching import largest_of_batch
-from kernax.core.base.numerics import chosen, eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_where
 from kernax.core.base.parameters import check_positive, check_steps
-from kernax.sparse.basis import Slots, curved, values
-from kernax.sparse.damping import Trend
+from kernax.sparse.basis import ActiveFunctions, curved, values
+from kernax.sparse.damping import StepBounds
 from kernax.sparse.observations import Numbers, Posterior
-from kernax.sparse.precision_steps import Action, Outlook, best_action
+from kernax.sparse.precision_steps import Action, EvidenceState, best_action
 from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
 
 
@@ -44,15 +44,15 @@ class SequentialEvidence(AbstractRelevanceSolver):
     def solve(self, problem):
         m = len(problem.basis.scales) * problem.observations.outputs
         most = 1000 + 10 * m if self.max_steps is None else self.max_steps
-        slots = Slots.empty(problem.capacity, problem.basis.columns)
-        return climbed(problem, slots, problem.noise.variance, most=most, tol=self.tol)
+        active = ActiveFunctions.empty(problem.capacity, problem.basis.columns)
+        return climbed(problem, active, problem.noise.variance, most=most, tol=self.tol)
 
     def hyperprior(self, dtype):
         return jnp.zeros((), dtype), jnp.zeros((), dtype)
 
 
 def climbed(
-    problem: Problem, slots: Slots, noise: Float[Array, ""], *, most: Any, tol: ArrayLike
+    problem: Problem, active: ActiveFunctions, noise: Float[Array, ""], *, most: Any, tol: ArrayLike
 ) -> Choice:
     """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
     be taken.
@@ -64,8 +64,8 @@ def climbed(
         return ~now.finished & (now.steps < most)
 
     step = partial(_swept_in_few_places, problem, products, tol)
-    end = lax.while_loop(go_on, step, _Sweep.first(slots, noise))
-    return Choice(end.slots, end.noise, end.steps, end.finished, end.left_out)
+    end = lax.while_loop(go_on, step, _Sweep.first(active, noise))
+    return Choice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 
 def _products(problem: Problem) -> Float[Array, "m m"] | None:
@@ -81,19 +81,19 @@ def _products(problem: Problem) -> Float[Array, "m m"] | None:
 class _Sweep(eqx.Module):
     """The machine between two sweeps of steps for which the noise and the curvatures stay."""
 
-    slots: Slots
+    active: ActiveFunctions
     noise: Float[Array, ""]
     steps: Int[Array, ""]
     finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
     left_out: Float[Array, ""]  # the gain of functions that there is no place for
-    trend: Trend
+    trend: StepBounds
 
     @staticmethod
-    def first(slots: Slots, noise: Float[Array, ""]) -> "_Sweep":
+    def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_Sweep":
         """Before any step."""
         zero = jnp.zeros((), jnp.int32)
-        trend = Trend.none(slots.weights)
-        return _Sweep(slots, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
+        trend = StepBounds.none(active.weights)
+        return _Sweep(active, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
 
 
 _FEW = 32  # places
@@ -118,7 +118,7 @@ def _swept_in_few_places(
     few = partial(_of_few, whole)
     # 1 where a sweep may take more than few places; for a batch, where one of its members may.
     numbers = jnp.arange(problem.capacity)
-    last = jnp.max(jnp.where(now.slots.used, numbers, -1))
+    last = jnp.max(jnp.where(now.active.used, numbers, -1))
     needed = last + 1 + _steps_of_a_sweep(problem)
     needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
     return lax.switch(needs_all, (few, whole), now)
@@ -126,7 +126,7 @@ def _swept_in_few_places(
 
 def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
     """A sweep over the first places."""
-    of_places = lambda now: (now.slots, now.trend)
+    of_places = lambda now: (now.active, now.trend)
     first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
     rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
     end = sweep(eqx.tree_at(of_places, now, first))
@@ -135,7 +135,7 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
 
 def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep) -> _Sweep:
     """Steps until the noise and the curvatures are computed again."""
-    ahead = _Ahead.of(problem, _outlook(problem, products, now), tol)
+    ahead = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
     first, trend = _damped(problem, ahead, now.trend)
     # The steps of a sweep: the first, and others while their figures are accurate.
     start = first.outlook.steps
@@ -152,7 +152,7 @@ def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
     noise = _renewed_noise(problem, end.outlook, now.noise)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN, which no sweep mends, is not
     return _Sweep(
-        slots=end.outlook.slots,
+        active=end.outlook.active,
         noise=noise,
         # A sweep of no step, which may change the noise, counts as one: there is an end to them.
         steps=jnp.maximum(end.outlook.steps, now.steps + 1),
@@ -165,11 +165,11 @@ def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
 class _Ahead(eqx.Module):
     """What the evidence depends on, and the best step there."""
 
-    outlook: Outlook
+    outlook: EvidenceState
     action: Action
 
     @staticmethod
-    def of(problem: Problem, outlook: Outlook, tol: ArrayLike) -> "_Ahead":
+    def of(problem: Problem, outlook: EvidenceState, tol: ArrayLike) -> "_Ahead":
         return _Ahead(outlook, best_action(problem, outlook, tol))
 
     @property
@@ -178,7 +178,7 @@ class _Ahead(eqx.Module):
         return self.action.gain > eps_of(self.action.gain) ** 0.8
 
 
-def _damped(problem: Problem, now: _Ahead, trend: Trend) -> tuple[_Ahead, Trend]:
+def _damped(problem: Problem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
     """The step of labels as far as it may lead; of numbers, whose curvatures stay, in full."""
     if isinstance(problem.observations, Numbers):
         return now, trend
@@ -186,24 +186,26 @@ def _damped(problem: Problem, now: _Ahead, trend: Trend) -> tuple[_Ahead, Trend]
     return _Ahead(now.outlook, action), trend
 
 
-def _renewed_noise(problem: Problem, now: Outlook, noise: Float[Array, ""]) -> Float[Array, ""]:
+def _renewed_noise(
+    problem: Problem, now: EvidenceState, noise: Float[Array, ""]
+) -> Float[Array, ""]:
     """The noise that goes with the weights."""
     if not problem.noise.learned:
         return noise
-    slots = now.slots
-    f = values(problem.design(slots), slots.weights)
-    gamma = 1 - slots.precisions * jnp.diagonal(now.covariance)
-    determined = jnp.sum(jnp.where(slots.used, gamma, 0))
+    active = now.active
+    f = values(problem.design(active), active.weights)
+    gamma = 1 - active.precisions * jnp.diagonal(now.covariance)
+    determined = jnp.sum(jnp.where(active.used, gamma, 0))
     return problem.noise.renewed(problem.observations, f, noise, determined)
 
 
-def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
+def _evidence_state(problem: Problem, products: Array | None, now: _Sweep) -> EvidenceState:
     """All figures from the beginning."""
-    slots = now.slots
-    deviations = slots.deviations
-    fit = problem.posterior(slots, now.noise)
-    slots = eqx.tree_at(lambda slots: slots.weights, slots, fit.mode * deviations)
-    of_slots = _second_derivatives(problem, products, slots, fit, now.noise)
+    active = now.active
+    deviations = active.deviations
+    fit = problem.posterior(active, now.noise)
+    active = eqx.tree_at(lambda active: active.weights, active, fit.mode * deviations)
+    of_slots = _second_derivatives(problem, products, active, fit, now.noise)
     # `phi_j^T B phi_j` of all candidates.
     own = jnp.diagonal(fit.curvatures, axis1=1, axis2=2)
     diagonal = matmul((problem.basis.columns**2).T, own).reshape(-1)
@@ -213,8 +215,8 @@ def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
     # `phi_j^T r` of all candidates.
     residuals = problem.observations.residuals(fit.values, now.noise)
     quality = matmul(problem.basis.columns.T, residuals).reshape(-1)
-    return Outlook(
-        slots=slots,
+    return EvidenceState(
+        active=active,
         covariance=deviations[:, None] * fit.covariance * deviations[None, :],
         products=of_slots,
         sparsity=diagonal - explained,
@@ -228,14 +230,14 @@ def _outlook(problem: Problem, products: Array | None, now: _Sweep) -> Outlook:
 def _second_derivatives(
     problem: Problem,
     products: Array | None,
-    slots: Slots,
+    active: ActiveFunctions,
     fit: Posterior,
     noise: Float[Array, ""],
 ) -> Float[Array, "k M"]:
     """`Phi^T B J`; 0 where a place is not used."""
     if products is not None:
-        return jnp.where(slots.used[None, :], products[:, slots.column] / noise, 0)
-    design = problem.design(slots)
+        return jnp.where(active.used[None, :], products[:, active.column] / noise, 0)
+    design = problem.design(active)
     n, c, size = design.shape
     image = curved(fit.curvatures, design).reshape(n, c * size)
     return matmul(problem.basis.columns.T, image).reshape(-1, size)
@@ -249,15 +251,15 @@ class _RankOne(eqx.Module):
     t: Float[Array, ""]
 
     @staticmethod
-    def of(now: Outlook, action: Action) -> "_RankOne":
+    def of(now: EvidenceState, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
         # The others give way to a unit weight of a new function, which has 1 itself, by so much.
         others = -matmul(now.covariance, now.products[j])
-        given_way = jnp.where(now.slots.at(i), 1, others)
+        given_way = jnp.where(now.active.at(i), 1, others)
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
-        of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.slots.weights[i])
-        return chosen(action.is_new, of_new, of_taken)
+        of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.active.weights[i])
+        return tree_where(action.is_new, of_new, of_taken)
 
     def of_weights(self, weights: Float[Array, " M"]) -> Float[Array, " M"]:
         """The weights after the step."""
@@ -268,7 +270,9 @@ class _RankOne(eqx.Module):
         return covariance + self.c * self.u[:, None] * self.u[None, :]
 
 
-def _moved(problem: Problem, products: Array | None, now: Outlook, action: Action) -> Outlook:
+def _moved(
+    problem: Problem, products: Array | None, now: EvidenceState, action: Action
+) -> EvidenceState:
     """The figures after a step: all of them change by rank one (Tipping & Faul 2003, appendix).
 
     The covariance becomes `Sigma + c u u^T`. Of a function taken, `u = Sigma_i` and `c = -d / (1 +
@@ -276,15 +280,15 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     weight by, and `c = 1 / (alpha + S)`. With `p = Phi^T B J u` and t the product of u and `J^T B`
     of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t p`.
     """
-    is_place = now.slots.at(action.place)
+    is_place = now.active.at(action.place)
     column = _column(problem, products, now, action)
     of_slots = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_slots, step.u)
     # Rows and columns of a function deleted are zero but for rounding.
     kept = ~(is_place & jnp.isinf(action.precision))
-    return Outlook(
-        slots=_renewed(problem, now.slots, action, step.of_weights(now.slots.weights)),
+    return EvidenceState(
+        active=_renewed(problem, now.active, action, step.of_weights(now.active.weights)),
         covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
         products=jnp.where(kept[None, :], of_slots, 0),
         sparsity=now.sparsity - step.c * p**2,
@@ -295,16 +299,16 @@ def _moved(problem: Problem, products: Array | None, now: Outlook, action: Actio
     )
 
 
-def _change(now: Outlook, action: Action) -> Float[Array, ""]:
+def _change(now: EvidenceState, action: Action) -> Float[Array, ""]:
     """`-1 / (Sigma_ii + 1 / d)`, d the change of a precision, which may be infinite."""
     variance = positive_or_one(now.covariance[action.place, action.place])
     deleted = jnp.isinf(action.precision)
-    change = jnp.where(deleted, 1, action.precision) - now.slots.precisions[action.place]
+    change = jnp.where(deleted, 1, action.precision) - now.active.precisions[action.place]
     return jnp.where(deleted, -1 / variance, -change / (1 + change * variance))
 
 
 def _column(
-    problem: Problem, products: Array | None, now: Outlook, action: Action
+    problem: Problem, products: Array | None, now: EvidenceState, action: Action
 ) -> Float[Array, " k"]:
     """`Phi^T B phi` of the function of a step."""
     outputs = problem.observations.outputs
@@ -318,16 +322,18 @@ def _column(
     return matmul(problem.basis.columns.T, image).reshape(-1)
 
 
-def _renewed(problem: Problem, slots: Slots, action: Action, weights: Float[Array, " M"]) -> Slots:
+def _renewed(
+    problem: Problem, active: ActiveFunctions, action: Action, weights: Float[Array, " M"]
+) -> ActiveFunctions:
     """The functions after a step."""
     outputs = problem.observations.outputs
-    is_place = slots.at(action.place)
+    is_place = active.at(action.place)
     deleted = is_place & jnp.isinf(action.precision)
-    precisions = jnp.where(is_place, action.precision, slots.precisions)
-    return Slots(
-        column=jnp.where(is_place, action.candidate // outputs, slots.column).astype(jnp.int32),
-        output=jnp.where(is_place, action.candidate % outputs, slots.output).astype(jnp.int32),
-        used=(slots.used | is_place) & ~deleted,
+    precisions = jnp.where(is_place, action.precision, active.precisions)
+    return ActiveFunctions(
+        column=jnp.where(is_place, action.candidate // outputs, active.column).astype(jnp.int32),
+        output=jnp.where(is_place, action.candidate % outputs, active.output).astype(jnp.int32),
+        used=(active.used | is_place) & ~deleted,
         precisions=jnp.where(deleted, 1, precisions),
         weights=jnp.where(deleted, 0, weights),
     )

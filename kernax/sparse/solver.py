@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.printing import Printed
-from kernax.sparse.basis import Basis, Slots
+from kernax.sparse.basis import ActiveFunctions, Basis
 from kernax.sparse.observations import AbstractObservations, Posterior, posterior
 
 
@@ -74,14 +74,14 @@ class Problem(eqx.Module):
     rates: Float[Array, " m"]
     capacity: int = eqx.field(static=True)
 
-    def design(self, slots: Slots) -> Float[Array, "n c M"]:
+    def design(self, active: ActiveFunctions) -> Float[Array, "n c M"]:
         """The derivative of all values in the weights of the functions taken."""
-        return slots.design(self.basis, self.observations.outputs)
+        return active.design(self.basis, self.observations.outputs)
 
-    def posterior(self, slots: Slots, noise: Float[Array, ""]) -> Posterior:
+    def posterior(self, active: ActiveFunctions, noise: Float[Array, ""]) -> Posterior:
         """The distribution of the whitened weights of the functions taken."""
-        whitened = self.design(slots) * slots.deviations[None, None, :]
-        start = slots.weights * jnp.sqrt(slots.precisions)
+        whitened = self.design(active) * active.deviations[None, None, :]
+        start = active.weights * jnp.sqrt(active.precisions)
         return posterior(self.observations, whitened, start, noise)
 
 
@@ -96,7 +96,7 @@ class Choice(eqx.Module):
         left_out: by how many nats the evidence would rise at least if there were more places.
     """
 
-    slots: Slots
+    active: ActiveFunctions
     noise: Float[Array, ""]
     steps: Int[Array, ""]
     finished: Bool[Array, ""]

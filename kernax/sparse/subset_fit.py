@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import matmul, positive_or_one, stopped
+from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.learner.task import Task
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
@@ -58,9 +58,9 @@ class SubsetFit(eqx.Module):
         centre = Centre.of(loss, bias)
         F = centre.apply(subset.features)
         m = centre.means(subset.features)
-        F, m, L, x = stopped((F, m, subset.factor(), subset.x))
+        F, m, L, x = stop_gradient((F, m, subset.factor(), subset.x))
         fit = SubsetFit(K, K_SS, loss, ridge, F, m, L, x, bias)
-        return eqx.tree_at(lambda fit: fit.end, fit, stopped(fit.coefficients(x)))
+        return eqx.tree_at(lambda fit: fit.end, fit, stop_gradient(fit.coefficients(x)))
 
     def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
         """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
@@ -87,7 +87,7 @@ class SubsetFit(eqx.Module):
     def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:
         """The objective, whose value is known, with its derivative."""
         computed = self._objective(x)
-        return value + (computed - stopped(computed))
+        return value + (computed - stop_gradient(computed))
 
     def residual(self, value: Float[Array, ""]) -> Float[Array, ""]:
         """By which share of the objective another Newton step would lower it, or by which that of
@@ -122,7 +122,7 @@ class SubsetFit(eqx.Module):
     def correction(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
         """Newton's step, differentiable through the products with the Hessian."""
         W = self.loss.hessian(self.values(x))
-        solve = partial(_solved, stopped((self, W)))
+        solve = partial(_solved, stop_gradient((self, W)))
         apply = partial(_applied, self, W)
         step = lax.custom_linear_solve(
             apply, -self.gradient(x), lambda _, r: solve(r), symmetric=True

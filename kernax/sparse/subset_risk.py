@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
 from kernax.core.losses.loss_functions import Logistic
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity
 from kernax.core.losses.softmax_hessian import sum_of_others
 from kernax.core.operators.operators import DenseGram
 
@@ -172,7 +172,7 @@ class SubsetRisk(AbstractConvexProblem):
 
         return slope
 
-    def misfit(self, point):
+    def stationarity(self, point):
         # Of each weight and of the biases: features that are small have small gradients, which
         # others would hide.
         eps = eps_of(point.x)
@@ -186,7 +186,7 @@ class SubsetRisk(AbstractConvexProblem):
         size = self._over_points(F, abs(G)) + abs(self._of_norm(u))
         most = eps ** (1 / 3) / 12 * size
         rounding = jnp.minimum(self._over_points(F, of_G), most)
-        return Misfit(abs(self._gradient(point)), size, rounding)
+        return Stationarity(abs(self._gradient(point)), size, rounding)
 
     def settled(self, point):
         return self.loss.balanced(point.x)  # of the rounding errors of many steps

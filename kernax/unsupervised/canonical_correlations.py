@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_stack, cast, count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stop_gradient
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
@@ -204,8 +204,8 @@ class _Correlation(AbstractProblem):
 
 def _basis(view: _View, ridge: Array) -> Float[Array, "n n"]:
     """A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives."""
-    symmetric = view.system.weights.around(view.system.gram.as_matrix())
-    values, vectors = one_by_one(jnp.linalg.eigh, symmetric)
+    symmetric = view.system.weights.congruence(view.system.gram.as_matrix())
+    values, vectors = sequential_vmap(jnp.linalg.eigh, symmetric)
     values = jnp.maximum(values, 0)
     shrunk = values / (values + ridge)
     return vectors * jnp.sqrt(shrunk)[None, :]
@@ -250,11 +250,11 @@ def _kernel_cca(first, second, ridge, components):
     """The pairs of functions, with how their computation ended."""
     view = _View.of(first, first.weights, ridge)
     other = _View.of(second, first.weights, ridge)
-    problem = _Correlation(view, other, stopped(_basis(other, ridge)))
+    problem = _Correlation(view, other, stop_gradient(_basis(other, ridge)))
     pairs, report = leading_pairs(problem, components)
     coefficients = _Coefficients.of(problem, pairs)
-    report = report.with_residual(stopped(coefficients.residual(problem)))
-    rounding = stopped(jnp.maximum(view.rounding(ridge), other.rounding(ridge)))
+    report = report.with_residual(stop_gradient(coefficients.residual(problem)))
+    rounding = stop_gradient(jnp.maximum(view.rounding(ridge), other.rounding(ridge)))
     result = _ending(problem, report, pairs, rounding)
     coefficients = void_unless_known(coefficients, result)
     value = CanonicalPairs(

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from kernax.core.base.numerics import beside, eps_of, matmul
+from kernax.core.base.numerics import eps_of, expand_to, matmul
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task
@@ -77,7 +77,7 @@ class CentredGram(eqx.Module):
         """The product."""
         if self.centred:
             return self.gram.mv(A)
-        inside = self.gram.mv(A - beside(self.shares, A) * jnp.sum(A, 0, keepdims=True))
+        inside = self.gram.mv(A - expand_to(self.shares, A) * jnp.sum(A, 0, keepdims=True))
         return inside - matmul(self.shares, inside)[None, :]
 
     def as_matrix(self) -> Float[Array, "n n"]:

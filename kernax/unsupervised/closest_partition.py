@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.unsupervised.kernel_kmeans import Memberships
 from kernax.unsupervised.means_of_clusters import in_order, member, one_hot
@@ -41,8 +41,8 @@ def closest_partition(
     """The partition that is closest to a rotation of the rows, which are scaled to length one and
     weighted; the best of several starts (Yu & Shi 2003).
     """
-    E = _of_length_one(stopped(embedding))
-    weights = stopped(weights)
+    E = _of_length_one(stop_gradient(embedding))
+    weights = stop_gradient(weights)
 
     def run(key: PRNGKeyArray) -> _Rotation:
         return _rotated(E, weights, key, max_steps)
@@ -68,10 +68,12 @@ def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"
     These are the pivots of a QR decomposition of `E^T` that exchanges columns, among rows of
     positive weight.
     """
-    E = stopped(embedding)
-    weights = stopped(weights)
+    E = stop_gradient(embedding)
+    weights = stop_gradient(weights)
     # With C the pivots as columns and `C = U S V^T`, `U V^T` is the rotation closest to C.
-    U, _, V = one_by_one(lambda C: jnp.linalg.svd(C, full_matrices=False), _pivots(E, weights).T)
+    U, _, V = sequential_vmap(
+        lambda C: jnp.linalg.svd(C, full_matrices=False), _pivots(E, weights).T
+    )
     rotated = matmul(E, matmul(U, V))
     labels = in_order(jnp.argmax(jnp.abs(rotated), 1).astype(jnp.int32), E.shape[1])
     endings = ((~jnp.all(jnp.isfinite(rotated)), RESULTS.nonfinite),)
@@ -147,7 +149,7 @@ def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation)
     labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
     Z = one_hot(labels, E.shape[1], E.dtype)
     inside = weights[:, None] * Z
-    U, sizes, V = one_by_one(jnp.linalg.svd, matmul(inside.T, E))
+    U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
     closeness = jnp.sum(sizes)
     rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
     return _Rotation(

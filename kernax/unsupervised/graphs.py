@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import void_unless_known
 from kernax.core.base.weights import PointWeights
@@ -88,7 +88,7 @@ class Graph(eqx.Module):
         """The leading ones of `W D^-1 K a = l a`, `a = W e`."""
         weights = self.weights * self.inverse
         largest = jnp.max(jnp.abs(self.gram.diagonal() * weights))
-        problem = WeightedGram(self.gram, PointWeights(weights), stopped(largest))
+        problem = WeightedGram(self.gram, PointWeights(weights), stop_gradient(largest))
         n = len(weights)
         truncated = n > MOST_DENSE and can_be_truncated(count, n)
         pairs, report = leading_pairs(problem, count, truncated=truncated)

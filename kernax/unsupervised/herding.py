@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax._advice import IN_BLOCKS
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import stopped
+from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution, finish
 from kernax.core.functionals.stein import SteinKernel, with_scores
@@ -160,7 +160,7 @@ def _chosen(
     accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
     """The subsample, with the discrepancy after each step."""
-    end = _greedy(stopped(centred), free, count, replace)
+    end = _greedy(stop_gradient(centred), free, count, replace)
     counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
     stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
     return subsample_of(centred, end.indices, stats, accurate=accurate)

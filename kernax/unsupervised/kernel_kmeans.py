@@ -12,7 +12,7 @@ from kernax._advice import IN_FEATURES
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import is_concrete, place_of_largest, stopped
+from kernax.core.base.numerics import is_concrete, place_of_largest, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
@@ -177,7 +177,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     """The clusters, with how the iteration ended."""
     cloud = Cloud.of(task.gram(), task.weights.values)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
-    lost = loses_digits(task.X, stopped(cloud.gram), stopped(shares(task.weights)))
+    lost = loses_digits(task.X, stop_gradient(cloud.gram), stop_gradient(shares(task.weights)))
     endings = (
         (~is_finite(cloud.gram), RESULTS.nonfinite),
         ((found.result == RESULTS.successful) & lost, RESULTS.inaccurate),
@@ -230,7 +230,7 @@ def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Membership
     """Soft memberships, reached from hard ones."""
     soft = soft_memberships(task, max_steps)
     R = soft.memberships
-    residual = stopped(jnp.max(jnp.abs(task.renewed(R) - R)))
+    residual = stop_gradient(jnp.max(jnp.abs(task.renewed(R) - R)))
     unfinished = ~(residual <= accurate_change(R.dtype))
     stats = hard.stats | {"residual": residual, "steps": soft.steps}
     return Memberships(R, _ending(R, unfinished), stats)

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.linalg.solves import solve_by_products
 from kernax.core.operators.operators import AbstractGram
@@ -101,7 +101,7 @@ def best_partition(
     """The best of several runs of Lloyd's algorithm, each from a start of its own; its clusters are
     numbered in the order of their first points.
     """
-    cloud = stopped(cloud)
+    cloud = stop_gradient(cloud)
 
     def run(key: PRNGKeyArray) -> HardState:
         chosen = spread_points(cloud, clusters, key)
@@ -305,7 +305,7 @@ def _one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> Soft
     """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
     task, _ = arguments
     R = root.memberships
-    left = _LeftToRenew(stopped(task), R)
+    left = _LeftToRenew(stop_gradient(task), R)
     off = task.renewed(R) - R
     tol = accurate_change(R.dtype)
     step = solve_by_products(left, off, tol, restart=50, max_steps=500)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import is_concrete, matmul, stopped
+from kernax.core.base.numerics import is_concrete, matmul, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -106,7 +106,7 @@ def _eigenpairs(gram, count):
     unit = UnitWeights(n, gram.in_structure().dtype)
     problem = WeightedGram(gram, unit, jnp.zeros((), unit.dtype))
     pairs, report = leading_pairs(problem, count)
-    sound = report.least >= -zero_below(stopped(pairs.values[0]), problem.scale(), n)
+    sound = report.least >= -zero_below(stop_gradient(pairs.values[0]), problem.scale(), n)
     good = pairs.kept & sound
     coefficients = pairs.of_unit_square() * jnp.sqrt(jnp.asarray(n, unit.dtype))
     coefficients = jnp.where(good[None, :], coefficients, jnp.nan)
@@ -124,7 +124,7 @@ def _empirical_features(K):
 
 def _threshold(values: Array) -> Array:
     """What counts as zero among eigenvalues, in descending order."""
-    largest = stopped(values[0])
+    largest = stop_gradient(values[0])
     return zero_below(largest, jnp.zeros_like(largest), len(values))
 
 
@@ -136,7 +136,7 @@ def _eigensystem(K: Array) -> tuple[Array, Array]:
         values, vectors = jnp.linalg.eigh(K)
         return values[::-1], vectors[:, ::-1]
 
-    return one_by_one(decomposed, K)
+    return sequential_vmap(decomposed, K)
 
 
 @_eigensystem.defjvp

@@ -9,11 +9,11 @@ from jax import lax
 from jax.scipy.optimize import minimize
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_point, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps
 from kernax.core.base.solution import (
     RESULTS,
@@ -141,13 +141,13 @@ class _Search(eqx.Module):
     @staticmethod
     def of(f: KernelExpansion, start: Array | None) -> "_Search":
         """From a start, or the best point of the expansion."""
-        fixed = stopped(f)
+        fixed = stop_gradient(f)
         variance = jnp.mean(jnp.var(fixed.points, 0))
         if start is None:
             start = fixed.points[jnp.argmin(lax.map(_Distance(fixed), fixed.points))]
         return _Search(
             distance=_Distance(f),
-            start=stopped(start),
+            start=stop_gradient(start),
             spread=jnp.sqrt(positive_or_one(variance)),
         )
 
@@ -181,7 +181,7 @@ def _pre_image(f, start, method, max_steps):
 
     end = implicit(solve, step, (search, max_steps))
     x = end.x
-    result, stats = _ending(stopped(search), stopped(x), end.steps, max_steps)
+    result, stats = _ending(stop_gradient(search), stop_gradient(x), end.steps, max_steps)
     return Solution(void_unless_known(x, result), result, stats)
 
 
@@ -193,7 +193,7 @@ def _ending(
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
     # x is a minimum where no Newton step is left and the second derivatives are positive definite.
     hessian = jax.hessian(distance)(x)
-    curves_up = one_by_one(jnp.linalg.eigvalsh, hessian)[0] > 0
+    curves_up = sequential_vmap(jnp.linalg.eigvalsh, hessian)[0] > 0
     is_minimum = (residual <= jnp.sqrt(eps_of(x))) & curves_up
     finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
     endings = (

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax._advice import IN_FEATURES
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import matmul, positive_or_one, stopped
+from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, void_unless_known
@@ -172,7 +172,7 @@ def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     gram = task.gram()
     weights = in_own_unit(task.weights)
     centred = CentredGram.of(gram, weights, held=not truncated)
-    size = stopped(centred.largest() * jnp.max(weights.values))
+    size = stop_gradient(centred.largest() * jnp.max(weights.values))
     problem = WeightedGram(centred, weights, size)
     pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
     allowed = 0

@@ -15,7 +15,7 @@ from kernax.core.base.numerics import (
     matmul,
     place_of_largest,
     positive_or_one,
-    stopped,
+    stop_gradient,
 )
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.powers import exponent_of, times_power_of_two
@@ -251,7 +251,7 @@ def _spectral_clustering(task, rounding, normalised):
     found = rounding.of(rows, cloud, graph.row_unit)
     embedding = times_power_of_two(rows, -graph.row_unit)
     known = graph.in_units_of_weights(known)
-    figures = _figures(stopped(graph), known, found, rounding.clusters)
+    figures = _figures(stop_gradient(graph), known, found, rounding.clusters)
     # Negative edges are a breakdown.
     endings = (
         (known.result != RESULTS.successful, known.result),

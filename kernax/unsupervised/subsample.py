@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_stack, count
-from kernax.core.base.numerics import is_concrete, stopped, values_of
+from kernax.core.base.numerics import is_concrete, stop_gradient, values_of
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
@@ -91,7 +91,7 @@ class AboutMean(eqx.Module):
 
     def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
         """Whether rounding leaves enough digits of the differences taken here, at these points."""
-        return ~loses_digits(X, stopped(self.gram), stopped(self.shares))
+        return ~loses_digits(X, stop_gradient(self.gram), stop_gradient(self.shares))
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
         """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.
@@ -133,7 +133,7 @@ def subsample_of(
     `inaccurate` unless figures are accurate.
     """
     discrepancy = centred.discrepancies(indices[None])[0]
-    figures = (stopped(centred.means), stopped(discrepancy), *stats.values())
+    figures = (stop_gradient(centred.means), stop_gradient(discrepancy), *stats.values())
     finite = [jnp.all(jnp.isfinite(figure)) for figure in figures]
     sound = jnp.all(jnp.stack(finite)) & sound
     endings = ((~sound, RESULTS.nonfinite), (~jnp.asarray(accurate), RESULTS.inaccurate))

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import INSIDE_ONE
-from kernax.core.base.numerics import positive_or_one, stopped
+from kernax.core.base.numerics import positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
@@ -93,9 +93,11 @@ def _thin(task, split_kernel, key, delta, halvings):
     split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
     sound = is_finite(split) & jnp.isfinite(delta)
     standard = jnp.arange(2**halvings - 1, n, 2**halvings, dtype=jnp.int32)
-    parts = jnp.append(standard[None], _split(stopped(split.as_matrix()), key, delta, halvings), 0)
-    of_each = stopped(centred).discrepancies(parts)
-    indices = _refined(stopped(centred), parts[jnp.argmin(of_each)])
+    parts = jnp.append(
+        standard[None], _split(stop_gradient(split.as_matrix()), key, delta, halvings), 0
+    )
+    of_each = stop_gradient(centred).discrepancies(parts)
+    indices = _refined(stop_gradient(centred), parts[jnp.argmin(of_each)])
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
     return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import X64, marked, needs_x64
 
 import kernax
-from kernax.core.base.batching import in_smallest_size, one_by_one
+from kernax.core.base.batching import in_smallest_size, sequential_vmap
 
 DTYPE = jnp.result_type(float)
 
@@ -90,7 +90,7 @@ def test_batches_of_matrices_of_right_hand_sides_and_of_both_nest(rng):
         jnp.asarray(rng.normal(size=(2, 3, 4, 4)), DTYPE),
         jnp.asarray(rng.normal(size=(3, 5, 4)), DTYPE),
     )
-    product = lambda A, b: one_by_one(lambda A, b: (A @ b, "static"), A, b)[0]
+    product = lambda A, b: sequential_vmap(lambda A, b: (A @ b, "static"), A, b)[0]
     both = jax.vmap(jax.vmap(jax.vmap(product, (None, 0))), (0, None))(A, B)
     np.testing.assert_allclose(both, jnp.einsum("uvij,vkj->uvki", A, B), rtol=1e-5, atol=1e-5)
     swapped = jax.vmap(jax.vmap(product, (0, None)), (None, 0))(A[0], B[0])

@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
-from kernax.core.linalg.tall import tall_qr
+from kernax.core.linalg.tsqr import tsqr
 from kernax.core.operators.gram import BlockedGram
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.core.operators.mesh_gram import MeshGram
@@ -205,7 +205,7 @@ def test_a_tall_basis_is_found_where_its_rows_are(columns):
     """Also of more columns than rows on a device."""
     A = RNG.normal(size=(N, columns))
     (over,) = spread(8, A)
-    (Q, R), exchanged = run(lambda A: tall_qr(A, rows_over_mesh(over)), over)
+    (Q, R), exchanged = run(lambda A: tsqr(A, rows_over_mesh(over)), over)
     assert_agree(Q @ R, A)
     assert_agree(Q.T @ Q, np.eye(columns))
     assert_agree(jnp.tril(R, -1) + 1, np.ones((columns, columns)))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.implicit import at_stationary_point, implicit
 from kernax.core.base.solution import RESULTS
-from kernax.core.losses.newton import AbstractConvexProblem, Misfit, newton
+from kernax.core.losses.newton import AbstractConvexProblem, Stationarity, newton
 
 
 def cube_root_step(root, a):
@@ -69,8 +69,8 @@ def test_a_derivative_at_a_stationary_point_ignores_the_point_but_the_second_one
 
 
 class Problem(AbstractConvexProblem):
-    """A function of a vector, all by autodiff; the misfit is its gradient beside the larger of
-    gradients of size one.
+    """A function of a vector, all by autodiff; the stationarity residual is its gradient beside the
+    larger of gradients of size one.
     """
 
     of: Callable = eqx.field(static=True)
@@ -93,9 +93,9 @@ class Problem(AbstractConvexProblem):
     def slope_along(self, point, direction):
         return lambda t: jnp.vdot(jax.grad(self.of)(point.x + t * direction), direction)
 
-    def misfit(self, point):
+    def stationarity(self, point):
         left = jnp.max(abs(point.values), keepdims=True)
-        return Misfit(left, jnp.ones_like(left), jnp.zeros_like(left))
+        return Stationarity(left, jnp.ones_like(left), jnp.zeros_like(left))
 
     def settled(self, point):
         return point.x + self.nudge
@@ -117,7 +117,9 @@ def test_newton_reaches_the_minimum_from_far_away(start):
 
 
 def test_a_batch_computes_as_many_steps_as_its_slowest_member_takes():
-    """Steps cost most; before the first and after the last, the misfit alone is looked at."""
+    """Steps cost most; before the first and after the last, the stationarity residual alone is
+    looked at.
+    """
     computed = []
 
     class Counted(Problem):
@@ -128,11 +130,11 @@ def test_a_batch_computes_as_many_steps_as_its_slowest_member_takes():
         def settled(self, point):
             return jnp.zeros_like(point.x)
 
-        def misfit(self, point):
+        def stationarity(self, point):
             # The settled point is closer, but not close enough by itself to end the iteration.
-            misfit = super().misfit(point)
-            size = jnp.where(point.x == 0, 0, misfit.size)
-            return Misfit(misfit.left, size, misfit.rounding)
+            stationarity = super().stationarity(point)
+            size = jnp.where(point.x == 0, 0, stationarity.size)
+            return Stationarity(stationarity.left, size, stationarity.rounding)
 
     tiny = float(jnp.finfo(DTYPE).eps)
     starts = jnp.array([[2.0], [0.5], [0.01]])

@@ -13,8 +13,8 @@ from jax.extend import core as jex
 
 import kernax
 from kernax.core.base.numerics import matmul
-from kernax.core.losses.misfit import values_of
-from kernax.core.operators.cancellation import careful_product
+from kernax.core.losses.stationarity import values_of
+from kernax.core.operators.cancellation import compensated_product
 from kernax.core.operators.operators import DenseGram
 
 X = np.random.default_rng(0).normal(size=(12, 10))
@@ -111,7 +111,7 @@ def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
     K, v = jnp.asarray(K), jnp.asarray(v)
     off = [
         np.max(abs(np.reshape(np.asarray(f(K, v)) - exact, (2, 100))), 1)
-        for f in (matmul, careful_product)
+        for f in (matmul, compensated_product)
     ]
     assert off[1][0] < off[0][0] / (100 if X64 else 10)
     np.testing.assert_array_less(off[1][1], 1e3 * np.finfo(DTYPE).eps)

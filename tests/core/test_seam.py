@@ -105,7 +105,7 @@ def answers(gram):
         "K": gram.as_matrix(),
         "product": gram.mv(v),
         "products": gram.mv(COLUMNS),
-        "careful product": gram.careful_mv(v),
+        "careful product": gram.compensated_mv(v),
         "squares": gram.squares_in_products(v),
         "diagonal": gram.diagonal(),
         "rows": gram.rows(PLACES),

@@ -440,7 +440,7 @@ def test_coefficients_of_classes_are_balanced_before_they_are_judged(data):
     f = K.astype(np.longdouble) @ balanced
     np.testing.assert_allclose(point.values, f, rtol=0, atol=1e-13 * np.max(abs(f)))
     left = balanced + weights[:, None] * (scipy.special.softmax(f, 1) - Y)
-    np.testing.assert_allclose(risk.misfit(point).left, [np.max(abs(left))], rtol=1e-12)
+    np.testing.assert_allclose(risk.stationarity(point).left, [np.max(abs(left))], rtol=1e-12)
 
 
 @pytest.mark.nightly

@@ -337,7 +337,7 @@ def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
         doubled = DoubledGram(gram)
         assert doubled.in_size() == 10
         close(doubled.mv(v), whole @ v)
-        close(doubled.careful_mv(v), whole @ v)
+        close(doubled.compensated_mv(v), whole @ v)
         close(doubled.squares_in_products(v), whole**2 @ v**2)
         close(doubled.diagonal(), np.diag(whole))
         close(doubled.as_matrix(), whole)

@@ -11,10 +11,10 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int, PyTree
 
-from kernax.core.base.numerics import stopped
+from kernax.core.base.numerics import stop_gradient
 
 
-def one_by_one(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
+def sequential_vmap(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
     """`function(matrix, *others)`, under a `vmap` over `matrix` (any pytree) a loop on a CPU.
 
     For functions that call LAPACK: XLA would hand LAPACK the whole batch, whose members then wait
@@ -26,7 +26,7 @@ def one_by_one(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
 
     Differentiated, it is a constant: its callers have derivative rules of their own.
     """
-    arrays, rest = eqx.partition(stopped((matrix, others)), eqx.is_array)
+    arrays, rest = eqx.partition(stop_gradient((matrix, others)), eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     of_matrix = len(jax.tree.leaves(arrays[0]))
     static: list[Any] = []  # what the function returns besides arrays

@@ -7,7 +7,7 @@ from functools import wraps
 import equinox as eqx
 
 
-class AbstractAsked(eqx.Module):
+class AbstractCheckedFirst(eqx.Module):
     """An argument of compiled functions that is asked before any of them is compiled."""
 
     @abc.abstractmethod
@@ -22,7 +22,7 @@ def compiled(function: Callable) -> Callable:
     @wraps(function)
     def asked(*args, **kwargs):
         for argument in args:
-            if isinstance(argument, AbstractAsked):
+            if isinstance(argument, AbstractCheckedFirst):
                 argument.check_before(function, args)
         return jitted(*args, **kwargs)
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.boundary import as_targets
-from kernax.core.base.numerics import beside, is_concrete, values_of
+from kernax.core.base.numerics import expand_to, is_concrete, values_of
 from kernax.core.base.weights import AbstractWeights
 
 
@@ -107,7 +107,7 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
     targets = as_signs_of_any_class(y, n, dtype)
     kept = weights.kept()
     if not is_concrete(targets) or kept is None:
-        of_weight = beside(weights.values > 0, targets)
+        of_weight = expand_to(weights.values > 0, targets)
         both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
         return jnp.where(jnp.expand_dims(both, 0), targets, jnp.nan)
     _check_both_signs(values_of(targets), kept)
@@ -155,7 +155,7 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
     targets = as_one_hot_of_any_class(Y, n, dtype, weights)
     kept = weights.kept()
     if not is_concrete(targets) or kept is None:
-        present = jnp.any((targets > 0) & beside(weights.values > 0, targets), 0)
+        present = jnp.any((targets > 0) & expand_to(weights.values > 0, targets), 0)
         return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
     _check_present(np.any(values_of(targets)[kept] > 0, axis=0), every)
     return targets

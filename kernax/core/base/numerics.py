@@ -48,7 +48,7 @@ def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
     )
 
 
-def beside(vector: Array, columns: Array) -> Array:
+def expand_to(vector: Array, columns: Array) -> Array:
     """A vector (n,) shaped to multiply each of several columns (n, p), or the one (n,)."""
     return vector.reshape(-1, *[1] * (columns.ndim - 1))
 
@@ -352,7 +352,7 @@ def _matern_jvp(p, primals, tangents):
     return matern(p, q), slope * dq
 
 
-def chosen(condition: Array, yes: PyTree, no: PyTree) -> Any:
+def tree_where(condition: Array, yes: PyTree, no: PyTree) -> Any:
     """`jnp.where` for each pair of arrays of two trees of one structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
@@ -396,7 +396,7 @@ def values_of(array: Any) -> np.ndarray:
         return np.asarray(jax.jit(lambda array: array, out_shardings=whole)(array))
 
 
-def stopped(tree: PyTree) -> Any:
+def stop_gradient(tree: PyTree) -> Any:
     """`lax.stop_gradient` of the arrays in any pytree, whatever other leaves it has."""
     return jax.tree.map(
         lambda leaf: lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree

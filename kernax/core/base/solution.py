@@ -15,7 +15,7 @@ import jaxtyping
 import lineax as lx
 import numpy as np
 
-from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.printing import Printed, missing
 from kernax.errors import (
     BreakdownError,
@@ -323,7 +323,7 @@ _INSIDE = (
 def _figures(stats: dict[str, Any]) -> str:
     """All statistics that are known single numbers, in brackets."""
     # Under `jax.jvp` statistics with a derivative are traced, but their values are known.
-    known = {name: stopped(figure) for name, figure in stats.items()}
+    known = {name: stop_gradient(figure) for name, figure in stats.items()}
     shown = [
         f"{name} {float(figure):.3g}"
         for name, figure in known.items()

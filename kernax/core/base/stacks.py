@@ -12,11 +12,11 @@ from jaxtyping import PyTree
 from kernax.core.base.numerics import is_concrete
 
 
-def points_at(stack: PyTree, places: Any) -> PyTree:
-    """The points at `places`: a stack for an array of indices, a slice or a mask, one point for a
+def points_at(stack: PyTree, indices: Any) -> PyTree:
+    """The points at `indices`: a stack for an array of indices, a slice or a mask, one point for a
     single index.
     """
-    return jax.tree.map(lambda leaf: leaf[places], stack)
+    return jax.tree.map(lambda leaf: leaf[indices], stack)
 
 
 def joined(stacks: Sequence[PyTree]) -> PyTree:

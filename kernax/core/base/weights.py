@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import beside, is_concrete, values_of
+from kernax.core.base.numerics import expand_to, is_concrete, values_of
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
 
@@ -49,7 +49,7 @@ class AbstractWeights(eqx.Module):
         """`S^-1 A`, zero where a weight is zero."""
 
     @abc.abstractmethod
-    def around(self, K: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    def congruence(self, K: Float[Array, "n n"]) -> Float[Array, "n n"]:
         """`S K S`."""
 
     @abc.abstractmethod
@@ -127,7 +127,7 @@ class UnitWeights(AbstractWeights):
     def over_roots(self, A):
         return A
 
-    def around(self, K):
+    def congruence(self, K):
         return K
 
     def shift_of(self, ridge):
@@ -170,15 +170,15 @@ class PointWeights(AbstractWeights):
         return self.weights
 
     def times(self, A):
-        return beside(self.weights, A) * A
+        return expand_to(self.weights, A) * A
 
     def times_roots(self, A):
-        return beside(self.roots, A) * A
+        return expand_to(self.roots, A) * A
 
     def over_roots(self, A):
-        return beside(self.inverse_roots, A) * A
+        return expand_to(self.inverse_roots, A) * A
 
-    def around(self, K):
+    def congruence(self, K):
         return self.roots[:, None] * K * self.roots[None, :]
 
     @property
@@ -223,7 +223,7 @@ class PointWeights(AbstractWeights):
             return self.roots[:, None] * inverse * self.inverse_roots[None, :]
 
         def with_removed(inverse):
-            explained = multiply(self.around(inverse)).T
+            explained = multiply(self.congruence(inverse)).T
             removed = self._of_removed(shift)
             return of_present(inverse) - explained * removed[None, :] + jnp.diag(removed)
 
@@ -239,7 +239,7 @@ class PointWeights(AbstractWeights):
 
     def _of_removed(self, shift: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
         """The inverse of the shift where a weight is zero, zero elsewhere."""
-        present = beside(self.weights, shift) > 0
+        present = expand_to(self.weights, shift) > 0
         return jnp.where(present, 0, 1 / jnp.where(present, 1, shift))
 
 

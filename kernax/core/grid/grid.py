@@ -135,8 +135,8 @@ class GridGram(AbstractComputedGram):
     def product(self, columns):
         return self.grid.of_points(self.whole().mv(self.grid.in_cells(columns)))
 
-    def columns_product(self, places, values):
-        return self.mv(in_places(places, values, len(self.points)))
+    def columns_product(self, indices, values):
+        return self.mv(in_places(indices, values, len(self.points)))
 
     def squares_in_products(self, vector):
         columns = self.grid.in_cells(vector[:, None] ** 2)

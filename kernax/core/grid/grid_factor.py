@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import dot, matmul, split_by_tangent, stopped
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import dot, matmul, split_by_tangent, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
 from kernax.core.grid.cell_values import placed
@@ -132,11 +132,11 @@ class GridFactor(AbstractFactor):
         return placed(self.special, values, self.grid.size)
 
     def inverse_of(self, system):
-        return GridInverse(system, stopped(self))
+        return GridInverse(system, stop_gradient(self))
 
     def covariance_reduction(self, system):
         gram = grid_gram(system)
-        return GridExplanation(gram, system.weights.given, system.shift, stopped(self))
+        return GridExplanation(gram, system.weights.given, system.shift, stop_gradient(self))
 
     def log_determinant(self):
         found = self.whole.log_determinant()
@@ -160,7 +160,7 @@ class GridFactor(AbstractFactor):
 @factorise.register
 def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
     scale = mean_diagonal(operator) if scale is None else scale
-    whole, eliminated, jitter, exists = one_by_one(_parts_of_factor, operator, scale)
+    whole, eliminated, jitter, exists = sequential_vmap(_parts_of_factor, operator, scale)
     return GridFactor(
         grid=operator.gram.grid,
         whole=whole,
@@ -173,7 +173,7 @@ def _(operator: GridForm, scale: Float[Array, ""] | None = None) -> GridFactor:
 def _parts_of_factor(
     operator: GridForm, scale: Float[Array, ""]
 ) -> tuple[WholeFactor, Eliminated | None, Array, Array]:
-    operator = stopped(operator)
+    operator = stop_gradient(operator)
     noise, is_same = _noise_of(operator)
     prepared = operator.gram.whole().prepared()
 
@@ -266,7 +266,7 @@ class GridInverse(AbstractSolvedInverse):
         return _linear(_held_fixed(self.factor, self.system), system)
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        return _diagonals(stopped(self.system), _held_fixed(self.factor, self.system))
+        return _diagonals(stop_gradient(self.system), _held_fixed(self.factor, self.system))
 
 
 @eqx.filter_custom_jvp

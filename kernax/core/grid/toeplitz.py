@@ -36,8 +36,8 @@ def _product(
     m = len(column)
     length = fast_length(2 * m - 1)
     between = jnp.zeros(length - 2 * m + 1, column.dtype)
-    around = jnp.concatenate([column, between, sign * column[:0:-1]])
-    product = jnp.fft.rfft(around)[None, :] * jnp.fft.rfft(V.T, length)
+    congruence = jnp.concatenate([column, between, sign * column[:0:-1]])
+    product = jnp.fft.rfft(congruence)[None, :] * jnp.fft.rfft(V.T, length)
     return jnp.fft.irfft(product, length)[:, :m].T
 
 

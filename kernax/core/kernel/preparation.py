@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.boundary import as_stack, cast, check_no_broadcast, dtype_of, is_encoded
 from kernax.core.base.compiled import compiled
 from kernax.core.base.guards import Parameter, guarded_parameters
-from kernax.core.base.numerics import is_concrete, stopped, values_of
+from kernax.core.base.numerics import is_concrete, stop_gradient, values_of
 from kernax.core.base.parameters import parameters
 from kernax.core.base.solution import warn
 from kernax.core.kernel.kernel import (
@@ -40,7 +40,7 @@ def prepare(
     a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
     """
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by=thrown_by)
-    known = stopped((kernel, X))
+    known = stop_gradient((kernel, X))
     if _may_lack_features(kernel, X) and is_concrete(known):
         warn_of_featureless_points(kernel, X, diagonal_of(*known))
     return kernel, X

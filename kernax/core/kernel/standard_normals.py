@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 
 # From a key, a number of vectors, their length d, a number of further entries and a dtype: (count,
 # d + further).
@@ -44,7 +44,7 @@ def orthogonal(
     of_directions, of_lengths = jax.random.split(key)
     blocks = -(-count // dim)
     squares = jax.random.normal(of_directions, (blocks, dim, dim), dtype)
-    directions = lax.map(lambda square: one_by_one(_rotation, square), squares)
+    directions = lax.map(lambda square: sequential_vmap(_rotation, square), squares)
     plain = independent(of_lengths, count, dim, further, dtype)
     lengths = jnp.sqrt(jnp.sum(plain[:, :dim] ** 2, 1, keepdims=True))
     return plain.at[:, :dim].set(lengths * directions.reshape(-1, dim)[:count])

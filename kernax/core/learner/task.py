@@ -22,7 +22,7 @@ from kernax.core.base.boundary import (
     count,
     dtype_of,
 )
-from kernax.core.base.compiled import AbstractAsked
+from kernax.core.base.compiled import AbstractCheckedFirst
 from kernax.core.base.intervals import Interval, flushed
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.solution import Suspect
@@ -42,7 +42,7 @@ from kernax.core.operators.structure import AbstractStructure
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
 
-class Task(AbstractAsked):
+class Task(AbstractCheckedFirst):
     """What a learner was given, as its compiled function takes it.
 
     Attributes:

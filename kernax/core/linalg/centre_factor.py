@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.density import cholesky
@@ -55,10 +55,10 @@ def factor_of_gram(
             rounding to it, eps of the diagonal; where K has the same precision, eps^(2/3).
         most: jitter is added as well where the squares of the entries of `L^-1` sum to more.
     """
-    factor = cholesky_factor(DenseGram(stopped(K)))
+    factor = cholesky_factor(DenseGram(stop_gradient(K)))
     if beside is not None:
-        sound = _is_sound(stopped(K), factor, beside, most)
-        factor = _for_precision(stopped(K), factor, beside, sound)
+        sound = _is_sound(stop_gradient(K), factor, beside, most)
+        factor = _for_precision(stop_gradient(K), factor, beside, sound)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     return FactorAtPoints(cholesky(K, factor), factor.jitter, result)
@@ -75,7 +75,7 @@ def _is_sound(
     sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
     if most is None:
         return sound
-    return sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stopped(most))
+    return sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stop_gradient(most))
 
 
 def _for_precision(

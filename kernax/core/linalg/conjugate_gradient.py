@@ -5,7 +5,7 @@ from typing import Any
 import lineax as lx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import check_stopping
 from kernax.core.base.solution import ROUNDING
 from kernax.core.linalg.iteration import Iteration
@@ -96,7 +96,7 @@ class ConjugateGradient(AbstractFactorSolver):
                 f"but has shape {self.start.shape}: it belongs to other points, so make it anew "
                 "for these, or leave it out"
             )
-        return stopped(self.start)
+        return stop_gradient(self.start)
 
     @property
     def _iteration(self) -> Iteration:
@@ -114,7 +114,7 @@ class ConjugateGradient(AbstractFactorSolver):
         if self.determinant is None:
             return None
         z = self.determinant.signs(operator.in_size(), operator.in_structure().dtype)
-        multiply = _whitened(stopped(operator), near)
+        multiply = _whitened(stop_gradient(operator), near)
         left = log_determinant_by_probes(multiply, z, self.determinant.steps)
         known = 0.0 if near is None else near.log_determinant()
         return Determinant(Estimate(known + left.value, left.standard_error), z)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import matmul, split_by_tangent, stopped
+from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
@@ -32,7 +32,7 @@ def factor_of(
     Also the result, and stats: the `jitter` that was added to the diagonal, the `rounding` error of
     the log density in nats, where the factor knows a determinant, and figures of the factor.
     """
-    form = stopped(system.symmetric_form())
+    form = stop_gradient(system.symmetric_form())
     factor = factorise(form) if solver is None else factor_by(solver, form)
     diagonal = lx.diagonal(form)
     finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
@@ -46,13 +46,13 @@ def factor_of(
 
 def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
     """How far rounding moves the entries of the inverse of a system, relatively."""
-    diagonal = stopped(system.gram.diagonal() * system.weights.values + system.shift)
+    diagonal = stop_gradient(system.gram.diagonal() * system.weights.values + system.shift)
     return factor.rounding_of_inverse(diagonal + factor.jitter)
 
 
 def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n n"]:
     """The lower Cholesky factor of a symmetric A, taken from `factor`, with its derivative in A."""
-    return _cholesky(A, stopped(factor))
+    return _cholesky(A, stop_gradient(factor))
 
 
 @eqx.filter_custom_jvp
@@ -79,7 +79,7 @@ def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
     known = ~(size <= 0)  # or NaN
     identity = jnp.eye(len(covariance), dtype=covariance.dtype)
     sound = jnp.where(known, covariance, identity)
-    root = cholesky(sound, cholesky_factor(DenseGram(stopped(sound))))
+    root = cholesky(sound, cholesky_factor(DenseGram(stop_gradient(sound))))
     return jnp.where(known, root, 0)
 
 
@@ -100,10 +100,10 @@ def log_density(
     Arguments:
         solution: a, where it is known: it saves an iterative factor a solve.
     """
-    factor = stopped(factor)
+    factor = stop_gradient(factor)
     square = None
     if solution is not None and not factor.is_direct:
-        square = stopped(_square_by(system.with_jitter(factor), y, solution))
+        square = stop_gradient(_square_by(system.with_jitter(factor), y, solution))
     return _log_density(system, y, factor, square)
 
 
@@ -150,13 +150,13 @@ def _log_density_jvp(primals, tangents):
 
     (_, square), (tangent, _) = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
     # Where it takes a solve, the value is made of the one that the derivative takes.
-    square = None if factor.is_direct else stopped(square)
+    square = None if factor.is_direct else stop_gradient(square)
     return _log_density(system, y, factor, square), tangent
 
 
 def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
     """`log |T|`, differentiable to every order; NaN where there is no factor."""
-    return _log_determinant(system, stopped(factor))
+    return _log_determinant(system, stop_gradient(factor))
 
 
 @eqx.filter_custom_jvp

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.krylov import leading_by_products, width_of_block
@@ -87,7 +87,7 @@ class WeightedGram(AbstractProblem):
         return self.weights.times_roots(F)
 
     def symmetric(self):
-        return self.weights.around(self.gram.as_matrix())
+        return self.weights.congruence(self.gram.as_matrix())
 
     def scale(self):
         return self.size
@@ -174,16 +174,16 @@ def leading_pairs(
     solve = partial(_solved, count=count, truncated=truncated)
     moved = partial(_moved, complete=not truncated)
     found = implicit(solve, moved, (problem, jnp.asarray(max_steps)))
-    return found.leading, stopped(found.report)
+    return found.leading, stop_gradient(found.report)
 
 
 def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: bool) -> _Root:
     """The pairs, without derivatives."""
     problem, max_steps = arguments
     if truncated:
-        values, U, steps = one_by_one(partial(_by_products, count), problem, max_steps)
+        values, U, steps = sequential_vmap(partial(_by_products, count), problem, max_steps)
     else:
-        values, U, steps = one_by_one(_by_lapack, problem)
+        values, U, steps = sequential_vmap(_by_lapack, problem)
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
     held = jnp.where(kept, values, 0)
@@ -274,7 +274,7 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     A = leading.coefficients
     F = problem.inner(A)
     T = problem.outer(F)
-    known = stopped(problem)
+    known = stop_gradient(problem)
     along = matmul(root.every.T, known.inner(T))
     turned = _turned(root, along, matmul(A.T, F))
     left = T - matmul(root.every, along)

@@ -18,7 +18,7 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import (
     eps_of,
     main_diagonal,
@@ -26,7 +26,7 @@ from kernax.core.base.numerics import (
     positive_or_one,
     safe_sqrt,
     split_by_tangent,
-    stopped,
+    stop_gradient,
 )
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS
@@ -138,7 +138,7 @@ class AbstractFactor(eqx.Module):
         """`T^-1` of the system of which this is the factor, differentiable to every order in the
         system; NaN where there is no factor.
         """
-        return DenseInverse(_inverse(system, stopped(self)))
+        return DenseInverse(_inverse(system, stop_gradient(self)))
 
     def terms_of_density(self, system: "WeightedSystem", y: Float[Array, "n p"]) -> "Terms":
         """A function of a system and data. At those given, its derivatives are those of `log |T|`
@@ -250,7 +250,7 @@ class WeightedSystem(eqx.Module):
         A = jnp.where(jnp.isfinite(A), A, 0)
         # Without jitter, products that go through few numbers may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
-        multiply = jax.vmap(self.gram.careful_mv, 1, 1) if narrow else self.gram.mv
+        multiply = jax.vmap(self.gram.compensated_mv, 1, 1) if narrow else self.gram.mv
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
         return off, positive_or_one(size)
@@ -273,8 +273,8 @@ def solve(
     NaN where there is no solution.
     """
     system = system.with_jitter(factor)
-    fixed = stopped(system)
-    factor = stopped(factor)
+    fixed = stop_gradient(system)
+    factor = stop_gradient(factor)
     return lax.custom_linear_solve(
         system.apply,
         B,
@@ -288,8 +288,8 @@ def solve_transposed(
 ) -> Float[Array, "n p"]:
     """`T^-T B`, likewise."""
     system = system.with_jitter(factor)
-    fixed = stopped(system)
-    factor = stopped(factor)
+    fixed = stop_gradient(system)
+    factor = stop_gradient(factor)
 
     def multiply(A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         return system.gram.mv(system.weights.times(A)) + system.shift[:, None] * A
@@ -378,7 +378,9 @@ class AbstractSolvedInverse(AbstractInverse):
 
 @eqx.filter_custom_jvp
 def _inverse(system, factor):
-    return one_by_one(_inverse_by, factor, system) if system.weights.removes else factor.inverse()
+    return (
+        sequential_vmap(_inverse_by, factor, system) if system.weights.removes else factor.inverse()
+    )
 
 
 def _inverse_by(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:

@@ -14,7 +14,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.linalg.factorisation import AbstractDirectFactor
 from kernax.core.operators.operators import mean_diagonal
@@ -49,19 +49,19 @@ class CholeskyFactor(AbstractDirectFactor):
         return self.packed.reshape(n, n).T
 
     def solve(self, B):
-        return jnp.where(self.exists, one_by_one(_solved_by_cholesky, self.lower, B), jnp.nan)
+        return jnp.where(self.exists, sequential_vmap(_solved_by_cholesky, self.lower, B), jnp.nan)
 
     def solve_and_report(self, B):
         return self.solve(B), (self.result, {"jitter": self.jitter})
 
     def whitened(self, B):
-        return jnp.where(self.exists, one_by_one(_solved_halfway, self.lower, B), jnp.nan)
+        return jnp.where(self.exists, sequential_vmap(_solved_halfway, self.lower, B), jnp.nan)
 
     def inverse(self):
-        return one_by_one(_inverse_of_product, self.lower, jnp.where(self.exists, 1, jnp.nan))
+        return sequential_vmap(_inverse_of_product, self.lower, jnp.where(self.exists, 1, jnp.nan))
 
     def inverse_diagonal(self):
-        return jnp.where(self.exists, one_by_one(_diagonal_of_inverse, self.lower), jnp.nan)
+        return jnp.where(self.exists, sequential_vmap(_diagonal_of_inverse, self.lower), jnp.nan)
 
     def log_determinant(self):
         diagonal = self.packed[:: math.isqrt(self.packed.size) + 1]
@@ -131,7 +131,7 @@ def cholesky_factor(
 ) -> CholeskyFactor:
     """Cholesky's factor, with jitter: see `factorise`."""
     scale = mean_diagonal(operator) if scale is None else scale
-    return one_by_one(_cholesky_with_jitter, operator, scale)
+    return sequential_vmap(_cholesky_with_jitter, operator, scale)
 
 
 def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import chosen, dot, eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import (
+    dot,
+    eps_of,
+    matmul,
+    positive_or_one,
+    stop_gradient,
+    tree_where,
+)
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.factorisation import (
     AbstractExplanation,
@@ -45,7 +52,7 @@ class _Progress(eqx.Module):
     def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
         """The progress with the best residual after some more steps."""
         halved = residual < self.residual / 2
-        return chosen(halved, _Progress(residual, steps), self)
+        return tree_where(halved, _Progress(residual, steps), self)
 
 
 class _Iterate(AbstractIterate):
@@ -288,7 +295,7 @@ class KrylovFactor(AbstractIterativeFactor):
     def terms_of_density(self, system, y):
         # As for any inverse P = T^-1, but that tr(P dT) is the mean of (P^T L z).dT L^-T z over the
         # vectors z by which the determinant was estimated. All columns are solved for together.
-        factor = stopped(self)
+        factor = stop_gradient(self)
         _, right = factor.probing()
         p = y.shape[1]
         solved = solve_transposed(system, factor, factor.columns_of_density(y))
@@ -309,7 +316,7 @@ class KrylovFactor(AbstractIterativeFactor):
             gram=system.gram,
             weights=system.weights.given,
             shift=system.shift,
-            preconditioner=stopped(self.preconditioner),
+            preconditioner=stop_gradient(self.preconditioner),
             iteration=self.iteration.no_coarser(system.shift.dtype),
         )
 
@@ -375,7 +382,7 @@ class KrylovExplanation(AbstractExplanation):
     iteration: Iteration
 
     def own_factor(self):
-        form = stopped(self.system.symmetric_form())
+        form = stop_gradient(self.system.symmetric_form())
         return KrylovFactor.of(form, self.preconditioner, self.iteration)
 
     def explained(self, kernel, X, x, z):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.parameters import check_count
 
@@ -136,7 +136,7 @@ def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float
 
 def _first_entry_of_logarithm(T: Float[Array, "count k k"]) -> Float[Array, " count"]:
     """`e.log(T) e`, e the first unit vector; NaN where T is not positive definite."""
-    values, vectors = jax.vmap(lambda T: one_by_one(jnp.linalg.eigh, T))(T)
+    values, vectors = jax.vmap(lambda T: sequential_vmap(jnp.linalg.eigh, T))(T)
     logarithms = jnp.log(jnp.where(values > 0, values, jnp.nan))
     return jnp.sum(vectors[:, 0, :] ** 2 * logarithms, 1)
 

@@ -10,10 +10,16 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import beside, matmul, positive_or_one, split_by_tangent, stopped
+from kernax.core.base.numerics import (
+    expand_to,
+    matmul,
+    positive_or_one,
+    split_by_tangent,
+    stop_gradient,
+)
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
@@ -49,7 +55,7 @@ def weighted_solve(
 @eqx.filter_custom_jvp
 def _weighted_solve(system, rhs, factor, options, *, solver):
     if system.gram.solves_one_by_one:
-        return one_by_one(_solved, system, rhs, factor, options, solver)
+        return sequential_vmap(_solved, system, rhs, factor, options, solver)
     return _solved(system, rhs, factor, options, solver)
 
 
@@ -110,7 +116,7 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
     system, _, _, options = primals
     if reusable is None:
         reusable = factor_by(solver, system.symmetric_form(), options)
-    factor = stopped(reusable)
+    factor = stop_gradient(reusable)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
 
     def left_of(moving):
@@ -119,7 +125,7 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
 
     _, left = eqx.filter_jvp(left_of, (moving,), (tangents[:2],))
     system = system.with_jitter(factor)
-    fixed = stopped(system)
+    fixed = stop_gradient(system)
     dA = lax.custom_linear_solve(
         system.apply,
         left,
@@ -157,13 +163,13 @@ def without_border(
     along = jnp.ones_like(of_border, shape=len(of_border)) if along is None else along
     # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
     # zero.
-    size = stopped(jnp.max(jnp.abs(of_border)))
+    size = stop_gradient(jnp.max(jnp.abs(of_border)))
     size = positive_or_one(size)
-    pull = jnp.sum(beside(along, of_border) * (of_border / size), 0)
-    sums = jnp.sum(beside(along, of_rhs) * (of_rhs / size), 0) - total / size
+    pull = jnp.sum(expand_to(along, of_border) * (of_border / size), 0)
+    sums = jnp.sum(expand_to(along, of_rhs) * (of_rhs / size), 0) - total / size
     b = bias_of(pull, sums)
     if of_border.ndim == 1:
-        return of_rhs - beside(of_border, of_rhs) * jnp.expand_dims(b, 0), b
+        return of_rhs - expand_to(of_border, of_rhs) * jnp.expand_dims(b, 0), b
     return of_rhs - matmul(of_border, b), b
 
 

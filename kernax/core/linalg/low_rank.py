@@ -5,8 +5,8 @@ from typing import cast
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import beside, eps_of, matmul
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import eps_of, expand_to, matmul
 from kernax.core.linalg.factorisation import (
     AbstractDirectFactor,
     AbstractInverse,
@@ -14,7 +14,7 @@ from kernax.core.linalg.factorisation import (
     solve,
 )
 from kernax.core.linalg.factors import CholeskyFactor
-from kernax.core.linalg.tall import tall_qr
+from kernax.core.linalg.tsqr import tsqr
 from kernax.core.operators.operators import LowRankGram
 
 
@@ -40,10 +40,10 @@ class LowRankFactor(AbstractDirectFactor):
     @staticmethod
     def of(operator: LowRankGram) -> "LowRankFactor":
         """The factor of an operator whose remainder is positive."""
-        return one_by_one(_low_rank_factor, operator)
+        return sequential_vmap(_low_rank_factor, operator)
 
     def solve(self, B):
-        root = beside(self.root, B)
+        root = expand_to(self.root, B)
         within, outside = self._parts(B / root)
         return (matmul(self.basis, self.inside.solve(within)) + outside) / root
 
@@ -91,7 +91,7 @@ class LowRankFactor(AbstractDirectFactor):
 
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
     root = jnp.sqrt(operator.remainder)
-    basis, R = tall_qr(operator.features / root[:, None], operator.spread)
+    basis, R = tsqr(operator.features / root[:, None], operator.spread)
     return _in_basis(basis, root, factor_beside_identity(R))
 
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_scalar, check_key, dtype_of
 from kernax.core.base.boundary import count as size_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
-from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.base.stacks import points_at
@@ -133,7 +133,7 @@ def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:
     """B with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding, and zero
     beyond it; the column of the largest eigenvalue first.
     """
-    values, vectors = one_by_one(jnp.linalg.eigh, (A + A.T) / 2)
+    values, vectors = sequential_vmap(jnp.linalg.eigh, (A + A.T) / 2)
     sound = values > len(A) * eps_of(A) * values[-1]
     roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
     return (vectors * roots[None, :])[:, ::-1]
@@ -192,7 +192,7 @@ def inducing_points(
     # The share of the variance below which what is left is mostly rounding.
     default = eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
     tolerance = as_scalar(default if rtol is None else rtol, dtype, "rtol", NONNEGATIVE)
-    arguments = *stopped((kernel, X)), tolerance, count, key
+    arguments = *stop_gradient((kernel, X)), tolerance, count, key
     first = lambda: eqx.filter_eval_shape(_pivots, *arguments)
     check_memory(X, points_at(X, slice(count)), footprint=_FOOTPRINT, first=first)
     solution = _pivots(*arguments)

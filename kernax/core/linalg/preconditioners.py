@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, Key
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import check_key
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
 from kernax.core.linalg.low_rank import factor_beside_identity
 from kernax.core.linalg.pivots import inverse_root, partial_cholesky
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.linalg.tall import tall_qr, tall_svd
+from kernax.core.linalg.tsqr import svd_by_tsqr, tsqr
 from kernax.core.operators.mesh import RowsOverMesh, spread_of
 from kernax.core.operators.operators import WeightedForm
 
@@ -48,8 +48,8 @@ class Preconditioner(eqx.Module):
     ) -> "Preconditioner":
         """That of F and the diagonal of D, whose rows may be spread over a mesh."""
         root = jnp.sqrt(diagonal)
-        basis, R = tall_qr(F / root[:, None], rows)
-        inside = one_by_one(factor_beside_identity, R).lower
+        basis, R = tsqr(F / root[:, None], rows)
+        inside = sequential_vmap(factor_beside_identity, R).lower
         return Preconditioner(basis, inside, inverse_of_lower(inside), root)
 
     def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -99,7 +99,7 @@ class AbstractPreconditioner(Printed):
                 f"{type(self).__name__} is for Gram matrices, but the operator is a "
                 f"{type(operator).__name__}: leave out the preconditioner"
             )
-        form = stopped(operator)
+        form = stop_gradient(operator)
         F, rest = self.features(form)
         # Divided by less than this, rounding would be all that is left.
         least = eps_of(F) ** 0.75 * jnp.max(form.diagonal())
@@ -153,7 +153,7 @@ class NystromPreconditioner(AbstractPreconditioner):
         n = form.in_size()
         normal = jax.random.normal(self.key, (n, _rank(self.rank, n)), form.shift.dtype)
         rows = spread_of(form.gram)
-        W, _ = tall_qr(normal, rows)
+        W, _ = tsqr(normal, rows)
         # In units of the diagonal its squares stay in the range of floats.
         unit = positive_or_one(jnp.max(form.diagonal()))
         sketch = _times_gram(form, W) / unit
@@ -162,7 +162,7 @@ class NystromPreconditioner(AbstractPreconditioner):
         sketch = sketch + shift * W
         inner = matmul(W.T, sketch)
         columns = matmul(sketch, inverse_root(inner))
-        U, singular = tall_svd(columns, rows)
+        U, singular = svd_by_tsqr(columns, rows)
         values = jnp.maximum(singular**2 - shift, 0)
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
 

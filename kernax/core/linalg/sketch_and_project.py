@@ -72,20 +72,20 @@ class BlockedSystem(eqx.Module):
         """The mean of the diagonal."""
         return jnp.mean(self.roots**2 * self.gram.diagonal() + self.shift)
 
-    def block(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
-        """`M[places][:, places]`."""
-        roots = self.roots[places]
-        inside = roots[:, None] * self.gram.submatrix(places) * roots[None, :]
-        return inside + jnp.diag(self.shift[places])
+    def block(self, indices: Int[Array, " m"]) -> Float[Array, "m m"]:
+        """`M[indices][:, indices]`."""
+        roots = self.roots[indices]
+        inside = roots[:, None] * self.gram.submatrix(indices) * roots[None, :]
+        return inside + jnp.diag(self.shift[indices])
 
     def columns_product(
-        self, places: Int[Array, " m"], U: Float[Array, "m p"]
+        self, indices: Int[Array, " m"], U: Float[Array, "m p"]
     ) -> Float[Array, "n p"]:
-        """`M[:, places] U`."""
-        inside = self.roots[places][:, None] * U
-        product = self.gram.columns_product(places, inside)
-        own = self.shift[places][:, None] * U
-        return (self.roots[:, None] * product).at[places].add(own)
+        """`M[:, indices] U`."""
+        inside = self.roots[indices][:, None] * U
+        product = self.gram.columns_product(indices, inside)
+        own = self.shift[indices][:, None] * U
+        return (self.roots[:, None] * product).at[indices].add(own)
 
 
 class _Direction(eqx.Module):
@@ -141,10 +141,10 @@ def _swept(
 
     def solve_block(i: Array, now: _Direction) -> _Direction:
         # The last block begins early enough to be a whole one.
-        places = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
-        U = _solved(system.block(places), residual[places] - now.image[places])
-        image = now.image + system.columns_product(places, U)
-        return _Direction(now.change.at[places].add(U), image)
+        indices = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
+        U = _solved(system.block(indices), residual[indices] - now.image[indices])
+        image = now.image + system.columns_product(indices, U)
+        return _Direction(now.change.at[indices].add(U), image)
 
     zero = jnp.zeros_like(residual)
     return lax.fori_loop(0, blocks, solve_block, _Direction(zero, zero))

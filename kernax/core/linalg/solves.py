@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.linalg import lu_factor, lu_solve, solve_triangular
 from jaxtyping import Array, Float
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
@@ -36,7 +36,7 @@ def inverse_of_lower(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _triangular(L: Float[Array, "n n"], trans: int) -> Callable:
     """The solution with L, or with its transpose, as `lax.custom_linear_solve` takes it."""
     by_lapack = lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False)
-    return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(L), B)
+    return lambda _, B: sequential_vmap(by_lapack, lax.stop_gradient(L), B)
 
 
 def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -44,7 +44,7 @@ def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array,
 
     def solve(trans: int) -> Callable:
         by_lapack = lambda A, B: lu_solve(lu_factor(A), B, trans)
-        return lambda _, B: one_by_one(by_lapack, lax.stop_gradient(A), B)
+        return lambda _, B: sequential_vmap(by_lapack, lax.stop_gradient(A), B)
 
     return lax.custom_linear_solve(lambda x: matmul(A, x), B, solve(0), solve(1))
 
@@ -73,7 +73,7 @@ def solve_by_products(
 @jax.custom_jvp
 def log_determinant_by_lu(A: Float[Array, "n n"]) -> Float[Array, ""]:
     """`log |A|` for any square A, with its derivatives; NaN where the determinant is negative."""
-    sign, value = one_by_one(jnp.linalg.slogdet, A)
+    sign, value = sequential_vmap(jnp.linalg.slogdet, A)
     return jnp.where(sign < 0, jnp.nan, value)
 
 

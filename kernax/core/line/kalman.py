@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.numerics import matmul
 from kernax.core.kernel.state_space import Chain
-from kernax.core.line.recursions import AbstractRecursions, Gains, around, outer
+from kernax.core.line.recursions import AbstractRecursions, Gains, congruence, outer
 
 
 class KalmanFilter(eqx.Module):
@@ -105,12 +105,12 @@ class KalmanFilter(eqx.Module):
         last = jnp.maximum(i - 1, 0)
         q = self.gains[last]
         carried = self.kept[last] + outer(self.shares[last] * q, self.seen[last])
-        before = around(carried, self.explained()[last]) + outer(self.shares[last] * q, q)
+        before = congruence(carried, self.explained()[last]) + outer(self.shares[last] * q, q)
         first = jnp.minimum(i, len(self.shares) - 1)
         h = self.observation
         share = self.shares[first]
         left = jnp.eye(len(h), dtype=h.dtype) - outer(share * self.gains[first], h)
-        after = around(left.T, self.information()[first]) + outer(share * h, h)
+        after = congruence(left.T, self.information()[first]) + outer(share * h, h)
         return jnp.where(i > 0, before, 0), jnp.where(i < len(self.shares), after, 0)
 
     def diagonals(

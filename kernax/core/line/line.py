@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import count
-from kernax.core.base.numerics import dot, is_concrete, matmul, stopped
+from kernax.core.base.numerics import dot, is_concrete, matmul, stop_gradient
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.state_space import AbstractStateSpace, Chain
@@ -44,7 +44,7 @@ class OrderAlongLine(AbstractStructure):
         parallel: bool | None = None,
     ) -> "OrderAlongLine":
         """The order of a stack. Known points are sorted here, not in the compiled program."""
-        places = stopped(points[:, column])
+        places = stop_gradient(points[:, column])
         if is_concrete(places):
             order = np.argsort(np.asarray(places), kind="stable")
             ranks = jnp.asarray(np.argsort(order))
@@ -123,8 +123,8 @@ class LineGram(AbstractComputedGram):
     def product(self, columns):
         return self.line.unsorted(_product(self.chain(), self.line.recursions, columns[self.order]))
 
-    def columns_product(self, places, values):
-        return self.mv(in_places(places, values, len(self.points)))
+    def columns_product(self, indices, values):
+        return self.mv(in_places(indices, values, len(self.points)))
 
     def squares_in_products(self, vector):
         square = LineGram(self.kernel**2, self.points, self.line)

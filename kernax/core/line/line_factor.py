@@ -10,7 +10,7 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from kernax.core.base.numerics import dot, eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import dot, eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.state_space import Chain
@@ -77,7 +77,7 @@ class KalmanFactor(AbstractDirectFactor):
         return jnp.sum(jnp.log(self._known(self.filter.variances)))
 
     def inverse_of(self, system):
-        return LineInverse(system, stopped(self))
+        return LineInverse(system, stop_gradient(self))
 
     def terms_of_density(self, system, y):
         found = slopes(Along.of(system.with_jitter(self)), y[self.line.order])
@@ -149,7 +149,7 @@ class _Matrix(eqx.Module):
 
 @factorise.register
 def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor:
-    operator = stopped(operator)
+    operator = stop_gradient(operator)
     order = operator.gram.order
     weights = operator.weights.values[order]
     diagonal = operator.diagonal()[order]
@@ -233,7 +233,7 @@ class LineExplanation(AbstractExplanation):
             jitter=jnp.zeros((), self.dtype),
             exists=jnp.asarray(True),
         )
-        return stopped(factor)
+        return stop_gradient(factor)
 
     def explained(self, kernel, X, x, z):
         if z is x and eqx.is_array(x):  # x of a term of a sum is a module, and no place
@@ -253,7 +253,7 @@ class LineExplanation(AbstractExplanation):
         model = self.gram.model
         h = model.observation()
         places = self.gram.points[line.order, line.column]
-        i = jnp.searchsorted(stopped(places), stopped(place), side="right")
+        i = jnp.searchsorted(stop_gradient(places), stop_gradient(place), side="right")
         before, after = self.filter.beside(i)
         n = len(places)
         # Not by a maximum, whose derivative would be halved at a point itself.

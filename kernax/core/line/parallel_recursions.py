@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from kernax.core.kernel.state_space import Chain
 from kernax.core.line.recursions import (
     AbstractRecursions,
-    around,
+    congruence,
     covariances_from,
     gain_at,
     gains_from,
@@ -82,7 +82,7 @@ def _as_congruence(
     def step(run, at):
         B, G = run
         A, a, scale = at
-        return (small_product(A, B), around(A, G) + outer(a, scale * a)), None
+        return (small_product(A, B), congruence(A, G) + outer(a, scale * a)), None
 
     identity = _identity(A)
     return lax.scan(step, (identity, jnp.zeros_like(identity)), (A, a, scales))[0]
@@ -117,7 +117,7 @@ def _as_fractional(
 
     def step(run, at):
         A, w, d = at
-        F = around(A, run.added)
+        F = congruence(A, run.added)
         q, s = gain_at(F, w, d, start, h)
         moved = small_product(A, run.moved)
         seen = jnp.sum(h[:, None] * moved, 0)
@@ -146,7 +146,7 @@ def _affine_after(first, second):
 def _congruence_after(first, second):
     A, F = first
     B, G = second
-    return small_product(B, A), around(B, F) + G
+    return small_product(B, A), congruence(B, F) + G
 
 
 def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:

@@ -138,7 +138,7 @@ def covariances_from(
 
     def step(F, at):
         A, a, scale = at
-        return around(_directed(A, back), F) + outer(a, scale * a), F
+        return congruence(_directed(A, back), F) + outer(a, scale * a), F
 
     return lax.scan(step, F, (A, a, scales), reverse=back)[1]
 
@@ -156,7 +156,7 @@ def gains_from(
 
     def step(F, at):
         A, w, d = at
-        F = around(A, F)
+        F = congruence(A, F)
         q, s = gain_at(F, w, d, start, h)
         return F + outer(q, w / s * q), Gains(q, s)
 
@@ -192,7 +192,7 @@ def small_product(A: Float[Array, "l m"], B: Float[Array, "m p"]) -> Float[Array
     return jnp.sum(A[:, :, None] * B[None, :, :], 1)
 
 
-def around(A: Float[Array, "m m"], F: Float[Array, "m m"]) -> Float[Array, "m m"]:
+def congruence(A: Float[Array, "m m"], F: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """`A F A^T`."""
     if len(A) > _FEW_STATES:
         return matmul(matmul(A, F), A.T)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kernax.core.base.numerics import chosen, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
@@ -16,15 +16,15 @@ from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linalg import quotient, weighted_solve, without_border
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
-from kernax.core.losses.misfit import (
-    misfit_of,
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
+from kernax.core.losses.stationarity import (
     rounding_of_coefficients,
     rounding_of_values,
     slope_of_risk,
+    stationarity_of,
     unseen,
     values_of,
 )
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.operators.operators import AbstractGram, is_finite
 
 
@@ -59,7 +59,7 @@ def newton_fit(
     unit = None
     if weights.given is not None:
         w, ridge, unit = in_common_unit(w, ridge)
-    risk = _SmoothRisk(gram, y, loss, ridge, w, bias, stopped(start))
+    risk = _SmoothRisk(gram, y, loss, ridge, w, bias, stop_gradient(start))
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     if unit is not None:
         stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
@@ -125,7 +125,7 @@ class _SmoothRisk(AbstractConvexProblem):
             return far
         near = self.at(self.near)
         # A guess that is worse than none, or NaN, is none.
-        return chosen(self.objective(near) < self.objective(far), near, far)
+        return tree_where(self.objective(near) < self.objective(far), near, far)
 
     def _without_a_guess(self) -> Iterate:
         bias = jnp.zeros_like(self.y[0])
@@ -171,7 +171,7 @@ class _SmoothRisk(AbstractConvexProblem):
         Kd = self.gram.mv(d)
         return slope_of_risk(gradient, f, self.ridge, point.x[:-1], d, Kd, direction[-1])
 
-    def misfit(self, point):
+    def stationarity(self, point):
         a = point.x[:-1]
         y, f = self._compared(point)
         g = self._gradient(y, f)
@@ -180,7 +180,7 @@ class _SmoothRisk(AbstractConvexProblem):
         of_g = of_g + rounding_of_coefficients(self.ridge)
         at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
         share = unseen(self.gram, f.dtype)
-        return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
+        return stationarity_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
 
     def _rounding_of_gradient(self, y, f, g, of_f: Float[Array, " n"]) -> Float[Array, " n"]:
         """How far off g may be where f may be off by `of_f`: to first order, and by differences.
@@ -233,10 +233,10 @@ def _solved(
 
     Each row is divided by its diagonal entry, and each column by its largest entry.
     """
-    entry = stopped(h * gram.diagonal() + ridge)
+    entry = stop_gradient(h * gram.diagonal() + ridge)
     entry = positive_or_one(entry)
     columns = columns / entry[:, None]
-    largest = stopped(jnp.max(abs(columns), 0, keepdims=True))
+    largest = stop_gradient(jnp.max(abs(columns), 0, keepdims=True))
     largest = positive_or_one(largest)
     system = WeightedSystem.of(gram, PointWeights(h / entry), ridge / entry)
     solved, _, _ = weighted_solve(system, columns / largest, JitteredCholesky())

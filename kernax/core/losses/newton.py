@@ -14,11 +14,11 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.batching import largest_of_batch
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import chosen, eps_of, positive_or_one
+from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
 from kernax.core.base.solution import RESULTS, first_that_holds
 
 
-class Misfit(eqx.Module):
+class Stationarity(eqx.Module):
     """The residuals of the conditions of optimality, one entry for each kind of condition.
 
     Attributes:
@@ -75,7 +75,7 @@ class AbstractConvexProblem(eqx.Module):
         """The function `t -> d/dt F(x + t direction)`, to be called for many t."""
 
     @abc.abstractmethod
-    def misfit(self, point: Iterate) -> Misfit:
+    def stationarity(self, point: Iterate) -> Stationarity:
         """The residual of F'(x) = 0, computed without the curvature that steps are made of."""
 
     @abc.abstractmethod
@@ -92,17 +92,17 @@ class AbstractConvexProblem(eqx.Module):
 
 
 class _Progress(eqx.Module):
-    """The state of Newton's method between two evaluations of the misfit.
+    """The state of Newton's method between two evaluations of the stationarity residual.
 
     That evaluation is most of the compiled program, so it stands in the loop and nowhere else: the
     loop evaluates the start first, then each step, and the settled point last.
     """
 
     point: Iterate  # the best so far
-    misfit: Misfit
+    stationarity: Stationarity
     tried: Array  # the x that is evaluated next
     steps: Int[Array, ""]  # the number of steps evaluated; -1 before the start has been
-    must_help: Bool[Array, ""]  # whether the misfit must be lower at `tried`
+    must_help: Bool[Array, ""]  # whether the stationarity residual must be lower at `tried`
     stuck: Bool[Array, ""]  # whether the last step improved little where it should have
     finite: Bool[Array, ""]  # whether the last step led to finite numbers
     settling: Bool[Array, ""]  # whether there are no more steps, and the settled point is tried
@@ -112,11 +112,11 @@ class _Progress(eqx.Module):
     def before(problem: AbstractConvexProblem) -> "_Progress":
         """Before the start is evaluated."""
         point = problem.start()
-        unknown = eqx.filter_eval_shape(problem.misfit, point)
-        misfit = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
+        unknown = eqx.filter_eval_shape(problem.stationarity, point)
+        stationarity = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
         no = jnp.array(False)
         before_start = jnp.full((), -1, jnp.int32)
-        return _Progress(point, misfit, point.x, before_start, no, no, ~no, no, no)
+        return _Progress(point, stationarity, point.x, before_start, no, no, ~no, no, no)
 
 
 def newton(
@@ -125,17 +125,18 @@ def newton(
     rtol: ArrayLike | None = None,
     max_steps: ArrayLike = 500,
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """Newton's method with a line search by slopes, until the misfit is within `rtol` or rounding.
+    """Newton's method with a line search by slopes, until the stationarity residual is within
+    `rtol` or rounding.
 
     Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the
-    size of a step. Success depends on the last point alone: its misfit must be within rtol (default
-    sqrt(eps)) of its terms and rounding. The iteration ends where that holds to 8 eps (or rtol), or
-    where the misfit no longer falls.
+    size of a step. Success depends on the last point alone: its stationarity residual must be
+    within rtol (default sqrt(eps)) of its terms and rounding. The iteration ends where that holds
+    to 8 eps (or rtol), or where the stationarity residual no longer falls.
 
     Returns:
         x, the result (successful; inaccurate, where neither x nor rounding can be improved;
         max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
-        `residual`, the relative misfit.
+        `residual`, the relative stationarity residual.
     """
     begin = _Progress.before(problem)
     eps = eps_of(begin.point.x)
@@ -143,15 +144,15 @@ def newton(
 
     def again(now: _Progress) -> _Progress:
         now = _evaluated(problem, now)
-        arrived = now.misfit.within(goal, excuse=1 / 16)
+        arrived = now.stationarity.within(goal, excuse=1 / 16)
         # A member of a batch that has ended must not ask for steps while others go on.
         no_more = arrived | now.stuck | ~now.finite | (now.steps >= max_steps) | now.ended
         return _proposed(problem, bar, now, no_more)
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)
-    result = _ending(end, end.misfit.within(bar))
+    result = _ending(end, end.stationarity.within(bar))
     objective = problem.objective(end.point)
-    stats = {"steps": end.steps, "objective": objective, "residual": end.misfit.relative()}
+    stats = {"steps": end.steps, "objective": objective, "residual": end.stationarity.relative()}
     return end.point.x, result, stats
 
 
@@ -166,25 +167,27 @@ def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
 
 
 def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
-    """Evaluates `tried`, and keeps it as the best point unless the misfit had to fall and did not,
-    or x or its misfit is not finite.
+    """Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
+    fall and did not, or x or its stationarity residual is not finite.
     """
     point = problem.at(now.tried)
-    misfit = problem.misfit(point)
-    finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(jnp.isfinite(misfit.left + misfit.size))
-    left = misfit.relative()
-    left_before = now.misfit.relative()
-    further = ~jnp.all(misfit.left <= now.misfit.left)
+    stationarity = problem.stationarity(point)
+    finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(
+        jnp.isfinite(stationarity.left + stationarity.size)
+    )
+    left = stationarity.relative()
+    left_before = now.stationarity.relative()
+    further = ~jnp.all(stationarity.left <= now.stationarity.left)
     worse = jnp.where(now.settling, further, now.must_help & ~(left < left_before))
     back = (worse | ~finite) & (now.steps >= 0)  # the start is taken whatever it is
-    point, misfit = chosen(back, (now.point, now.misfit), (point, misfit))
+    point, stationarity = tree_where(back, (now.point, now.stationarity), (point, stationarity))
     slow = now.must_help & ~(left < left_before / 2)
     before_settling = (now.steps, now.stuck, now.finite)
-    steps, stuck, finite = chosen(now.settling, before_settling, (now.steps + 1, slow, finite))
+    steps, stuck, finite = tree_where(now.settling, before_settling, (now.steps + 1, slow, finite))
     return dataclasses.replace(
         now,
         point=point,
-        misfit=misfit,
+        stationarity=stationarity,
         steps=steps,
         stuck=stuck,
         finite=finite,
@@ -197,25 +200,28 @@ def _proposed(
 ) -> _Progress:
     """Chooses what is evaluated next: a Newton step, or the settled point if `no_more` follow."""
     step = partial(_step, problem, bar)
-    no_step = lambda point, misfit: (point.x, jnp.array(False))
+    no_step = lambda point, stationarity: (point.x, jnp.array(False))
     # A batch computes no steps where no member takes one, as before it ends.
     any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
-    x, must_help = lax.cond(any_steps, step, no_step, now.point, now.misfit)
+    x, must_help = lax.cond(any_steps, step, no_step, now.point, now.stationarity)
     tried = jnp.where(no_more, problem.settled(now.point), x)
     return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
 
 
 def _step(
-    problem: AbstractConvexProblem, bar: ArrayLike, point: Iterate, misfit: Misfit
+    problem: AbstractConvexProblem, bar: ArrayLike, point: Iterate, stationarity: Stationarity
 ) -> tuple[Array, Bool[Array, ""]]:
-    """x after Newton's step, shortened where F would rise; whether the misfit must fall there."""
+    """x after Newton's step, shortened where F would rise; whether the stationarity residual must
+    fall there.
+    """
     direction = problem.correction(point)
     slope = problem.slope_along(point, direction)
     at_zero = slope(jnp.zeros_like(direction, shape=()))
-    # Near the minimum a step of full length is Newton's own, and the misfit falls to a fraction of
-    # itself unless it is rounding. The same holds where F does not change along the step, as for
-    # coefficients that K maps to zero. Elsewhere the misfit may rise, but F falls.
-    in_full = misfit.within(bar) | ~(at_zero < 0)
+    # Near the minimum a step of full length is Newton's own, and the stationarity residual falls
+    # to a fraction of itself unless it is rounding. The same holds where F does not change along
+    # the step, as for coefficients that K maps to zero. Elsewhere the stationarity residual may
+    # rise, but F falls.
+    in_full = stationarity.within(bar) | ~(at_zero < 0)
     length = _length(slope, at_zero, skip=in_full)
     # Where a step is shortened to the rounding of the full one, the gradient is rounding as well.
     return point.x + length * direction, in_full | (length <= eps_of(direction))
@@ -271,8 +277,8 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
 def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
     """A bracket that ends at what was tried, and a next try inside."""
     short = now.tried.value <= 0
-    low = chosen(short, now.tried, now.low)
-    high = chosen(short, now.high, now.tried)
+    low = tree_where(short, now.tried, now.low)
+    high = tree_where(short, now.high, now.tried)
     secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
     secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
     t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)

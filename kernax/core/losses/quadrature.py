@@ -23,7 +23,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from kernax.core.base.numerics import eps_of, positive_or_one, safe_sqrt, stopped
+from kernax.core.base.numerics import eps_of, positive_or_one, safe_sqrt, stop_gradient
 
 Values = Float[Array, "*n"]
 
@@ -75,7 +75,7 @@ def expected_loss(
     """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
     powers, default = size(mean.dtype)
     deviation = safe_sqrt(variance)
-    fixed, of_y, at, wide = stopped((likelihood, y, mean, deviation))
+    fixed, of_y, at, wide = stop_gradient((likelihood, y, mean, deviation))
     reach = jnp.full_like(mean, math.sqrt(2 * powers))
     ends = -reach, reach
     turn = fixed.turn(of_y, at, wide, ends)
@@ -95,7 +95,7 @@ def log_normaliser(
     """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
     known = variance > 0
     spread = positive_or_one(variance)
-    fixed, of_y, at, wide = stopped((likelihood, y, mean, spread))
+    fixed, of_y, at, wide = stop_gradient((likelihood, y, mean, spread))
 
     def log_product(off: Values) -> Values:
         # Nodes are so far from the mean, exactly; they stay where they are as it moves.

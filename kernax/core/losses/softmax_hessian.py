@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.linalg.factors import cholesky_factor, range_of_jitter
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower
@@ -67,11 +67,11 @@ class AbstractHessianInverse(abc.ABC):
     def _solved(self, r):
         # For small ridges the sum over the classes is so close to singular that in float32 the
         # second digit may be lost.
-        gram, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stop_gradient(self.args)
         return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
 
     def _solved_transposed(self, r):
-        gram, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stop_gradient(self.args)
         W = partial(hessian, P, weights)
 
         def roughly(r):
@@ -96,7 +96,7 @@ class HessianInverse(AbstractHessianInverse):
         # sums lose no more than eps.
         self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
         self.most_left = most_left
-        gram, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stop_gradient(self.args)
         lower = _root(gram)
         identity = jnp.eye(len(lower), dtype=P.dtype)
         root_of_weights = jnp.sqrt(weights)
@@ -113,7 +113,7 @@ class HessianInverse(AbstractHessianInverse):
         self.root_of_weights = root_of_weights
 
     def _roughly_solved(self, r):
-        _, P, ridge, weights = stopped(self.args)
+        _, P, ridge, weights = stop_gradient(self.args)
         q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
         # Which leaves the step of D instead of W <= D: shorter, but downhill too.
         q = jnp.where(self.total.exists, q, 0)
@@ -141,13 +141,13 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
         # F u) / ridge.
         self.args = (gram, P, ridge, weights)
         self.most_left = most_left
-        gram, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stop_gradient(self.args)
         curvature = _curvature_of_features(gram.features, P, weights)
         identity = jnp.eye(len(curvature), dtype=P.dtype)
         self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
 
     def _roughly_solved(self, r):
-        gram, P, ridge, weights = stopped(self.args)
+        gram, P, ridge, weights = stop_gradient(self.args)
         F = gram.features
         of_features = matmul(F.T, r)
         u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T

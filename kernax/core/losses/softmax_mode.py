@@ -10,23 +10,23 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, void_unless_known
 from kernax.core.base.weights import in_common_unit
 from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.linalg import without_border
-from kernax.core.losses.misfit import (
-    misfit_of,
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
+from kernax.core.losses.softmax_hessian import hessian, hessian_inverse, sum_of_others
+from kernax.core.losses.stationarity import (
     rounding_of_coefficients,
     rounding_of_values,
     slope_of_risk,
+    stationarity_of,
     unseen,
     values_of,
 )
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
-from kernax.core.losses.softmax_hessian import hessian, hessian_inverse, sum_of_others
 from kernax.core.operators.operators import AbstractGram, is_finite
 
 
@@ -101,7 +101,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         # zero.
         left = self._left(point)
         most_left = direct_accuracy(left.dtype)
-        return self._correction(point, left - stopped(left), most_left)
+        return self._correction(point, left - stop_gradient(left), most_left)
 
     def _correction(self, point, left, most_left):
         # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W
@@ -127,7 +127,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         f = self._function(point)
         return slope_of_risk(self._gradient, f, self.ridge, point.x[:-1], d, Kd, direction[-1:])
 
-    def misfit(self, point):
+    def stationarity(self, point):
         a = point.x[:-1]
         f = self._function(point)
         P = jax.nn.softmax(f)
@@ -139,7 +139,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         at_zero = abs(self._gradient(jnp.zeros_like(f)))
         g = self._gradient(f)
         share = unseen(self.gram, f.dtype)
-        return misfit_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
+        return stationarity_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
 
     def settled(self, point):
         a = -self._gradient(self._function(point)) / self.ridge
@@ -189,6 +189,6 @@ def _biases(pull, sums):
     whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
 
     def solved(_, b):
-        return one_by_one(jnp.linalg.solve, whole, b)
+        return sequential_vmap(jnp.linalg.solve, whole, b)
 
     return lax.custom_linear_solve(lambda b: matmul(whole, b), sums, solved, symmetric=True)

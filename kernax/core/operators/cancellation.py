@@ -10,14 +10,14 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 
 
 def extra_bits(n: int, dtype: jnp.dtype) -> int:
-    """How many more bits of a product of n terms `careful_product` gets right than `matmul`.
+    """How many more bits of a product of n terms `compensated_product` gets right than `matmul`.
 
     For n = 1000 these are 21 in float64, and 7 in float32.
     """
     return (jnp.finfo(dtype).nmant + 1 - math.ceil(math.log2(n + 1))) // 2
 
 
-def careful_product(K: Array, v: Array) -> Array:
+def compensated_product(K: Array, v: Array) -> Array:
     """`K v` for a vector, with `extra_bits` more than `matmul` where its terms cancel.
 
     K and v are split into leading bits, so few that their products are summed without a rounding

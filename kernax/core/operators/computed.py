@@ -73,19 +73,19 @@ class AbstractComputedGram(AbstractUnheldGram):
         columns = jnp.asarray(vector, dtype).reshape(len(vector), -1)
         return self.product(columns).reshape(jnp.shape(vector))
 
-    def careful_mv(self, vector):
+    def compensated_mv(self, vector):
         return self.mv(vector)
 
     def diagonal(self):
         return diagonal_of(self.kernel, self.points)
 
-    def rows(self, places):
-        part = points_at(self.points, places)
+    def rows(self, indices):
+        part = points_at(self.points, indices)
         K = gram_of_prepared(self.kernel, part, self.points)
-        return K.at[jnp.arange(len(places)), places].set(diagonal_of(self.kernel, part))
+        return K.at[jnp.arange(len(indices)), indices].set(diagonal_of(self.kernel, part))
 
-    def submatrix(self, places):
-        return gram_of_prepared(self.kernel, points_at(self.points, places))
+    def submatrix(self, indices):
+        return gram_of_prepared(self.kernel, points_at(self.points, indices))
 
     def as_matrix(self):
         return gram_of_prepared(self.kernel, self.points)

@@ -22,7 +22,7 @@ class ForeignGram(AbstractUnheldGram):
             return self.operator.mv(vector)
         return jax.vmap(self.operator.mv, 1, 1)(vector)
 
-    def careful_mv(self, vector):
+    def compensated_mv(self, vector):
         return self.operator.mv(vector)
 
     def squares_in_products(self, vector):
@@ -31,14 +31,14 @@ class ForeignGram(AbstractUnheldGram):
     def diagonal(self):
         return lx.diagonal(self.operator)
 
-    def rows(self, places):
-        return self.held().rows(places)
+    def rows(self, indices):
+        return self.held().rows(indices)
 
-    def columns_product(self, places, values):
-        return self.mv(in_places(places, values, self.in_size()))
+    def columns_product(self, indices, values):
+        return self.mv(in_places(indices, values, self.in_size()))
 
-    def submatrix(self, places):
-        return self.held().submatrix(places)
+    def submatrix(self, indices):
+        return self.held().submatrix(indices)
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)

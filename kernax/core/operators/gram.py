@@ -104,8 +104,8 @@ def gram_operator(
     (`kernax.scale.rows_over`), of which each device computes its own.
 
     The operator of one stack is tagged as positive semidefinite for lineax. Without a ridge it has,
-    held or not: products with one column or many (`mv`), `diagonal()`, `rows(places)`,
-    `columns_product(places, values)`, `submatrix(places)`. That of two stacks has a transpose.
+    held or not: products with one column or many (`mv`), `diagonal()`, `rows(indices)`,
+    `columns_product(indices, values)`, `submatrix(indices)`. That of two stacks has a transpose.
 
     Raises as `gram` does, and ValueError for a ridge together with two stacks.
     """
@@ -198,9 +198,9 @@ class BlockedGram(AbstractComputedGram):
         most_pairs = self.block_size * count(self.points)
         return product_by_tiles(self.kernel, self.points, columns, most_pairs)
 
-    def columns_product(self, places, values):
-        part = points_at(self.points, places)
-        return product_by_rows(self.kernel, self.points, part, values, self.block_size, places)
+    def columns_product(self, indices, values):
+        part = points_at(self.points, indices)
+        return product_by_rows(self.kernel, self.points, part, values, self.block_size, indices)
 
     def squares_in_products(self, vector):
         return squares_by_rows(self.kernel, self.points, vector, self.block_size)
@@ -213,8 +213,8 @@ class AbstractCrossGram(lx.AbstractLinearOperator):
     """`k(x_i, z_j)` of two stacks, (n, m)."""
 
     @abc.abstractmethod
-    def rows(self, places: Int[Array, " k"]) -> Float[Array, "k m"]:
-        """The rows at `places`."""
+    def rows(self, indices: Int[Array, " k"]) -> Float[Array, "k m"]:
+        """The rows at `indices`."""
 
 
 class CrossGram(AbstractCrossGram):
@@ -225,8 +225,8 @@ class CrossGram(AbstractCrossGram):
     def mv(self, vector):
         return matmul(self.matrix, vector)
 
-    def rows(self, places):
-        return self.matrix[places]
+    def rows(self, indices):
+        return self.matrix[indices]
 
     def as_matrix(self):
         return self.matrix
@@ -256,8 +256,8 @@ class BlockedCrossGram(AbstractCrossGram):
         whole = (self.kernel, self.Z, vector, None)
         return product_over_mesh(whole, self.X, self.block_size, self.spread)
 
-    def rows(self, places):
-        return gram_of_prepared(self.kernel, points_at(self.X, places), self.Z)
+    def rows(self, indices):
+        return gram_of_prepared(self.kernel, points_at(self.X, indices), self.Z)
 
     def as_matrix(self):
         return gram_of_prepared(self.kernel, self.X, self.Z)

@@ -45,8 +45,8 @@ class MeshGram(AbstractComputedGram):
     def product(self, columns):
         return _product(self.kernel, self.points, columns, self.block_size, self.spread)
 
-    def columns_product(self, places, values):
-        whole = (self.kernel, points_at(self.points, places), values, places)
+    def columns_product(self, indices, values):
+        whole = (self.kernel, points_at(self.points, indices), values, indices)
         return product_over_mesh(whole, self.points, self.block_size, self.spread)
 
     def squares_in_products(self, vector):
@@ -123,14 +123,14 @@ def product_over_mesh(
     spread: RowsOverMesh,
 ) -> Float[Array, "n *p"]:
     """`k(X, Z) V` of points X over a mesh. What is `whole` on each device is the kernel, Z, V, and
-    the places of Z in X, None where they are other points.
+    the indices of Z in X, None where they are other points.
     """
 
     def of_part(whole, X):
-        kernel, Z, V, places = whole
-        if places is not None:
+        kernel, Z, V, indices = whole
+        if indices is not None:
             first = lax.axis_index(spread.axes) * count(X)
-            places = places - first.astype(places.dtype)
-        return product_by_rows(kernel, X, Z, V, most_rows, places)
+            indices = indices - first.astype(indices.dtype)
+        return product_by_rows(kernel, X, Z, V, most_rows, indices)
 
     return on_parts(of_part, spread, whole, X)

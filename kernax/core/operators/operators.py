@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import beside, main_diagonal, matmul, stopped
+from kernax.core.base.numerics import expand_to, main_diagonal, matmul, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.operators.cancellation import careful_product, extra_bits
+from kernax.core.operators.cancellation import compensated_product, extra_bits
 
-Places = Int[Array, " m"]
+Indices = Int[Array, " m"]
 
 
 class AbstractGram(lx.AbstractLinearOperator):
@@ -34,8 +34,8 @@ class AbstractGram(lx.AbstractLinearOperator):
     @property
     @abc.abstractmethod
     def solves_one_by_one(self) -> bool:
-        """Whether a batch of solves goes through `batching.one_by_one`: where K is arrays, whose
-        factors call LAPACK.
+        """Whether a batch of solves goes through `batching.sequential_vmap`: where K is arrays,
+        whose factors call LAPACK.
         """
 
     @property
@@ -55,7 +55,7 @@ class AbstractGram(lx.AbstractLinearOperator):
         """`K v`, of one vector or of many columns."""
 
     @abc.abstractmethod
-    def careful_mv(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+    def compensated_mv(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
         """`K v` with more digits where terms cancel, if K is held. Derivatives are meaningless."""
 
     @abc.abstractmethod
@@ -67,16 +67,18 @@ class AbstractGram(lx.AbstractLinearOperator):
         """`K_ii`."""
 
     @abc.abstractmethod
-    def rows(self, places: Places) -> Float[Array, "m n"]:
-        """`K[places]`."""
+    def rows(self, indices: Indices) -> Float[Array, "m n"]:
+        """`K[indices]`."""
 
     @abc.abstractmethod
-    def columns_product(self, places: Places, values: Float[Array, "m *p"]) -> Float[Array, "n *p"]:
-        """`K[:, places] @ values`; one place may be given twice."""
+    def columns_product(
+        self, indices: Indices, values: Float[Array, "m *p"]
+    ) -> Float[Array, "n *p"]:
+        """`K[:, indices] @ values`; an index may be given twice."""
 
     @abc.abstractmethod
-    def submatrix(self, places: Places) -> Float[Array, "m m"]:
-        """`K[places][:, places]`; all places differ."""
+    def submatrix(self, indices: Indices) -> Float[Array, "m m"]:
+        """`K[indices][:, indices]`; all of them differ."""
 
     @abc.abstractmethod
     def held(self) -> "AbstractGram":
@@ -115,8 +117,8 @@ class DenseGram(AbstractGram):
     def mv(self, vector):
         return matmul(self.matrix, vector)
 
-    def careful_mv(self, vector):
-        return careful_product(self.matrix, vector)
+    def compensated_mv(self, vector):
+        return compensated_product(self.matrix, vector)
 
     def squares_in_products(self, vector):
         return jnp.sum((self.matrix * vector[None, :]) ** 2, 1)
@@ -124,18 +126,18 @@ class DenseGram(AbstractGram):
     def diagonal(self):
         return main_diagonal(self.matrix)
 
-    def rows(self, places):
-        return self.matrix[places]
+    def rows(self, indices):
+        return self.matrix[indices]
 
-    def columns_product(self, places, values):
+    def columns_product(self, indices, values):
         n = len(self.matrix)
         # To gather columns takes as long as to read three times as many.
-        if 3 * len(places) <= n:
-            return matmul(self.matrix[places].T, values)
-        return matmul(self.matrix, in_places(places, values, n))
+        if 3 * len(indices) <= n:
+            return matmul(self.matrix[indices].T, values)
+        return matmul(self.matrix, in_places(indices, values, n))
 
-    def submatrix(self, places):
-        return self.matrix[places[:, None], places[None, :]]
+    def submatrix(self, indices):
+        return self.matrix[indices[:, None], indices[None, :]]
 
     def held(self):
         return self
@@ -178,15 +180,15 @@ class LowRankGram(AbstractGram):
 
     def mv(self, vector):
         inside = matmul(self.features.T, vector)
-        return matmul(self.features, inside) + beside(self.remainder, vector) * vector
+        return matmul(self.features, inside) + expand_to(self.remainder, vector) * vector
 
-    def careful_mv(self, vector):
+    def compensated_mv(self, vector):
         # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 a careful
         # product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
         unit = exponent_of(jnp.max(jnp.abs(vector)))
-        inside = careful_product(self.features.T, times_power_of_two(vector, -unit))
+        inside = compensated_product(self.features.T, times_power_of_two(vector, -unit))
         of_features = times_power_of_two(matmul(self.features, inside), unit)
         return of_features + self.remainder * vector
 
@@ -201,18 +203,18 @@ class LowRankGram(AbstractGram):
     def diagonal(self):
         return jnp.sum(self.features**2, 1) + self.remainder
 
-    def rows(self, places):
-        everywhere = matmul(self.features[places], self.features.T)
-        return everywhere.at[jnp.arange(len(places)), places].add(self.remainder[places])
+    def rows(self, indices):
+        everywhere = matmul(self.features[indices], self.features.T)
+        return everywhere.at[jnp.arange(len(indices)), indices].add(self.remainder[indices])
 
-    def columns_product(self, places, values):
-        inside = matmul(self.features[places].T, values)
-        alone = beside(self.remainder[places], values) * values
-        return matmul(self.features, inside).at[places].add(alone)
+    def columns_product(self, indices, values):
+        inside = matmul(self.features[indices].T, values)
+        alone = expand_to(self.remainder[indices], values) * values
+        return matmul(self.features, inside).at[indices].add(alone)
 
-    def submatrix(self, places):
-        part = self.features[places]
-        return matmul(part, part.T) + jnp.diag(self.remainder[places])
+    def submatrix(self, indices):
+        part = self.features[indices]
+        return matmul(part, part.T) + jnp.diag(self.remainder[indices])
 
     def held(self):
         return self
@@ -249,8 +251,8 @@ class ScaledGram(AbstractGram):
     def mv(self, vector):
         return self.gain * self.gram.mv(vector)
 
-    def careful_mv(self, vector):
-        return self.gain * self.gram.careful_mv(vector)
+    def compensated_mv(self, vector):
+        return self.gain * self.gram.compensated_mv(vector)
 
     def squares_in_products(self, vector):
         return self.gram.squares_in_products(self.gain * vector)
@@ -258,14 +260,14 @@ class ScaledGram(AbstractGram):
     def diagonal(self):
         return self.gain * self.gram.diagonal()
 
-    def rows(self, places):
-        return self.gain * self.gram.rows(places)
+    def rows(self, indices):
+        return self.gain * self.gram.rows(indices)
 
-    def columns_product(self, places, values):
-        return self.gain * self.gram.columns_product(places, values)
+    def columns_product(self, indices, values):
+        return self.gain * self.gram.columns_product(indices, values)
 
-    def submatrix(self, places):
-        return self.gain * self.gram.submatrix(places)
+    def submatrix(self, indices):
+        return self.gain * self.gram.submatrix(indices)
 
     def held(self):
         return ScaledGram(self.gram.held(), self.gain)
@@ -280,17 +282,17 @@ class ScaledGram(AbstractGram):
         return self.gram.in_structure()
 
 
-def in_places(places: Places, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
-    """n rows, of which those at `places` are given and the others are zero; the sum of those at one
+def in_places(indices: Indices, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
+    """n rows, of which those at `indices` are given and the others zero; the sum of those at one
     place.
     """
-    return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[places].add(values)
+    return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[indices].add(values)
 
 
 def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
     """Whether K holds no NaN and no inf: the mean of a row with one of them is not finite."""
     n = gram.in_size()
-    means = stopped(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
+    means = stop_gradient(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
     return jnp.all(jnp.isfinite(means))
 
 
@@ -310,7 +312,7 @@ class WeightedForm(lx.AbstractLinearOperator):
         return self.weights.times_roots(inside) + self.shift * vector
 
     def as_matrix(self):
-        return self.weights.around(self.gram.as_matrix()) + jnp.diag(self.shift)
+        return self.weights.congruence(self.gram.as_matrix()) + jnp.diag(self.shift)
 
     def diagonal(self) -> Float[Array, " n"]:
         """The diagonal, without computing the matrix."""

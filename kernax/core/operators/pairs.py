@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import matmul, stopped
+from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
@@ -57,7 +57,7 @@ def pairs_of(
     finite = _all_finite(K)
     for diagonal in diagonals:
         finite = finite & jnp.all(jnp.isfinite(diagonal))
-    return Pairs(K, finite, stopped(diagonals))
+    return Pairs(K, finite, stop_gradient(diagonals))
 
 
 def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> Pairs:
@@ -77,7 +77,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
-    return Pairs(_valued(K, stopped(exact)), finite, (stopped(diagonal),))
+    return Pairs(_valued(K, stop_gradient(exact)), finite, (stop_gradient(diagonal),))
 
 
 def _by_rows_over_mesh(
@@ -198,9 +198,9 @@ def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, 
 def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
     """Of every block, the place of its tile, or of that of its mirror image, row by row."""
     rows, columns = np.triu_indices(blocks)
-    places = np.zeros((blocks, blocks), int)
-    places[rows, columns] = np.arange(len(rows))
-    return np.maximum(places, places.T)
+    indices = np.zeros((blocks, blocks), int)
+    indices[rows, columns] = np.arange(len(rows))
+    return np.maximum(indices, indices.T)
 
 
 def _symmetric(K: Array, mirrored: bool) -> Array:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import beside, matmul
+from kernax.core.base.numerics import expand_to, matmul
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairs import all_pairs, pairs_at_once, rows_at_once
@@ -34,7 +34,7 @@ def product_by_tiles(
     """
     product = _Tiles.of(kernel, X, V, _number_of_blocks(kernel, X, most_pairs)).product()
     columns = jnp.swapaxes(product, 1, 2).reshape(-1, V.shape[1])[: len(V)]
-    return columns + beside(diagonal_of(kernel, X), V) * V
+    return columns + expand_to(diagonal_of(kernel, X), V) * V
 
 
 def _number_of_blocks(kernel: AbstractKernel, X: PyTree, most_pairs: int) -> int:
@@ -144,9 +144,9 @@ def _copied(points: PyTree) -> PyTree:
     """
 
     def copy(leaf):
-        places = jnp.arange(len(leaf))
+        indices = jnp.arange(len(leaf))
         in_order = {"unique_indices": True, "indices_are_sorted": True}
-        return leaf.at[places].get(mode="promise_in_bounds", **in_order)
+        return leaf.at[indices].get(mode="promise_in_bounds", **in_order)
 
     return jax.tree.map(copy, points)
 
@@ -206,18 +206,18 @@ def product_by_rows(
     Z: PyTree,
     V: Float[Array, "m *p"],
     most_rows: int,
-    places: Int[Array, " m"] | None = None,
+    indices: Int[Array, " m"] | None = None,
 ) -> Float[Array, "n *p"]:
     """`k(X, Z) V`, some rows at a time, computed again in the backward pass.
 
-    Where Z are the points of X at `places`, a point beside itself is exactly `k(x, x)`.
+    Where Z are the points of X at `indices`, a point beside itself is exactly `k(x, x)`.
     """
 
     def entry(numbered):
         i, x = numbered
         row = _row(kernel, x, Z)
-        if places is not None:
-            row = jnp.where(places.astype(i.dtype) == i, kernel(x, x), row)
+        if indices is not None:
+            row = jnp.where(indices.astype(i.dtype) == i, kernel(x, x), row)
         return matmul(row, V)
 
     rows = rows_at_once(kernel, X, Z, most_rows)

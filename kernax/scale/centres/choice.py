@@ -14,7 +14,7 @@ from kernax.core.base.boundary import as_scalar, as_stack, cast, check_key, dtyp
 from kernax.core.base.boundary import count as size_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import eps_of, is_concrete, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import warn
@@ -95,7 +95,7 @@ class LeverageScores(AbstractChoice):
                 "LeverageScores draws as many points as the scores ask for, which must be known: "
                 "choose centres outside of jit and vmap, or by=Uniform()"
             )
-        kernel, X = stopped((kernel, X))
+        kernel, X = stop_gradient((kernel, X))
         return _by_scores(kernel, X, float(ridge), number, key).places
 
 

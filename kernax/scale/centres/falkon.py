@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray, PyTree
 from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import is_concrete, stopped
+from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
@@ -302,7 +302,7 @@ def _one_step(end: tuple, args: tuple[Problem, Plan]) -> tuple:
     problem, plan = args
     a, result, stats, P = end
     risk = problem.over_centres(plan).risk
-    fixed = stopped(P)
+    fixed = stop_gradient(P)
     tolerance = risk.eps ** (2 / 3)
     accurate = 4 * risk.eps ** (1 / 3)
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from kernax.core.base.numerics import chosen, positive_or_one
+from kernax.core.base.numerics import positive_or_one, tree_where
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.scale.centres.normal_equations import Steps, solve_normal_equations
@@ -236,7 +236,7 @@ class Newton(eqx.Module):
         idle = ~(after.left < 0.9 * before.left) & (length == 1)
         slow = jnp.where(idle, now.slow + 1, 0)
         return Progress(
-            chosen(worse | ~finite, before, after),
+            tree_where(worse | ~finite, before, after),
             now.ratio,
             now.steps + 1,
             now.products + products,

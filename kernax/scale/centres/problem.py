@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.learner.expansion import KernelExpansion
@@ -74,7 +74,7 @@ class RiskOverCentres(NamedTuple):
             gram = _bordered(gram, _OF_BIAS * inverse)
             lower = _bordered(lower, jnp.sqrt(inverse))
             penalties = jnp.append(penalties, jnp.full(1, _OF_BIAS, dtype))
-        matrices = gram, stopped(lower), stopped(penalties)
+        matrices = gram, stop_gradient(lower), stop_gradient(penalties)
         risk = Risk(rows, sample, loss, ridge.astype(dtype), *matrices, precision)
         return RiskOverCentres(risk, at.result, at.jitter)
 

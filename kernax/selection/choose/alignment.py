@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.learner.task import Task, check_task
@@ -210,7 +210,7 @@ def aligned_sum(
 def _aligned(tasks):
     """The weights of the kernels."""
     task = tasks[0]
-    grams = [stopped(each).gram().as_matrix() for each in tasks]
+    grams = [stop_gradient(each).gram().as_matrix() for each in tasks]
     units = jnp.stack([_unit_of_gram(K, task) for K in grams])
     grams = tuple(_prepared(K, task, True) for K in grams)
     Y = _targets(task, True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike
 
-from kernax.core.base.numerics import stopped
+from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion
 
@@ -54,7 +54,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
 
     def step(last: tuple[Array, Array], value: Array) -> Any:
         # Where an iteration starts has no part in its solution, nor in its derivative.
-        solution = fit(value, _in_place_of(first.value, *stopped(last)))
+        solution = fit(value, _in_place_of(first.value, *stop_gradient(last)))
         found = (solution.value.coefficients, solution.value.bias)
         return found, (found, solution.result, solution.stats)
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.selection.compose.base_kernels import BY_WORD, Column, padded
-from kernax.selection.compose.grammar import Candidate, Heir, HeirTerm
+from kernax.selection.compose.grammar import Candidate, InheritedFactor, InheritedTerm
 from kernax.selection.compose.periods import leading_periods
 from kernax.selection.compose.sum_of_products import Values
 
@@ -43,7 +43,7 @@ class Draws:
         noise = parent.log_noise + moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
         return Values(log_scales, theta, noise)
 
-    def _log_scale(self, term: HeirTerm, parent: Values, moved: bool) -> float:
+    def _log_scale(self, term: InheritedTerm, parent: Values, moved: bool) -> float:
         """That of the parent, or for a new term between its noise and the variance of all."""
         if term.origin is None:
             return float(self.rng.uniform(min(parent.log_noise, -1.0), 0.0))
@@ -51,7 +51,7 @@ class Draws:
         return float(parent.log_scales[term.origin]) + wobble
 
     def _theta(
-        self, heir: Heir, parent: Values, moved: bool, multiplies: bool
+        self, heir: InheritedFactor, parent: Values, moved: bool, multiplies: bool
     ) -> Float[np.ndarray, " p"]:
         """Those of the parent, or of a new factor."""
         base = BY_WORD[heir.factor.word]

@@ -24,7 +24,7 @@ CONSTANT: Term = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Heir:
+class InheritedFactor:
     """A factor, and the place in the parent, a term and a factor, whose parameters it starts from.
 
     None is a factor that is new.
@@ -35,10 +35,10 @@ class Heir:
 
 
 @dataclasses.dataclass(frozen=True)
-class HeirTerm:
+class InheritedTerm:
     """A product of factors, and the term of the parent whose scale it starts from; None is new."""
 
-    factors: tuple[Heir, ...]
+    factors: tuple[InheritedFactor, ...]
     origin: int | None = None
 
     @property
@@ -50,7 +50,7 @@ class HeirTerm:
 class Candidate:
     """A structure one step away from a parent, its terms and factors in order, and the step."""
 
-    terms: tuple[HeirTerm, ...]
+    terms: tuple[InheritedTerm, ...]
     step: str
 
     @property
@@ -112,40 +112,43 @@ class Grammar:
         """How often a product may stand in a sum: twice, at two lengthscales, if it has any."""
         return 2 if any(self.most_alike[factor.word][0] == "local" for factor in term) else 1
 
-    def _steps(self, terms: tuple[HeirTerm, ...]) -> Iterator[tuple[list[HeirTerm], str]]:
+    def _steps(self, terms: tuple[InheritedTerm, ...]) -> Iterator[tuple[list[InheritedTerm], str]]:
         """Terms after each step, in any order, and the step in words."""
         for factor in self.alphabet:
-            yield [*terms, HeirTerm((Heir(factor),))], f"+ {factor.word}"
-        yield [*terms, HeirTerm(())], "+ constant"
+            yield [*terms, InheritedTerm((InheritedFactor(factor),))], f"+ {factor.word}"
+        yield [*terms, InheritedTerm(())], "+ constant"
         for place, term in enumerate(terms):
             others = [*terms[:place], *terms[place + 1 :]]
             yield others, "- a term"
             for changed, step in self._changed(term):
                 yield [*others, changed], step
 
-    def _changed(self, term: HeirTerm) -> Iterator[tuple[HeirTerm, str]]:
+    def _changed(self, term: InheritedTerm) -> Iterator[tuple[InheritedTerm, str]]:
         """A term after each step that changes it."""
         for factor in self.alphabet:
-            yield HeirTerm((*term.factors, Heir(factor)), term.origin), f"* {factor.word}"
+            yield (
+                InheritedTerm((*term.factors, InheritedFactor(factor)), term.origin),
+                f"* {factor.word}",
+            )
         for place, heir in enumerate(term.factors):
             others = (*term.factors[:place], *term.factors[place + 1 :])
-            yield HeirTerm(others, term.origin), "- a factor"
+            yield InheritedTerm(others, term.origin), "- a factor"
             for factor in self.alphabet:
                 if factor.column == heir.factor.column:
                     step = f"{heir.factor.word} -> {factor.word}"
-                    yield HeirTerm((*others, Heir(factor)), term.origin), step
+                    yield InheritedTerm((*others, InheritedFactor(factor)), term.origin), step
 
 
-def inheriting(structure: Structure) -> tuple[HeirTerm, ...]:
+def inheriting(structure: Structure) -> tuple[InheritedTerm, ...]:
     """The same structure, each part of which starts from itself."""
     terms = []
     for i, term in enumerate(structure):
-        heirs = [Heir(factor, (i, j)) for j, factor in enumerate(term)]
-        terms.append(HeirTerm(tuple(heirs), i))
+        heirs = [InheritedFactor(factor, (i, j)) for j, factor in enumerate(term)]
+        terms.append(InheritedTerm(tuple(heirs), i))
     return tuple(terms)
 
 
-def _in_order(terms: Sequence[HeirTerm]) -> tuple[HeirTerm, ...]:
+def _in_order(terms: Sequence[InheritedTerm]) -> tuple[InheritedTerm, ...]:
     """Factors and terms in the order of their names; constants come first."""
     in_order = []
     for term in terms:

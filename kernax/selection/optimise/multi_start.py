@@ -11,7 +11,7 @@ import optax
 from jax.tree_util import Partial
 from jaxtyping import Array, Key, PyTree
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_arrays, check_key
 from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import (
@@ -152,7 +152,7 @@ def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> 
     # Not in lockstep on a CPU, where every line search would take as long as the longest.
     of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
     return eqx.filter_vmap(
-        lambda member, state: one_by_one(of_one, (member, state), shared, until)
+        lambda member, state: sequential_vmap(of_one, (member, state), shared, until)
     )(members, state)
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
-from kernax.core.base.numerics import chosen, eps_of
+from kernax.core.base.numerics import eps_of, tree_where
 from kernax.core.base.parameters import Rebuild, as_floats
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution
@@ -167,7 +167,7 @@ def _step(problem: Problem, state: State) -> State:
     whole_norm = times_power_of_two(norm, unit)
     return dataclasses.replace(
         state,
-        theta=chosen(running, theta, state.theta),
+        theta=tree_where(running, theta, state.theta),
         memory=memory,
         gradient_norm=jnp.where(jnp.isfinite(value), whole_norm, jnp.nan).astype(value.dtype),
         unit=unit,
@@ -276,7 +276,7 @@ def _record(state: State, value: Array, validation_loss: Array | None) -> State:
     better = (judgement < state.lowest) & jnp.isfinite(judgement) & jnp.isfinite(value)
     return dataclasses.replace(
         state,
-        best=chosen(better, state.theta, state.best),
+        best=tree_where(better, state.theta, state.best),
         best_step=jnp.where(better, state.step, state.best_step),
         lowest=jnp.where(better, judgement, state.lowest),
         losses=state.losses.at[state.step].set(value),
@@ -295,13 +295,13 @@ def close(problem: Problem, state: State) -> Solution:
     def look(place: Array, now: _Look) -> _Look:
         """First at the last parameters, which may be the best, then at the best."""
         at_last = place == 0
-        theta = chosen(at_last, now.state.theta, now.state.best)
+        theta = tree_where(at_last, now.state.theta, now.state.best)
         value = problem.objective(theta)
         validation_loss = problem.validation_loss(theta)
         recorded = _record(now.state, value, validation_loss)
         new = at_last & now.state.running
         failed = jnp.where(at_last, now.state.running & ~jnp.isfinite(value), now.failed)
-        return _Look(chosen(new, recorded, now.state), value, validation_loss, failed)
+        return _Look(tree_where(new, recorded, now.state), value, validation_loss, failed)
 
     unmoved = _is_unmoved(problem, state)
     value = state.losses[0]

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.batching import in_smallest_size, one_by_one
-from kernax.core.base.numerics import positive_or_one, split_by_tangent, stopped
+from kernax.core.base.batching import in_smallest_size, sequential_vmap
+from kernax.core.base.numerics import positive_or_one, split_by_tangent, stop_gradient
 from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.linalg.linalg import without_border
 from kernax.core.operators.operators import AbstractGram, DenseGram
@@ -39,14 +39,14 @@ class ActiveSet(eqx.Module):
     @staticmethod
     def of(point: Point, problem: BoxProblem) -> "ActiveSet":
         """The active set of a point."""
-        beta = stopped(point.beta)
-        low, high = stopped((problem.low, problem.high))
+        beta = stop_gradient(point.beta)
+        low, high = stop_gradient((problem.low, problem.high))
         at_high = (beta >= high) & (high > 0)
         at_low = (beta <= low) & (low < 0)
         free = (beta != 0) & ~at_high & ~at_low
         # A point of weight zero takes the derivative of the bound to which it would go with a
         # weight; inside of the tube it would stay at zero.
-        off = stopped(problem.off(point))
+        off = stop_gradient(problem.off(point))
         empty = low == high
         held_at_high = at_high | (empty & (off > problem.epsilon))
         held_at_low = at_low | (empty & (off < -problem.epsilon))
@@ -135,7 +135,7 @@ class ActiveSystem(eqx.Module):
             borders = [jnp.where(second, nothing, ones), jnp.where(second, ones, nothing)]
         # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
         matrix = (self.problem.operator, self.free)
-        solved = one_by_one(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
+        solved = sequential_vmap(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
         alone = solved[:, 0]
         if second is None:
             with_bias, bias = without_border(alone, solved[:, 1], r_bias)

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
@@ -195,8 +195,8 @@ def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
     if problem.total is None or not problem.inside:
         return point
     counted = counted_points(problem)
-    total = stopped(problem.total)
-    residual, off = stopped((point.residual, problem.off(point)))
+    total = stop_gradient(problem.total)
+    residual, off = stop_gradient((point.residual, problem.off(point)))
     # The coefficients of a group have the sign of its total, and that is the side outside.
     sign = jnp.sign(total)
     of_points = problem.of_points(sign)
@@ -207,7 +207,7 @@ def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
     most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
     largest = jnp.max(abs(residual), where=counted, initial=0)
     lift = jnp.maximum(most_outside, 0) + 8 * eps_of(largest) * largest
-    lift = jnp.where(abs(total) < stopped(smallest), sign * lift, 0)
+    lift = jnp.where(abs(total) < stop_gradient(smallest), sign * lift, 0)
     return Point(point.beta, point.residual, point.bias + lift, point.steps)
 
 
@@ -241,7 +241,7 @@ def size_of_targets(
     one if it is zero. A constant to every derivative: no solution depends on it.
     """
     present = weights > 0
-    y = jnp.where(present, stopped(y), 0)
+    y = jnp.where(present, stop_gradient(y), 0)
     unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
     y = times_power_of_two(y, -unit)
     count = jnp.sum(present, dtype=y.dtype)

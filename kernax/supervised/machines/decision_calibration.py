@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.labels import as_signs
-from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
@@ -17,7 +17,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_targets, check_task
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Misfit, minimum
+from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity, minimum
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.smo import SMO
@@ -76,7 +76,7 @@ _MOST_STEPS = 2000
 def _platt(f, y, weights):
     """The sigmoid of the largest likelihood."""
     # In the unit of the values, about their mean; values that are all the same get slope zero.
-    centre, size = stopped(_location_and_size(f, weights))
+    centre, size = stop_gradient(_location_and_size(f, weights))
     apart = size > 0
     unit = jnp.where(apart, size, 1)
     u = jnp.where(apart, (f - centre) / unit, 0)
@@ -156,7 +156,7 @@ class _Sigmoid(AbstractConvexProblem):
         v = direction[0] * self.u + direction[1]
         return lambda t: jnp.sum(self._gradient(point.values + t * v) * v)
 
-    def misfit(self, point):
+    def stationarity(self, point):
         g = self._gradient(point.values)
         pull, push = self._pulls(point.values)
         left = jnp.stack([jnp.sum(g * self.u), jnp.sum(g)])
@@ -165,7 +165,7 @@ class _Sigmoid(AbstractConvexProblem):
         of_margin = eps_of(g) * jnp.sum(abs(point.x))
         of_g = self._curvature(point.values) * of_margin
         rounding = jnp.stack([jnp.sum(of_g * abs(self.u)), jnp.sum(of_g)])
-        return Misfit(abs(left), size, rounding)
+        return Stationarity(abs(left), size, rounding)
 
     def settled(self, point):
         return point.x

@@ -28,8 +28,8 @@ class DoubledGram(AbstractGram):
     def mv(self, vector):
         return _twice(self.gram.mv(self._folded(vector)))
 
-    def careful_mv(self, vector):
-        return _twice(self.gram.careful_mv(self._folded(vector)))
+    def compensated_mv(self, vector):
+        return _twice(self.gram.compensated_mv(self._folded(vector)))
 
     def squares_in_products(self, vector):
         # sum_j K_ij^2 (v_j^2 + v_(m+j)^2)
@@ -38,16 +38,16 @@ class DoubledGram(AbstractGram):
     def diagonal(self):
         return _twice(self.gram.diagonal())
 
-    def rows(self, places):
-        once = self.gram.rows(places % self._count)
+    def rows(self, indices):
+        once = self.gram.rows(indices % self._count)
         return jnp.concatenate([once, once], 1)
 
-    def columns_product(self, places, values):
-        return _twice(self.gram.columns_product(places % self._count, values))
+    def columns_product(self, indices, values):
+        return _twice(self.gram.columns_product(indices % self._count, values))
 
-    def submatrix(self, places):
-        # The places of K need not differ: k(x_i, x_i) is taken from the diagonal.
-        once = places % self._count
+    def submatrix(self, indices):
+        # The indices of K need not differ: k(x_i, x_i) is taken from the diagonal.
+        once = indices % self._count
         same = once[:, None] == once[None, :]
         return jnp.where(same, self.gram.diagonal()[once][:, None], self.gram.submatrix(once))
 

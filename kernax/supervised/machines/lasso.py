@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.learner.task import check_targets
@@ -95,7 +95,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     value = units.users(c, b)
     rescaled = after_rescaling((c, b), units.value(*value))
     # What the gap of the problem does not see: the rounding of its matrix.
-    gap_in_features = _gap_in_features(*stopped((problem, c, data, centred)), bias=bias)
+    gap_in_features = _gap_in_features(*stop_gradient((problem, c, data, centred)), bias=bias)
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
     # The result of the machine, unless its gap in features or the user's units say otherwise.
     lost = ~(relative_gap <= solver.tol) | ~rescaled.kept

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import void_unless_known
 from kernax.supervised.machines.active_set import with_derivative_of_active_set
 from kernax.supervised.machines.box_problem import (
@@ -42,7 +42,7 @@ def machine(
     Of two groups the bias is two numbers. `start` are coefficients near the solution, if such are
     known.
     """
-    units = Units.of(stopped(problem))
+    units = Units.of(stop_gradient(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
 
@@ -76,14 +76,14 @@ def _feasible(
         return nowhere
     given = units.coefficients(start)
     near = jnp.where(jnp.all(jnp.isfinite(given)), given, nowhere)
-    return project(stopped(problem), near, jnp.zeros_like(problem.scale))
+    return project(stop_gradient(problem), near, jnp.zeros_like(problem.scale))
 
 
 def _in_users_units(
     point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: ArrayLike
 ) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
     """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
-    fixed_point, fixed_problem = stopped((point, problem))
+    fixed_point, fixed_problem = stop_gradient((point, problem))
     finite = is_finite(fixed_point, stats)
     solved = jnp.where(finite, point.beta, jnp.nan), jnp.where(finite, point.bias, jnp.nan)
     value = units.users(*solved)

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.numerics import chosen
+from kernax.core.base.numerics import tree_where
 from kernax.supervised.machines.active_set import ActiveSystem, equation_residual
 from kernax.supervised.machines.box_problem import BoxProblem, Point, violation
 
@@ -42,7 +42,7 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     same_side = jnp.sign(beta) * jnp.sign(point.beta) >= 0
     keeps_sides = jnp.all(in_box & same_side)
     better = keeps_sides & (violated <= _violation(point, problem))
-    point = chosen(better, solved, point)
+    point = tree_where(better, solved, point)
     return Polished(point, better & (violated <= _slack(beta) * problem.scale))
 
 

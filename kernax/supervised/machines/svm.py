@@ -13,7 +13,7 @@ from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
 from kernax.core.base.labels import as_signs
-from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient
 from kernax.core.base.solution import (
     MOST_FOR_EIGENVALUES,
     RESULTS,
@@ -372,7 +372,7 @@ def _nu_svm(task, nu, solver):
         function = beta / rho, bias / rho
         # Where g is zero there is no margin: a kernel may tell no points of the classes apart.
         finite = jnp.isfinite(bias / rho) & jnp.all(jnp.isfinite(beta / rho))
-        result = RESULTS.where(stopped(finite), result, RESULTS.nonfinite)
+        result = RESULTS.where(stop_gradient(finite), result, RESULTS.nonfinite)
         return *void_unless_known(function, result), result, stats | {"rho": rho}
 
     return _machines(task, problem, solver, None, with_unit_margin)
@@ -453,7 +453,7 @@ def _nu_support_vector_regression(task, C, nu, solver):
         n = len(bound)
         coefficients = beta[:n] + beta[n:]
         epsilon = jnp.maximum((biases[0] - biases[1]) / 2, 0)
-        sizes = abs(stopped(coefficients))
+        sizes = abs(stop_gradient(coefficients))
         support = sizes > 0
         bounded = support & (sizes >= bound)
         figures = {
@@ -537,7 +537,7 @@ def _machines(
 
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
     beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
-    stats["indefinite"] = seen_indefinite(*stopped((operator, task.weights.values)))
+    stats["indefinite"] = seen_indefinite(*stop_gradient((operator, task.weights.values)))
     stats = stats | task.figures(operator)
     return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
 

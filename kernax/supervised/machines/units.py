@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.base.numerics import eps_of, stopped
+from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.operators.operators import ScaledGram
 from kernax.supervised.machines.box_problem import BoxProblem
@@ -108,7 +108,7 @@ def after_rescaling(
     back: tuple[Float[Array, " n"], Float[Array, "*groups"]],
 ) -> AfterRescaling:
     """Compares coefficients and a bias with the same, converted into the user's units and back."""
-    (beta, bias), (beta_back, bias_back) = stopped((solved, back))
+    (beta, bias), (beta_back, bias_back) = stop_gradient((solved, back))
     # Values of f are of order one, so that the bias is compared with one as well.
     kept = _close(beta_back, beta, jnp.max(abs(beta))) & _close(bias_back, bias, 1 + abs(bias))
     finite_back = jnp.all(jnp.isfinite(jnp.append(beta_back, bias_back)))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import chosen, eps_of
+from kernax.core.base.numerics import eps_of, tree_where
 from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -161,7 +161,7 @@ class WorkingSet(eqx.Module):
         others = State(now.beta, now.up - change, now.down - change)
         at_i = self.index == pair.i
         at_j = self.index == pair.j
-        return chosen(at_i, of_i, chosen(at_j, of_j, others))
+        return tree_where(at_i, of_i, tree_where(at_j, of_j, others))
 
     def _violating_pair(self, now: State, floor: Float[Array, ""]) -> "_Pair":
         """The points i and j of "WSS 2" of Fan, Chen & Lin (2005).
@@ -196,7 +196,7 @@ class WorkingSet(eqx.Module):
         curvature_2 = self.diagonal[i_2] + self.diagonal - 2 * K_2
         a = jnp.maximum(jnp.where(second, curvature_2, curvature_1), floor)
         j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
-        i, up_i, K_i = chosen(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
+        i, up_i, K_i = tree_where(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
         point_i = self._member(i, now, up_i)
         point_j = self._member(j, now, now.up[j])
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
@@ -307,7 +307,7 @@ def _states_after(pair: _Pair, move: _Move) -> tuple[State, State]:
     change_j = move.step * (pair.K_i[pair.j] - point_j.diagonal)
     after_i = point_i.moved(move.beta_i, point_i.residual_from_up - change_i)
     after_j = point_j.moved(move.beta_j, point_j.residual_from_down - change_j)
-    return chosen(pair.violated, (after_i, after_j), (point_i.now, point_j.now))
+    return tree_where(pair.violated, (after_i, after_j), (point_i.now, point_j.now))
 
 
 def _lanes(m: int) -> int:

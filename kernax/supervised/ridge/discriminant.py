@@ -16,7 +16,7 @@ from kernax.core.base.numerics import (
     place_of_largest,
     positive_or_one,
     safe_sqrt,
-    stopped,
+    stop_gradient,
 )
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -161,7 +161,7 @@ class _Classes(eqx.Module):
         heaviest = jax.nn.one_hot(
             jnp.argmax(self.shares, 0), len(self.shares), axis=0, dtype=self.shares.dtype
         )
-        return jnp.where(stopped(self.totals) > 0, heaviest, 0)
+        return jnp.where(stop_gradient(self.totals) > 0, heaviest, 0)
 
     def beside_heaviest(self) -> "_Differences":
         """The means of the classes as differences from that of the class of largest weight."""
@@ -244,7 +244,7 @@ class _Separation(AbstractProblem):
         sums = matmul(heaviest, matmul(self.classes.members.T, A))
         rhs = jnp.where(jnp.sum(heaviest, 1, keepdims=True) > 0, sums, A)
         # Each row in its own unit.
-        size = stopped(jnp.max(abs(self.within), 1, keepdims=True))
+        size = stop_gradient(jnp.max(abs(self.within), 1, keepdims=True))
         size = positive_or_one(size)
         return solve_by_lu(self.within / size, rhs / size)
 
@@ -270,7 +270,7 @@ class _Separation(AbstractProblem):
         Delta = abs(self.between.shares)
         solved = abs(self.coefficients(self.between.shares))
         terms = jnp.sum(Delta * matmul(abs(self.K), solved), 0)
-        return stopped(jnp.max(self.between.totals * terms))
+        return stop_gradient(jnp.max(self.between.totals * terms))
 
 
 @compiled

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from kernax._advice import COMPARED, IN_FEATURES, over_centres
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.base.numerics import eps_of, positive_or_one, stopped
+from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import (
@@ -170,7 +170,7 @@ def _solve_with_bias(
     solved, result, stats = weighted_solve(system, columns, solver, options=options)
     a, b = without_border(solved[:, :-1], solved[:, -1])
     solved_system = system.shifted_by(stats.get("jitter", 0))
-    residual = residual_of_fit(*stopped((solved_system, a, b, rhs)), bias=True)
+    residual = residual_of_fit(*stop_gradient((solved_system, a, b, rhs)), bias=True)
     # The residuals of two columns add up in it.
     most = 2 * accurate_residual(solver, a.dtype)
     # The result of a solve after the bias was eliminated; a success if the residual is small.
@@ -272,7 +272,7 @@ def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict
     """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
-    diagonal = stopped(lx.diagonal(system.symmetric_form())) + factor.jitter
+    diagonal = stop_gradient(lx.diagonal(system.symmetric_form())) + factor.jitter
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
     P = factor.inverse_of(system)
     # P may be very large or small: `P^T y` is computed in units of y, to stay in range.

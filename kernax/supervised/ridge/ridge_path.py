@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import split_by_tangent, stopped
+from kernax.core.base.numerics import split_by_tangent, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import (
     RESULTS,
@@ -86,7 +86,7 @@ def _ridge_path(task, ridges, bias):
     """The expansion whose last output is the ridge."""
     systems = RidgeSystems(task.gram(), task.weights, ridges)
     a, b, factors = _solved(systems, task.columns, bias)
-    known = stopped((systems.with_jitter(factors.jitter), a, b, task.columns))
+    known = stop_gradient((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
     # How each ridge ended.
     finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
@@ -173,7 +173,7 @@ def leave_one_out_path(
 def _leave_one_out_path(task, ridges, bias):
     """The residuals of each ridge, with the result and stats of the factorisation."""
     residuals, factors = _left_out(task, ridges, bias=bias)
-    systems = stopped(RidgeSystems(task.gram(), task.weights, ridges))
+    systems = stop_gradient(RidgeSystems(task.gram(), task.weights, ridges))
     given = jnp.isfinite(ridges) & is_finite(systems.gram)
     fine = jnp.ones_like(given)
     result = jax.vmap(_result)(given, factors.exists, fine, fine)

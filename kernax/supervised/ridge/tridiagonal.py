@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import eps_of, split_by_tangent, stopped
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import eps_of, split_by_tangent, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.factorisation import unit_of
@@ -130,16 +130,16 @@ class Factors(eqx.Module):
 
     def solve(self, B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`(S K S + ridge_j + jitter_j)^-1 B[..., j]`."""
-        return one_by_one(TridiagonalForm.solve, self.form, self.pivots, B)
+        return sequential_vmap(TridiagonalForm.solve, self.form, self.pivots, B)
 
     def solve_one(self, which: Int[Array, ""], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """The same for one of the ridges."""
         pivots = self.pivots[:, which][:, None]
-        return one_by_one(TridiagonalForm.solve, self.form, pivots, B[:, :, None])[:, :, 0]
+        return sequential_vmap(TridiagonalForm.solve, self.form, pivots, B[:, :, None])[:, :, 0]
 
     def inverse_diagonal(self) -> Float[Array, "n r"]:
         """The diagonal of `(S K S + ridge_j + jitter_j)^-1` for each ridge."""
-        return one_by_one(TridiagonalForm.inverse_diagonal, self.form, self.pivots)
+        return sequential_vmap(TridiagonalForm.inverse_diagonal, self.form, self.pivots)
 
 
 class _Attempt(eqx.Module):
@@ -170,7 +170,7 @@ class RidgeSystems(eqx.Module):
 
     def factors(self) -> Factors:
         """Those of `S K S + ridge_j`, without a derivative."""
-        return one_by_one(_factorised, self)
+        return sequential_vmap(_factorised, self)
 
     def apply(self, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`T_j A[..., j]`."""
@@ -196,7 +196,7 @@ class RidgeSystems(eqx.Module):
 
 def _factorised(systems: RidgeSystems) -> Factors:
     """Factors of each ridge, with the jitter that `factorise` would add where there are none."""
-    form = TridiagonalForm.of(systems.weights.around(systems.gram.as_matrix()))
+    form = TridiagonalForm.of(systems.weights.congruence(systems.gram.as_matrix()))
     weights = systems.weights
     # The mean diagonal of `S K S` over the points of positive weight.
     scale = weights.mean(weights.times(systems.gram.diagonal()))
@@ -226,7 +226,7 @@ def solutions_of_weighted(
 
 @eqx.filter_custom_jvp
 def _solutions(systems, columns):
-    return one_by_one(_solved, systems, columns)
+    return sequential_vmap(_solved, systems, columns)
 
 
 def _solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array, Factors]:
@@ -245,7 +245,7 @@ def _solutions_jvp(primals, tangents):
     # T dA = d(W C) - dT A, as in `weighted_solve`: unsymmetric as written, because the root of a
     # weight has no derivative at zero.
     A, factors = _solutions(*primals)
-    fixed = stopped(factors)
+    fixed = stop_gradient(factors)
     moving, known = split_by_tangent(primals, tangents)
 
     def left_of(moving):
@@ -255,7 +255,7 @@ def _solutions_jvp(primals, tangents):
 
     _, left = eqx.filter_jvp(left_of, (moving,), (tangents,))
     systems = primals[0].with_jitter(fixed.jitter)
-    held = stopped(systems)
+    held = stop_gradient(systems)
     dA = lax.custom_linear_solve(
         systems.apply,
         left,

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.base.batching import one_by_one
+from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
 
 
-def tall_qr(
+def tsqr(
     A: Float[Array, "n r"], rows: RowsOverMesh | None
 ) -> tuple[Float[Array, "n r"], Float[Array, "r r"]]:
     """`A = Q R`, Q of orthonormal columns, R upper triangular.
@@ -18,16 +18,16 @@ def tall_qr(
     alone, devices x r^2 numbers, are exchanged.
     """
     if rows is None:
-        return one_by_one(jnp.linalg.qr, A)
-    parts, triangles = on_parts(lambda _, A: one_by_one(jnp.linalg.qr, A), rows, None, A)
-    turns, R = one_by_one(jnp.linalg.qr, triangles)
+        return sequential_vmap(jnp.linalg.qr, A)
+    parts, triangles = on_parts(lambda _, A: sequential_vmap(jnp.linalg.qr, A), rows, None, A)
+    turns, R = sequential_vmap(jnp.linalg.qr, triangles)
     return on_parts(lambda _, Q, turn: matmul(Q, turn), rows, None, parts, turns), R
 
 
-def tall_svd(
+def svd_by_tsqr(
     A: Float[Array, "n r"], rows: RowsOverMesh | None
 ) -> tuple[Float[Array, "n r"], Float[Array, " r"]]:
     """The left singular vectors of A and its singular values, descending."""
-    Q, R = tall_qr(A, rows)
-    U, values, _ = one_by_one(jnp.linalg.svd, R)
+    Q, R = tsqr(A, rows)
+    U, values, _ = sequential_vmap(jnp.linalg.svd, R)
     return matmul(Q, U), values

@@ -1,6 +1,7 @@
-"""Values, slopes and misfits of smooth risks of one class and of several.
+"""Values, slopes and stationarity residuals of smooth risks of one class and of several.
 
-A misfit is the residual of a condition of optimality, with a bound on its rounding error.
+A stationarity residual is the residual of a condition of optimality, with a bound on its rounding
+error.
 """
 
 from collections.abc import Callable
@@ -11,30 +12,32 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.batching import one_by_one
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stopped
-from kernax.core.losses.newton import Misfit
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
+from kernax.core.losses.newton import Stationarity
 from kernax.core.operators.cancellation import extra_bits
 from kernax.core.operators.operators import AbstractGram
 
 
 def values_of(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
-    """`K a`, by `careful_mv` where a third of the digits cancels and all of K is held."""
+    """`K a`, by `compensated_mv` where a third of the digits cancels and all of K is held."""
     plain = gram.mv(a)
     if not gram.is_dense:
         return plain
     # Of a batch one by one, each by the product that it needs.
-    value = one_by_one(_careful_where_needed, gram, a, plain)
-    return plain + (value - stopped(plain))  # the careful value, with the derivative of the plain
+    value = sequential_vmap(_compensated_where_needed, gram, a, plain)
+    return plain + (
+        value - stop_gradient(plain)
+    )  # the careful value, with the derivative of the plain
 
 
-def _careful_where_needed(
+def _compensated_where_needed(
     gram: AbstractGram, a: Float[Array, "n *c"], plain: Float[Array, "n *c"]
 ) -> Float[Array, "n *c"]:
     """`K a`, which is `plain` where few digits cancel."""
 
     def careful(a):
-        return gram.careful_mv(a) if a.ndim == 1 else jax.vmap(gram.careful_mv, 1, 1)(a)
+        return gram.compensated_mv(a) if a.ndim == 1 else jax.vmap(gram.compensated_mv, 1, 1)(a)
 
     return lax.cond(_cancels(gram, a, plain), careful, lambda _: plain, a)
 
@@ -107,7 +110,7 @@ def _over_points(v: Float[Array, "n *c"]) -> Float[Array, "..."]:
     return jnp.sum(v, 0, keepdims=v.ndim == 2)
 
 
-def misfit_of(
+def stationarity_of(
     root: Float[Array, "n ..."],
     of_norm: Float[Array, "n *c"],
     of_loss: Float[Array, "n *c"],
@@ -115,8 +118,8 @@ def misfit_of(
     at_zero: Float[Array, "n *c"],
     bias: bool,
     unseen: float,
-) -> Misfit:
-    """The misfit of `of_norm + of_loss = 0` and, with a bias, of `sum of_loss = 0`.
+) -> Stationarity:
+    """The stationarity residual of `of_norm + of_loss = 0` and, with a bias, of `sum of_loss = 0`.
 
     Each entry counts times `root`, its part in f. Newton's method excuses a residual of up to four
     times the rounding error, which is therefore limited to `eps^(1/3) / 12` of the terms and of the
@@ -124,22 +127,26 @@ def misfit_of(
     is added to the residual.
     """
     root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
-    misfit = Misfit(
+    stationarity = Stationarity(
         left=jnp.max(root * abs(of_norm + of_loss))[None],
         size=jnp.max(root * (abs(of_norm) + abs(of_loss)))[None],
         rounding=jnp.max(root * rounding)[None],
     )
     if bias:
-        misfit = jax.tree.map(jnp.append, misfit, _misfit_of_sums(of_loss, rounding))
+        stationarity = jax.tree.map(
+            jnp.append, stationarity, _stationarity_of_sums(of_loss, rounding)
+        )
     most = _most_excused(abs(of_loss) + at_zero, bias)
-    hidden = unseen * misfit.rounding
-    left = misfit.left + jnp.where(hidden > most, 4 * hidden, 0)
-    return Misfit(left, misfit.size, jnp.minimum(misfit.rounding, most))
+    hidden = unseen * stationarity.rounding
+    left = stationarity.left + jnp.where(hidden > most, 4 * hidden, 0)
+    return Stationarity(left, stationarity.size, jnp.minimum(stationarity.rounding, most))
 
 
-def _misfit_of_sums(of_loss: Float[Array, "n *c"], rounding: Float[Array, "n *c"]) -> Misfit:
-    """The misfit of `sum of_loss = 0`."""
-    return Misfit(
+def _stationarity_of_sums(
+    of_loss: Float[Array, "n *c"], rounding: Float[Array, "n *c"]
+) -> Stationarity:
+    """The stationarity residual of `sum of_loss = 0`."""
+    return Stationarity(
         left=jnp.max(abs(jnp.sum(of_loss, 0))),
         size=jnp.max(jnp.sum(abs(of_loss), 0)),
         rounding=jnp.max(jnp.sum(rounding, 0)),
