@@ -1,4 +1,4 @@
-"""kernax: differentiable kernel methods in JAX. Nouns are equinox modules, verbs are functions.
+"""kernax: differentiable kernel methods in JAX. Kernels and fitted functions are equinox modules.
 
 A name is imported when it is first used (PEP 562, SPEC 1), so that importing kernax costs nothing
 by itself. `__init__.pyi` says which names there are, for type checkers and for this module alike.

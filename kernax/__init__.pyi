@@ -115,7 +115,7 @@ __all__ = [
     "empirical_features", "eigenpairs", "random_fourier_features",
     # centres that stand for many points
     "choose_centres", "nystrom", "falkon", "recommend",
-    # what verbs return
+    # solutions and fitted functions
     "KernelExpansion", "kernel_distance", "Solution", "RESULTS",
     # learners
     "kernel_ridge", "leave_one_out", "generalised_cross_validation", "ridge_path",

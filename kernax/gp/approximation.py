@@ -1,5 +1,5 @@
 """Posteriors of processes whose observations are not normal, as normal approximations: what their
-verbs check, and what they return.
+functions check, and what they return.
 """
 
 from collections.abc import Callable
@@ -137,7 +137,7 @@ def check_observations(
     holds_gram: bool = True,
     throw: bool = False,
 ) -> tuple[Task, Callable, AbstractLikelihood]:
-    """The task of a verb, and the mean and the likelihood in its dtype.
+    """The task of a fit, and the mean and the likelihood in its dtype.
 
     Raises ValueError for what does not fit, by name; where `convex`, also for a likelihood that is
     not log-concave.
@@ -199,7 +199,7 @@ def system_of_precisions(gram: AbstractGram, precisions: Float[Array, " n"]) -> 
 
 
 def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, ""]) -> Any:
-    """How a verb ended, by how its iteration did and by the numbers that it found."""
+    """How a fit ended, by how its iteration did and by the numbers that it found."""
     endings = (
         (result != RESULTS.successful, result),
         (~jnp.isfinite(log_evidence), RESULTS.nonfinite),
@@ -218,7 +218,7 @@ def solution_of(
     result: Any,
     stats: dict[str, Array],
 ) -> Solution[ApproximatePosterior]:
-    """What a verb returns: the posterior process of the normal distribution that it found."""
+    """The solution: the posterior process of the normal distribution that it found."""
     result = ending_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)

@@ -143,7 +143,7 @@ def _checked(
     *,
     throw: bool = False,
 ) -> tuple[Task, Float[Array, "*n"], PyTree]:
-    """Task, noise and inducing points of a verb. Raises ValueError for what does not fit."""
+    """Task, noise and inducing points of a fit. Raises ValueError for what does not fit."""
     task = check_task(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
     noise = as_noise(noise, task.n, task.dtype, verb if throw else None)
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
@@ -174,7 +174,7 @@ class _Collapsed(eqx.Module):
 
 
 def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree) -> _Collapsed:
-    """All that both verbs return."""
+    """All that both functions return."""
     of = projected(task.kernel, Z, task.X)
     targets = task.columns - means_at(mean, task)
     seen = NormalObservations(

@@ -142,7 +142,7 @@ def _checked(
     *,
     throw: bool = False,
 ) -> tuple[Task, SparseModel]:
-    """The task of a verb and its model, in one dtype. Raises ValueError for what does not fit."""
+    """The task of a fit and its model, in one dtype. Raises ValueError for what does not fit."""
     task, mean, likelihood = check_observations(
         verb,
         process,

@@ -224,8 +224,8 @@ def recommend(
 
     Returns:
         A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
-        `kernel`, `X`, `y`, `noise` and `key`; other verbs take the same route: `kernel_ridge` where
-        `condition` does, `falkon(..., loss=Logistic())` for classes.
+        `kernel`, `X`, `y`, `noise` and `key`; other functions take the same route: `kernel_ridge`
+        where `condition` does, `falkon(..., loss=Logistic())` for classes.
 
     Raises ValueError for a kernel of points that are no vectors (d,), numbers that are not positive
     and finite, and another dtype.

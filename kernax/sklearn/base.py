@@ -394,7 +394,7 @@ class KernelEstimator(BaseEstimator):
         def extended(node: Any) -> Any:
             if not isinstance(node, Precomputed):
                 return node
-            # Verbs compare values with the diagonal, of which new rows tell nothing.
+            # Functions compare values with the diagonal, of which new rows tell nothing.
             likely = np.full(cross.shape[1], np.mean(np.diagonal(node.K)), self._dtype)
             return Precomputed.from_blocks(node.K, cross, likely)
 
@@ -402,7 +402,7 @@ class KernelEstimator(BaseEstimator):
 
 
 class RowsEstimator(KernelEstimator, abc.ABC):
-    """An estimator with a kernel that a verb fits to all rows at once."""
+    """An estimator with a kernel that a function fits to all rows at once."""
 
     _instead = ""  # what to take for more rows than a matrix of all of them allows
 
@@ -447,7 +447,7 @@ class RowsEstimator(KernelEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _fit_rows(self, rows: Rows, X: Any, targets: Any, /) -> None:
-        """Calls the verb, and sets the attributes."""
+        """Calls the function, and sets the attributes."""
 
 
 def _is_module(value: Any) -> bool:

@@ -1,9 +1,10 @@
-"""Rows of a table, or texts, as the points that verbs take, in few different sizes.
+"""Rows of a table, or texts, as the points that functions take, in few different sizes.
 
 A program is compiled for every shape. So that fits of nearly equal sizes, such as those of
 cross-validation, share one, rows are padded by copies of weight zero, which are as no rows.
-And so that they share one whatever the kernel and the columns, verbs are handed the Gram matrix,
-with points that are places in it; what they return is brought back to the kernel and its points.
+And so that they share one whatever the kernel and the columns, functions are handed the Gram
+matrix, with points that are places in it; what they return is brought back to the kernel and its
+points.
 """
 
 import dataclasses
@@ -86,13 +87,13 @@ def _(kernel: GramOf) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """What verbs are handed.
+    """What functions are handed.
 
     Attributes:
         kernel, points: the kernel, and a stack of n rows and their padding, in NumPy.
         n: the number of rows.
         weights: of all, zero for padding; None for one everywhere.
-        given_kernel, given: what verbs are handed in place of kernel and points.
+        given_kernel, given: what functions are handed in place of kernel and points.
         dtype: the precision of the data.
     """
 
@@ -155,7 +156,7 @@ class Rows:
         return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given, self.dtype)
 
     def restored(self, value: Any) -> Any:
-        """What a verb returned, in terms of the kernel and its points."""
+        """What a function returned, in terms of the kernel and its points."""
         if isinstance(value, KernelExpansion) and len(value.coefficients) == self.size:
             value = without_padding(value, self.n)
 

@@ -1,4 +1,4 @@
-"""Checks for the kernels that users write: positivity, and what every verb relies on."""
+"""Checks for the kernels that users write: positivity, and what every function relies on."""
 
 # May import: kernax.core, kernax.kernels.
 

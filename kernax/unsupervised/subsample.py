@@ -1,4 +1,4 @@
-"""A few points that stand for many: what the verbs that choose them share.
+"""A few points that stand for many: what the functions that choose them share.
 
 With mu the mean embedding that is approximated, each adds points to a sum of `phi(x) - mu` so that
 its norm stays small. Inner products of these are those of the kernel centred at mu.

@@ -1,6 +1,6 @@
 """Checks and conversions of what users pass: lists become arrays, integers floats.
 
-Every verb calls these on its arguments before anything is compiled. What no solver could use is
+Every function calls these on its arguments before anything is compiled. What no solver could use is
 refused by name. Shapes are checked always, values where they are known (not while tracing).
 """
 
@@ -69,8 +69,8 @@ def described(value: Any) -> str:
 def as_arrays(tree: PyTree) -> PyTree:
     """Any pytree with arrays of JAX in place of NumPy's and of Python's floats; the rest as it is.
 
-    For arguments of functions that users write, whose points and targets are checked by the verbs
-    that they call. No array has a weak type, which would make `jit` compile again.
+    For arguments of functions that users write, whose points and targets are checked by the
+    functions that they call. No array has a weak type, which would make `jit` compile again.
     """
     return jax.tree.map(_as_jax_array, tree)
 
@@ -348,8 +348,8 @@ def as_scalar(
 ) -> Array:
     """A scalar argument as an array of the data's dtype, inside its interval.
 
-    Of this and of the others: `thrown_by` is the verb that raises an error at run time where what
-    is traced is outside; None where it is NaN alone.
+    Of this and of the others: `thrown_by` is the function that raises an error at run time where
+    what is traced is outside; None where it is NaN alone.
     """
     # NumPy has no type for integers of more than 64 bits.
     is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max

@@ -1,4 +1,4 @@
-"""Compiled functions, for the private part of every verb."""
+"""Compiled functions, for the private part of every public function."""
 
 import abc
 from collections.abc import Callable

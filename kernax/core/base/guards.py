@@ -1,8 +1,8 @@
 """Traced parameters outside of their intervals: NaN, and an error at run time that names them.
 
 Known values are checked before anything is compiled, where they came. A traced one is NaN where it
-is outside, so that the solve ends as `nonfinite`. Where a verb throws, the program looks at it as
-well, and raises an error that says which parameter it was, and its value.
+is outside, so that the solve ends as `nonfinite`. Where a function throws, the program looks at it
+as well, and raises an error that says which parameter it was, and its value.
 """
 
 import functools
@@ -43,7 +43,8 @@ def guarded_parameters(
 
     Arguments:
         parameters: all of a call that are at hand: one check is made of them.
-        thrown_by: the verb that raises an error at run time for values outside; None for NaN alone.
+        thrown_by: the function that raises an error at run time for values outside; None for NaN
+        alone.
             On a machine of several devices it is NaN alone: of a program over them, those that do
             not raise would wait for the one that does.
     """

@@ -1,4 +1,4 @@
-"""What every verb that may fail returns, and the one place where a failure becomes an exception."""
+"""The outcome of a fit or a solve, and the one place where a failure becomes an exception."""
 
 import inspect
 import os
@@ -133,14 +133,15 @@ def of_all(results: Any) -> Any:
 
 
 class Solution(Printed, Generic[Value]):
-    """The outcome of a verb.
+    """The outcome of a fit or a solve.
 
     Attributes:
         value: the solution: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise
             the best finite iterate.
         result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
             can be relied on.
-        stats: figures about the solve: steps, true residual, jitter, whatever the verb's docstring
+        stats: figures about the solve: steps, true residual, jitter, whatever the docstring of the
+        function
             names.
     """
 

@@ -308,7 +308,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
 
 
 def joined(*stacks: Functionals) -> Functionals:
-    """Several stacks of functionals as one, in their order: what a verb takes as X.
+    """Several stacks of functionals as one, in their order: what a function takes as X.
 
     Raises ValueError for anything but stacks of functionals.
     """

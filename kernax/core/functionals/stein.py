@@ -79,8 +79,8 @@ class SteinKernel(AbstractKernel):
 class ScoredSteinKernel(AbstractKernel):
     """A `SteinKernel` of points with their scores, pairs (x, s(x)).
 
-    For verbs, whose Gram matrices are computed in tiles, for each of which the scores of its points
-    would be computed anew.
+    For functions, whose Gram matrices are computed in tiles, for each of which the scores of its
+    points would be computed anew.
     """
 
     kernel: AbstractKernel

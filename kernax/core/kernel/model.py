@@ -14,7 +14,7 @@ class Model(Printed):
     `kernel_softmax` and `regularised_risk`; the noise variance of `condition` and
     `log_marginal_likelihood`, where `model.noise` reads better; and `1 / C` of a machine:
     `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one for each
-    point, for the verbs that take such a noise.
+    point, for the functions that take such a noise.
 
     Where more is to be learned, such as the mean of a process, write a module of your own: its
     fields say what is learned (`kernax.fields`).

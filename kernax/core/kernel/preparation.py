@@ -1,4 +1,4 @@
-"""A kernel and its points for verbs: checked, in one dtype, with a warning where features lack."""
+"""A kernel and its points: checked, in one dtype, with a warning where features lack."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ def prepare(
 ) -> tuple[AbstractKernel, PyTree]:
     """A kernel and its points for a learner: checked, in the dtype of the points.
 
-    `thrown_by` is the verb that raises an error at run time for traced parameters of the kernel
+    `thrown_by` is the function that raises an error at run time for traced parameters of the kernel
     outside of their intervals; None where they are NaN alone.
 
     Warns of points without features, under a normalised kernel or of strings and trees: that takes
@@ -51,7 +51,7 @@ def prepare_stacks(
 ) -> tuple[AbstractKernel, PyTree, PyTree | None]:
     """`prepare` for one stack or two, without the warning.
 
-    For verbs that compute the diagonal of K anyway, or do not need it.
+    For functions that compute the diagonal of K anyway, or do not need it.
     """
     kernel = as_kernel(kernel)
     encoding = encoding_of(kernel)
@@ -151,7 +151,7 @@ def _check_scalars(kernel: AbstractKernel) -> None:
 
 def guarded(module: Module, thrown_by: str | None = None) -> Module:
     """The module with traced parameters NaN where they are outside their intervals, and an error of
-    the verb that throws.
+    the function that throws.
 
     Known ones were checked when it was made.
     """

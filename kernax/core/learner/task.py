@@ -51,8 +51,8 @@ class Task(AbstractCheckedFirst):
         y: targets (n,) or (n, outputs).
         weights: of the points, ones where none were given.
         layout: how the Gram matrix is held.
-        verb: the name of the verb.
-        footprint: what the verb holds where K is dense; None where it is not.
+        verb: the name of the function.
+        footprint: what the function holds where K is dense; None where it is not.
     """
 
     kernel: AbstractKernel
@@ -79,7 +79,7 @@ class Task(AbstractCheckedFirst):
         )
 
     def whole_gram(self) -> AbstractGram:
-        """The Gram matrix, for verbs that compute it before their compiled function. Raises
+        """The Gram matrix, for functions that compute it before their compiled function. Raises
         MemoryBudgetError where their matrices do not fit into memory.
         """
         self.check_before(type(self).gram, (self,))
@@ -185,7 +185,7 @@ def check_targets(
 ) -> tuple[Array, AbstractWeights]:
     """Targets and weights of n points.
 
-    Arguments and errors are those of `check_task`, for verbs that take no kernel.
+    Arguments and errors are those of `check_task`, for functions that take no kernel.
     """
     checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
@@ -245,20 +245,20 @@ def check_task(
     reads_removed: bool = False,
     throw: bool = False,
 ) -> Task:
-    """The task of a verb.
+    """The task of a learner.
 
     Arguments:
         verb: its name, for messages.
         y: None for zeros, where there are no targets.
-        footprint: what the verb holds where K is dense; by default K itself.
+        footprint: what the function holds where K is dense; by default K itself.
         targets: how y is checked.
         one_column: where y must be a vector: what to do with several columns, for the message.
         block_size: rows of K that are computed at a time, where K is not to be held.
         in_features: whether a kernel of few explicit features may be represented by them.
-        holds_gram: False for a verb that never asks for K.
+        holds_gram: False for a function that never asks for K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
         solver: the one that the user chose, which may need a structure; None for the default.
-        reads_removed: whether the verb compares something with the targets of points of weight
+        reads_removed: whether the function compares something with the targets of points of weight
             zero: then these must be known. Otherwise they may be NaN.
         throw: whether traced parameters of the kernel, and weights, outside of their intervals
             raise an error at run time; otherwise they are NaN.

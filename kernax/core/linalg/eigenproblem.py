@@ -150,7 +150,7 @@ class Report(eqx.Module):
         return jnp.isfinite(self.residual) & jnp.isfinite(self.least)
 
     def figures(self) -> dict[str, Array]:
-        """For the stats of a verb."""
+        """For the stats of a function."""
         return {"rank": self.rank, "residual": self.residual}
 
 

@@ -89,7 +89,7 @@ class AbstractFactor(eqx.Module):
         return True
 
     def figures(self) -> dict[str, Array]:
-        """Further figures about the factor, for the stats of a verb."""
+        """Further figures about the factor, for the stats of a function."""
         return {}
 
     @abc.abstractmethod

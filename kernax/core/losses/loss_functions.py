@@ -363,7 +363,7 @@ def slopes_far_out(
 
 
 def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
-    """Raises ValueError for a loss with several minima, where a verb looks for the only one."""
+    """Raises ValueError for a loss with several minima, where a function looks for the only one."""
     if not loss.convex:
         name = type(loss).__name__
         raise ValueError(

@@ -135,9 +135,9 @@ class StudentT(AbstractLikelihood):
     With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
     log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: the farther a
     target is from f, the less influence it has, and a posterior may have several modes.
-    `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other verbs refuse it.
-    Up to two degrees y has infinite variance; up to one it has no mean, and f, its median, is given
-    as one.
+    `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other functions refuse
+    it. Up to two degrees y has infinite variance; up to one it has no mean, and f, its median, is
+    given as one.
 
     Raises ValueError for degrees or a scale that are not one positive number.
     """

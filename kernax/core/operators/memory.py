@@ -70,10 +70,10 @@ def check_memory(
     dtype: Any = None,
     first: Callable[[], Any] | None = None,
 ) -> None:
-    """Raises MemoryBudgetError if the dense matrices of a verb would not fit into memory.
+    """Raises MemoryBudgetError if the dense matrices of a function would not fit into memory.
 
-    This counts what the verb itself computes, for one member of a `vmap`, without derivatives and
-    predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is that of the
+    This counts what the function itself computes, for one member of a `vmap`, without derivatives
+    and predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is that of the
     matrices, by default that of X. Where they do not fit, `first` is called before that is said: it
     traces the program, so that shapes that do not go together are named instead.
     """
@@ -106,7 +106,7 @@ def check_numbers(
     devices: Any = None,
 ) -> None:
     """Raises MemoryBudgetError if so many numbers of a dtype, of which `what` takes most, would not
-    fit into memory: of a verb that holds no n x n matrices.
+    fit into memory: of a function that holds no n x n matrices.
 
     Arguments:
         numbers: as they are returned or kept.
@@ -127,7 +127,7 @@ def check_numbers(
 
 
 def check_held_by_each(n: int, footprint: Footprint, devices: int) -> None:
-    """Raises ValueError for more rows over a mesh than `MOST_HELD`, for a verb that needs dense
+    """Raises ValueError for more rows over a mesh than `MOST_HELD`, for a function that needs dense
     matrices whole, on each device.
     """
     if n <= MOST_HELD:

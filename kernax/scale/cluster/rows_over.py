@@ -1,4 +1,4 @@
-"""Rows laid out over the devices of a mesh, on which verbs compute as on one device."""
+"""Rows laid out over the devices of a mesh, on which functions compute as on one device."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def rows_over(
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
     """The same X, y and weights, whose n rows the devices of a mesh share, each as many of them.
 
-    Verbs take them as they take any arrays:
+    Functions take them as they take any arrays:
 
         mesh = jax.make_mesh((jax.device_count(),), ("rows",))
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
@@ -32,7 +32,7 @@ def rows_over(
     Under `jit`, as in a loss for `minimise`, they find the mesh in their arguments as well.
 
     Where the number of devices does not divide n, copies of the last row are added, of weight zero,
-    which verbs leave out exactly. Pass the weights that are returned: without them the copies
+    which functions leave out exactly. Pass the weights that are returned: without them the copies
     count.
 
     Arguments:
@@ -120,7 +120,7 @@ def _is_list(value: Any) -> bool:
 
 def _as_array(value: Any) -> Any:
     """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
-    warning of their precision as verbs give it.
+    warning of their precision as functions give it.
     """
     check_precision(value)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:

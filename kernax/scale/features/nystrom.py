@@ -52,7 +52,7 @@ def nystrom(
     """`k(x, Z) k(Z, Z)^-1 k(Z, z)` in place of `k(x, z)`, for m centres Z (Williams & Seeger 2001).
 
     It is the kernel of the functions `sum_j a_j k(., z_j)`: exact where x or z is a centre, and for
-    x = z never more than `k(x, x)`. Verbs that make use of a kernel's few features, such as
+    x = z never more than `k(x, x)`. Functions that make use of a kernel's few features, such as
     `kernel_ridge`, `kernel_logistic`, `svm`, `condition` or `kernel_pca`, take O(n m^2) operations
     and O(n m) memory with it; `falkon` takes O(m^2) memory.
 

@@ -17,9 +17,9 @@ class Callback:
 
     The solution is concrete: `solution.value` is the best model so far, and `solution.stats` holds
     `loss` (its loss), `losses`, `steps` (taken so far), `validation_loss`, and whatever else the
-    verb documents. If the function returns True, learning ends there, and that solution is what
-    the verb returns; None and False let it go on. Learning is ended by what the function returns,
-    not by an exception such as StopIteration, which may come from a mistake inside the function,
+    learning function documents. If the callback returns True, learning ends there, and that
+    solution is returned; None and False let it go on. Learning is ended by the returned value, not
+    by an exception such as StopIteration, which may come from a mistake inside the function,
     such as an iterator that is exhausted: whatever it raises reaches the caller.
 
     Arguments:

@@ -14,7 +14,7 @@ from kernax.selection.optimise.progress import Observer, Reached, Search, bar, r
 
 
 class Watchers(NamedTuple):
-    """What is shown, called and written while learning goes on: each a keyword of the verbs."""
+    """What is shown, called and written while learning goes on: each a keyword of the functions."""
 
     progress: bool
     callback: Callback | None
