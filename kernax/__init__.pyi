@@ -28,6 +28,7 @@ from kernax import (
 from kernax.core.base.labels import one_hot, signs
 from kernax.core.base.parameters import unconstrain
 from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.kernel.description import describe
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance
 from kernax.core.kernel.model import Model
@@ -75,7 +76,6 @@ from kernax.selection.choose.search import grid, random_search
 from kernax.selection.compose.composition import Composition, compositional_search
 from kernax.selection.optimise.batches import batched
 from kernax.selection.optimise.callbacks import Callback
-from kernax.selection.optimise.checkpoints import Checkpoint
 from kernax.selection.optimise.minimise import minimise
 from kernax.selection.optimise.multi_start import multi_start, random_starts, unconstrained_density
 from kernax.selection.optimise.validation import Validation

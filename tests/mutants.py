@@ -267,11 +267,25 @@ BATCHES = {
             "::test_coefficients_of_another_type_or_shape_are_refused_in_one_line"
             "[classes-one output]",
         ),
+        Mutant(  # a file that was changed passes for what was written
+            "core/checkpoint/sealed.py",
+            "if files[name] != written[name]:",
+            "if False:",
+            "core/test_state_checkpoints.py"
+            "::test_of_fifty_damaged_checkpoints_none_is_read_and_the_one_before_is_taken",
+        ),
+        Mutant(  # another learning rate passes for the same call
+            "core/checkpoint/facts.py",
+            "for name in others or programs[:1]]",
+            "for name in others]",
+            "selection/test_checkpoints.py"
+            "::test_a_checkpoint_of_another_call_is_refused_by_what_differs_and_kept[rate]",
+        ),
         Mutant(  # folders of the user that are removed
-            "scale/cluster/checkpoints.py",
+            "core/checkpoint/checkpoint.py",
             "if not _is_own(path):",
             "if False:",
-            "scale/test_state_checkpoints.py"
+            "core/test_state_checkpoints.py"
             "::test_something_else_of_the_name_of_a_checkpoint_is_refused_and_stays"
             "[folder of notes-9.removed]",
         ),

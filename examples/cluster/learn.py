@@ -38,9 +38,9 @@ def advance(state, X, y, weights):
     return optax.apply_updates(logarithms, updates), moments
 
 
-checkpoints = kernax.scale.Checkpoints("run", name="evidence of X.npy", every=10)
+checkpoint = kernax.Checkpoint("run", name="evidence of X.npy", every=10)
 start = jnp.zeros(3)
-steps = checkpoints.steps(advance, (start, adam.init(start)), 200, args=(X, y, weights))
+steps = checkpoint.steps(advance, (start, adam.init(start)), 200, args=(X, y, weights))
 for step, (logarithms, _) in steps:
     if jax.process_index() == 0:
         print("step", step, "log evidence by", np.asarray(logarithms), flush=True)

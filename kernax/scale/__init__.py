@@ -4,6 +4,10 @@ which way to take.
 
 # May import: kernax.core.
 
+import warnings
+from typing import Any
+
+from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.scale.centres.choice import (
     AbstractChoice,
     GreedyPivots,
@@ -13,7 +17,6 @@ from kernax.scale.centres.choice import (
     choose_centres,
 )
 from kernax.scale.centres.falkon import falkon
-from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.cluster.rows_over import rows_over
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
@@ -23,7 +26,6 @@ from kernax.scale.recommend import Recommendation, Route, recommend
 
 __all__ = [
     "AbstractChoice",
-    "Checkpoints",
     "Chunks",
     "GreedyPivots",
     "LeverageScores",
@@ -39,3 +41,15 @@ __all__ = [
     "recommend",
     "rows_over",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Checkpoints":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "kernax.scale.Checkpoints is kernax.Checkpoint now, whose folder is called path; the old "
+        "name goes in 0.4",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return Checkpoint

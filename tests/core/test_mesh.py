@@ -446,12 +446,12 @@ def test_rows_are_laid_out_evenly_and_filled_up_with_rows_that_count_for_nothing
 @ON_EIGHT
 def test_a_state_of_rows_that_were_filled_up_otherwise_is_told_so(tmp_path):
     pytest.importorskip("orbax.checkpoint")
-    checkpoints = kernax.scale.Checkpoints(tmp_path)
+    checkpoint = kernax.Checkpoint(tmp_path)
     rows, _, weights = kernax.scale.rows_over(mesh_of(8), X[:45])
-    list(checkpoints.steps(lambda state: state, {"rows": rows, "weights": weights}, 1))
+    list(checkpoint.steps(lambda state: state, {"rows": rows, "weights": weights}, 1))
     rows, _, weights = kernax.scale.rows_over(mesh_of(3), X[:45], None, WEIGHTS[:45])
     with pytest.raises(kernax.errors.KernaxFileError, match=r"\[48\] in the file.*Rows are filled"):
-        checkpoints.latest({"rows": rows, "weights": weights})
+        checkpoint.latest({"rows": rows, "weights": weights})
 
 
 @ON_EIGHT

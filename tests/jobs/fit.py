@@ -21,7 +21,7 @@ f = kernax.falkon(
     np.load("new.npy"),
     loss=kernax.losses.Huber(0.01),
     weights=weights,
-    checkpoint=kernax.scale.Checkpoints("run", name="fit of X.npy"),
+    checkpoint=kernax.Checkpoint("run", name="fit of X.npy"),
 ).value
 if jax.process_index() == 0:
     np.save("coefficients.npy", f.coefficients)

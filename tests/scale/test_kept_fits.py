@@ -12,11 +12,11 @@ from conftest import assert_close, needs_x64, untyped
 
 import kernax
 import kernax.scale.centres.kept_minimum as kept_minimum
+from kernax import Checkpoint
+from kernax.core.checkpoint import checkpoint as checkpoint_module
 from kernax.errors import KernaxFileError, MaxStepsError
 from kernax.losses import Huber, Squared
-from kernax.scale import Checkpoints
 
-pytest.importorskip("orbax.checkpoint")
 pytestmark = needs_x64  # once: bits are kept, of either precision
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ class Killed(Exception):
 
 def killed(writes, monkeypatch, **options):
     """A fit that is killed when it has written so many states."""
-    keep = Checkpoints._keep
+    keep = checkpoint_module.keep_state
     written = []
 
     def keep_or_die(*arguments):
@@ -57,7 +57,7 @@ def killed(writes, monkeypatch, **options):
         keep(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "_keep", keep_or_die)
+        patched.setattr(checkpoint_module, "keep_state", keep_or_die)
         with pytest.raises(Killed):
             fit(**options)
 
@@ -73,15 +73,15 @@ TWO = np.stack([Y, np.cos(Y)], 1)
 def test_a_fit_that_is_killed_again_and_again_is_the_one_that_is_not(sample, tmp_path, monkeypatch):
     options = {"y": TWO, "bias": True, "weights": WEIGHTS}
     plain = fit(**options)
-    undisturbed = fit(**options, checkpoint=Checkpoints(tmp_path / "undisturbed"))
+    undisturbed = fit(**options, checkpoint=Checkpoint(tmp_path / "undisturbed"))
     last = steps_in(tmp_path / "undisturbed")[-1]
     assert last > plain.stats["products"] > 8
     folder = tmp_path / "killed"
     each = last // 5
     for reached in range(each, last, each):
-        killed(each, monkeypatch, **options, checkpoint=Checkpoints(folder))
+        killed(each, monkeypatch, **options, checkpoint=Checkpoint(folder))
         assert steps_in(folder)[-1] == reached
-    resumed = fit(**options, checkpoint=Checkpoints(folder))
+    resumed = fit(**options, checkpoint=Checkpoint(folder))
     assert steps_in(folder)[-1] == last
     for found in (undisturbed, resumed):
         assert_close(found.value.values(NEW), plain.value.values(NEW), 1e-10)
@@ -101,7 +101,7 @@ def test_a_fit_that_is_over_is_returned_at_once_and_another_compiles_nothing(tmp
     monkeypatch.setattr(kept_minimum, "_with_product", counted)
     for ridge in (0.1, 0.01):
         folder = tmp_path / str(ridge)
-        options = {"loss": Huber(0.1), "ridge": ridge, "checkpoint": Checkpoints(folder, every=99)}
+        options = {"loss": Huber(0.1), "ridge": ridge, "checkpoint": Checkpoint(folder, every=99)}
         first = fit(**options)
         assert len(steps_in(folder)) == 1
     assert_close(first.value.values(NEW), fit(Huber(0.1)).value.values(NEW), 1e-10)
@@ -114,7 +114,7 @@ def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monke
     chunks = kernax.scale.Chunks.of_arrays(X, Y, rows=N // 2)
     options = {"X": chunks, "y": None}
     plain = fit(**options)
-    options |= {"checkpoint": Checkpoints(tmp_path)}
+    options |= {"checkpoint": Checkpoint(tmp_path)}
     killed(7, monkeypatch, **options)
     assert steps_in(tmp_path) == [6, 7]
     found = fit(**options)
@@ -128,13 +128,13 @@ def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monke
 def test_too_few_steps_fail_and_say_so_again(tmp_path):
     for _ in range(2):
         with pytest.raises(MaxStepsError):
-            fit(Huber(0.1), ridge=1e-3, max_steps=1, checkpoint=Checkpoints(tmp_path))
+            fit(Huber(0.1), ridge=1e-3, max_steps=1, checkpoint=Checkpoint(tmp_path))
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
-    fit(checkpoint=Checkpoints(folder, name="y.npy"), weights=WEIGHTS)
+    fit(checkpoint=Checkpoint(folder, name="y.npy"), weights=WEIGHTS)
     return folder
 
 
@@ -152,13 +152,13 @@ def kept(tmp_path_factory):
 )
 def test_the_folder_of_another_fit_is_refused_by_what_differs(changed, words, kept):
     name = changed.pop("name", "y.npy")
-    options = {"weights": WEIGHTS, "checkpoint": Checkpoints(kept, name=name)} | changed
+    options = {"weights": WEIGHTS, "checkpoint": Checkpoint(kept, name=name)} | changed
     with pytest.raises(KernaxFileError, match=words):
         fit(**options)
 
 
 def test_a_kept_fit_is_not_transformed(tmp_path):
-    value = lambda ridge: fit(ridge=ridge, checkpoint=Checkpoints(tmp_path)).value.norm
+    value = lambda ridge: fit(ridge=ridge, checkpoint=Checkpoint(tmp_path)).value.norm
     ridge = jnp.asarray(0.1)
     for transformed in (jax.jit(value), jax.grad(value)):
         with pytest.raises(ValueError, match="checkpoint must be None under jit, grad and vmap"):
@@ -170,6 +170,14 @@ def test_a_kept_fit_is_not_transformed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_checkpoint_of_a_fit_is_refused():
-    with pytest.raises(ValueError, match=r"must be kernax.scale.Checkpoints\(folder.*Checkpoint$"):
-        untyped(kernax.falkon)(KERNEL, X, Y, 0.1, Z, checkpoint=kernax.Checkpoint("run.npz"))
+def test_a_path_is_a_checkpoint_and_what_is_none_is_refused(tmp_path, monkeypatch):
+    first = fit(checkpoint=str(tmp_path / "run"))
+    assert steps_in(tmp_path / "run")
+    assert_close(
+        fit(checkpoint=Checkpoint(tmp_path / "run")).value.values(NEW), first.value.values(NEW), 0
+    )
+    monkeypatch.setattr(Checkpoint, "__init__", untyped(Checkpoint.__init__))
+    with pytest.raises(
+        ValueError, match=r"must be a path, or kernax.Checkpoint\(path.*is of type int"
+    ):
+        untyped(kernax.falkon)(KERNEL, X, Y, 0.1, Z, checkpoint=3)

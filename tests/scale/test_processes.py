@@ -79,8 +79,9 @@ def nothing_is_left():
 
 @pytest.mark.nightly
 def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
-    """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one; an
-    exception in one of them ends both, though the other waits for it.
+    """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one, and
+    that of one by two; learning that was killed goes on; an exception in one of them ends both,
+    though the other waits for it.
     """
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
@@ -91,6 +92,9 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=23)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
+    filled = np.concatenate([X, X[-1:]])
+    state = {"rows": jnp.asarray(filled), "key": jax.random.key(1), "count": 0}
+    of_one = list(kernax.Checkpoint(tmp_path / "of one").steps(verbs.advance, state, 3))[-1][1]
     job = Job(tmp_path, JOBS / "agree.py")
     status, output = job.ended(1)
     assert status != 0, output
@@ -102,15 +106,13 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
     assert "first in row 7" in str(found["message"])
     assert "but some are neither: make global arrays" in str(found["refusal"])
+    np.testing.assert_array_equal(found["rows of one"], of_one["rows"])
+    assert_close(found["learned"], verbs.learned(X, y, None).stats["losses"], 1e-10)
 
-    filled = np.concatenate([X, X[-1:]])
-    state = {"rows": jnp.asarray(filled), "key": jax.random.key(1), "count": 0}
-    step, kept = kernax.scale.Checkpoints(tmp_path / "kept").latest(state)
-    for _ in range(3):
-        state = verbs.advance(state)
+    step, kept = kernax.Checkpoint(tmp_path / "kept").latest(state)
     assert step == kept["count"] == 3
-    assert kept["key"] == state["key"]
-    np.testing.assert_array_equal(kept["rows"], state["rows"])
+    assert kept["key"] == of_one["key"]
+    np.testing.assert_array_equal(kept["rows"], of_one["rows"])
 
 
 def here(folder, script, monkeypatch):

@@ -1,7 +1,6 @@
 """Files of arrays and texts in safetensors, with a checksum over all of them.
 
-A file is written whole or not at all, and refused unless it is as it was written. `kernax.files`
-keeps models in them, `kernax.selection` runs that can be continued.
+A file is written whole or not at all, and refused unless it is as it was written.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
 """Smooth risks over centres, for more points than a matrix of all of them allows (FALKON)."""
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
+from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.centre_factor import wide
@@ -42,7 +44,6 @@ from kernax.scale.centres.problem import (
 )
 from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
-from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.data.chunks import Chunks
 
 _SQUARED = Squared()
@@ -62,7 +63,7 @@ def falkon(
     rtol: float | None = None,
     max_steps: int = 500,
     progress: bool = False,
-    checkpoint: Checkpoints | None = None,
+    checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Any]:
     """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
@@ -105,13 +106,14 @@ def falkon(
             K_nm and one with its transpose; measuring the residual may take more.
         progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
             none for arrays.
-        checkpoint: keeps the state of the fit, after every product unless it says otherwise: the
-            same call, made again, goes on from there to the same result, and returns a fit that is
-            over at once. Each time m x m matrices are written, and no row. The call is identified
-            by the checkpoint's name, shapes and dtypes, the number of points (in arrays, of those
-            of positive weight), kernel, centres, loss, ridge, bias, rtol and max_steps, not by the
-            values of rows. There is no derivative then, and all arguments must be known numbers.
-            Give each fit a folder of its own.
+        checkpoint: a `kernax.Checkpoint`, or the path of a folder, for the state of the fit, which
+            is kept after every product unless the checkpoint says otherwise: the same call, made
+            again, goes on from there to the same result, and returns a fit that is over at once.
+            Each time m x m matrices are written, and no row. The call is identified by the
+            checkpoint's name, shapes and dtypes, the number of points (in arrays, of those of
+            positive weight), kernel, centres, loss, ridge, bias, rtol and max_steps, not by the
+            values of rows: let the name say what they are. There is no derivative then, and all
+            arguments must be known numbers. Give each fit a folder of its own.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
@@ -141,6 +143,7 @@ def falkon(
         raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
     check_convex("falkon", loss)
     rtol, max_steps = as_stopping(rtol, max_steps)
+    checkpoint = as_checkpoint(checkpoint)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
     plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
     if isinstance(X, Chunks):

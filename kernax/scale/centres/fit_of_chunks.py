@@ -15,6 +15,7 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.printing import bar_of
 from kernax.core.base.solution import Solution
 from kernax.core.base.weights import AbstractWeights, UnitWeights
+from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
@@ -35,7 +36,6 @@ from kernax.scale.centres.streamed import (
     not_shown,
     survey,
 )
-from kernax.scale.cluster.checkpoints import Checkpoints
 from kernax.scale.data.chunks import Chunks
 
 
@@ -48,7 +48,7 @@ def falkon_of_chunks(
     key: Any,
     plan_of: Callable[[int, int, Any], Plan],
     progress: bool,
-    checkpoint: Checkpoints | None,
+    checkpoint: Checkpoint | None,
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
     kernel = as_kernel(kernel)
@@ -92,7 +92,7 @@ def _minimum(
     loss: AbstractSmoothLoss,
     ridge: Array,
     plan: Plan,
-    checkpoint: Checkpoints | None,
+    checkpoint: Checkpoint | None,
 ) -> Minimum:
     """The minimum of the risk of all rows."""
     sample = None if plan.sample is None else rows.within

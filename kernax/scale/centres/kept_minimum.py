@@ -11,13 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int
 
-from kernax.core.base.facts import digest_of_array, facts_of, is_array, places_of
 from kernax.core.base.numerics import is_concrete
+from kernax.core.checkpoint.checkpoint import Checkpoint
+from kernax.core.checkpoint.facts import facts_with_values
 from kernax.scale.centres.minimum import Minimum, Newton, Point, Progress
 from kernax.scale.centres.normal_equations import Iterate, begun, found_by, is_open, one_step
 from kernax.scale.centres.preconditioner import HessianFactor
 from kernax.scale.centres.risk import Risk
-from kernax.scale.cluster.checkpoints import Checkpoints
 
 # What a solve is for, or that there is none.
 _BEFORE_START = 0
@@ -29,7 +29,7 @@ _OVER = 3
 class Kept(NamedTuple):
     """Where a fit is kept, and what identifies it beside its name."""
 
-    checkpoints: Checkpoints
+    checkpoint: Checkpoint
     facts: dict[str, str]
 
 
@@ -59,7 +59,7 @@ def kept_minimum(
     """`minimum.minimise`, from the last state that was kept."""
     run = risk.rows.run
     method = run(Newton.of, risk, shape[1], rtol, max_steps)
-    states = kept.checkpoints.steps(
+    states = kept.checkpoint.steps(
         _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
     )
     end = None
@@ -68,17 +68,10 @@ def kept_minimum(
     return run(_minimum, method, end)
 
 
-def check_kept(checkpoint: Any, *known: Any) -> None:
-    """Raises ValueError for what is no checkpoint of a fit, and where anything is being traced."""
-    if checkpoint is None:
-        return
-    if not isinstance(checkpoint, Checkpoints):
-        raise ValueError(
-            "checkpoint must be kernax.scale.Checkpoints(folder, name=...), but is of type "
-            f"{type(checkpoint).__name__}"
-        )
+def check_kept(checkpoint: Checkpoint | None, *known: Any) -> None:
+    """Raises ValueError for the checkpoint of a fit where anything is being traced."""
     # Under jit whatever is computed is traced, also where all arguments are known.
-    if not is_concrete(*known, jnp.zeros(())):
+    if checkpoint is not None and not is_concrete(*known, jnp.zeros(())):
         raise ValueError(
             "checkpoint must be None under jit, grad and vmap: a fit that is kept is a loop of "
             "Python, of known numbers, and has no derivative"
@@ -95,14 +88,7 @@ def facts_of_fit(span: Any, loss: Any, ridge: Array, n: Any, plan: Any) -> dict[
         "max_steps": repr(int(plan.max_steps)),
         "bias": repr(plan.bias),
     }
-    return facts | _facts_with_values("functions", span) | _facts_with_values("loss", loss)
-
-
-def _facts_with_values(name: str, tree: Any) -> dict[str, str]:
-    """The structure and the leaves of a pytree, of arrays a digest of their values."""
-    arrays = [(place, leaf) for place, leaf in places_of(name, tree) if is_array(leaf)]
-    values = {f"the values of {place}": digest_of_array(leaf) for place, leaf in arrays}
-    return facts_of(name, tree) | values
+    return facts | facts_with_values("functions", span) | facts_with_values("loss", loss)
 
 
 def _is_over(state: _State) -> bool:

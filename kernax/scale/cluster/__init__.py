@@ -1,3 +1,3 @@
-"""Several processes and devices: rows over their mesh, and checkpoints that they write together."""
+"""Several processes and devices: rows over their mesh."""
 
 # May import: kernax.core, kernax.scale.data.

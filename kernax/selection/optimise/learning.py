@@ -7,9 +7,9 @@ import jax.numpy as jnp
 
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.solution import Solution
+from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.selection.optimise.callbacks import Callback, as_callback, caller
-from kernax.selection.optimise.checkpoints import Checkpoint, Keeper, as_checkpoint, check_file
-from kernax.selection.optimise.identity import Call, identity_of
+from kernax.selection.optimise.kept_learning import Call, facts_of_call, keeper, resumed
 from kernax.selection.optimise.progress import Observer, Reached, Search, bar, run
 
 
@@ -26,7 +26,7 @@ def watchers(progress: bool, callback: Any, checkpoint: Any) -> Watchers:
     return Watchers(
         progress,
         None if callback is None else as_callback(callback),
-        None if checkpoint is None else as_checkpoint(checkpoint),
+        as_checkpoint(checkpoint),
     )
 
 
@@ -40,25 +40,24 @@ def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
             "progress=True, callback and checkpoint need concrete values: leave them out under "
             "jit, grad and vmap"
         )
-    reached = _watched(search, call, watchers, Reached(state, 0, over=False))
-    return search.close(reached.state)
+    return search.close(_watched(search, call, watchers, state).state)
 
 
-def _watched(search: Search, call: Call, watchers: Watchers, reached: Reached) -> Reached:
+def _watched(search: Search, call: Call, watchers: Watchers, state: Any) -> Reached:
     """The end of a run with observers.
 
     The callback comes first, as it may end the run, and the checkpoint last, which records that.
     """
-    kept = []
+    reached = Reached(state, 0, over=False)
+    last = []
     if watchers.checkpoint is not None:
-        check_file(watchers.checkpoint)
-        keeper = Keeper(watchers.checkpoint, identity_of(call, search), call.steps)
-        reached = keeper.resumed(reached)
-        kept.append(keeper.observer())
+        facts = facts_of_call(call, search)
+        reached = resumed(watchers.checkpoint, facts, call.steps, state)
+        last.append(keeper(watchers.checkpoint, facts, call.steps))
     with contextlib.ExitStack() as stack:
         observers: list[Observer] = []
         if watchers.callback is not None:
             observers.append(caller(watchers.callback, search))
         if watchers.progress:
             observers.append(stack.enter_context(bar(reached, call.steps)))
-        return run(search, reached, call.steps, [*observers, *kept])
+        return run(search, reached, call.steps, [*observers, *last])

@@ -17,10 +17,10 @@ from kernax.core.base.parameters import (
     warn_of_undeclared_fields,
 )
 from kernax.core.base.solution import Solution
+from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
-from kernax.selection.optimise.checkpoints import Checkpoint
 from kernax.selection.optimise.ending import ended
-from kernax.selection.optimise.identity import Call
+from kernax.selection.optimise.kept_learning import Call
 from kernax.selection.optimise.learning import learned, watchers
 from kernax.selection.optimise.progress import Search
 from kernax.selection.optimise.steps import Problem, advance, close, start
@@ -73,10 +73,18 @@ def minimise(
         callback: `callback(solution)` after every step, with the solution as it would be returned
             there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
             Not under a transformation.
-        checkpoint: the path of a file for the state of learning, written some fifty times in a run:
-            started again after it was killed, the same call goes on from there, to the same result.
-            `kernax.Checkpoint(path, every=100)` is written after every 100 steps. Not under a
-            transformation.
+        checkpoint: the path of a folder for the state of learning, which is written some fifty
+            times in a run: started again after it was killed, the same call goes on from there, to
+            the same result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps;
+            with `seconds=` every step is a call of its own. A run that is over is not repeated: the
+            call returns its result. With more `steps` it goes on where fewer were used up; one that
+            ended before, of itself or by a callback, stays ended. The call is identified by the
+            values, shapes and structure of `model` and `args`, what is trainable, the names of
+            `loss` and `optimiser`, the compiled programs that come of them, hyperparameters and
+            arrays that they close over included, the validation, the precision, the kind of device,
+            and the versions of JAX, Equinox, Lineax and Optax: identifying it takes one more trace
+            of the loss, and one of a step. What the host computes in a callback inside the loss
+            (`jax.pure_callback`) is not seen. Not under a transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
             `DivergedError` if the steps were too long, `BreakdownError` if none was long enough to
             move a parameter; otherwise look at `result`.
@@ -98,7 +106,8 @@ def minimise(
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
             `callback` or `checkpoint` under a transformation.
-        KernaxFileError: a checkpoint that is damaged, or of another call.
+        KernaxFileError: the folder of the checkpoint is that of another call, or all in it is
+            damaged.
     """
     steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)

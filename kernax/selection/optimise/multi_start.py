@@ -22,10 +22,10 @@ from kernax.core.base.parameters import (
     warn_of_undeclared_fields,
 )
 from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
-from kernax.selection.optimise.checkpoints import Checkpoint
 from kernax.selection.optimise.ending import ended
-from kernax.selection.optimise.identity import Call
+from kernax.selection.optimise.kept_learning import Call
 from kernax.selection.optimise.learning import learned, watchers
 from kernax.selection.optimise.minimise import check_task, unconstrained
 from kernax.selection.optimise.progress import Search

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from kernax.core.base.printing import bar_of
 
-_PIECES = 50  # how often something is done in a run where the user does not say
+_PIECES = 50  # how often the bar is redrawn
 
 
 class Search(NamedTuple):
@@ -64,11 +64,6 @@ def _next_multiple(every: int, step: int) -> int:
     return (step // every + 1) * every
 
 
-def some_steps(steps: int) -> int:
-    """After how many of them something is done that is done some fifty times."""
-    return -(-steps // _PIECES)
-
-
 @contextlib.contextmanager
 def bar(reached: Reached, steps: int) -> Iterator[Observer]:
     """A bar on standard error."""
@@ -83,4 +78,4 @@ def bar(reached: Reached, steps: int) -> Iterator[Observer]:
 
         if reached.over:
             told(reached)
-        yield Observer(some_steps(steps), told)
+        yield Observer(-(-steps // _PIECES), told)

@@ -10,7 +10,11 @@ _MARK = "kernax checkpoints 1"  # name and version of the format
 
 
 def seal(folder: Path, facts: dict[str, str]) -> None:
-    """Writes facts, and the checksums of all files of a folder, into a file of that folder."""
+    """Writes facts, and the checksums of all files of a folder, into a file of that folder, and
+    waits until the disk has them: they are whole after a power cut.
+    """
+    for path in folder.rglob("*"):
+        write_through(path)
     contents = {"format": _MARK, "facts": facts, "files": _checksums(folder)}
     text = json.dumps(contents | {"sha256": _checksum_of(contents)}, indent=1)
     path = folder / SEAL
@@ -26,27 +30,25 @@ def facts_in(folder: Path) -> dict[str, str]:
 def damage(folder: Path) -> str | None:
     """What is wrong with a folder; None if it is as it was sealed."""
     try:
-        return _damage_of_seal(folder) or _damage_of_files(folder)
+        return _damage(folder)
     except OSError as problem:
         return f"it cannot be read: {problem}"
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         return f"{SEAL} is cut or changed: {problem!r}"
 
 
-def _damage_of_seal(folder: Path) -> str | None:
-    """What is wrong with the seal itself."""
+def _damage(folder: Path) -> str | None:
+    # The seal itself.
     found = json.loads((folder / SEAL).read_text())
     checksum = found.pop("sha256")
     if found["format"] != _MARK:
         return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
     if _checksum_of(found) != checksum:
         return f"{SEAL} does not match its own checksum"
-    return None
-
-
-def _damage_of_files(folder: Path) -> str | None:
-    """Which file is not as a sound seal says."""
-    written = json.loads((folder / SEAL).read_text())["files"]
+    if not all(isinstance(text, str) for fact in found["facts"].items() for text in fact):
+        return f"{SEAL} holds facts that are no texts"
+    # The files, as a sound seal says.
+    written = found["files"]
     files = _checksums(folder)
     for name in sorted(written.keys() | files.keys()):
         if name not in files:
@@ -60,14 +62,13 @@ def _damage_of_files(folder: Path) -> str | None:
 
 def _checksums(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by its path in it, but for the seal."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder).as_posix(): path for path in files}
-    return {name: _checksum(path) for name, path in names.items() if name != SEAL}
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / SEAL:
+            with path.open("rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            checksums[path.relative_to(folder).as_posix()] = checksum
+    return checksums
 
 
 def _checksum_of(contents: dict) -> str:

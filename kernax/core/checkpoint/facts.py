@@ -1,24 +1,54 @@
-"""Facts that identify a call, as texts by name, and messages about how two calls differ."""
+"""Facts that identify a call, as texts by name, and messages about how two calls differ.
+
+The name of a function says nothing of its code, nor of the numbers that it closes over. So a call
+may be identified by its programs as well, as text before XLA optimises them, which is the same in
+every process.
+"""
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from kernax.errors import KernaxFileError
 
 _LONGEST = 60  # characters of a text that a message shows
 _MOST_SHOWN = 4  # differences in a message
+_VALUES = "the values of "  # begins the names of digests of arrays,
+_PROGRAM = "what "  # and those of digests of programs
 
 
 def facts_of(name: str, tree: Any) -> dict[str, str]:
     """The structure of a pytree, and each leaf as a text: an array by its dtype and shape."""
     facts = {f"structure of {name}": _without_addresses(str(jax.tree.structure(tree)))}
     return facts | {place: _in_words(leaf) for place, leaf in places_of(name, tree)}
+
+
+def facts_with_values(name: str, tree: Any) -> dict[str, str]:
+    """The same, and of each array a digest of its values."""
+    arrays = [(place, leaf) for place, leaf in places_of(name, tree) if _is_array(leaf)]
+    values = {f"{_VALUES}{place}": _digest_of_array(leaf) for place, leaf in arrays}
+    return facts_of(name, tree) | values
+
+
+def fact_of_program(name: str, function: Callable, *args: Any) -> dict[str, str]:
+    """A digest of a function as XLA is handed it, arrays that it closes over included."""
+    # Equinox takes the shapes of arrays for constants here.
+    has_shape = lambda leaf: _is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+    traced, rest = eqx.partition((function, args), has_shape)
+
+    def of_arrays(traced):
+        function, args = eqx.combine(traced, rest)
+        return eqx.filter(function(*args), eqx.is_array)
+
+    lowered = jax.jit(of_arrays).lower(traced)
+    return {f"{_PROGRAM}{name} computes": _digest(lowered.as_text().encode())}
 
 
 def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
@@ -28,27 +58,29 @@ def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
         yield ".".join([name, *keys]), leaf
 
 
-def is_array(leaf: Any) -> bool:
+def _is_array(leaf: Any) -> bool:
     """Whether a leaf is an array of JAX or NumPy."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
-def digest_of_array(array: Any) -> str:
+def _digest_of_array(array: Any) -> str:
     """A digest of the values of an array, or of a random key."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
+    if isinstance(array, jax.Array) and not array.is_fully_addressable:
+        array = multihost_utils.process_allgather(array, tiled=True)
     flat = np.ascontiguousarray(array).reshape(-1)
-    return digest(flat.view(np.uint8).data)
+    return _digest(flat.view(np.uint8).data)
 
 
-def digest(contents: bytes | memoryview) -> str:
+def _digest(contents: bytes | memoryview) -> str:
     """The SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 
 def _in_words(leaf: Any) -> str:
     """A leaf as a text: an array by its dtype and shape."""
-    if is_array(leaf):
+    if _is_array(leaf):
         return f"{leaf.dtype}{list(leaf.shape)}"
     if callable(leaf) and hasattr(leaf, "__qualname__"):
         return f"{leaf.__module__}.{leaf.__qualname__}"
@@ -61,10 +93,14 @@ def _without_addresses(text: str) -> str:
 
 
 def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
-    """The facts that differ between a call (`asked`) and a file (`found`), in words."""
-    names = list(asked | found)
-    both = {name: (asked.get(name), found.get(name)) for name in names}
-    return [_in_both(name, *texts) for name, texts in both.items() if texts[0] != texts[1]]
+    """The facts that differ between a call (`asked`) and a checkpoint (`found`), in words."""
+    names = [name for name in asked | found if asked.get(name) != found.get(name)]
+    # Values differ wherever a shape or a dtype does, which says more.
+    names = [name for name in names if name.removeprefix(_VALUES) not in {*names} - {name}]
+    # Programs differ wherever anything else does, and each says more than the one after it.
+    programs = [name for name in names if name.startswith(_PROGRAM)]
+    others = [name for name in names if name not in programs]
+    return [_in_both(name, asked.get(name), found.get(name)) for name in others or programs[:1]]
 
 
 def _in_both(name: str, here: str | None, there: str | None) -> str:

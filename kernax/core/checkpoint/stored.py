@@ -1,4 +1,6 @@
-"""The arrays of a state as orbax writes and reads them, spread over devices and processes."""
+"""The arrays of a state in a folder: in one file of NumPy, which one process writes, or as orbax
+lays them out, where several processes write together.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+_FILE = "state.npz"  # of NumPy
+_FOLDER = "state"  # of orbax
+
+
+def is_part(name: str) -> bool:
+    """Whether the name of something in a folder is one that writing a state gives."""
+    return name in (_FILE, _FOLDER) or name.startswith(f"{_FOLDER}.orbax-checkpoint-tmp")
+
 
 def check_orbax() -> Any:
     """The package orbax.checkpoint. Raises ImportError without it: it is optional."""
@@ -15,37 +25,60 @@ def check_orbax() -> Any:
         import orbax.checkpoint
     except ImportError:
         raise ImportError(
-            "kernax.scale.Checkpoints needs orbax: pip install 'kernax-toolkit[cluster]'"
+            "a checkpoint of several processes needs orbax: pip install 'kernax-toolkit[cluster]'"
         ) from None
     return orbax.checkpoint
 
 
-def write_state(path: Path, state: Any) -> None:
-    """Writes the arrays and numbers of a state into a new folder; all processes call it.
+def write_state(folder: Path, state: Any) -> None:
+    """Writes the arrays and numbers of a state into a folder; all processes call it.
 
     Raises ValueError where an array that is not spread over the processes differs between them.
     """
     arrays = {name: _to_write(leaf) for name, leaf in _named(state)}
+    if jax.process_count() == 1:
+        whole: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+        np.savez(folder / _FILE, **whole)
+        return
     _check_same({name: leaf for name, leaf in arrays.items() if isinstance(leaf, np.ndarray)})
+    write_by_orbax(folder, arrays)
+
+
+def write_by_orbax(folder: Path, arrays: dict[str, jax.Array | np.ndarray]) -> None:
+    """Writes arrays that may be spread over processes, all of which call it."""
     orbax = check_orbax()
     with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-        checkpointer.save(path, args=orbax.args.PyTreeSave(arrays))
+        checkpointer.save(folder / _FOLDER, args=orbax.args.PyTreeSave(arrays))
 
 
-def read_state(path: Path, like: Any) -> Any:
+def read_state(folder: Path, like: Any) -> Any:
     """The state in a folder, its arrays on the devices where those of `like` are."""
     wanted = dict(_named(like))
-    arrays = _read(path, wanted)
+    if (folder / _FILE).exists():
+        with np.load(folder / _FILE, allow_pickle=False) as file:
+            arrays = {name: _from_file(file[name], leaf) for name, leaf in wanted.items()}
+    else:
+        arrays = _read_by_orbax(folder / _FOLDER, wanted)
     leaves, structure = jax.tree.flatten(like)
     for name, leaf in wanted.items():
         leaves[int(name)] = _as_before(arrays[name], leaf)
     return jax.tree.unflatten(structure, leaves)
 
 
-def _read(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+def _from_file(array: np.ndarray, leaf: Any) -> np.ndarray:
+    """An array of a file of NumPy, which knows only the size of bfloat16 and its like."""
+    return array.view(leaf.dtype) if array.dtype.kind == "V" else array
+
+
+def _read_by_orbax(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """The arrays in a folder, by name, each where the leaf of that name is."""
     orbax = check_orbax()
-    given = {name: _restore_args(orbax, leaf) for name, leaf in wanted.items()}
+    given = {}
+    for name, leaf in wanted.items():
+        data = _data(leaf)
+        given[name] = orbax.RestoreArgs(restore_type=np.ndarray)
+        if _is_spread(data):
+            given[name] = orbax.ArrayRestoreArgs(sharding=data.sharding)
     places = dict.fromkeys(wanted, jax.ShapeDtypeStruct((), np.float32))  # only their names count
     with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
         return checkpointer.restore(path, args=orbax.args.PyTreeRestore(places, restore_args=given))
@@ -73,16 +106,19 @@ def _is_spread(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
 
 
+def _data(leaf: Any) -> Any:
+    """A leaf as files hold it: the integers of random keys."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
 def _to_write(leaf: Any) -> jax.Array | np.ndarray:
     """A leaf as it is written: spread arrays as they are, all others as arrays of NumPy."""
-    leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-    return leaf if _is_spread(leaf) else np.asarray(leaf)
+    data = _data(leaf)
+    return data if _is_spread(data) else np.asarray(data)
 
 
 def _check_same(arrays: dict[str, np.ndarray]) -> None:
     """Raises ValueError for arrays that are not the same in all processes."""
-    if jax.process_count() == 1:
-        return
     bits = {name: array.reshape(-1).view(np.uint8) for name, array in arrays.items()}
     try:
         multihost_utils.assert_equal(bits)
@@ -92,14 +128,6 @@ def _check_same(arrays: dict[str, np.ndarray]) -> None:
             "but some are neither: make global arrays of these, by "
             "jax.make_array_from_process_local_data"
         ) from None
-
-
-def _restore_args(orbax: Any, leaf: Any) -> Any:
-    """How an array is read."""
-    if not _is_spread(leaf):
-        return orbax.RestoreArgs(restore_type=np.ndarray)
-    sharding = jax.random.key_data(leaf).sharding if _is_key(leaf) else leaf.sharding
-    return orbax.ArrayRestoreArgs(sharding=sharding)
 
 
 def _as_before(array: Any, leaf: Any) -> Any:
@@ -113,8 +141,12 @@ def _as_before(array: Any, leaf: Any) -> Any:
 
 def _as_array_before(array: Any, leaf: jax.Array) -> jax.Array:
     """The same, for an array of JAX."""
-    if _is_key(leaf):
-        array = jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
-    if _is_spread(leaf):
-        return array
-    return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.asarray(array)
+    data = _data(leaf)
+    if _is_spread(data):
+        if isinstance(array, np.ndarray):
+            array = jax.make_array_from_callback(array.shape, data.sharding, array.__getitem__)
+    else:
+        array = jax.device_put(array, data.sharding) if data.committed else jnp.asarray(array)
+    return (
+        jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else array
+    )

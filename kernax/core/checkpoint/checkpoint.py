@@ -1,0 +1,388 @@
+"""The state of a computation, in a folder from which it goes on."""
+
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from kernax.core.base.parameters import check_count
+from kernax.core.base.solution import warn
+from kernax.core.checkpoint import sealed
+from kernax.core.checkpoint.facts import check_same_call, differing_facts, facts_of, places_of
+from kernax.core.checkpoint.stored import check_orbax, is_part, read_state, write_state
+from kernax.errors import DamagedCheckpointWarning, KernaxFileError
+
+_PIECES = 50  # how often a state is kept in a run where the user does not say
+_NOTHING = -1  # in place of a step: the folder holds no checkpoint,
+_ALL_DAMAGED = -2  # or none that is sound
+_NO_FACTS: Mapping[str, str] = MappingProxyType({})
+_UNFINISHED = ".unfinished"
+_REMOVED = ".removed"
+_STEP = re.compile(r"0|[1-9]\d*", re.ASCII)  # not `isdigit`, which takes the digits of all scripts
+_UNFINISHED_STEP = re.compile(rf"({_STEP.pattern})\.(unfinished|removed)", re.ASCII)
+
+
+class SoundCheckpoint(NamedTuple):
+    """A sound checkpoint."""
+
+    step: int
+    folder: Path
+    facts: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A folder in which a computation keeps its state, to go on from where it was killed.
+
+    Functions that learn take one as `checkpoint`, or its path. A loop of your own keeps its state
+    by `steps`:
+
+        checkpoint = kernax.Checkpoint("run", name="evidence of x.npy", every=10)
+        for step, state in checkpoint.steps(advance, state, 200, args=(X, y)):
+            print(step)
+
+    The same program, started again, goes on from the last state that was kept, and ends where it
+    would have ended without the interruption: bitwise on the same devices (on a GPU where XLA's
+    algorithms are deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`), and up to the order
+    of sums on another number of devices or processes. What was kept is written whole or not at all.
+
+    A checkpoint with a file that is missing, cut or changed in any bit is never read: a
+    `DamagedCheckpointWarning` says so, and the one before it is taken. Where all are damaged, or
+    the folder is that of another call, a `KernaxFileError` says what to do, and what differs.
+
+    A state is any pytree, whose arrays may be spread over devices and processes. Several processes
+    write it together, by orbax, into a folder that all of them see:
+    `pip install 'kernax-toolkit[cluster]'`. A state with rows that were filled up to be shared
+    evenly can only go on where the number of devices fills them up to the same number.
+
+    Arguments:
+        path: of the folder, which is created where there is none. Two jobs must not use one folder
+            at a time.
+        every: after how many steps the state is kept; it is kept at the end as well. Writing takes
+            some twenty milliseconds, more for megabytes.
+        name: of the call, by which it is identified beside what the function that takes the
+            checkpoint says.
+        seconds: after how many seconds the state is kept, by the clock of process 0; with `every`,
+            whichever comes first. Without either it is kept some fifty times in a run.
+        keep: how many of the newest checkpoints stay: by default two, of which one is left if the
+            other is damaged.
+
+    Raises ValueError for arguments of the wrong kind.
+    """
+
+    path: str | os.PathLike
+    every: int | None = None
+    name: str = dataclasses.field(default="", kw_only=True)
+    seconds: float | int | None = dataclasses.field(default=None, kw_only=True)
+    keep: int = dataclasses.field(default=2, kw_only=True)
+
+    def __post_init__(self):
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise ValueError(
+                "checkpoint must be a path, or kernax.Checkpoint(path, every=10), but is of type "
+                f"{type(self.path).__name__}"
+            )
+        if self.every is not None:
+            check_count(self.every, "every of a Checkpoint")
+        if not isinstance(self.name, str):
+            raise ValueError(f"name of a Checkpoint must be a text, but is {self.name!r}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds of a Checkpoint must be positive, but is {self.seconds!r}")
+        check_count(self.keep, "keep of a Checkpoint")
+
+    def steps(
+        self,
+        advance: Callable[..., Any],
+        state: Any,
+        count: int | None,
+        args: tuple = (),
+        *,
+        is_over: Callable[[Any], bool] | None = None,
+        facts: Mapping[str, str] = _NO_FACTS,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields `(step, state)` where the loop begins, and after each step up to `count`, or up to
+        the first state that is over.
+
+        It begins at `(0, state)`, or at the last state that was kept, so that the last one yielded
+        is always the result. Where the loop is killed, or left by `break`, the steps since the last
+        state that was kept are lost. The call is identified by `name`, `facts` and the structure,
+        shapes and dtypes of the state, not by the values of data: let the name say what they are.
+
+        Arguments:
+            advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
+                and dtypes. It should be compiled by `jax.jit`.
+            state: any pytree. Arrays that are not spread over devices, and numbers, must be the
+                same in all processes.
+            count: how many steps there are at most. None where `is_over` alone ends the loop; then
+                the state is kept after every step, unless `every` or `seconds` says otherwise.
+            args: what else `advance` takes. Arrays that are spread over processes must be passed
+                so, since a compiled function cannot close over them.
+            is_over: whether a state is the last one, which must be the same in all processes.
+            facts: what else identifies the call: texts, by the names that messages give them.
+
+        Raises:
+            ValueError: `advance` returns a state of another structure, shape or dtype, or a state
+                is not the same in all processes; neither `count` nor `is_over`.
+            KernaxFileError: the folder is that of another call, or of more steps, all of its
+                checkpoints are damaged, or something else in it has the name of one.
+        """
+        count = count if count is None else check_count(count, "count")
+        if count is None and is_over is None:
+            raise ValueError("count must be a number of steps where is_over is None, but is None")
+        make_ready(self)
+        given = _facts_of_state(state)
+        step, state = self.latest(state, facts) or (0, state)
+        if count is not None and step > count:
+            check_same_call(self.path, [f"count ({count} in this call, {step} in the file)"])
+        yield step, state
+        clock = Clock(self, count)
+        is_last = lambda: step == count or (is_over is not None and is_over(state))
+        while not is_last():
+            state = advance(state, *args)
+            step += 1
+            if clock.is_due(step) or is_last():
+                _check_alike(given, _facts_of_state(state))
+                keep_state(self, step, state, {**facts, **given})
+            yield step, state
+
+    def latest(self, like: Any, facts: Mapping[str, str] = _NO_FACTS) -> tuple[int, Any] | None:
+        """`(step, state)` of the last state that `steps` kept; None where there is none.
+
+        Another job may go on using the folder meanwhile.
+
+        Arguments:
+            like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
+            facts: those that `steps` was given.
+
+        Raises KernaxFileError as `steps` does.
+        """
+        found = newest(self)
+        if found is None:
+            return None
+        differing = differences(self, {**facts, **_facts_of_state(like)}, found)
+        check_same_call(self.path, differing, _hint_for_rows(like, differing))
+        return found.step, read_state(found.folder, like)
+
+
+def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
+    """A path as a `Checkpoint`. Raises ValueError for anything else."""
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    return Checkpoint(checkpoint)
+
+
+def make_ready(checkpoint: Checkpoint) -> None:
+    """Makes the folder, and removes what processes left in it that were killed while they wrote.
+
+    Raises, before anything is computed, what writing into it would raise.
+    """
+    if jax.process_count() > 1:
+        check_orbax()
+    if jax.process_index() == 0:
+        _make_folder(Path(checkpoint.path))
+        _remove_unfinished(Path(checkpoint.path))
+
+
+def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
+    """The newest sound checkpoint; None where there is none. All processes find the same one.
+
+    Raises KernaxFileError where all are damaged.
+    """
+    folder = Path(checkpoint.path).absolute()
+    _check_is_no_file(folder)
+    step = _agreed(lambda: _newest_step(folder))
+    if step == _NOTHING:
+        return None
+    if step == _ALL_DAMAGED:
+        newest_first = reversed(_steps_in(folder))
+        damages = ", ".join(f"{s} ({sealed.damage(folder / str(s))})" for s in newest_first)
+        raise KernaxFileError(
+            f"every checkpoint in {checkpoint.path} is damaged, {damages}: remove that folder to "
+            "begin anew"
+        )
+    return SoundCheckpoint(step, folder / str(step), sealed.facts_in(folder / str(step)))
+
+
+def differences(
+    checkpoint: Checkpoint, facts: Mapping[str, str], found: SoundCheckpoint
+) -> list[str]:
+    """What differs between a call of these facts and the one that kept a state, in words."""
+    return differing_facts({"name": checkpoint.name, **facts}, found.facts)
+
+
+def keep_state(checkpoint: Checkpoint, step: int, state: Any, facts: Mapping[str, str]) -> None:
+    """Writes a state, and removes those that are older than `keep` others; all processes call it.
+
+    The call that goes on from there has the same facts.
+    """
+    folder = Path(checkpoint.path).absolute()
+    unfinished = folder / f"{step}{_UNFINISHED}"
+    if jax.process_index() == 0:
+        unfinished.mkdir(parents=True, exist_ok=True)
+    write_state(unfinished, state)
+    if jax.process_index() == 0:
+        sealed.seal(unfinished, {"name": checkpoint.name, **facts})
+        # The checkpoint gets its name, in place of a damaged one of that name.
+        path = folder / str(step)
+        if path.exists():
+            _remove(path)
+        os.replace(unfinished, path)
+        sealed.write_through(folder)
+        # The newest up to this step are kept; those beyond it are damaged.
+        steps = _steps_in(folder)
+        kept = [old for old in steps if old <= step][-checkpoint.keep :]
+        for old in steps:
+            if old not in kept:
+                _remove(folder / str(old))
+    _agreed(lambda: step)  # no process goes on before it is there
+
+
+class Clock:
+    """Says when a state is to be kept, in a run of so many steps, or of nobody knows how many."""
+
+    def __init__(self, checkpoint: Checkpoint, count: int | None):
+        self.every = checkpoint.every
+        self.seconds = checkpoint.seconds
+        if self.every is None and self.seconds is None:
+            self.every = 1 if count is None else -(-count // _PIECES)
+        self._last = time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether that is now, after so many steps: the same in all processes."""
+        due = self.every is not None and step % self.every == 0
+        seconds = self.seconds
+        if seconds is not None and not due:
+            since = time.monotonic() - self._last
+            due = bool(_agreed(lambda: int(since >= seconds)))
+        if due:
+            self._last = time.monotonic()
+        return due
+
+
+def _facts_of_state(state: Any) -> dict[str, str]:
+    """The structure, shapes and dtypes of a state, a number as an array."""
+    is_number = lambda leaf: isinstance(leaf, (bool, int, float, complex))
+    as_array = lambda leaf: np.asarray(leaf) if is_number(leaf) else leaf
+    return facts_of("state", jax.tree.map(as_array, state))
+
+
+def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
+    """Raises ValueError where a state is not of the kind of the one before it."""
+    for name in given | returned:
+        before = given.get(name, "nothing")
+        after = returned.get(name, "nothing")
+        if before != after:
+            raise ValueError(
+                "advance must return a state of the structure, shapes and dtypes of the one that "
+                f"it is given, but {name} was {before} and is {after}"
+            )
+
+
+def _agreed(number: Callable[[], int]) -> int:
+    """A number that process 0 finds and tells all others."""
+    if jax.process_count() == 1:
+        return number()
+    own = number() if jax.process_index() == 0 else 0
+    return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
+    written into it.
+    """
+    _check_is_no_file(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
+
+
+def _check_is_no_file(folder: Path) -> None:
+    if folder.is_file():
+        raise KernaxFileError(
+            f"{folder} is a file, and a checkpoint is a folder: give another path. Checkpoints of "
+            "kernax 0.2 that were files cannot be continued"
+        )
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what was being written, or removed, when a process was killed.
+
+    Raises KernaxFileError where something that is no checkpoint has the name of one, which would be
+    removed, or written into, as the loop comes to that step.
+    """
+    for path in list(folder.iterdir()):
+        is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
+        if not is_unfinished and not _STEP.fullmatch(path.name):
+            continue
+        if not _is_own(path):
+            raise KernaxFileError(
+                f"{path} has the name of a checkpoint, but is something else, and is not touched: "
+                "rename it, or give the Checkpoint another path"
+            )
+        if is_unfinished:
+            shutil.rmtree(path)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether something is a folder, and no link, that holds nothing but what checkpoints hold."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return all(part.name == sealed.SEAL or is_part(part.name) for part in path.iterdir())
+
+
+def _newest_step(folder: Path) -> int:
+    """The step of the newest sound checkpoint."""
+    if not folder.exists():
+        return _NOTHING
+    steps = _steps_in(folder)
+    for step in reversed(steps):
+        damage = sealed.damage(folder / str(step))
+        if damage is None:
+            return step
+        warn(
+            f"the checkpoint {folder / str(step)} is damaged ({damage}): the one before it is used "
+            "instead, if there is one",
+            DamagedCheckpointWarning,
+        )
+    return _ALL_DAMAGED if steps else _NOTHING
+
+
+def _hint_for_rows(state: Any, differing: list[str]) -> str:
+    """What to do where an array of a state has another number of rows, as one that was laid over
+    another number of devices may have.
+    """
+    is_spread = lambda leaf: isinstance(leaf, jax.Array) and not leaf.is_fully_replicated
+    spread = [place for place, leaf in places_of("state", state) if is_spread(leaf)]
+    if not any(text.startswith(f"{place} (") for place in spread for text in differing):
+        return ""
+    return (
+        ". Rows are filled up until devices share them evenly: a state with such rows can only go "
+        "on where the number of devices fills them up to the same number"
+    )
+
+
+def _steps_in(folder: Path) -> list[int]:
+    """The steps of all checkpoints in a folder, in order. Links, and names such as `²` and `007`,
+    are of others.
+    """
+    named = [path for path in folder.iterdir() if _STEP.fullmatch(path.name)]
+    return sorted(int(path.name) for path in named if path.is_dir() and not path.is_symlink())
+
+
+def _remove(path: Path) -> None:
+    """Renames a checkpoint, and then removes it: half removed, it is never taken for one."""
+    removed = path.with_name(f"{path.name}{_REMOVED}")
+    os.replace(path, removed)
+    shutil.rmtree(removed)
