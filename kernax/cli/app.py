@@ -49,8 +49,8 @@ from kernax.cli.table import (
     read_inputs,
     read_table,
 )
-from kernax.core.base.archive import write_whole
 from kernax.core.base.threads import linear_algebra_threads
+from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor
 from kernax.preparation import Column, Predictor, Tokens
 from kernax.preparation.cells import plural, quoted

@@ -25,7 +25,7 @@ from rich.text import Text
 from kernax.cli.cluster import Clusters, summary
 from kernax.cli.job import Report, in_digits
 from kernax.cli.table import Table
-from kernax.core.base.archive import check_place
+from kernax.core.base.whole_files import check_place
 from kernax.errors import MemoryBudgetError, SolveError
 from kernax.preparation import Inputs
 from kernax.preparation.cells import listed

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.core.base.archive import Format, read_archive, write_archive
 from kernax.errors import KernaxFileError
+from kernax.files.archive import read_archive, write_archive
 from kernax.files.model_structure import described, restored
 
-_MODELS = Format("kernax 1", "kernax model", ("model", "notes"))
-_checksum = _MODELS.checksum
 _LONGEST_REASON = 500  # letters of what is wrong with a file
 
 
@@ -30,8 +28,7 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     """
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(described(model, arrays, "model"))
-    texts = {"model": structure, "notes": _notes_as_json({} if notes is None else notes)}
-    write_archive(path, _MODELS, texts, arrays)
+    write_archive(path, structure, _notes_as_json({} if notes is None else notes), arrays)
 
 
 def _notes_as_json(notes: Any) -> str:
@@ -53,7 +50,7 @@ def load(path: str | os.PathLike) -> Any:
     file, and the values of arrays are checked only against the intervals of parameters. OSError if
     there is no such file, or it is a folder.
     """
-    texts, arrays = read_archive(path, _MODELS)
+    texts, arrays = read_archive(path)
     unused = dict(arrays)
     try:
         model = restored(json.loads(texts["model"]), unused)
@@ -70,7 +67,7 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
 
     Raises KernaxFileError and OSError for a file that is damaged, of another kind or not there.
     """
-    texts, _ = read_archive(path, _MODELS)
+    texts, _ = read_archive(path)
     try:
         notes = json.loads(texts["notes"])
     except (ValueError, RecursionError) as problem:

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.core.base.archive import holds
 from kernax.core.base.functions import Static
 from kernax.core.base.numerics import values_of
 from kernax.core.base.solution import Solution
 from kernax.core.operators.gram import BlockedGram
 from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
+from kernax.files.archive import holds
 from kernax.files.field_checks import check_fields, is_for_numpy
 from kernax.files.registry import name_of, named
 

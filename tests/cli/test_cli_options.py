@@ -22,8 +22,8 @@ from kernax.cli import resources
 from kernax.cli.app import app
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
-from kernax.core.base.archive import write_whole
 from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.base.whole_files import write_whole
 from kernax.errors import MemoryBudgetError, RunawayWarning
 from kernax.preparation import Tokens
 from kernax.selection.recipes import regression_recipe as regression

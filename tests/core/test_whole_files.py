@@ -9,7 +9,7 @@ import pytest
 from conftest import needs_x64
 
 import kernax
-from kernax.core.base.archive import check_place, write_whole
+from kernax.core.base.whole_files import check_place, write_whole
 
 pytestmark = needs_x64  # once: no precision touches it
 

@@ -143,7 +143,7 @@ def corrupted(data: bytearray, rng) -> bytes:
 
 def rewritten(path, change):
     """The file with its description changed and its checksum made to fit, as an adversary would."""
-    from kernax.files.container import _checksum
+    from kernax.files.archive import checksum
 
     with safetensors.safe_open(path, framework="numpy") as file:
         header = dict(file.metadata())
@@ -151,7 +151,7 @@ def rewritten(path, change):
     model = json.loads(header["model"])
     model = change(model, arrays) or model
     header["model"] = json.dumps(model)
-    header["sha256"] = _checksum(header["model"], header["notes"], arrays)
+    header["sha256"] = checksum(header["model"], header["notes"], arrays)
     path.write_bytes(safetensors.numpy.save(arrays, header))
 
 
@@ -350,12 +350,12 @@ def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
 
 
 def with_notes(path, text):
-    from kernax.files.container import _checksum
+    from kernax.files.archive import checksum
 
     with safetensors.safe_open(path, framework="numpy") as file:
         header = dict(file.metadata()) | {"notes": text}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    header["sha256"] = _checksum(header["model"], header["notes"], arrays)
+    header["sha256"] = checksum(header["model"], header["notes"], arrays)
     path.write_bytes(safetensors.numpy.save(arrays, header))
 
 
@@ -678,10 +678,10 @@ def written_by_hand(header, data=b"", length=None):
 
 def with_texts(model, notes="{}"):
     """A file without arrays whose checksum fits any texts."""
-    from kernax.files.container import _checksum
+    from kernax.files.archive import checksum
 
     known = {"format": "kernax 1", "model": model, "notes": notes}
-    return written_by_hand({"__metadata__": known | {"sha256": _checksum(model, notes, {})}})
+    return written_by_hand({"__metadata__": known | {"sha256": checksum(model, notes, {})}})
 
 
 def of_array(**changed):

@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import warn
+from kernax.core.base.whole_files import write_through
 from kernax.core.checkpoint import sealed
 from kernax.core.checkpoint.facts import check_same_call, differing_facts, facts_of, places_of
 from kernax.core.checkpoint.stored import check_orbax, is_part, read_state, write_state
@@ -236,7 +237,7 @@ def keep_state(checkpoint: Checkpoint, step: int, state: Any, facts: Mapping[str
         if path.exists():
             _remove(path)
         os.replace(unfinished, path)
-        sealed.write_through(folder)
+        write_through(folder)
         # The newest up to this step are kept; those beyond it are damaged.
         steps = _steps_in(folder)
         kept = [old for old in steps if old <= step][-checkpoint.keep :]

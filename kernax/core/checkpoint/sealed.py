@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
+
+from kernax.core.base.whole_files import write_through
 
 SEAL = "checkpoint.json"
 _MARK = "kernax checkpoints 1"  # name and version of the format
@@ -73,12 +74,3 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _checksum_of(contents: dict) -> str:
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def write_through(path: Path) -> None:
-    """Waits until a file, or the list of what is in a folder, is on the disk itself."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

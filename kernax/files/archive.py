@@ -1,0 +1,117 @@
+"""Files of arrays and texts in safetensors, with a checksum over all of them.
+
+A file is written whole or not at all, and refused unless it is as it was written.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernax.core.base.whole_files import check_is_no_folder, write_through, write_whole
+from kernax.errors import KernaxFileError
+
+_MARK = "kernax 1"  # name and version of the format
+_TEXTS = ("model", "notes")  # in the order of the checksum
+# Exceptions while reading a file that is damaged, or of another kind.
+_SIGNS_OF_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError)
+
+
+def write_archive(
+    path: str | os.PathLike, model: str, notes: str, arrays: dict[str, np.ndarray]
+) -> None:
+    """Writes texts and arrays (booleans, integers and floats, by name) to one file.
+
+    Raises OSError if there is no folder, or no place to write.
+    """
+    safetensors = _check_safetensors()
+    header = {
+        "format": _MARK,
+        "model": model,
+        "notes": notes,
+        "sha256": checksum(model, notes, arrays),
+    }
+    contents = safetensors.numpy.save(arrays, header)
+
+    def write(unfinished: Path) -> None:
+        unfinished.write_bytes(contents)
+        write_through(unfinished)  # once it has its name, it is whole after a power cut
+
+    write_whole(Path(path), write)
+
+
+def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The texts and arrays of a file whose checksum is right.
+
+    Raises KernaxFileError for a file that is damaged or of another kind, OSError for a folder, and
+    where there is no file.
+    """
+    header, arrays = _opened(path)
+    for array in arrays.values():
+        if not holds(array):
+            raise KernaxFileError(
+                f"{path} holds an array of {array.dtype}, which no kernax model does"
+            )
+    missing = {*_TEXTS, "sha256"} - set(header)
+    if missing:
+        raise KernaxFileError(
+            f"{path} cannot be read as a kernax model: it has no {', '.join(sorted(missing))}"
+        )
+    if checksum(header["model"], header["notes"], arrays) != header["sha256"]:
+        raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
+    return {name: header[name] for name in _TEXTS}, arrays
+
+
+def checksum(model: str, notes: str, arrays: dict[str, np.ndarray]) -> str:
+    """The SHA-256 of the texts and the arrays, in hexadecimal digits."""
+    digest = hashlib.sha256(f"{_MARK}\n{model}\n{notes}\n".encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+        digest.update(np.asarray(arrays[name], order="C").data)
+    return digest.hexdigest()
+
+
+def holds(array: np.ndarray) -> bool:
+    """Whether files hold arrays of this dtype: booleans, integers and floats of NumPy."""
+    return array.dtype.kind in "biuf"
+
+
+def _opened(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The header and the arrays of a file.
+
+    safetensors compares every size with that of the file before it allocates memory.
+    """
+    safetensors = _check_safetensors()
+    check_is_no_folder(Path(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            found = header.get("format")
+            if found != _MARK:
+                raise KernaxFileError(
+                    f"{path} is not a kernax model of this version: its format is {found!r}"
+                )
+            names = file.keys()
+            return header, {name: file.get_tensor(name) for name in names}
+    except KernaxFileError:
+        raise
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
+    except _SIGNS_OF_DAMAGE as problem:
+        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
+
+
+def _check_safetensors() -> Any:
+    """The package safetensors, which is optional. Raises ImportError where it is missing."""
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError(
+            "saving and loading needs safetensors: pip install 'kernax-toolkit[files]'"
+        ) from None
+    return safetensors
