@@ -18,7 +18,7 @@ from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
 from kernax.files.archive import holds
 from kernax.files.field_checks import check_fields, is_for_numpy
-from kernax.files.registry import name_of, named
+from kernax.files.registry import added_since, name_of, named
 
 _DEEPEST = 100  # modules inside modules
 _KINDS = ("array", "numpy", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
@@ -192,6 +192,7 @@ def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
     cls = named(name)
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")
+    fields = added_since(cls) | fields
     wanted = [field.name for field in dataclasses.fields(cls)]
     given = list(fields)
     if sorted(wanted) != sorted(given):

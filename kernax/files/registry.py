@@ -177,6 +177,12 @@ def own_classes() -> dict[str, type]:
     return {cls.__name__: cls for cls in own}
 
 
+def added_since(cls: type) -> dict[str, Any]:
+    """Fields of a class that files of version 0.2.0 lack, with the values that it used."""
+    one_by_one = {"recursions": SequentialRecursions()}
+    return {OrderAlongLine: one_by_one, KalmanFilter: one_by_one}.get(cls, {})
+
+
 def _holder_of(name: Any) -> Any:
     """The class or function that has a name in files, None where there is none."""
     return own_classes().get(name) or _registered.get(name)
