@@ -38,6 +38,7 @@ def approximated(verb):
 
 VERBS = {
     "gram": lambda X, y, w: kernax.gram(RBF, X),
+    "alignment": lambda X, y, w: kernax.alignment(RBF, X, y, weights=w),
     "kernel_perceptron": lambda X, y, w: kernax.kernel_perceptron(RBF, X, y, throw=False),
     "svm": lambda X, y, w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False),
     "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(
@@ -65,6 +66,15 @@ VERBS = {
         RBF, X, y, 0.1, weights=w
     ),
     "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
+    "leave_one_out_predictions": lambda X, y, w: kernax.leave_one_out_predictions(
+        kernax.GaussianProcess(RBF), X, y, 0.1, weights=w
+    ),
+    "jackknife_plus": lambda X, y, w: kernax.conformal.jackknife_plus(
+        kernax.GaussianProcess(RBF), X, y, 0.1, X[:4]
+    ),
+    "svm_leave_one_out": lambda X, y, w: kernax.svm_leave_one_out(
+        RBF, X, y, 1.0, weights=w, throw=False
+    ),
     "ridge_path": lambda X, y, w: kernax.ridge_path(
         RBF, X, y, np.ones(4), weights=w, bias=True, throw=False
     ),
@@ -75,6 +85,7 @@ VERBS = {
         RBF, X, y, 0.1, weights=w, bias=True
     ),
     "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
+    "stein_thin": lambda X, y, w: kernax.samples.stein_thin(RBF, X, log_density, 50, throw=False),
     "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
     "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
     "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
@@ -172,6 +183,8 @@ def test_every_verb_of_the_table_is_measured():
         "kernel_softmax",
         "laplace of several classes",
         "support_vector_regression",
+        "svm_leave_one_out",
+        "stein_thin",
         "one_class_svm",
         "regularised_risk",
         "kernel_cca",

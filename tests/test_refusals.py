@@ -15,7 +15,7 @@ from kernax.core.operators import memory
 from kernax.errors import MemoryBudgetError
 from kernax.likelihoods import Bernoulli
 from kernax.losses import Absolute, Huber, Logistic
-from kernax.samples import herding
+from kernax.samples import herding, stein_thin
 from kernax.solvers import ConjugateGradient, PivotedCholesky, StochasticLanczos
 
 KEY = jax.random.key(0)
@@ -41,6 +41,10 @@ def little_memory(monkeypatch):
 
 def in_features(X):
     return kernax.nystrom(RBF, X, M, key=KEY)
+
+
+def log_density(x):
+    return -jnp.sum(x**2) / 2
 
 
 def one_hot(signs):
@@ -163,6 +167,13 @@ WAYS = {
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
         lambda X, y, s: kernax.leave_one_out(in_features(X), X, y, 0.1),
     ),
+    "leave_one_out_predictions": (
+        lambda X, y, s: kernax.leave_one_out_predictions(PRIOR, X, y, 0.1),
+        "kernax.nystrom(kernel, X, m, key=key) as the kernel",
+        lambda X, y, s: kernax.leave_one_out_predictions(
+            kernax.GaussianProcess(in_features(X)), X, y, 0.1
+        ),
+    ),
     "generalised_cross_validation": (
         lambda X, y, s: kernax.generalised_cross_validation(RBF, X, y, 0.1),
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
@@ -191,6 +202,11 @@ WAYS = {
         lambda X, y, s: herding(RBF, X, 4),
         "block_size=...",
         lambda X, y, s: herding(RBF, X, 4, block_size=16),
+    ),
+    "stein_thin": (
+        lambda X, y, s: stein_thin(RBF, X, log_density, 4),
+        "block_size=...",
+        lambda X, y, s: stein_thin(RBF, X, log_density, 4, block_size=4),
     ),
     "sample": (
         lambda X, y, s: PRIOR.sample(X, key=KEY),
@@ -237,6 +253,15 @@ WAYS = {
         lambda X, y, s: kernax.nystrom(RBF, X, X[:M]),
     ),
 }
+# Functions for which there is nothing but fewer points.
+WITHOUT_A_WAY = {
+    "alignment": lambda X, y, s: kernax.alignment(RBF, X, y),
+    "jackknife_plus": lambda X, y, s: kernax.conformal.jackknife_plus(PRIOR, X, y, 0.1, X[:2]),
+    "svm_leave_one_out": lambda X, y, s: kernax.svm_leave_one_out(RBF, X, s, 1.0),
+    "thin": lambda X, y, s: kernax.samples.thin(RBF, X, 1, key=KEY),
+    "relevance_vector_machine": lambda X, y, s: kernax.relevance_vector_machine(RBF, X, y),
+    "ridge_path": lambda X, y, s: kernax.ridge_path(RBF, X, y, [0.1, 1.0]),
+}
 OF_CENTRES = ("falkon", "nystrom")
 OF_FEW = (*OF_CENTRES, "svgp", "svgp with an optimiser", "svgp_bound")
 
@@ -259,6 +284,16 @@ def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
     assert f"needed by {verb} for " in str(refused.value)
     assert words in str(refused.value)
     assert ("take fewer points" in str(refused.value)) != (verb in OF_FEW)
+
+
+@needs_x64
+@pytest.mark.parametrize("verb", WITHOUT_A_WAY)
+def test_a_refusal_without_a_way_out_names_the_function_and_fewer_points(verb, data, little_memory):
+    """Catches the name of another function, and an argument that this one does not take."""
+    with pytest.raises(MemoryBudgetError) as refused:
+        WITHOUT_A_WAY[verb](*data)
+    assert f"needed by {verb} for " in str(refused.value)
+    assert str(refused.value).endswith(" available; take fewer points")
 
 
 @needs_x64

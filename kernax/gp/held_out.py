@@ -17,11 +17,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
 
-LEAVE_ONE_OUT = Footprint(
-    "leave_one_out",
-    5.0,
-    IN_FEATURES,
-)
+_FOOTPRINT = Footprint("leave_one_out_predictions", 5.0, IN_FEATURES)
 
 
 class HeldOut(Printed):
@@ -63,7 +59,7 @@ def leave_one_out_predictions(
     """
     check_process(process)
     task = check_task(
-        "leave_one_out",
+        "leave_one_out_predictions",
         process.covariance,
         X,
         y,
@@ -71,7 +67,7 @@ def leave_one_out_predictions(
         one_column="one process for each column, or jax.vmap over them",
         in_features=may_be_positive(noise),
         reads_removed=True,
-        footprint=LEAVE_ONE_OUT,
+        footprint=_FOOTPRINT,
     )
     noise = as_noise(noise, task.n, task.dtype)
     solution = _held_out(task, cast(process.mean, task.dtype), noise)

@@ -18,9 +18,11 @@ from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.gram import gram_of_prepared
-from kernax.gp.held_out import LEAVE_ONE_OUT
+from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, check_process
+
+_FOOTPRINT = Footprint("jackknife_plus", 3.8)
 
 
 class _Folds(eqx.Module):
@@ -66,8 +68,15 @@ def jackknife_plus(
     """
     check_process(process)
     advice = "intervals for each column, or jax.vmap over them"
+    # There are no weights, by which points of an unknown target could be removed.
     task = check_task(
-        "leave_one_out", process.covariance, X, y, one_column=advice, footprint=LEAVE_ONE_OUT
+        "jackknife_plus",
+        process.covariance,
+        X,
+        y,
+        one_column=advice,
+        reads_removed=True,
+        footprint=_FOOTPRINT,
     )
     Z = _as_new_points(task, Z)
     noise = as_noise(noise, task.n, task.dtype)

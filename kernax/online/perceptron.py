@@ -77,6 +77,7 @@ def kernel_perceptron(
         targets=as_signs,
         one_column="batch over its columns with jax.vmap",
         in_features=True,
+        reads_removed=True,  # there are no weights that could remove a point
         throw=throw,
         footprint=_FOOTPRINT,
     )

@@ -494,3 +494,37 @@ def test_checks_see_the_zeros_that_compiled_programs_compute_with():
     with pytest.raises(ValueError, match="lengthscale must be in"):
         kernax.gram(kernax.RBF(np.asarray(LEAST / 3, DTYPE)), np.ones((2, 1), DTYPE))
     assert not POSITIVE.contains(np.asarray(LEAST / 3, DTYPE))
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+@pytest.mark.parametrize("weights", [None, [2.0, 1.0, 0.0, 1.0, 1.0]])
+def test_the_weights_advised_for_missing_targets_are_taken(outputs, weights):
+    """Catches a mask of two columns, and one that forgets the weights that were given."""
+    X = np.arange(5, dtype=DTYPE)[:, None]
+    y = np.sin(X[:, 0]) if outputs is None else np.sin(X + [[0.0, 1.0]]).astype(DTYPE)
+    weights = None if weights is None else np.array(weights, DTYPE)
+    full, y = y, y.copy()
+    y[(3,) if outputs is None else (3, 1)] = np.nan
+    with pytest.raises(
+        ValueError, match=r"first in row 3: weights=.* removes such rows"
+    ) as refused:
+        kernax.kernel_ridge(KERNEL, X, y, 0.1, weights=weights)
+    advice = re.search("weights=(.*) removes", str(refused.value)).group(1)
+    advised = eval(advice, {"np": np, "y": y, "weights": weights})
+    known = np.ones(5, DTYPE) if weights is None else weights.copy()
+    known[3] = 0
+    ours = kernax.kernel_ridge(KERNEL, X, y, 0.1, weights=advised).value
+    expected = kernax.kernel_ridge(KERNEL, X, full, 0.1, weights=known).value
+    np.testing.assert_array_equal(ours.coefficients, expected.coefficients)
+
+
+def test_functions_without_weights_do_not_advise_them_for_missing_targets():
+    X = np.arange(5, dtype=DTYPE)[:, None]
+    y = np.array([1, -1, 1, np.nan, 1], DTYPE)
+    calls = (
+        lambda: kernax.kernel_perceptron(KERNEL, X, y),
+        lambda: kernax.conformal.jackknife_plus(PRIOR, X, y, 0.1, X),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="first in row 3: drop such rows or impute"):
+            call()

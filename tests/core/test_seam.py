@@ -15,6 +15,7 @@ from conftest import DTYPE, TOLERANCE, needs_x32, needs_x64
 
 import kernax
 from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.grid import grid_factor
 from kernax.core.grid.grid import GridGram
 from kernax.core.grid.gridding import grid_for
 from kernax.core.linalg.density import factor_of, log_density
@@ -33,9 +34,10 @@ from kernax.core.linalg.linear_solvers import (
     factor_by,
     factorise,
 )
-from kernax.core.linalg.low_rank import LowRankFactor
+from kernax.core.linalg.low_rank import LowRankFactor, low_rank
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax.core.line.smoothing import line_gram
 from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.foreign import as_gram
 from kernax.core.operators.gram import (
@@ -45,7 +47,7 @@ from kernax.core.operators.gram import (
     gram_operator,
     operator_of_prepared,
 )
-from kernax.core.operators.operators import DenseGram, LowRankGram, ScaledGram
+from kernax.core.operators.operators import AbstractGram, DenseGram, LowRankGram, ScaledGram
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 N = 12
@@ -227,6 +229,7 @@ FACTORS = {
     "cholesky": DenseGram(DENSE + 0.2 * jnp.eye(N, dtype=DTYPE)),
     "low rank": LowRankGram(FEATURES, REMAINDER),
 }
+CLASSES = {"cholesky": CholeskyFactor, "low rank": LowRankFactor}
 
 
 @pytest.mark.parametrize("name", FACTORS)
@@ -234,7 +237,7 @@ def test_every_factor_gives_the_same_answers(name):
     factor, *found = answers_of_a_factor(FACTORS[name])
     A = np.asarray(FACTORS[name].as_matrix(), float)
     inverse = np.linalg.inv(A)
-    assert isinstance(factor, LowRankFactor if name == "low rank" else CholeskyFactor)
+    assert isinstance(factor, CLASSES[name])
     assert factor.exists
     assert factor.jitter == 0
     assert factor.result == kernax.RESULTS.successful
@@ -248,6 +251,38 @@ def test_every_factor_gives_the_same_answers(name):
     ]
     for a, b in zip(found, expected, strict=True):
         close(a, b, TOLERANCE["solve"])
+
+
+class HoldsAll(DenseGram):
+    """A user's Gram matrix, whose symmetric form is one of another Gram matrix."""
+
+    other: AbstractGram
+
+    def symmetric_form(self, weights, shift):
+        return self.other.symmetric_form(weights, shift)
+
+
+READERS = {
+    "low rank and a diagonal": low_rank,
+    "along a line": line_gram,
+    "on a grid": grid_factor.grid_gram,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_form_of_another_gram_matrix_is_refused_by_name_where_its_factor_reads_it(name):
+    """Catches an AttributeError of a factor that reads `system.gram` as its own class."""
+    assert READERS[name](system(GRAMS[name], UnitWeights(N, DTYPE), 0.3)) is GRAMS[name]
+    gram = HoldsAll(DENSE, GRAMS[name])
+    given = system(gram, UnitWeights(N, DTYPE), 0.3)
+    kind = type(gram.other).__name__
+    words = rf"HoldsAll\.symmetric_form .* to be a {kind}: return an AbstractStructuredForm"
+    with pytest.raises(TypeError, match=words):
+        READERS[name](given)
+    if name == "low rank and a diagonal":
+        factor, *_ = eqx.filter_jit(factor_of)(given)
+        with pytest.raises(TypeError, match=words):
+            eqx.filter_grad(log_density)(given, COLUMNS, factor)
 
 
 @eqx.filter_jit

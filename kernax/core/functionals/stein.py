@@ -68,9 +68,13 @@ class SteinKernel(AbstractKernel):
 
     def check_points(self, X):
         if not eqx.is_inexact_array(X) or X.ndim != 2:
+            advice = ""
+            if eqx.is_array(X):
+                of_numbers = "; one-dimensional points must have shape (n, 1); pass X[:, None]"
+                advice = f", but has shape {X.shape}{of_numbers if X.ndim == 1 else ''}"
             raise ValueError(
                 "a Stein kernel takes gradients of a density of vectors: X must be a stack of "
-                "vectors, of shape (n, d)"
+                f"vectors, of shape (n, d){advice}"
             )
         check_smooth(self.kernel)
         self.kernel.check_points(X)

@@ -239,9 +239,7 @@ def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
 
 def grid_gram(system: WeightedSystem) -> GridGram:
     """The Gram matrix of a system whose factor is on a grid."""
-    gram = system.gram
-    assert isinstance(gram, GridGram)
-    return gram
+    return system.gram_of_class(GridGram)
 
 
 class GridInverse(AbstractSolvedInverse):

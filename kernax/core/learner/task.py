@@ -223,7 +223,10 @@ def _without_missing(y: Any, weights: AbstractWeights) -> Any:
     is_first = (places == first).reshape(n, *(1,) * (array.ndim - 1))
     known = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
     filled = jnp.where(removed, known, array)
-    check_finite(filled, "y", "weights=jnp.isfinite(y) removes such rows; or impute")
+    # By NumPy, which takes lists as well.
+    rows = "np.isfinite(y)" if array.ndim == 1 else "np.isfinite(y).all(1)"
+    weighted = "" if weights.given is None else "weights * "
+    check_finite(filled, "y", f"weights={weighted}{rows} removes such rows; or impute")
     return filled
 
 

@@ -9,7 +9,7 @@ the one that suits an operator.
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -34,6 +34,7 @@ from kernax.core.base.weights import AbstractWeights, weights_of
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.operators import AbstractGram
 
+GramClass = TypeVar("GramClass", bound=AbstractGram)
 Report = tuple[Any, dict[str, Array]]
 Terms = Callable[["WeightedSystem", Array], tuple[Array, Array]]
 
@@ -203,6 +204,18 @@ class WeightedSystem(eqx.Module):
     ) -> "WeightedSystem":
         """The system with one ridge for all points, or one for each."""
         return WeightedSystem(gram, weights, weights.shift_of(ridge))
+
+    def gram_of_class(self, kind: type[GramClass]) -> GramClass:
+        """K, for a factor that reads more of it than products. Raises TypeError where it is of
+        another class than the factor is made for.
+        """
+        if not isinstance(self.gram, kind):
+            raise TypeError(
+                f"{type(self.gram).__name__}.symmetric_form returned a form whose factor needs the "
+                f"Gram matrix to be a {kind.__name__}: return an AbstractStructuredForm of your "
+                "own, whose factor you register with factorise"
+            )
+        return self.gram
 
     def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
         """The system that was factorised: with the jitter that the factor took."""

@@ -1,7 +1,5 @@
 """The factor of a matrix that is a product of few features plus a diagonal, and its inverse."""
 
-from typing import cast
-
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -160,7 +158,7 @@ class LowRankInverse(AbstractInverse):
 
 def low_rank(system: WeightedSystem) -> LowRankGram:
     """The Gram matrix of a system whose factor is of low rank."""
-    return cast(LowRankGram, system.gram)
+    return system.gram_of_class(LowRankGram)
 
 
 def _diagonal_part(system: WeightedSystem) -> Float[Array, " n"]:

@@ -36,9 +36,7 @@ class Along(eqx.Module):
 
 def line_gram(system: WeightedSystem) -> LineGram:
     """The Gram matrix of a system whose factor is along a line."""
-    gram = system.gram
-    assert isinstance(gram, LineGram)
-    return gram
+    return system.gram_of_class(LineGram)
 
 
 def filter_of(along: Along) -> KalmanFilter:

@@ -14,9 +14,11 @@ from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_o
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.learner.task import Task, check_task
-from kernax.core.operators.memory import GRAM, Footprint, check_memory
+from kernax.core.operators.memory import Footprint, check_memory
 from kernax.unsupervised.centring import shares
 
+# K and K centred.
+_ALIGNMENT = Footprint("alignment", 2.0)
 # Two matrices for each kernel.
 _ALIGNED_SUM = Footprint(
     "aligned_sum",
@@ -57,16 +59,16 @@ def alignment(
     Raises ValueError for bad shapes or values, and for a K or targets that are known to be
     constant, or, not centred, zero.
     """
-    task = check_task("gram", kernel, X, y, weights, footprint=GRAM)
+    task = check_task("alignment", kernel, X, y, weights, footprint=_ALIGNMENT)
     _check_targets_differ(task, centred)
     value, is_constant = _alignment(task, bool(centred))
     if is_concrete(is_constant) and bool(is_constant):
-        raise ValueError(
-            f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
-            "without its mean"
-            if centred
-            else f"{task.kernel_name} is zero over X, which says nothing of the targets"
-        )
+        if centred:
+            raise ValueError(
+                f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
+                "without its mean"
+            )
+        raise ValueError(f"{task.kernel_name} is zero over X, which says nothing of the targets")
     return value
 
 
@@ -77,12 +79,13 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
         return
     values = np.asarray(task.columns)[kept]
     origin = values[:1] if centred else 0
-    if not np.any(values - origin):
+    if np.any(values - origin):
+        return
+    if centred:
         raise ValueError(
             "y holds the same value for all points, of which nothing is left without its mean"
-            if centred
-            else "y holds zeros alone, whose products say nothing of a kernel"
         )
+    raise ValueError("y holds zeros alone, whose products say nothing of a kernel")
 
 
 @compiled
@@ -193,7 +196,9 @@ def aligned_sum(
     kernels = tuple(kernels)
     if not kernels:
         raise ValueError("kernels must hold at least one kernel, but is empty")
-    tasks = [check_task("gram", kernel, X, y, weights, footprint=GRAM) for kernel in kernels]
+    # Rows over a mesh cannot be aligned one kernel at a time either: their advice is another.
+    held = _ALIGNED_SUM._replace(instead=None)
+    tasks = [check_task("aligned_sum", kernel, X, y, weights, footprint=held) for kernel in kernels]
     _check_targets_differ(tasks[0], centred=True)
     first = lambda: eqx.filter_eval_shape(_aligned, tuple(tasks))
     check_memory(tasks[0].X, footprint=_ALIGNED_SUM, columns=len(kernels), first=first)
@@ -210,7 +215,7 @@ def aligned_sum(
 def _aligned(tasks):
     """The weights of the kernels."""
     task = tasks[0]
-    grams = [stop_gradient(each).gram().as_matrix() for each in tasks]
+    grams = [stop_gradient(one).gram().as_matrix() for one in tasks]
     units = jnp.stack([_unit_of_gram(K, task) for K in grams])
     grams = tuple(_prepared(K, task, True) for K in grams)
     Y = _targets(task, True)

@@ -21,8 +21,9 @@ from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationari
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.smo import SMO
-from kernax.supervised.machines.svm import PENALTY, SVM, svm_of_task
+from kernax.supervised.machines.svm import PENALTY, svm_of_task
 
+_LEAVE_ONE_OUT = Footprint("svm_leave_one_out", 3.0)
 _ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
 
 
@@ -286,7 +287,7 @@ def svm_leave_one_out(
     fit fails, unless `throw=False`: then all values are NaN.
     """
     task = check_task(
-        "svm",
+        "svm_leave_one_out",
         kernel,
         X,
         y,
@@ -294,7 +295,7 @@ def svm_leave_one_out(
         targets=as_signs,
         one_column="leave out for each column",
         throw=throw,
-        footprint=SVM,
+        footprint=_LEAVE_ONE_OUT,
     )
     C = task.scalar(C, "C", PENALTY, throw=throw)
     _check_two_of_each(task.y, task.weights.values)

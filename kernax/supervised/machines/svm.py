@@ -43,7 +43,7 @@ from kernax.supervised.machines.smo import SMO
 
 # Matrices of n x n numbers, and what to do where they do not fit.
 _INSTEAD = f"{IN_FEATURES}, or {IN_BLOCKS}"
-SVM = Footprint("svm", 2.2, _INSTEAD)
+_SVM = Footprint("svm", 2.2, _INSTEAD)
 _SVR = Footprint("support_vector_regression", 2.2, _INSTEAD)
 _ONE_CLASS = Footprint("one_class_svm", 2.2, _INSTEAD)
 _NU_SVM = Footprint("nu_svm", 2.2, _INSTEAD)
@@ -128,7 +128,7 @@ def svm(
         block_size=block_size,
         in_features=True,
         throw=throw,
-        footprint=SVM,
+        footprint=_SVM,
     )
     C = task.scalar(C, "C", PENALTY, throw=throw)
     solver = as_dual_solver(solver, SMO())
