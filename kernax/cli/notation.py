@@ -113,6 +113,7 @@ def bare_text(kernel: AbstractKernel) -> bool:
 
 
 _WORDS = {kind: word for word, kind in (KERNELS | STRING_KERNELS).items()}
+_WORDS[Normalised] = NORMALISED
 _MOST_SHOWN = 8  # numbers of a list
 
 
@@ -123,7 +124,7 @@ def expression_of(kernel: AbstractKernel) -> str:
     counted, and such an expression cannot be read again. Raises ValueError for a kernel that no
     expression describes.
     """
-    return _written(kernel, ())
+    return _expression(kernel, ())
 
 
 def expression_on(kernel: AbstractKernel, inputs: Inputs) -> str:
@@ -132,15 +133,15 @@ def expression_on(kernel: AbstractKernel, inputs: Inputs) -> str:
     """
     texts = [text.name for text in inputs.texts]
     parts = [None, *texts] if inputs.columns else texts
-    return _written(kernel, parts if len(parts) > 1 else ())
+    return _expression(kernel, parts if len(parts) > 1 else ())
 
 
-def _written(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
+def _expression(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
     """The expression. Points are tuples of parts where there are any: each is the name of a column
     of text, or None for the numbers.
     """
     if isinstance(kernel, Sum):
-        return " + ".join(_written(term, parts) for term in kernel.terms)
+        return " + ".join(_expression(term, parts) for term in kernel.terms)
     if isinstance(kernel, Product):
         return "*".join(_factor(term, parts) for term in kernel.terms)
     if isinstance(kernel, Scaled):
@@ -148,24 +149,24 @@ def _written(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
     if isinstance(kernel, Power):
         return f"{_base(kernel.kernel, parts)}**{kernel.degree}"
     if isinstance(kernel, Normalised):
-        return f"{NORMALISED}({_written(kernel.kernel, parts)})"
+        return f"{NORMALISED}({_expression(kernel.kernel, parts)})"
     if isinstance(kernel, On):
-        return _on(kernel, parts)
+        return _expression_on(kernel, parts)
     if isinstance(kernel, Constant):
         return _number(kernel.value)
-    return _called(kernel)
+    return _class_with_values(kernel)
 
 
 def _factor(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
     """The expression of a factor: a sum is in parentheses."""
-    written = _written(kernel, parts)
+    written = _expression(kernel, parts)
     return f"({written})" if isinstance(_inside(kernel, parts), Sum) else written
 
 
 def _base(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
     """The expression of what is raised to a power: operators are in parentheses."""
     inside = _inside(kernel, parts)
-    written = _written(kernel, parts)
+    written = _expression(kernel, parts)
     return f"({written})" if isinstance(inside, (Sum, Product, Scaled, Power)) else written
 
 
@@ -176,9 +177,9 @@ def _inside(kernel: AbstractKernel, parts: Sequence[str | None]) -> AbstractKern
     return kernel
 
 
-def _on(kernel: On, parts: Sequence[str | None]) -> str:
+def _expression_on(kernel: On, parts: Sequence[str | None]) -> str:
     """A kernel on the numbers, on one column of them, or on a column of text."""
-    inner = _written(kernel.kernel, ())
+    inner = _expression(kernel.kernel, ())
     if not parts:
         if not isinstance(kernel.where, int):
             raise ValueError(f"no expression describes On of {kernel.where!r}")
@@ -187,7 +188,7 @@ def _on(kernel: On, parts: Sequence[str | None]) -> str:
     return inner if name is None else f"{OF_COLUMN}({name!r}, {inner})"
 
 
-def _called(kernel: AbstractKernel) -> str:
+def _class_with_values(kernel: AbstractKernel) -> str:
     """A name with the values of all fields."""
     if type(kernel) not in _WORDS:
         raise ValueError(f"no expression describes {type(kernel).__name__}")
@@ -217,28 +218,36 @@ def _number(value: Any) -> str:
     return f"{float(value):.6g}"
 
 
-_NAMES = {kind: name for name, kind in (KERNELS | STRING_KERNELS).items()}
-_NAMES[Normalised] = NORMALISED
-
-
 def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
     """The name of each array of a kernel, and of the kernels inside it, by its path.
 
     The lengthscale in `2.0*rbf + linear` is `rbf.lengthscale`. Parts of the same expression are
-    numbered: the lengthscale of the second part in `rbf + rbf` is `rbf (2).lengthscale`. Paths
-    begin with the prefix, such as `kernel.`.
+    numbered: the lengthscale of the second part in `rbf + rbf` is `rbf (2).lengthscale`; so are
+    scales of scales, the outer one first: `rbf.scale (1)`. Paths begin with the prefix, such as
+    `kernel.`.
     """
     parts = list(_parts(kernel, ""))
     alike = _paths_by_text(parts)
     names = {}
     for path, part in parts:
-        name = _numbered_label(part, path, alike[_text(part)])
+        name = _numbered_name(part, path, alike[_without_numbers(part)])
         for field in dataclasses.fields(part):
             if eqx.is_inexact_array(getattr(part, field.name)):
                 joined = f"{prefix}{path}.{field.name}"
                 parameter = joined.replace("..", ".").lstrip(".")
                 names[parameter] = f"{name}.{field.name}"
-    return names
+    return _all_different(names)
+
+
+def _all_different(names: dict[str, str]) -> dict[str, str]:
+    """The names, numbered where they are still the same, as those of one scale around another."""
+    repeated = {name for name, times in collections.Counter(names.values()).items() if times > 1}
+    numbers = collections.Counter()
+    different = {}
+    for path, name in names.items():
+        numbers[name] += 1
+        different[path] = f"{name} ({numbers[name]})" if name in repeated else name
+    return different
 
 
 def _paths_by_text(parts: list[tuple[str, AbstractKernel]]) -> dict[str, list[str]]:
@@ -246,13 +255,13 @@ def _paths_by_text(parts: list[tuple[str, AbstractKernel]]) -> dict[str, list[st
     alike = collections.defaultdict(list)
     for path, part in parts:
         if not isinstance(part, (Scaled, On)):
-            alike[_text(part)].append(path)
+            alike[_without_numbers(part)].append(path)
     return alike
 
 
-def _numbered_label(part: AbstractKernel, path: str, alike: list[str]) -> str:
+def _numbered_name(part: AbstractKernel, path: str, alike: list[str]) -> str:
     """The name of a part, with its number among the paths of parts that have the same name."""
-    name = _label(part)
+    name = _short_name(part)
     if len(alike) == 1:
         return name
     # A scale has the number of the kernel that it multiplies.
@@ -299,31 +308,38 @@ def _way_inside(part: AbstractKernel) -> str:
     return f".kernel{_way_inside(part.kernel)}" if isinstance(part, (Scaled, On)) else ""
 
 
-def _text(kernel: AbstractKernel) -> str:
+def _without_numbers(kernel: AbstractKernel) -> str:
     """The expression of a kernel without its numbers."""
     kernel = _unscaled(kernel)
     if isinstance(kernel, Sum):
-        return " + ".join(map(_text, kernel.terms))
+        return " + ".join(map(_without_numbers, kernel.terms))
     if isinstance(kernel, Product):
-        return "*".join(map(_factor_by_name, kernel.terms))
+        return "*".join(map(_factor_without_numbers, kernel.terms))
     if isinstance(kernel, Power):
-        return f"{_factor_by_name(kernel.kernel)}**{kernel.degree}"
-    word = _NAMES.get(type(kernel), type(kernel).__name__)
-    return f"{word}({_text(kernel.kernel)})" if isinstance(kernel, Normalised) else word
+        return f"{_base_without_numbers(kernel.kernel)}**{kernel.degree}"
+    word = _WORDS.get(type(kernel), type(kernel).__name__)
+    return f"{word}({_without_numbers(kernel.kernel)})" if isinstance(kernel, Normalised) else word
 
 
-def _label(kernel: AbstractKernel) -> str:
+def _short_name(kernel: AbstractKernel) -> str:
     """A name for messages: its expression, in parentheses where it is made of operators."""
-    text = _text(kernel)
+    text = _without_numbers(kernel)
     if text.isidentifier() or isinstance(_unscaled(kernel), Normalised):
         return short(text)
     return short(f"({text})")
 
 
-def _factor_by_name(kernel: AbstractKernel) -> str:
+def _factor_without_numbers(kernel: AbstractKernel) -> str:
     """The expression of a factor, which is in parentheses if it is a sum."""
     kernel = _unscaled(kernel)
-    return f"({_text(kernel)})" if isinstance(kernel, Sum) else _text(kernel)
+    return f"({_without_numbers(kernel)})" if isinstance(kernel, Sum) else _without_numbers(kernel)
+
+
+def _base_without_numbers(kernel: AbstractKernel) -> str:
+    """The expression of what is raised to a power: operators are in parentheses."""
+    kernel = _unscaled(kernel)
+    text = _without_numbers(kernel)
+    return f"({text})" if isinstance(kernel, (Sum, Product, Power)) else text
 
 
 def _unscaled(kernel: AbstractKernel) -> AbstractKernel:

@@ -24,11 +24,22 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     Raises KernaxFileError for a model that holds functions, or modules of classes that are not
     kernax's own: `register` them, or save a dict of their parts. Also for fields of the wrong type,
     for float64 arrays while JAX's 64-bit mode is off, and for notes that are no dict or that JSON
-    cannot hold. OSError if there is no folder, and for a device or a pipe.
+    cannot hold. OSError if there is no folder, and for a device or a pipe. TypeError for a path
+    that is none.
     """
+    _check_path(path, "save(path, model)")
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(described(model, arrays, "model"))
     write_archive(path, structure, _notes_as_json({} if notes is None else notes), arrays)
+
+
+def _check_path(path: Any, call: str) -> None:
+    """Raises TypeError for what is no path, such as a model where arguments are exchanged."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"path must be a str or os.PathLike, but is of type {type(path).__name__}: the path "
+            f"comes first, {call}"
+        )
 
 
 def _notes_as_json(notes: Any) -> str:
@@ -48,8 +59,9 @@ def load(path: str | os.PathLike) -> Any:
     names a class or function which is not registered; for fields of a type that their classes do
     not declare; and for float64 arrays while JAX's 64-bit mode is off. Shapes are those in the
     file, and the values of arrays are checked only against the intervals of parameters. OSError if
-    there is no such file, or it is a folder.
+    there is no such file, or it is a folder. TypeError for a path that is none.
     """
+    _check_path(path, "load(path)")
     texts, arrays = read_archive(path)
     unused = dict(arrays)
     try:
@@ -66,7 +78,9 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
     """The notes that were given to `save`; an empty dict if there were none.
 
     Raises KernaxFileError and OSError for a file that is damaged, of another kind or not there.
+    TypeError for a path that is none.
     """
+    _check_path(path, "load_notes(path)")
     texts, _ = read_archive(path)
     try:
         notes = json.loads(texts["notes"])

@@ -296,6 +296,12 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
             "2*(2*rbf + 1)**2",
             ["rbf.lengthscale", "rbf.scale", "constant.value", "((rbf + constant)**2).scale"],
         ),
+        (
+            "2*(rbf*matern32)**2 + 3*(rbf*matern32**2)",
+            ["((rbf*matern32)**2).scale", "(rbf*matern32**2).scale", "rbf (2).lengthscale"],
+        ),
+        ("2*(rbf**2)**3", ["((rbf**2)**3).scale", "rbf.lengthscale"]),
+        ("2*(3*rbf)", ["rbf.lengthscale", "rbf.scale (1)", "rbf.scale (2)"]),
     ],
 )
 def test_parameters_are_called_by_the_names_of_the_expression(text, names):

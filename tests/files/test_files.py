@@ -98,6 +98,16 @@ def test_every_class_of_the_registry_is_named_once_and_none_runs_code():
 
 
 @needs_x64
+def test_a_model_in_place_of_the_path_is_told_that_the_path_comes_first(tmp_path):
+    with pytest.raises(TypeError, match=r"is of type RBF: the path comes first, save\(path, model"):
+        untyped(save)(kernax.RBF(), tmp_path / "rbf.kernax")
+    for call in (load, load_notes):
+        with pytest.raises(
+            TypeError, match=r"path must be a str or os\.PathLike, but is of type RBF"
+        ):
+            untyped(call)(kernax.RBF())
+
+
 def test_notes_come_back(tmp_path):
     notes = {"columns": ["a", "b"], "scale": 0.1, "none": None}
     save(tmp_path / "k", kernax.RBF(), notes=notes)

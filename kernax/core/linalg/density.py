@@ -36,8 +36,8 @@ def factor_of(
     factor = factorise(form) if solver is None else factor_by(solver, form)
     diagonal = lx.diagonal(form)
     finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
-    result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
-    result = RESULTS.where(factor.exists, RESULTS.successful, result)
+    failure = RESULTS.where(finite, factor.word_for_none, RESULTS.nonfinite)
+    result = RESULTS.where(jnp.asarray(factor.exists), RESULTS.successful, failure)
     stats = {"jitter": factor.jitter} | factor.figures()
     if factor.knows_determinant:
         stats = stats | {"rounding": factor.rounding(diagonal + factor.jitter)}
