@@ -7,6 +7,7 @@ WITH_FEATURES = "FeatureMap(empirical_features(kernel, Z))"
 OF_STATIONARY = "random_fourier_features(kernel, ...), which approximates stationary kernels"
 COMPARED = "; kernax.recommend(kernel, n, d) compares these"
 CONFORMANCE = "kernax.testing.check_conformance(kernel, X) tests a kernel of your own."
+OVER_A_MESH = "kernax.scale.rows_over(mesh, X, y, weights)"
 IN_BLOCKS = "block_size=... (a number of rows) for a fit that holds blocks"
 
 

@@ -2,4 +2,4 @@
 checks at the boundary of a public function, labels as numbers, and loops that run anywhere.
 """
 
-# May import: kernax.errors.
+# May import: kernax._advice, kernax.errors.

@@ -17,6 +17,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from kernax._advice import OVER_A_MESH
 from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
 from kernax.core.base.numerics import is_concrete, values_of
@@ -252,14 +253,16 @@ def _check_shapes(shapes: list[tuple[int, ...]], name: str) -> None:
         raise ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
 
 
-def check_one_point(x: PyTree, points: PyTree) -> None:
-    """Raises ValueError if x has as many axes as the stack of points: if it is a stack."""
+def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") -> None:
+    """Raises ValueError if x has as many axes as the stack of points: if it is a stack. `instead`
+    is what to call for one.
+    """
     for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
         if jnp.ndim(leaf) >= jnp.ndim(stack):
             came = (
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
-            raise ValueError(f"{came}: use jax.vmap(f)(X) for a stack")
+            raise ValueError(f"{came}: use {instead} for a stack")
     if eqx.is_array_like(x) and eqx.is_array_like(points):
         check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
 
@@ -496,10 +499,12 @@ def check_axes(value: Any, name: str) -> None:
     sharding = jax.typeof(value).sharding
     axes = [axis for axis in sharding.spec if axis is not None]
     if axes:
+        number = len(sharding.mesh.axis_names)
+        all_of_them = f" * {number}" if number > 1 else ""
         raise ValueError(
             f"{name} must be laid out over automatic axes of a mesh, but has explicit ones, "
-            f"{axes[0]!r}: jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,)) makes "
-            "automatic ones"
+            f"{axes[0]!r}: {OVER_A_MESH} of arrays of NumPy makes them automatic, and so does "
+            f"jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,){all_of_them})"
         )
     check_mesh(sharding.mesh, name)
 
@@ -510,7 +515,8 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
     if not (known.empty or mesh.empty or _are_alike(known, mesh)):
         raise ValueError(
             f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
-            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for these X, or not at all"
+            f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for these X, such as "
+            f"{OVER_A_MESH} returns, or not at all"
         )
 
 

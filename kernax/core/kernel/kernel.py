@@ -398,13 +398,28 @@ def as_kernel(kernel: Any) -> AbstractKernel:
         came = f"the class {kernel.__name__}"
     if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):
         raise ValueError(
-            f"kernel must be a kernel, but is {came}: call it, as in {kernel.__name__}(...)"
+            f"kernel must be a kernel, but is {came}: call it, as in {_call_of(kernel)}"
         )
     if callable(kernel):
         came = f"{came}: wrap a function with Custom(lambda _, x, z: ...)"
     elif isinstance(kernel, str):
         came = f"the text {kernel!r}: call the class of that name, with its parameters"
     raise ValueError(f"kernel must be a kernel, an instance of its class, but is {came}")
+
+
+def _call_of(kind: type[AbstractKernel]) -> str:
+    """A call of a class, as an example: with the default of its first parameter, if it has one."""
+    package = kind.__module__.partition(".")[0]
+    name = kind.__name__ if package == "__main__" else f"{package}.{kind.__name__}"
+    try:
+        with jax.ensure_compile_time_eval():  # also while tracing
+            kernel = kind()
+    except (TypeError, ValueError):
+        return f"{name}(...)"
+    values = [getattr(kernel, field.name) for field in dataclasses.fields(kernel) if field.init]
+    if not values or np.ndim(values[0]) or not eqx.is_inexact_array_like(values[0]):
+        return f"{name}()"
+    return f"{name}({float(values[0])})"
 
 
 def _as_kernels(terms: tuple[Any, ...]) -> tuple[AbstractKernel, ...]:

@@ -70,7 +70,7 @@ class KernelExpansion(Printed):
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at one point, shape (*outputs)."""
         x = cast(as_point(x), self.coefficients.dtype)
-        check_one_point(x, self.points)
+        check_one_point(x, self.points, "f.values(X), or jax.vmap(f)(X),")
         check_point(self.kernel, x)
         return self._at(x)
 

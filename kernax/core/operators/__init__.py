@@ -2,4 +2,4 @@
 devices; `gram` and `gram_operator`.
 """
 
-# May import: kernax.core.base, kernax.core.kernel.
+# May import: kernax._advice, kernax.core.base, kernax.core.kernel.

@@ -11,6 +11,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from kernax._advice import OVER_A_MESH
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
@@ -91,8 +92,8 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
         if of_X and devices and of_X != devices:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
-                f"{_in_words(devices)}: spread them all over one mesh, by jax.device_put, or pass "
-                "arrays of NumPy, which are moved to the devices of X"
+                f"{_in_words(devices)}: {OVER_A_MESH} spreads them all over one mesh, and arrays "
+                "of NumPy are moved to the devices of X"
             )
 
 
