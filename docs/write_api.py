@@ -21,8 +21,9 @@ OPENING = """\
 # The public names of kernax
 
 `import kernax` is enough: everything here is an attribute of it, and what is under a heading such
-as `kernax.losses` is one of that module; `kernax.sklearn` needs an import of its own. Written by
-`make api`; a test compares.
+as `kernax.losses` is one of that module; `kernax.sklearn` needs an import of its own. Examples in
+docstrings assume `import kernax`, `import jax` and `import jax.numpy as jnp`, and show what JAX's
+64-bit mode prints. Written by `make api`; a test compares.
 """
 OWN_IMPORT = ["sklearn"]  # rooms that `import kernax` leaves out
 

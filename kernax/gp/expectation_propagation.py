@@ -57,6 +57,15 @@ def expectation_propagation(
         ValueError: bad shapes or values.
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> prior = kernax.GaussianProcess(4.0 * kernax.RBF(0.3))
+        >>> probit = kernax.likelihoods.Probit()
+        >>> posterior = kernax.expectation_propagation(prior, X, y, probit).value
+        >>> round(float(posterior.probability(jnp.array([0.9]))), 2)
+        0.89
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(

@@ -56,6 +56,16 @@ def leave_one_out_predictions(
     needed, or where fewer than four digits (two in float32) are right.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> held_out = kernax.leave_one_out_predictions(prior, X, y, noise=0.01)
+        >>> jnp.round(held_out.mean, 2)
+        Array([ 0.64,  0.63,  0.1 , -0.57, -0.82], dtype=float64)
+        >>> round(float(held_out.log_density.sum()), 2)
+        -2.56
     """
     check_process(process)
     task = check_task(

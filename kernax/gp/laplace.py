@@ -107,6 +107,14 @@ def laplace(
         MaxStepsError, NonFiniteError, BreakdownError: the mode was not found, or `I + W K` is too
             near to singular, or some curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> prior = kernax.GaussianProcess(4.0 * kernax.RBF(0.3))
+        >>> posterior = kernax.laplace(prior, X, y, kernax.likelihoods.Bernoulli()).value
+        >>> round(float(posterior.probability(jnp.array([0.9]))), 2)  # of class +1
+        0.77
     """
     stopping = as_stopping(rtol, max_steps)
     if isinstance(likelihood, Categorical):

@@ -31,7 +31,16 @@ class FixedMean(Printed):
 
 
 class ConstantMean(Printed):
-    """`m(x) = value`, a parameter."""
+    """`m(x) = value`, a parameter.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = 3.0 + jnp.sin(6.0 * X[:, 0])
+        >>> process = kernax.GaussianProcess(kernax.RBF(0.3), mean=kernax.ConstantMean(3.0))
+        >>> posterior = kernax.condition(process, X, y, noise=0.01).value
+        >>> round(float(posterior.mean(jnp.array([9.0]))), 2)  # far from the data
+        3.0
+    """
 
     value: Float[Array, ""] = real(default=0.0)
 
@@ -40,7 +49,16 @@ class ConstantMean(Printed):
 
 
 class LinearMean(Printed):
-    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension."""
+    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension.
+
+    Examples:
+        >>> mean = kernax.LinearMean(slope=[2.0], value=1.0)
+        >>> float(mean(jnp.array([0.5])))
+        2.0
+        >>> process = kernax.GaussianProcess(kernax.RBF(0.3), mean)
+        >>> float(process.mean(jnp.array([0.5])))
+        2.0
+    """
 
     slope: Float[Array, " d"] = real()
     value: Float[Array, ""] = real(default=0.0)

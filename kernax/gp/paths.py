@@ -173,6 +173,16 @@ def pathwise_sample(
         ValueError: a kernel with neither a spectral density nor explicit features, alone or in a
             sum; a prior without a point; bad arguments.
         NonFiniteError: paths are not finite, as those of a process of which conditioning failed.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> posterior = kernax.condition(kernax.GaussianProcess(kernax.RBF(0.3)), X, y, 0.01).value
+        >>> paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=3)
+        >>> paths(jnp.array([0.4])).shape
+        (3,)
+        >>> jax.grad(lambda x: paths[0](x))(jnp.array([0.4])).shape  # the slope of one path
+        (1,)
     """
     check_process(process)
     check_key(key)

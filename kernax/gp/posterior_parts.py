@@ -121,6 +121,16 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
 
     Raises ValueError for a process that was not conditioned, whose prior is no sum, or whose mean
     was replaced, and for a place out of range.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0]) + 2.0 * X[:, 0]
+        >>> prior = kernax.GaussianProcess(kernax.Linear() + kernax.RBF(0.3))
+        >>> posterior = kernax.condition(prior, X, y, noise=0.01).value
+        >>> trend, wiggle = kernax.component(posterior, 0), kernax.component(posterior, 1)
+        >>> x = jnp.array([0.4])
+        >>> bool(jnp.isclose(trend.mean(x) + wiggle.mean(x), posterior.mean(x)))
+        True
     """
     check_process(process)
     updates = _updates(process, "component")
@@ -178,6 +188,15 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
 
     Raises ValueError for a process that was not conditioned, whose mean was replaced, or whose
     prior has no explicit features.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = 3.0 * X[:, 0]
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))  # f(x) = w_0 + w_1 x
+        >>> posterior = kernax.condition(kernax.GaussianProcess(kernel), X, y, noise=0.01).value
+        >>> weights = kernax.weight_space(posterior)
+        >>> jnp.round(weights.mean, 2)
+        Array([0.02, 2.95], dtype=float64)
     """
     check_process(process)
     updates = _updates(process, "weight_space")

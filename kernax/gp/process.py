@@ -58,6 +58,14 @@ class GaussianProcess(Printed):
             constant, which is not learned; `ConstantMean` and `LinearMean` are, and any module or
             plain function of a point will do. With a kernel `OfFunctionals` it is still the mean
             of f at a point, from which that of a functional follows.
+
+    Examples:
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3), mean=2.0)
+        >>> prior.mean(jnp.array([0.4])), prior.variance(jnp.array([0.4]))
+        (Array(2., dtype=float64), Array(1., dtype=float64))
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> prior.sample(X, key=jax.random.key(0), shape=(3,)).shape
+        (3, 5)
     """
 
     covariance: AbstractKernel

@@ -105,6 +105,18 @@ def condition(
         ValueError: bad shapes or values.
         NotPSDError, NonFiniteError, BreakdownError, MaxStepsError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> solution = kernax.condition(prior, X, y, noise=0.01)
+        >>> posterior = solution.value
+        >>> x = jnp.array([0.4])
+        >>> round(float(posterior.mean(x)), 2), round(float(posterior.variance(x)), 3)
+        (0.69, 0.01)
+        >>> round(float(solution.stats["log_evidence"]), 2)
+        -5.31
     """
     check_process(process)
     check_makes_factor(solver)
@@ -186,6 +198,17 @@ def log_marginal_likelihood(
     evidence. A `mean` that takes a large trend out avoids it.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def evidence(lengthscale):
+        ...     return kernax.log_marginal_likelihood(kernax.RBF(lengthscale), X, y, noise=0.01)
+        ...
+        >>> round(float(evidence(0.3)), 2)
+        -5.31
+        >>> round(float(jax.grad(evidence)(0.3)), 2)
+        -10.97
     """
     check_knows_determinant(solver)
     task = check_task(

@@ -89,6 +89,16 @@ def sgpr(
         ValueError: bad shapes or values.
         NotPSDError, NonFiniteError, BreakdownError: the solve failed.
         MemoryBudgetError: the matrices of n x m would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior, Z = kernax.GaussianProcess(kernax.RBF(0.5)), X[::2]
+        >>> solution = kernax.sgpr(prior, X, y, 0.01, Z)
+        >>> round(float(solution.value.mean(jnp.array([0.4]))), 2)
+        0.25
+        >>> round(float(solution.stats["bound"]), 1)
+        -59.2
     """
     check_process(process)
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
@@ -122,6 +132,13 @@ def sgpr_bound(
     with the jitter that `sgpr(...).stats` reports, or where the noise is so small that B has none.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> bound = kernax.sgpr_bound(kernax.RBF(0.3), X, y, 0.01, X[::2])
+        >>> bool(bound <= kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.01))
+        True
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     arguments = task, cast(mean_beside(kernel, mean), task.dtype), noise, Z

@@ -108,6 +108,17 @@ def svgp(
         DivergedError: the bound on all data is below that of the prior, where it began, by more
             than rounding.
         BreakdownError: every natural gradient was skipped. Smaller steps may help.
+
+    Examples:
+        >>> import optax
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> bernoulli = kernax.likelihoods.Bernoulli()
+        >>> settings = {"optimiser": optax.adam(0.01), "steps": 20, "key": jax.random.key(0)}
+        >>> posterior = kernax.svgp(prior, X, y, bernoulli, X[::2], **settings).value
+        >>> bool(posterior.probability(jnp.array([0.9])) > 0.5)
+        True
     """
     task, model = _checked("svgp", process, X, y, likelihood, Z, weights, throw=throw)
     check_key(key)
@@ -203,6 +214,15 @@ def svgp_bound(
 
     Differentiable in everything. NaN where k(Z, Z) has no Cholesky factor. Raises ValueError for
     bad shapes or values.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> bernoulli = kernax.likelihoods.Bernoulli()
+        >>> q = kernax.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))
+        >>> round(float(kernax.svgp_bound(prior, X, y, bernoulli, X[::2], q)), 2)
+        -4.03
     """
     task, model = _checked("svgp_bound", process, X, y, likelihood, Z, weights)
     check_normal(q, count(model.Z))

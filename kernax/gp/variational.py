@@ -57,6 +57,14 @@ def variational(
         ValueError: bad shapes or values.
         MaxStepsError, NonFiniteError, BreakdownError: no fixed point was found.
         MemoryBudgetError: the dense matrices would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([0.0, 1.0, 1.0, 3.0, 6.0])  # counts
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> solution = kernax.variational(prior, X, y, kernax.likelihoods.Poisson())
+        >>> round(float(solution.stats["log_evidence"]), 2)  # a lower bound of the log evidence
+        -9.56
     """
     stopping = as_stopping(rtol, max_steps)
     task, mean, likelihood = check_observations(

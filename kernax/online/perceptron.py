@@ -68,6 +68,15 @@ def kernel_perceptron(
     Raises:
         ValueError: bad shapes or values. MaxStepsError: the points were not separated.
             MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solution = kernax.kernel_perceptron(kernax.RBF(0.3), X, y)
+        >>> jnp.sign(solution.value.values(X))
+        Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
+        >>> int(solution.stats["mistakes"])
+        3
     """
     task = check_task(
         "kernel_perceptron",

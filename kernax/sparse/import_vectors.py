@@ -128,6 +128,15 @@ def import_vector_machine(
         ValueError: bad shapes or values, one class only.
         MaxStepsError: `max_vectors` points, and the objective still falls. BreakdownError: rounding
             is too coarse for these data. NonFiniteError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> machine = kernax.import_vector_machine(kernax.RBF(0.3), X, y, ridge=0.1).value
+        >>> int(machine.count) <= 5
+        True
+        >>> round(float(machine.probability(jnp.array([0.9]))), 2)
+        0.93
     """
     task = check_task(
         "import_vector_machine",

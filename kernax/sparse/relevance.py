@@ -113,6 +113,14 @@ def relevance_vector_machine(
 
     The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
     process's rises (Rasmussen & Quinonero-Candela 2005).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> machine = kernax.relevance_vector_machine(kernax.RBF(0.3), X, y, noise=0.01).value
+        >>> mean, variance = machine.predict(jnp.array([0.4]))
+        >>> round(float(mean), 2)
+        0.69
     """
     check_likelihood(likelihood, noise)
     solver = checked_solver(solver)

@@ -18,6 +18,13 @@ def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
     Labels are numbers, strings or booleans, shape (n,).
 
     Raises ValueError, naming the classes seen, unless there are exactly two.
+
+    Examples:
+        >>> y, classes = kernax.signs(["spam", "ham", "spam"])
+        >>> y.tolist()
+        [1.0, -1.0, 1.0]
+        >>> classes
+        ('ham', 'spam')
     """
     classes, places = _classes(labels)
     if len(classes) != 2:
@@ -31,6 +38,13 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
 
     `2 * one_hot(labels)[0] - 1` are the targets of one machine against the rest for each class.
     Raises ValueError for fewer than two classes.
+
+    Examples:
+        >>> Y, classes = kernax.one_hot(["red", "green", "red", "blue"])
+        >>> classes
+        ('blue', 'green', 'red')
+        >>> Y.tolist()[0]  # red
+        [0.0, 0.0, 1.0]
     """
     classes, places = _classes(labels)
     if len(classes) < 2:

@@ -193,6 +193,15 @@ def solve(
     MaxStepsError or BreakdownError: the last of these for conjugate gradients on a singular system,
     whose `value` with `throw=False` is the best iterate, and for a direct solver whose residual is
     above eps^(1/3).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> operator = kernax.gram_operator(kernax.RBF(0.3), X, ridge=0.1)
+        >>> solution = kernax.solve(operator, jnp.ones(5))
+        >>> jnp.round(solution.value, 2)
+        Array([0.74, 0.09, 0.46, 0.09, 0.74], dtype=float64)
+        >>> bool(solution.stats["residual"] < 1e-10)
+        True
     """
     if not isinstance(operator, lx.AbstractLinearOperator):
         raise ValueError(

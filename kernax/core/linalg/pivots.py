@@ -180,6 +180,14 @@ def inducing_points(
         ValueError: bad points or numbers.
         NonFiniteError: the kernel is not finite on these points.
         MemoryBudgetError: n x count numbers do not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> solution = kernax.inducing_points(kernax.RBF(0.3), X, 3)
+        >>> solution.value
+        Array([[0. ],
+               [1. ],
+               [0.5]], dtype=float64)
     """
     kernel, X = prepare(kernel, X)
     n = size_of(X)

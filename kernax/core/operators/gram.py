@@ -57,6 +57,16 @@ def gram(
         ValueError: points of the wrong shape, or NaN or inf in them; a bad block_size.
         NonFiniteError: the kernel is NaN or inf on these points.
         MemoryBudgetError: the matrix would not fit into memory.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> K = kernax.gram(kernax.RBF(0.3), X)
+        >>> K.shape
+        (5, 5)
+        >>> kernax.gram(kernax.RBF(0.3), X, X[:2]).shape
+        (5, 2)
+        >>> jnp.round(K[0], 2)
+        Array([1.  , 0.71, 0.25, 0.04, 0.  ], dtype=float64)
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     block_size = checked_block(block_size, count(X))
@@ -82,7 +92,13 @@ def cross_gram(
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
-    """The vector of `k(x_i, x_i)`, shape (n,)."""
+    """The vector of `k(x_i, x_i)`, shape (n,).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> kernax.gram_diagonal(2.0 * kernax.RBF(0.3), X)
+        Array([2., 2., 2., 2., 2.], dtype=float64)
+    """
     kernel, X, _ = prepare_stacks(kernel, X)
     return diagonal_of(kernel, X)
 
@@ -108,6 +124,13 @@ def gram_operator(
     `columns_product(indices, values)`, `submatrix(indices)`. That of two stacks has a transpose.
 
     Raises as `gram` does, and ValueError for a ridge together with two stacks.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> operator = kernax.gram_operator(kernax.RBF(0.3), X, ridge=0.1, block_size=2)
+        >>> product = operator.mv(jnp.ones(5))
+        >>> jnp.round(product, 2)
+        Array([2.1 , 2.81, 3.01, 2.81, 2.1 ], dtype=float64)
     """
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     spread = rows_over_mesh(X)

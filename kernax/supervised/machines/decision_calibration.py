@@ -285,6 +285,13 @@ def svm_leave_one_out(
     Raises ValueError as `svm` does, and where leaving one point out would leave one class: the
     value at such a point is NaN where targets or weights are traced. Raises as `svm` where the full
     fit fails, unless `throw=False`: then all values are NaN.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> held_out = kernax.svm_leave_one_out(kernax.RBF(0.3), X, y, C=10.0)
+        >>> jnp.sign(held_out)
+        Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """
     task = check_task(
         "svm_leave_one_out",

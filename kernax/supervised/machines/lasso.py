@@ -56,6 +56,13 @@ def lasso(
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
             failed.
+
+    Examples:
+        >>> features = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+        >>> y = jnp.array([1.0, 0.0, 1.0, 2.0])
+        >>> coefficients, bias = kernax.lasso(features, y, penalty=0.5).value
+        >>> jnp.round(coefficients, 2)
+        Array([0.96, 0.  ], dtype=float64)
     """
     features = jnp.asarray(as_stack(features, "features"))
     if features.ndim != 2:

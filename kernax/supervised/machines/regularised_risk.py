@@ -81,6 +81,14 @@ def regularised_risk(
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
             failed. DivergedError: there is no minimum, as of `Poisson` with a bias where all counts
             are zero, or of `Logistic` without a ridge.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> loss = kernax.losses.Huber(delta=0.1)
+        >>> solution = kernax.regularised_risk(kernax.RBF(0.3), X, y, loss, ridge=0.01)
+        >>> jnp.round(solution.value.values(X), 2)
+        Array([ 0.02,  0.97,  0.14, -0.95, -0.29], dtype=float64)
     """
     if not isinstance(loss, AbstractSmoothLoss | AbstractPiecewiseLinearLoss):
         raise ValueError(

@@ -117,6 +117,15 @@ def svm(
         BreakdownError: the tolerance is below the rounding errors of f, or of the terms of K b
             where they cancel (for a linear kernel, centre the points).
         NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solution = kernax.svm(kernax.RBF(0.3), X, y, C=10.0)
+        >>> jnp.sign(solution.value.values(X))
+        Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
+        >>> int(solution.stats["support"])
+        3
     """
     task = check_task(
         "svm",
@@ -180,6 +189,13 @@ def support_vector_regression(
     >= 0 is in their units. The coefficients lie between -C w_i and C w_i, and are zero for points
     strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). Differentiable in y and
     epsilon as well.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> f = kernax.support_vector_regression(kernax.RBF(0.3), X, y, C=10.0, epsilon=0.1).value
+        >>> bool(jnp.all(jnp.abs(y - f.values(X)) < 0.11))
+        True
     """
     task = check_task(
         "support_vector_regression",
@@ -311,6 +327,13 @@ def nu_svm(
 
     Raises:
         ValueError: "specified nu is infeasible" as well.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solution = kernax.nu_svm(kernax.RBF(0.3), X, y, nu=0.4)
+        >>> jnp.sign(solution.value.values(X))
+        Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """
     task = check_task(
         "nu_svm",

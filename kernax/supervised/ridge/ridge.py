@@ -97,6 +97,21 @@ def kernel_ridge(
         ValueError: bad shapes or values, Cholesky asked for together with blocks.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01)
+        >>> f = solution.value
+        >>> round(float(f(jnp.array([0.4]))), 2)
+        0.69
+        >>> f.values(X).shape
+        (5,)
+        >>> def norm(ridge):
+        ...     return kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge).value.norm
+        ...
+        >>> round(float(jax.grad(norm)(0.01)), 1)
+        -9.1
     """
     check_is_solver(solver)
     in_features = solver is None and may_be_positive(ridge)
@@ -229,6 +244,13 @@ def leave_one_out(
     digits (two in float32) are right; it says how many.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> residuals = kernax.leave_one_out(kernax.RBF(0.3), X, y, ridge=0.01)
+        >>> jnp.round(residuals, 2)
+        Array([-0.64,  0.37,  0.04, -0.4 ,  0.54], dtype=float64)
     """
     in_features = may_be_positive(ridge)
     task = check_task(
@@ -352,6 +374,13 @@ def generalised_cross_validation(
     Arguments are those of `leave_one_out`, but for a ridge that must be positive: the interpolant
     has no residuals. Weights are repetitions. One value for each output; differentiable like the
     fit. NaN, and warnings, as in `leave_one_out`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> score = kernax.generalised_cross_validation(kernax.RBF(0.3), X, y, ridge=0.01)
+        >>> round(float(score), 2)
+        0.13
     """
     task = check_task(
         "generalised_cross_validation",

@@ -74,6 +74,15 @@ def ridge_path(
     Raises:
         ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
             failed. MemoryBudgetError: K, which is always held, would not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> path = kernax.ridge_path(kernax.RBF(0.3), X, y, jnp.array([0.01, 0.1, 1.0]))
+        >>> path.value.values(X).shape  # a column for each ridge
+        (5, 3)
+        >>> jnp.round(path.value.norm, 2)
+        Array([2.21, 1.64, 0.63], dtype=float64)
     """
     task = check_task("ridge_path", kernel, X, y, weights, throw=throw, footprint=_PATH)
     ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
@@ -156,6 +165,14 @@ def leave_one_out_path(
     Arguments are those of `ridge_path`. Differentiable like `leave_one_out`, and at its cost: a
     derivative takes one inverse for each ridge. NaN and warnings as there; the warning of rounding
     is about the smallest ridge.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> ridges = jnp.array([0.01, 0.1, 1.0])
+        >>> residuals = kernax.leave_one_out_path(kernax.RBF(0.3), X, y, ridges)
+        >>> jnp.round(jnp.mean(residuals**2, axis=0), 2)
+        Array([0.2 , 0.33, 0.4 ], dtype=float64)
     """
     task = check_task(
         "leave_one_out_path", kernel, X, y, weights, reads_removed=True, footprint=_LEAVE_ONE_OUT

@@ -67,6 +67,14 @@ def kernel_logistic(
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
         BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
             MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> f = kernax.kernel_logistic(kernax.RBF(0.3), X, y, ridge=0.1).value
+        >>> log_odds = f(jnp.array([0.9]))
+        >>> round(float(jax.nn.sigmoid(log_odds)), 2)  # the probability of class +1
+        0.93
     """
     stopping = as_stopping(rtol, max_steps)
     task = check_task(

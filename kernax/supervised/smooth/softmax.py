@@ -47,6 +47,15 @@ def kernel_softmax(
     Arguments and errors are those of `kernel_logistic`, without `start`, and with Y (n, classes), a
     one in each row: `one_hot(labels)`, with a point of positive weight in each class if there is a
     bias. The `value` has coefficients (n, classes), which sum to zero over the classes.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> Y, classes = kernax.one_hot(["low", "low", "middle", "high", "high"])
+        >>> f = kernax.kernel_softmax(kernax.RBF(0.3), X, Y, ridge=0.1).value
+        >>> classes
+        ('high', 'low', 'middle')
+        >>> jnp.round(jax.nn.softmax(f(jnp.array([0.9]))), 2)
+        Array([0.92, 0.04, 0.05], dtype=float64)
     """
     stopping = as_stopping(rtol, max_steps)
     checked = partial(
