@@ -93,7 +93,7 @@ class RelevanceWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """float64 data is computed in float32, because JAX's 64-bit mode is off, or a lengthscale is
-    below what a precision has squares of.
+    so small that its square underflows.
     """
 
 

@@ -66,7 +66,7 @@ Kernel = Annotated[
         help="Such as '2.0*rbf + linear', 'normalised(spectrum(3))', or auto to search for one."
     ),
 ]
-Count = Annotated[int, typer.Option(metavar="K", help="How many clusters.")]
+ClustersOption = Annotated[int, typer.Option(metavar="K", help="How many clusters.")]
 ClusterKernel = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +82,7 @@ Groups = Annotated[
     typer.Option(metavar="CLUSTERS.csv", help="Write the cluster of each row there."),
 ]
 ClusterSeed = Annotated[int, typer.Option(help="Decides the starts.")]
-Chosen = Annotated[
+ModelOption = Annotated[
     ModelName | None,
     typer.Option(
         help="For numbers gp, ridge, rvm; for classes logistic, svm, ivm, rvm, gp; for counts gp.",
@@ -103,7 +103,7 @@ Approximation = Annotated[
         show_default="laplace",
     ),
 ]
-Counted = Annotated[
+TokensOption = Annotated[
     Tokens | None,
     typer.Option(help="What string kernels count in a column of text.", show_default="letters"),
 ]
@@ -111,7 +111,7 @@ Ignored = Annotated[
     list[str] | None,
     typer.Option("--ignore", metavar="COLUMN", help="Leave this column out; may be given again."),
 ]
-Rows = Annotated[
+RowsOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
@@ -149,7 +149,7 @@ Seed = Annotated[
 Predictions = Annotated[
     Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")
 ]
-Kept = Annotated[
+KeepOption = Annotated[
     list[str] | None,
     typer.Option(
         "--keep",
@@ -202,6 +202,6 @@ def check_seed(seed: int) -> None:
 
 
 def check_threads(threads: int | None) -> None:
-    """Raises ValueError for fewer threads than one."""
+    """Raises ValueError unless `threads` is None or at least 1."""
     if threads is not None and threads < 1:
         raise ValueError(f"--threads must be at least 1, but is {threads}")

@@ -76,8 +76,8 @@ def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
 
 
 class NormalAtInducing(eqx.Module):
-    """Values at inducing points with the covariance `L root root^T L^T`, and L times these means,
-    one column per output.
+    """The normal distribution of values at Z: mean `L means`, one column per output, covariance
+    `L root root^T L^T`.
     """
 
     Z: PyTree

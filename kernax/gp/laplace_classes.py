@@ -214,13 +214,15 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     weights = task.weights.values
     offset = means_at(mean, task)
     ridge = jnp.ones_like(weights[0])
-    mode = softmax_fit(gram, task.y, offset, ridge, weights, False, rtol=rtol, max_steps=max_steps)
+    mode = softmax_fit(
+        gram, task.y, offset, ridge, weights, bias=False, rtol=rtol, max_steps=max_steps
+    )
     a = mode.coefficients
     f = values_of(gram, a)
     parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
-    is_known = jnp.isfinite(figures["rounding"])  # else no digit of the evidence is
+    is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is right
     known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
     result = ending_of(mode.result, known_evidence, figures["jitter"])
     log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)

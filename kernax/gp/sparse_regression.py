@@ -103,7 +103,8 @@ def sgpr(
     check_process(process)
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
     arguments = task, cast(process.mean, task.dtype), noise, Z
-    _check_memory(_SGPR, _sgpr, arguments)
+    first = lambda: eqx.filter_eval_shape(_sgpr, *arguments)
+    check_memory(task.X, Z, footprint=_SGPR, first=first)
     solution = _sgpr(*arguments)
     hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
@@ -142,7 +143,8 @@ def sgpr_bound(
     """
     task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
     arguments = task, cast(mean_beside(kernel, mean), task.dtype), noise, Z
-    _check_memory(_BOUND, _sgpr_bound, arguments)
+    first = lambda: eqx.filter_eval_shape(_sgpr_bound, *arguments)
+    check_memory(task.X, Z, footprint=_BOUND, first=first)
     solution = _sgpr_bound(*arguments)
     hint = "sgpr_bound: more noise avoids this."
     warn_of_rounding(solution, MOST_NATS, "the bound", hint)
@@ -170,13 +172,6 @@ def _checked(
         )
     Z = check_inducing_points(task, Z)
     return task, noise, Z
-
-
-def _check_memory(footprint: Footprint, function: Callable, arguments: tuple) -> None:
-    """Raises MemoryBudgetError where n x m numbers do not fit into memory."""
-    task, _, _, Z = arguments
-    first = lambda: eqx.filter_eval_shape(function, *arguments)
-    check_memory(task.X, Z, footprint=footprint, first=first)
 
 
 class _Collapsed(eqx.Module):

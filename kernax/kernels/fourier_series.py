@@ -17,9 +17,9 @@ Series = tuple[Float[Array, ""], Float[Array, " j"], Float[Array, " j"]]
 def fourier_series(
     lengthscale: Float[Array, "*d"], period: Float[Array, "*e"], harmonics: int
 ) -> Series | None:
-    """One less the mean of `exp(b (cos(2 pi t / period) - 1))`, `b = 1 / lengthscale^2`, over a
-    period; its coefficients of cosines, `2 exp(-b) I_j(b)`, j = 1, 2, ..., whose sum that is; and
-    their frequencies. None in several dimensions, or without any harmonics.
+    """Returns `(varying, a, w)` of `exp(b (cos(2 pi t / period) - 1)) = (1 - varying) + sum_j a_j
+    cos(w_j t)`, `b = 1 / lengthscale^2`: `a_j = 2 exp(-b) I_j(b)`, `varying = sum_j a_j` and `w_j =
+    2 pi j / period`, j = 1, 2, ... None in several dimensions, or without any harmonics.
     """
     if lengthscale.size > 1 or period.size > 1 or not harmonics:
         return None
@@ -59,7 +59,7 @@ def series_in_cycles(
 
 
 def of_each_column(parameter: Float[Array, "*d"], dim: int) -> Float[Array, " dim"]:
-    """One for each column. Raises ValueError for those of another dimension."""
+    """A parameter broadcast to (dim,). Raises ValueError unless its shape is () or (dim,)."""
     if parameter.shape not in ((), (dim,)):
         raise ValueError(
             f"a parameter has shape {parameter.shape}, but points have shape ({dim},): pass a "

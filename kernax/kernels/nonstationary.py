@@ -204,7 +204,7 @@ class ChangePoint(AbstractKernel):
 
 
 class ArcCosine(AbstractKernel):
-    r"""`(|x| |z|)^order J(theta) / pi`, theta the angle between x and z, order 0, 1 or 2.
+    """`(|x| |z|)^order J(theta) / pi`, theta the angle between x and z, order 0, 1 or 2.
 
     An infinitely wide layer of a network (Cho & Saul 2009, section 2): twice the mean of `h(w.x)
     h(w.z)` over normal w, h a step, a ramp `max(0, t)` or its square. For these orders J is

@@ -51,7 +51,7 @@ from kernax.kernels.state_spaces import MaternStates, Oscillators
 
 
 class RBF(AbstractScaleMixture):
-    r"""`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel.
+    """`exp(-s / 2)`: the Gaussian, squared-exponential or radial basis function kernel.
 
     This is GPML eq. 4.9. Other conventions write `exp(-beta |x - z|^2)`. With l the lengthscale,
     `beta = gamma = 1 / (2 l^2)`, so that `l = 1 / sqrt(2 gamma)`; sigma of `exp(-|x - z|^2 / (2

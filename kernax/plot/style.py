@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#2b2b33"
+MUTED = "#6a6a74"
 DOT = "#3a6ea5"
 LINE = "#c8553d"
 # Any two are told apart by people who lack one of the three kinds of cones: simulated as by Machado
@@ -262,4 +263,4 @@ def quieten(ax: "Axes") -> None:
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color("#a0a0a8")
-    ax.tick_params(colors="#6a6a74", labelsize="small", length=3)
+    ax.tick_params(colors=MUTED, labelsize="small", length=3)

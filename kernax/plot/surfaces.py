@@ -8,6 +8,7 @@ from jaxtyping import ArrayLike, Bool
 from kernax.plot.style import (
     COLOURS,
     INK,
+    MUTED,
     check_names,
     legend_above,
     name_axes,
@@ -69,8 +70,9 @@ def loss_surface(
         ax.set_xscale("log")
     if up:
         ax.set_yscale("log")
-    _draw_bands(ax, [_edges(*axis) for axis in zip(grid, logs)], losses, loss)
-    _draw_lines(ax, grid, losses)
+    levels = _levels(losses)
+    _draw_bands(ax, [_edges(*axis) for axis in zip(grid, logs)], losses, levels, loss)
+    _draw_lines(ax, grid, losses, levels)
     if steps is not None:
         _draw_path(ax, steps)
     _draw_best(ax, grid, losses)
@@ -151,12 +153,13 @@ def _levels(losses: np.ndarray) -> np.ndarray:
     return levels
 
 
-def _draw_bands(ax: "Axes", edges: list[np.ndarray], losses: np.ndarray, name: str) -> None:
+def _draw_bands(
+    ax: "Axes", edges: list[np.ndarray], losses: np.ndarray, levels: np.ndarray, name: str
+) -> None:
     """Each cell in the colour of its band, with a colour bar; hatched where there is no loss."""
     from matplotlib import colormaps
     from matplotlib.colors import BoundaryNorm
 
-    levels = _levels(losses)
     tints = colormaps["cividis_r"]
     norm = BoundaryNorm(levels, tints.N)
     mesh = ax.pcolormesh(*edges, losses.T, cmap=tints, norm=norm, rasterized=True, linewidth=0)
@@ -169,7 +172,7 @@ def _draw_bands(ax: "Axes", edges: list[np.ndarray], losses: np.ndarray, name: s
     bar = figure.colorbar(mesh, ax=ax, shrink=0.9, spacing="uniform", ticks=levels[::2].tolist())
     bar.ax.set_yticklabels(_few_digits(levels[::2]))
     bar.ax.minorticks_off()
-    bar.ax.tick_params(colors="#6a6a74", labelsize="small", length=3)
+    bar.ax.tick_params(colors=MUTED, labelsize="small", length=3)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     bar.set_label(plain(name), color=INK)
 
@@ -196,13 +199,15 @@ def _hatch(ax: "Axes", edges: list[np.ndarray], missing: Bool[np.ndarray, "a b"]
     ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
 
 
-def _draw_lines(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray) -> None:
+def _draw_lines(
+    ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray, levels: np.ndarray
+) -> None:
     """Thin contours between the bands, where the grid is fine enough for smooth ones."""
-    levels = _levels(losses)[1:-1]
-    if len(levels) > 0 and min(losses.shape) >= _SMOOTH:
+    inner = levels[1:-1]
+    if len(inner) > 0 and min(losses.shape) >= _SMOOTH:
         masked = np.ma.masked_invalid(losses.T)
         style: dict[str, Any] = {"linewidths": 0.5, "linestyles": "solid", "alpha": 0.7}
-        ax.contour(*grid, masked, levels=levels.tolist(), colors=["white"], **style)
+        ax.contour(*grid, masked, levels=inner.tolist(), colors=["white"], **style)
 
 
 def _draw_path(ax: "Axes", steps: np.ndarray) -> None:

@@ -63,8 +63,8 @@ class Nystroem(KernelFeatures, RowsEstimator):
         order = check_random_state(self.random_state).permutation(_num_samples(X))
         chosen = order[: self.n_components]
         if self._is_function or issparse(X):
-            # The values of a function are computed one by one, between the chosen rows alone; and
-            # of a sparse table they alone are made dense.
+            # The values of a function are computed one by one, between the chosen rows alone;
+            # and only the chosen rows of a sparse table are made dense.
             self._fit(X[chosen], None, None, whole=X)
             self.component_indices_ = chosen
             return self

@@ -44,6 +44,8 @@ from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, Problem
 _FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 
 _MOST_VECTORS = 200
+# In place of the number of a point: the bias, and a slot that holds no function.
+_BIAS, _UNUSED = -1, -2
 
 
 def relevance_vector_machine(
@@ -59,7 +61,7 @@ def relevance_vector_machine(
     max_vectors: int | None = None,
     throw: bool = True,
 ) -> Solution[RelevanceVectors]:
-    r"""`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
+    """`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
     weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha)
     dw`.
 
@@ -164,7 +166,9 @@ def _warn(solution: Solution[RelevanceVectors]) -> None:
     value = solution.value
     if not is_concrete(solution.result, value.places):
         return
-    if not np.any(np.asarray(value.places) != -2) and np.all(solution.result == RESULTS.successful):
+    if not np.any(np.asarray(value.places) != _UNUSED) and np.all(
+        solution.result == RESULTS.successful
+    ):
         warn(
             "relevance_vector_machine: no function is relevant, not even the bias: the machine is "
             "zero everywhere",
@@ -280,7 +284,7 @@ def _fit_of(
     left: Float[Array, ""],
     exponent: Int[Array, ""],
 ) -> _Fit:
-    """The machine in the units of the user, whose targets were divided by `2^exponent`."""
+    """Undoes the division of the targets by `2^exponent`, and says how the fit ended."""
     P = conditions.covariance(root)
     active, deviations = _in_units(setting, choice.active, root, conditions, exponent)
     evidence = _evidence_of(setting, root, conditions, exponent)
@@ -355,7 +359,7 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     """
     of_classes = isinstance(setting.likelihood, Categorical)
     active = _in_one_row(fits.active, of_classes)
-    places = jnp.where(active.used, active.column - int(setting.basis.has_bias), -2)
+    places = jnp.where(active.used, active.column - int(setting.basis.has_bias), _UNUSED)
     result = of_all(fits.result)
     # One number for each machine, or the only one.
     shape = () if of_classes else task.y.shape[1:]
@@ -392,7 +396,7 @@ def _columns(
     count = task.columns.shape[1]
     weights = jax.nn.one_hot(active.output, count, dtype=active.weights.dtype)
     weights = weights * active.weights[:, None]
-    is_bias = (places == -1)[:, None]
+    is_bias = (places == _BIAS)[:, None]
     return jnp.where(is_bias, 0, weights), jnp.sum(jnp.where(is_bias, weights, 0), 0)
 
 

@@ -13,8 +13,8 @@ def times_power_of_two(x: Any, exponent: Array) -> Any:
     """`x 2^exponent`, exactly, for whole numbers that are constants to every derivative.
 
     x is an array, or a tree of arrays of one dtype. The product is taken in three steps, whose
-    powers are floats whatever the product is. (Of `jnp.ldexp` inside `scan`,
-    jax 0.10.2 takes wrong second derivatives, and it compiles to many times as much.)
+    powers are floats whatever the product is. (Of `jnp.ldexp` inside `scan`, jax 0.10.2 takes wrong
+    second derivatives, and it compiles to many times as much.)
     """
     dtype = jax.tree.leaves(x)[0].dtype
     exponent = lax.stop_gradient(exponent).astype(jnp.int32)

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 
-_ONE_THREAD = 1000  # rows up to which a second thread waits longer than it computes
+_ONE_THREAD = 1000  # rows; with fewer, a second thread costs more than it saves
 
 
 @contextlib.contextmanager

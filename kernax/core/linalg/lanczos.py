@@ -81,24 +81,24 @@ def log_determinant_by_probes(
     """
     steps = min(steps, len(Z))
     T = jax.vmap(lambda z: _tridiagonal(multiply, z, steps), 1)(Z)
-    lengths = jnp.sum(Z**2, 0)
-    values = lengths * _first_entry_of_logarithm(T)
+    squared_lengths = jnp.sum(Z**2, 0)
+    values = squared_lengths * _first_entry_of_logarithm(T)
     sampling = jnp.var(values, ddof=1) / Z.shape[1]
 
     whole = jnp.mean(values)
-    truncation = 0.0 if steps == len(Z) else _truncation(T, lengths, whole)
+    truncation = 0.0 if steps == len(Z) else _truncation(T, squared_lengths, whole)
     return Estimate(whole, jnp.sqrt(sampling + truncation**2))
 
 
 def _truncation(
-    T: Float[Array, "count k k"], lengths: Float[Array, " count"], whole: Float[Array, ""]
+    T: Float[Array, "count k k"], squared_lengths: Float[Array, " count"], whole: Float[Array, ""]
 ) -> Float[Array, ""]:
     """How far the quadrature may be from its limit, by its values after half of the steps, after
     three quarters and after all.
     """
 
     def after(fewer: int) -> Float[Array, ""]:
-        return jnp.mean(lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
+        return jnp.mean(squared_lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
 
     steps = T.shape[1]
     if steps < _FEWEST_STEPS:
@@ -124,12 +124,12 @@ def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float
     # H is tridiagonal up to rounding. The space ends where a number below the diagonal is nothing
     # but rounding; all that follows is meaningless.
     diagonal = jnp.diagonal(H)
-    lengths = jnp.diagonal(H, -1)
+    off_diagonal = jnp.diagonal(H, -1)
     size = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0))
-    goes_on = jnp.append(jnp.isfinite(diagonal[0]), lengths > 32 * eps_of(H) * size)
+    goes_on = jnp.append(jnp.isfinite(diagonal[0]), off_diagonal > 32 * eps_of(H) * size)
     known = jnp.cumprod(goes_on).astype(bool)
     beside_it = jnp.where(known[0], 1, jnp.nan)
-    beside = jnp.where(known[1:], lengths, 0)
+    beside = jnp.where(known[1:], off_diagonal, 0)
     on_diagonal = jnp.where(known, diagonal, beside_it)
     return jnp.diag(on_diagonal) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
 

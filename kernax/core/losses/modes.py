@@ -52,8 +52,8 @@ def newton_fit(
     """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
 
     Without a bias b is 0. `start` are coefficients and bias, if some near the minimum are known.
-    Differentiable in every other array among these, to any order. With the loss
-    `-log p(y | f)` and ridge 1 it is the mode of the posterior of a Gaussian process.
+    Differentiable in every other array among these, to any order. With the loss `-log p(y | f)` and
+    ridge 1 it is the mode of the posterior of a Gaussian process.
     """
     w = weights.values
     unit = None

@@ -122,10 +122,10 @@ def falkon(
         Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
         would make the rounding of the Hessian exceed the ridge), the `objective` with that jitter,
         its part `ridge/2 jitter |a|^2`, the `jitter_penalty`, of chunks `points`, the number of
-        rows, and `residual`: the length of the step that Newton's method
-        would take next, whose square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the
-        length of the targets, whose square is `sum_i w_i y_i^2` for squares, or to that of the
-        function, where that is larger. It is computed anew from the solution that is returned, with
+        rows, and `residual`: the length of the step that Newton's method would take next, whose
+        square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the length of the targets,
+        whose square is `sum_i w_i y_i^2` for squares, or to that of the function, where that is
+        larger. It is computed anew from the solution that is returned, with
         a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
         derivative is NaN where its system cannot be solved. Success, the residual and derivatives
         are those of the problem with the jitter; the minimum without it is lower than `objective`

@@ -72,10 +72,9 @@ def regularised_risk(
         loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` (inf
         where a term of it is beyond the largest float, as squares of targets of 1e19 are in
         float32: success is decided by the residual alone, and the coefficients are right there as
-        well) and the relative `residual`; of a piecewise linear
-        one those of `svm`, whose primal and dual are
-        1/ridge times the objective above; and the number of `features` for a kernel of fewer
-        explicit features than points, for which K is never held.
+        well) and the relative `residual`; of a piecewise linear one those of `svm`, whose primal
+        and dual are 1/ridge times the objective above; and the number of `features` for a kernel of
+        fewer explicit features than points, for which K is never held.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
