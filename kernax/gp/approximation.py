@@ -45,6 +45,16 @@ class ApproximatePosterior(Printed):
         precisions, slopes: of the normal factors that stand for the likelihoods of the n
             observations: minus the second derivative of a factor's logarithm, and the first at the
             posterior mean. None after `svgp`, which has no factor for each of them.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> prior = kernax.GaussianProcess(4.0 * kernax.RBF(0.3))
+        >>> posterior = kernax.laplace(prior, X, y, kernax.likelihoods.Bernoulli()).value
+        >>> jax.vmap(posterior.probability)(X).shape
+        (5,)
+        >>> round(float(posterior.log_evidence), 2)
+        -3.16
     """
 
     process: GaussianProcess

@@ -28,6 +28,14 @@ class HeldOut(Printed):
         variance: of y_i, noise included.
         log_density: `log p(y_i | the others)`; its sum is the pseudo-likelihood of a model, by
             which it may be learned and compared (Rasmussen & Williams 2006, section 5.4.2).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> held_out = kernax.leave_one_out_predictions(prior, X, y, noise=0.01)
+        >>> held_out.mean.shape, held_out.variance.shape, held_out.log_density.shape
+        ((5,), (5,), (5,))
     """
 
     mean: Float[Array, " n"]

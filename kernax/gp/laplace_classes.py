@@ -127,6 +127,15 @@ class CategoricalPosterior(Printed):
             number of a class: `process.mean((x, 2))`.
         likelihood: `Categorical()`.
         log_evidence: the approximation of `log p(Y | X)`; maximise it to learn hyperparameters.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> Y, classes = kernax.one_hot(["low", "low", "middle", "high", "high"])
+        >>> prior = kernax.GaussianProcess(4.0 * kernax.RBF(0.3))
+        >>> posterior = kernax.laplace(prior, X, Y, kernax.likelihoods.Categorical()).value
+        >>> probabilities = posterior.probability(jnp.array([0.9]))
+        >>> classes[int(probabilities.argmax())]
+        'high'
     """
 
     process: GaussianProcess

@@ -58,6 +58,16 @@ class SamplePaths(Printed):
         draw: what each draw adds to it.
         shape: the axes of the draws: (count,), () where one was chosen.
         points: one point, as a stack, of the shape that all have.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> key = jax.random.key(0)
+        >>> paths = kernax.pathwise_sample(prior, key=key, count=3, point=jnp.zeros(1))
+        >>> jax.vmap(paths)(X).shape
+        (5, 3)
+        >>> paths[0](jnp.array([0.4])).shape  # a single path
+        ()
     """
 
     mean: Callable

@@ -163,6 +163,15 @@ class WeightSpace(Printed):
         mean: (D,), or (D, outputs).
         covariance: (D, D).
         kernel: the prior covariance `phi(x).phi(z)`, under which w is N(0, I).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> prior = kernax.GaussianProcess(kernel)
+        >>> posterior = kernax.condition(prior, X, 3.0 * X[:, 0], noise=0.01).value
+        >>> weights = kernax.weight_space(posterior)
+        >>> weights.mean.shape, weights.covariance.shape
+        ((2,), (2, 2))
     """
 
     mean: Float[Array, "D *outputs"] = data()

@@ -32,6 +32,11 @@ class Warped(AbstractKernel):
     """`k(phi(x), phi(z))` for any function phi of a point.
 
     A deep kernel, if phi is a network (Wilson et al. 2016).
+
+    Examples:
+        >>> k = kernax.Warped(kernax.RBF(1.0), phi=jnp.log)
+        >>> round(float(k(jnp.array([1.0]), jnp.array([jnp.e]))), 3)  # exp(-1/2)
+        0.607
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -44,7 +49,13 @@ class Warped(AbstractKernel):
 
 
 class Modulated(AbstractKernel):
-    """`f(x) k(x, z) f(z)` for any real function f of a point."""
+    """`f(x) k(x, z) f(z)` for any real function f of a point.
+
+    Examples:
+        >>> k = kernax.Modulated(kernax.RBF(1.0), f=lambda x: x[0])  # variance x^2
+        >>> float(k(jnp.array([3.0]), jnp.array([3.0])))
+        9.0
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     f: Callable = eqx.field(converter=as_module)
@@ -56,7 +67,13 @@ class Modulated(AbstractKernel):
 
 
 class ExpOf(AbstractCombinator):
-    """`exp(k(x, z))`: the limit of `(1 + k/p)^p`."""
+    """`exp(k(x, z))`: the limit of `(1 + k/p)^p`.
+
+    Examples:
+        >>> k = kernax.ExpOf(kernax.Linear())
+        >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # exp(2)
+        7.389
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
@@ -65,7 +82,13 @@ class ExpOf(AbstractCombinator):
 
 
 class PolynomialOf(AbstractCombinator):
-    """`sum_j coefficients_j k(x, z)^j`, j = 0, 1, ..., coefficients >= 0."""
+    """`sum_j coefficients_j k(x, z)^j`, j = 0, 1, ..., coefficients >= 0.
+
+    Examples:
+        >>> k = kernax.PolynomialOf(kernax.Linear(), coefficients=[1.0, 0.0, 3.0])
+        >>> float(k(jnp.array([1.0]), jnp.array([2.0])))  # 1 + 3 * 2^2
+        13.0
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     coefficients: Float[Array, " p"] = nonnegative()
@@ -87,6 +110,11 @@ class Normalised(AbstractCombinator):
     It is 0 where `k(x, x)` or `k(z, z)` is 0: for points without features, such as an empty string
     or set, of which `gram` and learners warn. At such a point a learned f equals its bias, and a
     Gaussian process has variance zero, prior and posterior, although no data inform its value.
+
+    Examples:
+        >>> k = kernax.Normalised(kernax.Linear())
+        >>> round(float(k(jnp.array([1.0, 0.0]), jnp.array([3.0, 3.0]))), 3)  # cos 45 degrees
+        0.707
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -115,6 +143,14 @@ class GaussianOf(AbstractCombinator):
     `GaussianOf(Linear(), beta)` is `RBF(1 / sqrt(2 beta))`, but loses digits where points are close
     to each other and far from zero. beta is in units of 1 / k. Rounding never makes the squared
     distance negative.
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
+        >>> k = kernax.GaussianOf(kernax.Spectrum(2), beta=0.1)
+        >>> jnp.round(kernax.gram(k, X), 2)
+        Array([[1.  , 0.82, 0.25],
+               [0.82, 1.  , 0.25],
+               [0.25, 0.25, 1.  ]], dtype=float64)
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
@@ -132,6 +168,12 @@ class Centred(AbstractKernel):
     The kernel of features minus their mean over the points. `gram(Centred(k, X), X)` is `H K H`,
     `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A single value costs m^2 evaluations of k, a
     Gram matrix m^2 altogether and m more for each point.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> K = kernax.gram(kernax.Centred(kernax.RBF(0.3), X), X)
+        >>> bool(jnp.allclose(K.sum(axis=0), 0.0, atol=1e-10))
+        True
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -18,6 +18,11 @@ class Linear(AbstractKernel):
 
     Where points are many more than dimensions, take `FeatureMap(jnp.asarray)`: the same kernel, but
     ridge and logistic regression, Gaussian processes and the perceptron then never hold K.
+
+    Examples:
+        >>> k = kernax.Linear()
+        >>> float(k(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))
+        11.0
     """
 
     mirrors: ClassVar[bool] = True
@@ -32,6 +37,11 @@ class ShiftedLinear(AbstractKernel):
 
     In units of x, a scalar or one number per dimension. As a factor of a product it lets the size
     of the other factor grow linearly with the distance from the location (Duvenaud et al. 2013).
+
+    Examples:
+        >>> k = kernax.ShiftedLinear(location=1.0)
+        >>> float(k(jnp.array([3.0]), jnp.array([5.0])))  # (3 - 1) (5 - 1)
+        8.0
     """
 
     location: Float[Array, "*d"] = real(default=0.0)
@@ -50,6 +60,11 @@ class Polynomial(AbstractKernel):
     degree p, for p = 2 `x_i x_j`, `sqrt(2 c) x_i` and c; with c = 0 they are the C(d + p - 1, p) of
     degree exactly p (Schoelkopf & Smola 2002, section 2.1). Degree 1 with offset 0 is `Linear`.
     Values grow fast: rescale inputs to about unit size.
+
+    Examples:
+        >>> k = kernax.Polynomial(degree=2, offset=1.0)
+        >>> float(k(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))  # (11 + 1)^2
+        144.0
     """
 
     degree: int = integer("degree", hint=NO_POWER, default=2)
@@ -66,6 +81,15 @@ class BilinearForm(AbstractKernel):
     """`x^T B z`, `B = factor factor^T`, factor (d, r).
 
     B is positive semidefinite of rank at most r, also while it is learned.
+
+    Examples:
+        >>> k = kernax.BilinearForm(factor=[[2.0], [1.0]])
+        >>> float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])))
+        2.0
+        >>> B = jnp.array([[4.0, 2.0], [2.0, 1.0]])  # the same form, as a matrix
+        >>> k = kernax.BilinearForm.from_matrix(B)
+        >>> round(float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))), 3)
+        2.0
     """
 
     factor: Float[Array, "d r"] = real()
@@ -113,6 +137,11 @@ class Tanh(AbstractKernel):
 
     There are no useful parameters for which it is; it is here because other libraries have it.
     `indefinite=True` says that you know this. Solvers report `not_psd`.
+
+    Examples:
+        >>> k = kernax.Tanh(scale=0.5, offset=-1.0, indefinite=True)
+        >>> round(float(k(jnp.array([1.0, 2.0]), jnp.array([2.0, 1.0]))), 3)  # tanh(1)
+        0.762
     """
 
     scale: Float[Array, ""] = positive(default=1.0)

@@ -38,6 +38,14 @@ class Precomputed(AbstractKernel):
     that are not in K. K must be square, symmetric and finite; whether it is positive semidefinite
     is not checked (solvers report it). Of a matrix that is symmetric except for rounding, or that
     is being traced, the symmetric part is used.
+
+    Examples:
+        >>> k = kernax.Precomputed([[2.0, 0.5], [0.5, 1.0]])
+        >>> X = jnp.array([0, 1, 1])  # points are places in the matrix
+        >>> kernax.gram(k, X)
+        Array([[2. , 0.5, 0.5],
+               [0.5, 1. , 1. ],
+               [0.5, 1. , 1. ]], dtype=float64)
     """
 
     K: Float[Array, "n n"] = data(converter=matrix_or_none)
@@ -148,6 +156,11 @@ class Herglotz(AbstractKernel):
     N. k(m, m) is the sum of the masses. The Gram matrix on 0, ..., N - 1 is circulant, with the
     eigenvalues `N (masses_j + masses_{N-j}) / 2`, indices modulo N, the discrete Fourier transform
     of its first row.
+
+    Examples:
+        >>> k = kernax.Herglotz(masses=[0.5, 0.25, 0.0, 0.25])
+        >>> jnp.round(kernax.gram(k, jnp.arange(4))[0, :2], 3)
+        Array([1. , 0.5], dtype=float64)
     """
 
     masses: Float[Array, " N"] = nonnegative()
@@ -178,6 +191,16 @@ class Coregionalisation(AbstractKernel):
 
     For a task out of range `gram`, learners and predictions raise ValueError; where tasks are
     traced, as under `jax.vmap`, the value is NaN.
+
+    Examples:
+        >>> tasks = kernax.Coregionalisation(factor=[[1.0], [0.5]], diagonal=[0.1, 0.2])
+        >>> tasks.matrix
+        Array([[1.1 , 0.5 ],
+               [0.5 , 0.45]], dtype=float64)
+        >>> k = kernax.On(kernax.RBF(), 0) * kernax.On(tasks, 1)
+        >>> x, z = (jnp.array([0.3]), jnp.array(0)), (jnp.array([0.3]), jnp.array(1))
+        >>> float(k(x, z))  # the same input, two tasks
+        0.5
     """
 
     factor: Float[Array, "T r"] = real()

@@ -56,6 +56,13 @@ class Brownian(AbstractKernel):
     In units of x. Its functions have f(0) = 0 and `|f|^2 = integral f'(t)^2 dt` (Wahba 1990,
     section 1.2). The derivative returned at x = z is the mean of those to the left and to the
     right.
+
+    Examples:
+        >>> X = jnp.array([[1.0], [2.0], [3.0]])
+        >>> kernax.gram(kernax.Brownian(), X)
+        Array([[1., 1., 1.],
+               [1., 2., 2.],
+               [1., 2., 3.]], dtype=float64)
     """
 
     rough: ClassVar[bool] = True
@@ -82,6 +89,11 @@ class BrownianBridge(AbstractKernel):
     The covariance of Brownian motion that ends at f(1) = 0. Its functions have f(0) = f(1) = 0 and
     `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of those to the
     left and to the right.
+
+    Examples:
+        >>> k = kernax.BrownianBridge()
+        >>> kernax.gram_diagonal(k, jnp.array([[0.0], [0.5], [1.0]]))
+        Array([0.  , 0.25, 0.  ], dtype=float64)
     """
 
     rough: ClassVar[bool] = True
@@ -104,6 +116,11 @@ class IntegratedBrownian(AbstractKernel):
     The covariance of the integral of Brownian motion (GPML eq. 6.28), in cubed units of x. Its
     functions have f(0) = f'(0) = 0 and `|f|^2 = integral f''(t)^2 dt`; with a large multiple of
     `Linear() + 1.0` added, ridge regression is the smoothing spline.
+
+    Examples:
+        >>> k = kernax.IntegratedBrownian()
+        >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # (3 * 2 - 1) / 6
+        0.833
     """
 
     def __call__(self, x, z):
@@ -122,6 +139,11 @@ class LinearSpline(AbstractKernel):
     degree three with linear ends (Gunn 1998, section 3.1.4; Vapnik, Golowich & Smola 1997). It is
     positive semidefinite for x, z >= 0 only: relevance vector machines, which do not need that,
     take it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.
+
+    Examples:
+        >>> k = kernax.LinearSpline()
+        >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # 1 + 2 + 5/6
+        3.833
     """
 
     def __call__(self, x, z):
@@ -147,6 +169,13 @@ class Gibbs(AbstractKernel):
     4.32). `lengthscale` is a function of a point, or a module with parameters of its own, and gives
     a positive number or one for each dimension (d,), in units of x; where it is not positive the
     kernel is NaN. With a constant lengthscale the kernel is `RBF(lengthscale)`.
+
+    Examples:
+        >>> k = kernax.Gibbs(lambda x: 0.1 + x**2)  # longer far from zero
+        >>> round(float(k(jnp.array([0.0]), jnp.array([0.5]))), 3)
+        0.11
+        >>> round(float(k(jnp.array([2.0]), jnp.array([2.5]))), 3)
+        0.95
     """
 
     lengthscale: Callable = eqx.field(converter=_lengthscale_function)
@@ -180,6 +209,13 @@ class ChangePoint(AbstractKernel):
     `s(x) = sigmoid((x_dimension - location) / width)`: far below `location` the kernel is `before`,
     far above it `after` (Saatci, Turner & Rasmussen 2010, there with a sudden change, which is
     width -> 0). `location` and `width` > 0 are in units of that dimension of x.
+
+    Examples:
+        >>> k = kernax.ChangePoint(kernax.RBF(1.0), kernax.RBF(0.1), location=5.0, width=0.1)
+        >>> round(float(k(jnp.array([1.0]), jnp.array([1.2]))), 3)  # smooth before
+        0.98
+        >>> round(float(k(jnp.array([9.0]), jnp.array([9.2]))), 3)  # rough after
+        0.135
     """
 
     before: AbstractKernel = eqx.field(converter=as_kernel)
@@ -218,6 +254,11 @@ class ArcCosine(AbstractKernel):
     Exact to rounding for parallel and opposite points. A point of norm zero gives 0, and for order
     0, the step at zero counted half, 1/2. Order 0 has no derivative where theta is 0 or pi (zero is
     returned), nor at norm zero.
+
+    Examples:
+        >>> k = kernax.ArcCosine(order=1)
+        >>> round(float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))), 3)  # 1 / pi
+        0.318
     """
 
     order: int = integer("order", least=0, default=1)

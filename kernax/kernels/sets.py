@@ -26,6 +26,12 @@ class AllSubsets(AbstractWideRange):
     k(x, x) is 2^n for n common items of weight one: beyond 127 of them (float32) or 1023 (float64)
     use `Normalised`, which does not overflow. Powers of two come out exact; in general the relative
     error is about eps times log2 k.
+
+    Examples:
+        >>> k = kernax.AllSubsets()
+        >>> a, b = jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 1.0, 1.0])
+        >>> float(k(a, b))  # {}, {0}, {1} and {0, 1}
+        4.0
     """
 
     weights: Float[Array, "*n"] = nonnegative(default=1.0)
@@ -46,6 +52,11 @@ class Monomials(AbstractWideRange):
     k(x, x) is 2^n: beyond 127 variables (float32) or 1023 (float64) use `Normalised`, which does
     not overflow. Powers of two come out exact; in general the relative error is about eps times
     log2 k.
+
+    Examples:
+        >>> k = kernax.Monomials()
+        >>> float(k(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0])))  # two agree: 2^2
+        4.0
     """
 
     weights: Float[Array, "*n"] = nonnegative(default=1.0)
@@ -62,6 +73,11 @@ class Intersection(AbstractKernel):
 
     See Swain & Ballard 1991. Not differentiable where an entry of x equals that of z: half of the
     slope is returned.
+
+    Examples:
+        >>> k = kernax.Intersection()
+        >>> float(k(jnp.array([3.0, 0.0, 1.0]), jnp.array([2.0, 5.0, 1.0])))  # 2 + 0 + 1
+        3.0
     """
 
     rough: ClassVar[bool] = True
@@ -78,6 +94,11 @@ class Jaccard(AbstractKernel):
     similarity, which is a kernel as well (Ralaivola et al. 2005). k(x, x) is 1, unless x is empty.
     Not differentiable where an entry of x equals that of z, where the mean of the slopes to both
     sides is returned, nor at two empty sets, where the gradient returned is zero.
+
+    Examples:
+        >>> k = kernax.Jaccard()
+        >>> float(k(jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))  # one item of two
+        0.5
     """
 
     rough: ClassVar[bool] = True
@@ -96,6 +117,11 @@ class Tanimoto(AbstractKernel):
     On sets it is `|x and z| / |x or z|` (Ralaivola et al. 2005). Defined on all of R^n, where it is
     the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. k(x, x) is 1,
     unless x is zero; at two zero vectors the gradient returned is zero.
+
+    Examples:
+        >>> k = kernax.Tanimoto()
+        >>> float(k(jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))
+        0.5
     """
 
     normalises: ClassVar[bool] = True

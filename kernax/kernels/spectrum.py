@@ -31,6 +31,13 @@ class Spectrum(AbstractKernel):
 
     The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where there are at most
     2^14 strings of that length over the alphabet, a Gram matrix is one matrix product.
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
+        >>> kernax.gram(kernax.Spectrum(2), X)  # common pairs of letters
+        Array([[9., 8., 0.],
+               [8., 9., 0.],
+               [0., 0., 5.]], dtype=float64)
     """
 
     k: int = integer("k")
@@ -47,6 +54,13 @@ class BlendedSpectrum(AbstractKernel):
 
     c_u(x) is the number of times that u occurs in x (Shawe-Taylor & Cristianini 2004, section
     11.3).
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
+        >>> kernax.gram(kernax.BlendedSpectrum(2), X)
+        Array([[23., 21.,  0.],
+               [21., 23.,  0.],
+               [ 0.,  0., 13.]], dtype=float64)
     """
 
     k: int = integer("k")
@@ -67,6 +81,13 @@ class AllSubstrings(AbstractKernel):
 
     c_u(x) is the number of times that u occurs in x (Vishwanathan & Smola 2003, without the empty
     string). Costs L^2 for each pair: common suffixes of every two prefixes, by dynamic programming.
+
+    Examples:
+        >>> X = kernax.strings.encode(["ana", "an", "cat"])
+        >>> kernax.gram(kernax.AllSubstrings(), X)
+        Array([[8., 4., 2.],
+               [4., 3., 1.],
+               [2., 1., 6.]], dtype=float64)
     """
 
     decay: Float[Array, ""] = positive(default=1.0)
@@ -101,6 +122,11 @@ class Mismatch(AbstractKernel):
     m_u(x) is the number of substrings of x that differ from u in at most `m` places (Leslie, Eskin,
     Weston & Noble 2004). m = 0 is `Spectrum(k)`. The size of the alphabet matters: a letter that
     never occurs is still a way to differ.
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "bandana", "cherry"])
+        >>> kernax.gram(kernax.Mismatch(3, m=1), X).shape
+        (3, 3)
     """
 
     k: int = integer("k")

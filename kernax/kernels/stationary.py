@@ -57,6 +57,14 @@ class RBF(AbstractScaleMixture):
     `beta = gamma = 1 / (2 l^2)`, so that `l = 1 / sqrt(2 gamma)`; sigma of `exp(-|x - z|^2 / (2
     sigma^2))` is l itself; c of `exp(-|x - z|^2 / c)` is `2 l^2`; theta_1 of `exp(-theta_1 / 2 |x -
     z|^2)` (Bishop 6.63) is `1 / l^2`.
+
+    Examples:
+        >>> k = kernax.RBF(lengthscale=2.0)
+        >>> round(float(k(jnp.array([0.0, 1.0]), jnp.array([2.0, 1.0]))), 3)  # exp(-1/2)
+        0.607
+        >>> X = jnp.array([[0.0, 1.0], [2.0, 1.0], [3.0, 3.0]])
+        >>> kernax.gram(kernax.RBF([2.0, 0.5]), X).shape  # a lengthscale for each column (ARD)
+        (3, 3)
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -116,6 +124,11 @@ class Matern12(AbstractMatern):
 
     See GPML section 4.2.1; the rate of the Ornstein-Uhlenbeck process is theta = 1 / lengthscale.
     Not differentiable in x at x = z, where the derivative returned is zero.
+
+    Examples:
+        >>> k = kernax.Matern12(lengthscale=2.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)  # exp(-1)
+        0.368
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -128,7 +141,13 @@ class Matern12(AbstractMatern):
 
 
 class Matern32(AbstractMatern):
-    """`(1 + r) exp(-r)`, r = sqrt(3 s): once differentiable sample paths (GPML eq. 4.17)."""
+    """`(1 + r) exp(-r)`, r = sqrt(3 s): once differentiable sample paths (GPML eq. 4.17).
+
+    Examples:
+        >>> k = kernax.Matern32(lengthscale=2.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)
+        0.483
+    """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
@@ -139,7 +158,13 @@ class Matern32(AbstractMatern):
 
 
 class Matern52(AbstractMatern):
-    """`(1 + r + r^2 / 3) exp(-r)`, r = sqrt(5 s): twice differentiable paths (GPML eq. 4.17)."""
+    """`(1 + r + r^2 / 3) exp(-r)`, r = sqrt(5 s): twice differentiable paths (GPML eq. 4.17).
+
+    Examples:
+        >>> k = kernax.Matern52(lengthscale=2.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)
+        0.524
+    """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
@@ -156,6 +181,13 @@ class Matern(AbstractMatern):
     times the cost of `Matern12`, `Matern32` and `Matern52`, which are nu = 1/2, 3/2, 5/2; from nu =
     30 on (8 in float32) by an expansion whose limit is `RBF`. Accurate to 1e-10 (float64) and about
     1e-5 (float32) for nu >= 1/2, however large. Second derivatives at x = z need nu > 1.
+
+    Examples:
+        >>> x, z = jnp.array([0.0]), jnp.array([2.0])
+        >>> round(float(kernax.Matern(nu=1.5, lengthscale=2.0)(x, z)), 3)
+        0.483
+        >>> round(float(kernax.Matern32(lengthscale=2.0)(x, z)), 3)  # the same kernel, much faster
+        0.483
     """
 
     nu: Float[Array, ""] = positive(default=1.5)  # pyright: ignore
@@ -172,7 +204,13 @@ class Matern(AbstractMatern):
 
 
 class RationalQuadratic(AbstractScaleMixture):
-    """`(1 + s / (2 alpha))^-alpha`: RBFs of Gamma-distributed precisions (GPML eq. 4.19)."""
+    """`(1 + s / (2 alpha))^-alpha`: RBFs of Gamma-distributed precisions (GPML eq. 4.19).
+
+    Examples:
+        >>> k = kernax.RationalQuadratic(lengthscale=2.0, alpha=1.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)  # 1 / (1 + 1/2)
+        0.667
+    """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
     alpha: Float[Array, ""] = positive(default=1.0)
@@ -199,6 +237,11 @@ class GammaExponential(AbstractStationary):
 
     gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale `lengthscale / sqrt(2)`, and only that
     one is smooth at x = z.
+
+    Examples:
+        >>> k = kernax.GammaExponential(lengthscale=2.0, gamma=1.5)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)
+        0.368
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -216,6 +259,13 @@ class Periodic(AbstractKernel):
     See MacKay 1998; GPML eq. 4.31. `period` in units of x and `lengthscale`, which has none, are
     scalars or one per dimension. In one dimension this is scikit-learn's ExpSineSquared, whose form
     in |x - z| is not positive semidefinite beyond that.
+
+    Examples:
+        >>> k = kernax.Periodic(lengthscale=1.0, period=7.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([7.0]))), 3)  # a whole period apart
+        1.0
+        >>> round(float(k(jnp.array([0.0]), jnp.array([3.5]))), 3)  # half a period: exp(-2)
+        0.135
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -274,6 +324,13 @@ class ZeroMeanPeriodic(AbstractKernel):
     that sums with it leave level and trend to other terms. Its limit at long lengthscales is a
     product of cosines, at short ones `Periodic`. See Lloyd et al., "Automatic construction and
     natural-language description of nonparametric regression models", 2014, section 2.
+
+    Examples:
+        >>> k = kernax.ZeroMeanPeriodic(lengthscale=1.0, period=7.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([7.0]))), 3)
+        1.0
+        >>> bool(k(jnp.array([0.0]), jnp.array([3.5])) < 0)  # half a period apart
+        True
     """
 
     lengthscale: Float[Array, "*d"] = positive(default=1.0)
@@ -359,6 +416,11 @@ class Cosine(AbstractKernel):
 
     See GPML section 4.2.1. `period` in units of x, a scalar or one per dimension. As a function of
     |x - z| instead it would not be a kernel for d > 1.
+
+    Examples:
+        >>> k = kernax.Cosine(period=4.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)  # half a period apart
+        -1.0
     """
 
     period: Float[Array, "*d"] = positive(default=1.0)
@@ -389,6 +451,14 @@ class SpectralMixture(AbstractSpectral):
     The spectral density is a mixture of q Gaussians (Wilson & Adams 2013, eq. 12): `weights` (q,),
     `means` (q, d) and `scales` (q, d), the standard deviations, in cycles per unit of x. Its value
     at x = z is the sum of the weights.
+
+    Examples:
+        >>> means, scales = [[0.1], [0.7]], [[0.05], [0.1]]  # two components, one dimension
+        >>> k = kernax.SpectralMixture([1.0, 0.5], means, scales)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([0.0]))), 3)  # the sum of the weights
+        1.5
+        >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)
+        0.07
     """
 
     weights: Float[Array, " q"] = positive()

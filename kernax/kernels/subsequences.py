@@ -32,6 +32,14 @@ class Subsequence(AbstractWideRange):
     occurrences count, with 1 all count alike. `Normalised(Subsequence(...))` is the usual form.
     Costs `length L^2` for each pair. With a decay near 1, where L^length leaves the range of
     floats, a single occurrence underflows to zero.
+
+    Examples:
+        >>> X = kernax.strings.encode(["cat", "cart", "dog"])
+        >>> k = kernax.Normalised(kernax.Subsequence(2, decay=0.5))
+        >>> jnp.round(kernax.gram(k, X), 2)
+        Array([[1.  , 0.57, 0.  ],
+               [0.57, 1.  , 0.  ],
+               [0.  , 0.  , 1.  ]], dtype=float64)
     """
 
     length: int = integer("length")
@@ -70,6 +78,12 @@ class AllSubsequences(AbstractKernel):
     Cristianini 2004, section 11.4). Values grow up to 4^L, which float32 holds for some 64 letters
     and float64 for some 500, inside `Normalised` as well; beyond that `gram` raises. A smaller
     decay helps.
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "ana"])
+        >>> kernax.gram(kernax.AllSubsequences(), X)
+        Array([[140.,  22.],
+               [ 22.,  10.]], dtype=float64)
     """
 
     decay: Float[Array, ""] = positive(default=1.0)

@@ -33,6 +33,12 @@ class SubsetTree(AbstractKernel):
     decay helps.
 
     Raises ValueError for trees over different alphabets.
+
+    Examples:
+        >>> X = kernax.trees.encode(["(S (N dogs) (V bark))", "(S (N cats) (V bark))"])
+        >>> kernax.gram(kernax.SubsetTree(), X)
+        Array([[6., 3.],
+               [3., 6.]], dtype=float64)
     """
 
     decay: Float[Array, ""] = positive(default=1.0)

@@ -57,6 +57,13 @@ class TangentKernel(AbstractKernel):
     budget is held at one time; a Jacobian-vector product for each pair would take twice as long.
     With fewer parameters than points, gradients are features, and K is never held. One prediction
     takes the gradients at all n points; `values` of an expansion keeps to the budget.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> network = eqx.nn.MLP(1, 1, width_size=8, depth=1, key=jax.random.key(0))
+        >>> k = kernax.TangentKernel(network)
+        >>> kernax.gram(k, jnp.linspace(0.0, 1.0, 5)[:, None]).shape
+        (5, 5)
     """
 
     network: Callable = eqx.field(converter=as_module)

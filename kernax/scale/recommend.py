@@ -229,6 +229,11 @@ def recommend(
 
     Raises ValueError for a kernel of points that are no vectors (d,), numbers that are not positive
     and finite, and another dtype.
+
+    Examples:
+        >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)
+        >>> recommendation.best.call.split("(")[0]  # its full text is a line to run
+        'kernax.condition'
     """
     n = check_count(n, "n")
     d = check_count(d, "d")

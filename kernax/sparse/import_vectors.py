@@ -46,6 +46,13 @@ class ImportVectors(Printed):
             coefficients are zero from `count` on. The log odds of +1, or a column for each class.
         places: of the vectors among the points; -1 from `count` on.
         count: the number of vectors.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> machine = kernax.import_vector_machine(kernax.RBF(0.3), X, y, ridge=0.1).value
+        >>> jnp.sign(machine.function.values(X))
+        Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """
 
     function: KernelExpansion

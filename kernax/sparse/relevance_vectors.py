@@ -35,6 +35,15 @@ class RelevanceVectors(Printed):
         likelihood: p(y | f); of numbers `Gaussian(noise)`.
         log_evidence: `log p(y | alpha, noise)`, one for each machine; of labels by Laplace's
             approximation.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> machine = kernax.relevance_vector_machine(kernax.RBF(0.3), X, y, noise=0.01).value
+        >>> machine(jnp.array([0.4])).shape
+        ()
+        >>> int((machine.places >= 0).sum()) <= 8  # how many points are relevant
+        True
     """
 
     function: KernelExpansion

@@ -39,6 +39,14 @@ class CanonicalPairs(Printed):
         first, second: the functions f_j and g_j as the outputs of two expansions, of mean zero over
             the points.
         correlations: `sum_i w_i f_j(x_i) g_j(z_i)`, descending, between 0 and 1.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> Z = jnp.cos(6.0 * X)
+        >>> k = kernax.RBF(0.3)
+        >>> pairs = kernax.kernel_cca(k, X, k, Z, components=1, ridge=0.1).value
+        >>> pairs.first.values(X).shape, pairs.second.values(Z).shape
+        ((5, 1), (5, 1))
     """
 
     first: KernelExpansion
@@ -84,6 +92,14 @@ def kernel_cca(
     Raises:
         ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
             BreakdownError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> Z = jnp.cos(6.0 * X)
+        >>> k = kernax.RBF(0.3)
+        >>> pairs = kernax.kernel_cca(k, X, k, Z, components=1, ridge=0.1).value
+        >>> bool(pairs.correlations[0] > 0.8)
+        True
     """
     Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
     first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)

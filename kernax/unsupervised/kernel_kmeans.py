@@ -55,6 +55,14 @@ class KernelClusters(Printed):
             `KernelExpansion`: the largest is that of the nearest mean.
         memberships: of the points in each cluster: zeros and ones, or probabilities.
         temperature: of soft memberships; 0 where they are not.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
+        >>> clusters = kernax.kernel_kmeans(kernax.RBF(1.0), X, 2, key=jax.random.key(0)).value
+        >>> clusters.memberships.sum(axis=1)
+        Array([1., 1., 1., 1., 1.], dtype=float64)
+        >>> bool(clusters.assign(jnp.array([4.0])) == clusters.labels[4])
+        True
     """
 
     function: KernelExpansion
@@ -130,6 +138,13 @@ def kernel_kmeans(
     Raises:
         ValueError: bad shapes or values, more clusters than points of positive weight.
         MaxStepsError, NonFiniteError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
+        >>> clusters = kernax.kernel_kmeans(kernax.RBF(1.0), X, 2, key=jax.random.key(0)).value
+        >>> labels = clusters.labels
+        >>> bool(labels[0] == labels[2]), bool(labels[0] == labels[4])
+        (True, False)
     """
     check_key(key)
     task = check_task(

@@ -50,6 +50,14 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
         ValueError: count is no positive integer, or more than the rank; while tracing, where the
             rank is not known, values beyond it are NaN.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> values, functions = kernax.eigenpairs(kernax.RBF(0.3), X, 2)
+        >>> jnp.round(values, 2)
+        Array([0.51, 0.31], dtype=float64)
+        >>> functions(jnp.array([0.4])).shape
+        (2,)
     """
     task = check_task("eigenpairs", kernel, X, None, footprint=_EIGENPAIRS)
     n = task.n
@@ -85,6 +93,13 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
     Raises:
         NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead.
             NonFiniteError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> phi = kernax.empirical_features(kernax.RBF(0.3), X)
+        >>> features = phi.values(X)
+        >>> bool(jnp.allclose(features @ features.T, kernax.gram(kernax.RBF(0.3), X)))
+        True
     """
     task = check_task("empirical_features", kernel, X, None, footprint=_FEATURES)
     root, sound = _empirical_features(task.whole_gram().as_matrix())

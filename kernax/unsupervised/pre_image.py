@@ -61,6 +61,13 @@ def pre_image(
     Raises:
         ValueError: f has several outputs, points are no vectors, or a method does not apply.
         MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> mean = kernax.samples.mean_embedding(kernax.RBF(1.0), X)
+        >>> solution = kernax.pre_image(mean)
+        >>> jnp.round(solution.value, 2)
+        Array([0.5], dtype=float64)
     """
     if not isinstance(f, KernelExpansion):
         raise ValueError(

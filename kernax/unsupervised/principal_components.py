@@ -40,6 +40,14 @@ class PrincipalComponents(Printed):
         total_variance: along all directions.
         shares: the weights of the points, of sum one.
         whitened: whether projections are divided by their standard deviation.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, components=2).value
+        >>> pca(jnp.array([0.4])).shape
+        (2,)
+        >>> round(float(pca.total_variance), 2)
+        0.51
     """
 
     function: KernelExpansion
@@ -128,6 +136,14 @@ def kernel_pca(
         ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue; with
             `indefinite` a component asked for has one.
         NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, components=2).value
+        >>> pca.function.values(X).shape  # the projections
+        (5, 2)
+        >>> jnp.round(pca.variances / pca.total_variance, 2)
+        Array([0.61, 0.3 ], dtype=float64)
     """
     task = check_task(
         "kernel_pca",

@@ -60,6 +60,12 @@ class SpectralClusters(Printed):
         embedding: the points in the space of the eigenvectors, a row each.
         means: of the clusters there; inf for one without points.
         values: the eigenvalues, descending.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.5], [1.0], [4.0], [4.5]])
+        >>> solution = kernax.spectral_clustering(kernax.RBF(1.0), X, 2, key=jax.random.key(0))
+        >>> solution.value.embedding.shape, solution.value.memberships.shape
+        ((5, 2), (5, 2))
     """
 
     function: KernelExpansion
@@ -149,6 +155,13 @@ def spectral_clustering(
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError,
             MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.5], [1.0], [4.0], [4.5]])
+        >>> solution = kernax.spectral_clustering(kernax.RBF(1.0), X, 2, key=jax.random.key(0))
+        >>> labels = solution.value.labels
+        >>> bool(labels[0] == labels[2]), bool(labels[0] == labels[4])
+        (True, False)
     """
     check_key(key)
     task = check_task(

@@ -413,6 +413,13 @@ def unconstrain(
             very end of its interval (a scale of exactly zero), whose unconstrained value would be
             infinite, or a Python float in a field that is neither static nor `data()` nor frozen:
             it would silently not be learned.
+
+    Examples:
+        >>> theta, rebuild = kernax.unconstrain(kernax.RBF(2.0))
+        >>> theta["lengthscale"].round(3)  # its logarithm
+        Array(0.693, dtype=float64)
+        >>> float(rebuild({"lengthscale": jnp.array(0.0)}).lengthscale)
+        1.0
     """
     check_intervals(model)
     _check_python_floats(model, trainable)

@@ -143,6 +143,14 @@ class Solution(Printed, Generic[Value]):
         stats: figures about the solve: steps, true residual, jitter, whatever the docstring of the
         function
             names.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, jnp.sin(6.0 * X[:, 0]), ridge=0.01)
+        >>> bool(solution.result == kernax.RESULTS.successful)
+        True
+        >>> sorted(solution.stats)
+        ['jitter', 'residual']
     """
 
     value: Value

@@ -186,6 +186,15 @@ class OfFunctionals(AbstractKernel):
     Raises ValueError for directions where functions of k have no derivative (`rough` kernels:
     Matern 1/2, Brownian motion, ...), and where the kernel is none; NaN where a traced parameter is
     one for which there is no derivative.
+
+    Examples:
+        >>> x, right = jnp.array([[0.5]]), jnp.array([1.0])
+        >>> value = kernax.functionals.values_at(x)
+        >>> slope = kernax.functionals.derivatives_at(x, right)
+        >>> X = kernax.functionals.joined(value, slope)
+        >>> k = kernax.OfFunctionals(kernax.RBF(0.5))
+        >>> jnp.round(kernax.gram_diagonal(k, X), 3)  # the variances of f and of f'
+        Array([1., 4.], dtype=float64)
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

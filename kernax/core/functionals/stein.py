@@ -44,6 +44,13 @@ class SteinKernel(AbstractKernel):
 
     Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
     and for a log density that is no scalar; NaN where that depends on a parameter being traced.
+
+    Examples:
+        >>> k = kernax.SteinKernel(kernax.RBF(1.0), log_density=lambda x: -0.5 * x @ x)
+        >>> k.score(jnp.array([2.0]))
+        Array([-2.], dtype=float64)
+        >>> round(float(k(jnp.array([2.0]), jnp.array([2.0]))), 3)  # 1 + 2^2
+        5.0
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -42,6 +42,12 @@ def describe(
     other array is one row, of several lines if it is long.
 
     Raises ValueError for a bare Python float in a tuple, list or dict, which is no parameter.
+
+    Examples:
+        >>> print(kernax.describe(2.0 * kernax.RBF(0.3)))
+        parameter           value  interval  state
+        kernel.lengthscale  0.3    (0, inf)  free
+        scale               2      [0, inf)  free
     """
     rows = []
     for entry in parameters(model):

@@ -49,7 +49,14 @@ NO_POWER = ": other powers of a kernel are not kernels"
 
 
 class Invariance(enum.IntEnum):
-    """Under which motions of R^d, applied to both points, a kernel is known not to change."""
+    """Under which motions of R^d, applied to both points, a kernel is known not to change.
+
+    Examples:
+        >>> kernax.RBF(0.3).invariance
+        <Invariance.HOMOGENEOUS: 2>
+        >>> kernax.Linear().is_stationary
+        False
+    """
 
     NONE = 0
     STATIONARY = 1  # translations
@@ -76,6 +83,16 @@ class AbstractKernel(Printed):
     Subclasses declare their parameters as fields (`positive()`, `real()`, ...) and define
     `__call__(x, z)`, which returns a scalar. Matrices come from `gram`. Kernels add, multiply,
     scale by non-negative numbers and take positive integer powers.
+
+    Examples:
+        >>> class Cauchy(kernax.AbstractKernel):
+        ...     scale: jax.Array = kernax.fields.positive(default=1.0)
+        ...     def __call__(self, x, z):
+        ...         return 1 / (1 + jnp.sum((x - z) ** 2) / self.scale)
+        ...
+        >>> k = 2.0 * Cauchy(4.0) + kernax.Linear()
+        >>> float(k(jnp.array([0.0]), jnp.array([2.0])))
+        1.0
     """
 
     # The motions under which such a kernel does not change where the kernels inside it do not.
@@ -319,6 +336,16 @@ class AbstractStationary(AbstractKernel):
     """A kernel that is a function of `s = |(x - z) / lengthscale|^2`.
 
     The lengthscale is a scalar, or has one entry per dimension (ARD).
+
+    Examples:
+        >>> class Cauchy(kernax.AbstractStationary):
+        ...     lengthscale: jax.Array = kernax.fields.positive(default=1.0)
+        ...     def of_squared_distance(self, s):
+        ...         return 1 / (1 + s)
+        ...
+        >>> k = Cauchy(lengthscale=2.0)
+        >>> float(k(jnp.array([0.0]), jnp.array([2.0])))
+        0.5
     """
 
     lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
@@ -434,7 +461,13 @@ def _check_some(terms: tuple[AbstractKernel, ...], kind: str) -> None:
 
 
 class Sum(AbstractCombinator):
-    """`k_1(x, z) + k_2(x, z) + ...`"""
+    """`k_1(x, z) + k_2(x, z) + ...`
+
+    Examples:
+        >>> k = kernax.RBF(1.0) + kernax.Linear()  # a kernax.Sum
+        >>> float(k(jnp.array([2.0]), jnp.array([2.0])))  # 1 + 4
+        5.0
+    """
 
     terms: tuple[AbstractKernel, ...]
 
@@ -483,7 +516,13 @@ class Sum(AbstractCombinator):
 
 
 class Product(AbstractCombinator):
-    """`k_1(x, z) k_2(x, z) ...`"""
+    """`k_1(x, z) k_2(x, z) ...`
+
+    Examples:
+        >>> k = kernax.RBF(1.0) * kernax.Linear()  # a kernax.Product
+        >>> float(k(jnp.array([2.0]), jnp.array([2.0])))  # 1 * 4
+        4.0
+    """
 
     terms: tuple[AbstractKernel, ...]
 
@@ -513,7 +552,13 @@ class Product(AbstractCombinator):
 
 
 class Scaled(AbstractCombinator):
-    """`scale k(x, z)`, scale >= 0."""
+    """`scale k(x, z)`, scale >= 0.
+
+    Examples:
+        >>> k = 3.0 * kernax.RBF(1.0)  # a kernax.Scaled
+        >>> float(k(jnp.array([2.0]), jnp.array([2.0])))
+        3.0
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     scale: Float[Array, ""] = nonnegative()
@@ -560,7 +605,13 @@ class Scaled(AbstractCombinator):
 
 
 class Power(AbstractCombinator):
-    """`k(x, z)^degree`, degree a positive integer."""
+    """`k(x, z)^degree`, degree a positive integer.
+
+    Examples:
+        >>> k = kernax.Linear() ** 3  # a kernax.Power
+        >>> float(k(jnp.array([2.0]), jnp.array([1.0])))
+        8.0
+    """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     degree: int = integer("degree", hint=NO_POWER)
@@ -585,7 +636,13 @@ class Power(AbstractCombinator):
 
 
 class Constant(AbstractKernel):
-    """`value`, for every pair of points; value >= 0."""
+    """`value`, for every pair of points; value >= 0.
+
+    Examples:
+        >>> k = kernax.RBF(2.0) + kernax.Constant(3.0)  # or kernax.RBF(2.0) + 3.0
+        >>> float(k(jnp.array([0.0]), jnp.array([0.0])))
+        4.0
+    """
 
     value: Float[Array, ""] = nonnegative(default=1.0)
 
@@ -625,6 +682,14 @@ class Custom(AbstractKernel):
     `function` is static: it must take everything that is learned through `parameters`, any pytree,
     whose arrays of floats count as real parameters. As a kernel it must be positive semidefinite,
     which `kernax.testing.check_kernel` tests.
+
+    Examples:
+        >>> def cauchy(scale, x, z):
+        ...     return 1 / (1 + jnp.sum((x - z) ** 2) / scale)
+        ...
+        >>> k = kernax.Custom(cauchy, parameters=jnp.array(4.0))
+        >>> float(k(jnp.array([0.0]), jnp.array([2.0])))
+        0.5
     """
 
     function: Callable = eqx.field(static=True)

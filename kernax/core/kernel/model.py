@@ -20,6 +20,13 @@ class Model(Printed):
     fields say what is learned (`kernax.fields`).
 
     Raises ValueError for what is no kernel, and for a known number that is not positive and finite.
+
+    Examples:
+        >>> model = kernax.Model(kernax.RBF(0.3), ridge=0.1)
+        >>> print(kernax.describe(model))
+        parameter           value  interval  state
+        kernel.lengthscale  0.3    (0, inf)  free
+        ridge               0.1    (0, inf)  free
     """
 
     kernel: AbstractKernel

@@ -33,6 +33,12 @@ class On(AbstractKernel):
     `where` is a dimension, a slice or a sequence of dimensions (k still takes a vector), or the
     index or key of a part. A sum of kernels of different parts is their direct sum, a product their
     tensor product.
+
+    Examples:
+        >>> k = kernax.On(kernax.RBF(), [0]) + kernax.On(kernax.Linear(), [1, 2])
+        >>> x = jnp.array([0.5, 1.0, 2.0])
+        >>> float(k(x, x))  # 1 + (1 + 4)
+        6.0
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

@@ -84,6 +84,13 @@ class AbstractSpectral(AbstractKernel):
 
     Frequencies w (d,) are in cycles per unit of x. S is symmetric, not negative, and integrates to
     `k(x, x)`.
+
+    Examples:
+        >>> isinstance(kernax.RBF(0.3), kernax.AbstractSpectral)
+        True
+        >>> density = kernax.RBF(0.3).spectral_density(jnp.array([0.5]))
+        >>> round(float(density), 3)
+        0.482
     """
 
     @abc.abstractmethod

@@ -53,6 +53,16 @@ class KernelExpansion(Printed):
 
     Raises ValueError for a stack in place of a point, for functions in different kernels or of
     other outputs, and for a scale that is neither one number nor one for each output.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> f = kernax.kernel_ridge(kernax.RBF(0.3), X, jnp.sin(6.0 * X[:, 0]), ridge=0.01).value
+        >>> f(jnp.array([0.4])).shape, f.values(X).shape
+        ((), (5,))
+        >>> bool(f.distance(f) < 1e-6)
+        True
+        >>> round(float((2.0 * f).norm / f.norm), 2)
+        2.0
     """
 
     kernel: AbstractKernel
@@ -235,6 +245,13 @@ def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array
     """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
 
     It is that in the kernel's Hilbert space. Raises ValueError for what is no kernel.
+
+    Examples:
+        >>> x, z = jnp.array([0.0]), jnp.array([3.0])
+        >>> float(kernax.kernel_distance(kernax.Linear(), x, z))
+        3.0
+        >>> round(float(kernax.kernel_distance(kernax.RBF(1.0), x, z)), 2)  # at most sqrt(2)
+        1.41
     """
     x = as_point(x)
     z = as_point(z)

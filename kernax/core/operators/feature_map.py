@@ -19,6 +19,11 @@ class FeatureMap(AbstractKernel):
     """`phi(x) . phi(z)`, summed over every entry of phi's output.
 
     phi is a module (a network) or a plain function of a point. Raises ValueError for anything else.
+
+    Examples:
+        >>> k = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0], x[0] ** 2]))
+        >>> float(k(jnp.array([2.0]), jnp.array([3.0])))  # 1 + 6 + 36
+        43.0
     """
 
     phi: Callable = eqx.field(converter=as_module)

@@ -118,6 +118,11 @@ def choose_centres(
             stop at fewer, or an `AbstractChoice` of your own.
 
     Raises ValueError for bad points or numbers.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> kernax.choose_centres(kernax.RBF(0.3), X, 3, key=jax.random.key(0)).shape
+        (3, 1)
     """
     check_key(key)
     kernel, X = prepare(kernel, X)

@@ -138,6 +138,13 @@ def falkon(
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
             where a ridge is too small for the precision.
         MemoryBudgetError: m x m numbers do not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solution = kernax.falkon(kernax.RBF(0.3), X, y, 0.01, centres=X[1:])
+        >>> round(float(solution.value(jnp.array([0.4]))), 2)
+        0.72
     """
     if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
         raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")

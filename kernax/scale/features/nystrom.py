@@ -74,6 +74,15 @@ def nystrom(
         ValueError: bad points, centres unlike the points, or a number of centres without a key.
         NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
         MemoryBudgetError: m x m numbers do not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> approximation = kernax.nystrom(kernax.RBF(0.3), X, centres=X[:3])
+        >>> x, z = X[0], X[4]
+        >>> bool(jnp.isclose(approximation(x, z), kernax.RBF(0.3)(x, z)))  # exact at a centre
+        True
+        >>> jax.vmap(approximation.features)(X).shape
+        (5, 3)
     """
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by="nystrom" if throw else None)
     Z = checked_centres(kernel, X, centres, key)

@@ -86,6 +86,15 @@ def random_fourier_features(
     Raises ValueError for any other kernel, a lengthscale of another dimension or too short for the
     harmonics of a periodic kernel, an unknown draw, fewer frequencies than terms, or an origin of
     another shape.
+
+    Examples:
+        >>> k = kernax.RBF(0.3)
+        >>> features = kernax.random_fourier_features(k, 200, 1, key=jax.random.key(0))
+        >>> x, z = jnp.array([0.4]), jnp.array([0.6])
+        >>> features.features(x).shape  # a cosine and a sine for each frequency
+        (400,)
+        >>> bool(abs(features(x, z) - k(x, z)) < 0.2)
+        True
     """
     for name, value in (("count", count), ("dim", dim)):
         check_count(value, name)

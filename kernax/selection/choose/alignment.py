@@ -58,6 +58,12 @@ def alignment(
 
     Raises ValueError for bad shapes or values, and for a K or targets that are known to be
     constant, or, not centred, zero.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> round(float(kernax.alignment(kernax.RBF(0.3), X, y)), 2)
+        0.78
     """
     task = check_task("alignment", kernel, X, y, weights, footprint=_ALIGNMENT)
     _check_targets_differ(task, centred)
@@ -192,6 +198,14 @@ def aligned_sum(
 
     Raises ValueError as `alignment` does, for no kernels, and where none is aligned with the
     targets.
+
+    Examples:
+        >>> X = jnp.array([[0.0, 1.0], [0.2, 0.0], [0.6, 0.5], [0.8, 0.9], [1.0, 0.1]])
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])  # depends on the first column
+        >>> kernels = [kernax.On(kernax.RBF(0.3), [0]), kernax.On(kernax.RBF(0.3), [1])]
+        >>> first, second = kernax.aligned_sum(kernels, X, y).terms
+        >>> bool(first.scale > second.scale)
+        True
     """
     kernels = tuple(kernels)
     if not kernels:

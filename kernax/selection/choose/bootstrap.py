@@ -31,6 +31,11 @@ class Bootstrap(Printed):
         resampled: that of each resample, along a first axis.
         acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
             a jackknife was asked for.
+
+    Examples:
+        >>> result = kernax.Bootstrap(jnp.array(2.0), jnp.array([1.0, 2.0, 3.0]), acceleration=None)
+        >>> round(float(result.standard_error), 2)
+        1.0
     """
 
     estimate: PyTree[Array]
@@ -180,6 +185,21 @@ def bootstrap(
 
     Raises:
         ValueError: bad shapes, fewer than two resamples, a statistic that holds no array.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def fit(X, y, weights):
+        ...     return kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.1, weights=weights).value
+        ...
+        >>> def value(f):
+        ...     return f(jnp.array([0.4]))
+        ...
+        >>> result = kernax.bootstrap(fit, value, X, y, resamples=20, key=jax.random.key(0))
+        >>> bool(result.standard_error > 0)
+        True
+        >>> result.resampled.shape
+        (20,)
     """
     X = boundary.as_stack(X, "X")
     n = boundary.count(X)

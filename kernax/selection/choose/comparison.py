@@ -22,6 +22,12 @@ class Selection(Printed):
         losses: (c, k), of each on each of k folds.
         inflation: `1/k + n_score / n_learn`: the variance over folds times this is that of their
             mean, as folds share rows to learn from (Nadeau & Bengio 2003).
+
+    Examples:
+        >>> losses = jnp.array([[0.1, 0.2, 0.1], [0.4, 0.3, 0.5]])
+        >>> selection = kernax.Selection(("smooth", "linear"), losses, inflation=jnp.array(0.8))
+        >>> selection.chosen
+        'smooth'
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -111,6 +117,21 @@ def select(
         errors, a table. Print it.
 
     Raises ValueError for no candidate, a single fold, or a loss that is no number.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def ridge(kernel):
+        ...     def fit(X, y, w):
+        ...         return kernax.kernel_ridge(kernel, X, y, 0.01, weights=w, throw=False).value
+        ...     return fit
+        ...
+        >>> def error(f, X, y, weights):
+        ...     return kernax.metrics.root_mean_square_error(y, f.values(X), weights=weights)
+        ...
+        >>> candidates = {"smooth": ridge(kernax.RBF(0.3)), "linear": ridge(kernax.Linear())}
+        >>> kernax.select(candidates, error, X, y, kernax.k_folds(6, 3)).chosen
+        'smooth'
     """
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(

@@ -23,6 +23,11 @@ class CrossValidation(Printed):
 
     Attributes:
         scores: what `score` returned, with a first axis of k folds.
+
+    Examples:
+        >>> result = kernax.CrossValidation(scores=jnp.array([1.0, 2.0, 3.0]))
+        >>> float(result.mean)
+        2.0
     """
 
     scores: PyTree[Array]
@@ -78,6 +83,19 @@ def cross_validate(
 
     Raises:
         ValueError: bad shapes, folds of another number of rows.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def fit(X, y, weights):
+        ...     return kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, weights=weights).value
+        ...
+        >>> def error(f, X, y, weights):
+        ...     return kernax.metrics.root_mean_square_error(y, f.values(X), weights=weights)
+        ...
+        >>> result = kernax.cross_validate(fit, error, X, y, kernax.k_folds(6, 3))
+        >>> result.scores.shape
+        (3,)
     """
     X = as_stack(X, "X")
     n = count(X)
@@ -186,6 +204,20 @@ class CrossValidatedLoss(Printed):
             fails makes a loss of NaN.
         score: `score(fitted, X, y, weights)`, a number, smaller where predictions are better; for
             `minimise` a smooth one, such as a mean squared error or a log loss.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def fit(kernel, X, y, weights):
+        ...     return kernax.kernel_ridge(kernel, X, y, 0.01, weights=weights, throw=False).value
+        ...
+        >>> def error(f, X, y, weights):
+        ...     return kernax.metrics.root_mean_square_error(y, f.values(X), weights=weights)
+        ...
+        >>> loss = kernax.CrossValidatedLoss(fit, error)
+        >>> folds = kernax.k_folds(6, 3)
+        >>> bool(loss(kernax.RBF(0.3), X, y, folds) < loss(kernax.RBF(0.01), X, y, folds))
+        True
     """
 
     fit: Callable[[Any, PyTree, Array, Array], Any]

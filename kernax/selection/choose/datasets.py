@@ -22,6 +22,12 @@ class Datasets(Printed):
         X: points, whose arrays have shape (b, n, ...).
         y: targets (b, n) or (b, n, outputs).
         weights: (b, n). Copies of the set's first row, of weight zero, fill a set up.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> sets = kernax.stack_datasets([(X, X[:, 0]), (X[:3], X[:3, 0])])
+        >>> sets.X.shape, sets.y.shape, sets.weights.shape
+        ((2, 5, 1), (2, 5), (2, 5))
     """
 
     X: PyTree
@@ -47,6 +53,16 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
             Batches of the same few lengths share their compiled programs.
 
     Raises ValueError for anything but such a list, naming the data set by its place.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> sets = kernax.stack_datasets([(X, y), (X[:3], y[:3])])
+        >>> sets.X.shape
+        (2, 5, 1)
+        >>> sets.weights
+        Array([[1., 1., 1., 1., 1.],
+               [1., 1., 1., 0., 0.]], dtype=float64)
     """
     if not isinstance(datasets, Sequence) or not datasets:
         raise ValueError("datasets must be a list of at least one pair (X, y)")

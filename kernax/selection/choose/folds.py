@@ -27,6 +27,15 @@ class Folds(Printed):
         learn_weights: 1, or 0 where row 0 fills up.
         score: indices of rows to score, filled up in the same way.
         score_weights: 1, or 0 where row 0 fills up.
+
+    Examples:
+        >>> folds = kernax.k_folds(5, 2)
+        >>> folds.score
+        Array([[0, 2, 4],
+               [1, 3, 0]], dtype=int64)
+        >>> folds.score_weights  # row 0 of weight zero fills the shorter part up
+        Array([[1., 1., 1.],
+               [1., 1., 0.]], dtype=float64)
     """
 
     learn: Int[Array, "*k m"]
@@ -61,6 +70,15 @@ def k_folds(
 
     Raises:
         ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
+
+    Examples:
+        >>> folds = kernax.k_folds(6, 3)
+        >>> folds.score  # the rows that each fold scores
+        Array([[0, 3],
+               [1, 4],
+               [2, 5]], dtype=int64)
+        >>> folds.learn.shape
+        (3, 4)
     """
     n = check_count(n, "n", 2)
     k = check_count(k, "k", 2)
@@ -109,6 +127,12 @@ def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
             block has.
 
     Raises ValueError where nothing would be left to learn from.
+
+    Examples:
+        >>> folds = kernax.time_folds(6, 2)
+        >>> folds.score
+        Array([[2, 3],
+               [4, 5]], dtype=int64)
     """
     n = check_count(n, "n", 2)
     k = check_count(k, "k")

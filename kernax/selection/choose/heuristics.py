@@ -21,6 +21,11 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     X must be known: call it outside of `jit`.
 
     Raises ValueError for fewer than two points, or points that are not vectors.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [1.0], [3.0]])
+        >>> float(kernax.median_lengthscale(X))  # of the distances 1, 2 and 3
+        2.0
     """
     points = as_stack(X, "X")
     shape = getattr(points, "shape", None)

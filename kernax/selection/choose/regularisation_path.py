@@ -39,6 +39,16 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
 
     Raises ValueError for values that are no vector, or a fit that does not return an expansion; and
     whatever the fit raises at the first value. A failure at a later one is a runtime error.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> def fit(ridge, start):
+        ...     return kernax.kernel_logistic(kernax.RBF(0.3), X, y, ridge, start=start)
+        ...
+        >>> path = kernax.regularisation_path(fit, jnp.array([1.0, 0.1]))
+        >>> path.value.values(X).shape  # a column for each ridge
+        (5, 2)
     """
     values = jnp.asarray(values)
     if values.ndim != 1 or not values.size:

@@ -19,6 +19,13 @@ class Table(Printed):
     Attributes:
         columns: arrays (rows, ...) by their names.
         names: of the rows, if they have any.
+
+    Examples:
+        >>> columns = {"lengthscale": jnp.array([0.1, 1.0]), "loss": jnp.array([0.5, 0.2])}
+        >>> print(kernax.Table(columns).sorted_by("loss"))
+        lengthscale  loss
+                  1   0.2
+                0.1   0.5
     """
 
     columns: Mapping[str, Array | np.ndarray]

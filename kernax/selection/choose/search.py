@@ -59,6 +59,16 @@ def grid(
 
     Raises ValueError for names of no parameter or of several, and values that a parameter cannot
     have.
+
+    Examples:
+        >>> def loss(kernel):
+        ...     return (kernel.lengthscale - 2.0) ** 2
+        ...
+        >>> solution = kernax.grid(loss, kernax.RBF(), {"lengthscale": jnp.array([1.0, 1.9, 3.0])})
+        >>> float(solution.value.lengthscale)
+        1.9
+        >>> jnp.round(solution.stats["losses"], 2)
+        Array([1.  , 0.01, 1.  ], dtype=float64)
     """
     check_loss(loss, args)
     axes = _axes(model, values)
@@ -97,6 +107,15 @@ def random_search(
 
     Returns:
         A `Solution` as `grid` does, with `losses` (count,).
+
+    Examples:
+        >>> def loss(kernel):
+        ...     return (kernel.lengthscale - 2.0) ** 2
+        ...
+        >>> ranges = {"lengthscale": (0.1, 10.0)}
+        >>> solution = kernax.random_search(loss, kernax.RBF(), ranges, 50, key=jax.random.key(0))
+        >>> bool(solution.stats["loss"] < 0.5)
+        True
     """
     check_loss(loss, args)
     check_count(count, "count")

@@ -73,6 +73,16 @@ def batched(
     Raises:
         ValueError: no member, arguments of different lengths, an argument that is no array where
             there is to be an axis, or members over explicit axes of a mesh.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> Y = jnp.sin(jnp.outer(jnp.array([3.0, 6.0]), X[:, 0]))  # two data sets
+        >>> def fit(y):
+        ...     return kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, throw=False)
+        ...
+        >>> solutions = kernax.batched(fit)(Y)
+        >>> solutions.value.coefficients.shape
+        (2, 5)
     """
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,)
     if any(axis is not None and axis != 0 for axis in axes) or all(axis is None for axis in axes):

@@ -30,6 +30,20 @@ class Callback:
             transfer from the device.
 
     Raises ValueError for arguments of the wrong kind.
+
+    Examples:
+        >>> import optax
+        >>> def show(solution):
+        ...     print(int(solution.stats["steps"]))
+        ...
+        >>> def loss(kernel):
+        ...     return (kernel.lengthscale - 2.0) ** 2
+        ...
+        >>> every_tenth = kernax.Callback(show, every=10)
+        >>> adam = optax.adam(0.1)
+        >>> solution = kernax.minimise(loss, kernax.RBF(1.0), adam, 20, callback=every_tenth)
+        10
+        20
     """
 
     function: Callable[[Solution], Any]

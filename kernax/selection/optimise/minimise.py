@@ -108,6 +108,20 @@ def minimise(
             `callback` or `checkpoint` under a transformation.
         KernaxFileError: the folder of the checkpoint is that of another call, or all in it is
             damaged.
+
+    Examples:
+        >>> import optax
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> def loss(model, X, y):
+        ...     return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+        ...
+        >>> start = kernax.Model(kernax.RBF(1.0), 0.1)
+        >>> solution = kernax.minimise(loss, start, optax.adam(0.1), 50, args=(X, y))
+        >>> bool(solution.stats["loss"] < loss(start, X, y))
+        True
+        >>> solution.stats["losses"].shape
+        (51,)
     """
     steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)

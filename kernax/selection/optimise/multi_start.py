@@ -71,6 +71,16 @@ def multi_start(
         ValueError: no start, starts of different structures, or what `minimise` refuses.
         NonFiniteError, DivergedError, BreakdownError (`throw=True`): every start failed, or the
             best one diverged or never moved.
+
+    Examples:
+        >>> import optax
+        >>> def loss(model):
+        ...     return (model.lengthscale - 2.0) ** 2
+        ...
+        >>> starts = kernax.random_starts(kernax.RBF(1.0), 4, key=jax.random.key(0))
+        >>> solution = kernax.multi_start(loss, starts, optax.adam(0.1), 200)
+        >>> round(float(solution.value.lengthscale), 1)
+        2.0
     """
     steps = check_task(loss, optimiser, steps, args, trainable)
     check_validation(validation)
@@ -199,6 +209,13 @@ def random_starts(
         trainable: as for `minimise`: what is frozen has no noise.
 
     Raises ValueError for a count that is not positive, and what is no key.
+
+    Examples:
+        >>> starts = kernax.random_starts(kernax.RBF(1.0), 3, key=jax.random.key(0))
+        >>> len(starts)
+        3
+        >>> float(starts[0].lengthscale)  # the first one is the model itself
+        1.0
     """
     check_count(count, "count")
     check_key(key)
@@ -235,6 +252,16 @@ def unconstrained_density(
     Returns:
         `theta`, the unconstrained parameters of the model (`unconstrain`), and the function
         `theta -> log_density(rebuild(theta), *args) + log |d parameters / d theta|`.
+
+    Examples:
+        >>> def log_density(kernel):
+        ...     return -(kernel.lengthscale - 1.0) ** 2
+        ...
+        >>> theta, log_p = kernax.unconstrained_density(log_density, kernax.RBF(2.0))
+        >>> list(theta)
+        ['lengthscale']
+        >>> round(float(log_p(theta)), 3)  # -1 + log 2
+        -0.307
     """
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)

@@ -28,6 +28,19 @@ class Validation(Printed):
     A loss that is NaN or inf is never the least, and counts as no improvement.
 
     Raises ValueError for arguments of the wrong kind.
+
+    Examples:
+        >>> import optax
+        >>> def loss(kernel, X, y):
+        ...     return jnp.sum(kernax.leave_one_out(kernel, X, y, ridge=0.1) ** 2)
+        ...
+        >>> X = jnp.linspace(0.0, 1.0, 10)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> validation = kernax.Validation(loss, args=(X[1::2], y[1::2]), patience=5)
+        >>> data = {"args": (X[::2], y[::2]), "validation": validation}
+        >>> solution = kernax.minimise(loss, kernax.RBF(1.0), optax.adam(0.1), 20, **data)
+        >>> solution.stats["validation_loss"].shape
+        ()
     """
 
     loss: Callable[..., Array]

@@ -247,6 +247,12 @@ def one_class_svm(
     is by rounding.
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> f = kernax.one_class_svm(kernax.RBF(1.0), X, nu=0.2).value
+        >>> bool(f(jnp.array([0.5])) > 0), bool(f(jnp.array([3.0])) > 0)
+        (True, False)
     """
     task = check_task(
         "one_class_svm",
@@ -429,6 +435,13 @@ def nu_support_vector_regression(
         nu: in (0, 1].
 
     Stats also hold `epsilon`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solution = kernax.nu_support_vector_regression(kernax.RBF(0.3), X, y, C=1.0, nu=0.2)
+        >>> round(float(solution.stats["epsilon"]), 2)  # the half-width of the tube
+        0.61
     """
     task = check_task(
         "nu_support_vector_regression",

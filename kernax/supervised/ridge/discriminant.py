@@ -44,6 +44,13 @@ class Discriminant(Printed):
         separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
             m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is
             none, or where it is less than the rounding of the largest.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> discriminant = kernax.kernel_discriminant(kernax.RBF(0.3), X, y, ridge=0.1).value
+        >>> discriminant.separations.shape
+        (1,)
     """
 
     function: KernelExpansion
@@ -97,6 +104,15 @@ def kernel_discriminant(
     Raises:
         ValueError: bad shapes or values, fewer than two classes among the points of positive
             weight. NonFiniteError, BreakdownError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> discriminant = kernax.kernel_discriminant(kernax.RBF(0.3), X, y, ridge=0.1).value
+        >>> discriminant.function.values(X).shape
+        (5, 1)
+        >>> discriminant.class_means.shape  # two classes, one function
+        (2, 1)
     """
     task = check_task(
         "kernel_discriminant",
