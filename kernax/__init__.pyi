@@ -34,8 +34,8 @@ from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invari
 from kernax.core.kernel.model import Model
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.learner.expansion import KernelExpansion, kernel_distance
-from kernax.core.linalg.linalg import solve
 from kernax.core.linalg.pivots import inducing_points
+from kernax.core.linalg.weighted_solve import solve
 from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
 from kernax.files import load, save
 from kernax.gp.approximation import ApproximatePosterior

@@ -3,7 +3,9 @@ two samples come from one distribution, a sample from a density, and whether pai
 and few points that stand for many.
 """
 
-from kernax.unsupervised.embedding import (
+from kernax.unsupervised.goodness_of_fit import goodness_of_fit_test, stein_discrepancy
+from kernax.unsupervised.herding import herding, stein_thin
+from kernax.unsupervised.mean_embedding import (
     PermutationTest,
     hsic,
     independence_test,
@@ -11,8 +13,6 @@ from kernax.unsupervised.embedding import (
     mean_embedding,
     two_sample_test,
 )
-from kernax.unsupervised.goodness_of_fit import goodness_of_fit_test, stein_discrepancy
-from kernax.unsupervised.herding import herding, stein_thin
 from kernax.unsupervised.subsample import Subsample
 from kernax.unsupervised.thinning import thin
 

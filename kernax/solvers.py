@@ -20,7 +20,7 @@ from kernax.core.linalg.preconditioners import (
     PivotedCholesky,
 )
 from kernax.core.linalg.sketch_and_project import SketchAndProject
-from kernax.core.line.line_factor import StateSpace
+from kernax.core.line.kalman_factor import StateSpace
 from kernax.gp.regression import warm_started
 from kernax.sparse.evidence_iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence

@@ -155,7 +155,7 @@ BATCHES = {
             "[condition-1-]",
         ),
         Mutant(  # jitter of a hundredth
-            "core/linalg/factors.py",
+            "core/linalg/jitter.py",
             "return first * scale, 1e-4 * scale",
             "return first * scale, 1e-2 * scale",
             "core/test_linalg.py::test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal",
@@ -311,7 +311,7 @@ BATCHES = {
             "gp/test_gp.py::test_one_observation_in_closed_form",
         ),
         Mutant(  # noise of the matrix that passes for a pivot
-            "core/linalg/factors.py",
+            "core/linalg/cholesky.py",
             "jnp.all(packed[:: n + 1] ** 2 > least)",
             "jnp.all(packed[:: n + 1] ** 2 > 0)",
             "core/test_linalg.py::test_a_pivot_of_rounding_is_no_pivot",
@@ -455,7 +455,7 @@ BATCHES = {
             "::test_a_common_factor_of_weights_and_ridge_changes_nothing[path-1e-300]",
         ),
         Mutant(  # a solve in units of a right-hand side that is as large as the weights
-            "core/linalg/linalg.py",
+            "core/linalg/weighted_solve.py",
             "unit = unit_of(B)",
             "unit = unit_of(rhs)",
             "supervised/test_ridge.py"

@@ -15,7 +15,7 @@ from kernax.errors import MemoryBudgetError
 from kernax.gp import paths as of_paths
 from kernax.online import stream
 from kernax.scale.features import random_features
-from kernax.unsupervised import embedding
+from kernax.unsupervised import mean_embedding
 
 FOOTPRINTS = footprints()
 N = 512
@@ -336,8 +336,18 @@ FEW, MANY_ROWS = of_permutations(16), of_permutations(4096)
 OTHERS = [
     ("online.run", stream.HELD_FOR_EACH, of_run(RECURSIVE), NOTHING),
     ("online.run", stream.HELD_FOR_EACH, of_run(PROJECTRON), NOTHING),
-    ("a permutation test", embedding.HELD_FOR_EACH, (MANY_ROWS[0], 4096 * N), (FEW[0], 16 * N)),
-    ("a permutation test", embedding.HELD_FOR_EACH, (MANY_ROWS[1], 4096 * N), (FEW[1], 16 * N)),
+    (
+        "a permutation test",
+        mean_embedding.HELD_FOR_EACH,
+        (MANY_ROWS[0], 4096 * N),
+        (FEW[0], 16 * N),
+    ),
+    (
+        "a permutation test",
+        mean_embedding.HELD_FOR_EACH,
+        (MANY_ROWS[1], 4096 * N),
+        (FEW[1], 16 * N),
+    ),
     ("pathwise_sample", of_paths.HELD_FOR_EACH, (paths, 8 * 4096 * 5), NOTHING),
     ("random_fourier_features", random_features.HELD_FOR_EACH, (frequencies, 4096 * 17), NOTHING),
 ]

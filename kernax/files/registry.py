@@ -18,8 +18,8 @@ from kernax.core.linalg.iteration import Iteration
 from kernax.core.linalg.krylov_factor import KrylovExplanation
 from kernax.core.linalg.preconditioners import Preconditioner
 from kernax.core.line.kalman import KalmanFilter
+from kernax.core.line.kalman_factor import LineExplanation
 from kernax.core.line.line import LineGram, OrderAlongLine
-from kernax.core.line.line_factor import LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
 from kernax.core.losses import loss_functions, observation_likelihoods

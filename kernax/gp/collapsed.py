@@ -17,8 +17,8 @@ from kernax.core.base.numerics import (
     stop_gradient,
     sum_of_rows,
 )
+from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.low_rank import factor_beside_identity
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
 from kernax.core.operators.operators import DenseGram

@@ -20,8 +20,8 @@ from kernax.core.base.solution import Solution, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
+from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
-from kernax.core.linalg.factors import rounding_of_entries
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors

@@ -13,9 +13,9 @@ from kernax.core.base.numerics import dot, matmul, safe_sqrt, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.core.linalg.density import cholesky
 from kernax.core.linalg.factorisation import AbstractExplanation, AbstractFactor, WeightedSystem
-from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity, low_rank
 from kernax.core.linalg.solves import solve_lower
 

@@ -25,8 +25,8 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.kernel.preparation import check_point, prepare
 from kernax.core.learner.structures import sampler_of_posterior, sampler_of_prior
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.factors import cholesky_factor
 from kernax.core.operators.gram import gram
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.core.operators.operators import DenseGram

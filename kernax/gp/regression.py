@@ -26,7 +26,6 @@ from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.krylov_factor import KrylovFactor
-from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.linear_solvers import (
     JitteredCholesky,
     advice_on,
@@ -35,6 +34,7 @@ from kernax.core.linalg.linear_solvers import (
     check_knows_determinant,
     check_makes_factor,
 )
+from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.memory import Footprint
 from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel

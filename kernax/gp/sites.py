@@ -23,9 +23,9 @@ from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
-from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.solves import solve_by_lu
+from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.modes import newton_fit
 from kernax.core.losses.observation_likelihoods import Powered

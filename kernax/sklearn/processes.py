@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS, finish, warn
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.operators.gram import gram
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning

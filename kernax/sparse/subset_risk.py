@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
-from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
+from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity
 from kernax.core.losses.softmax_hessian import sum_of_others

@@ -21,8 +21,8 @@ from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
-from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.linear_solvers import JitteredCholesky
+from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import DenseGram, is_finite
 from kernax.unsupervised.centring import CentredGram

@@ -16,7 +16,7 @@ from kernax.core.functionals.stein import SteinKernel, with_scores
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
 from kernax.core.operators.gram import gram_of_prepared
-from kernax.unsupervised.embedding import PermutationTest, check_memory_of_test, outcome
+from kernax.unsupervised.mean_embedding import PermutationTest, check_memory_of_test, outcome
 
 
 def stein_discrepancy(

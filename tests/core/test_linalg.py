@@ -12,8 +12,8 @@ from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64,
 import kernax
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.linalg.factorisation import WeightedSystem
-from kernax.core.linalg.linalg import weighted_solve
 from kernax.core.linalg.solves import solve_by_products
+from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import (
     BreakdownError,

@@ -18,6 +18,7 @@ from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.grid import grid_factor
 from kernax.core.grid.grid import GridGram
 from kernax.core.grid.gridding import grid_for
+from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import (
     AbstractDirectFactor,
@@ -26,8 +27,6 @@ from kernax.core.linalg.factorisation import (
     row_at,
     solve_transposed,
 )
-from kernax.core.linalg.factors import CholeskyFactor
-from kernax.core.linalg.linalg import weighted_solve, without_border
 from kernax.core.linalg.linear_solvers import (
     AbstractDirectSolver,
     JitteredCholesky,
@@ -36,6 +35,7 @@ from kernax.core.linalg.linear_solvers import (
 )
 from kernax.core.linalg.low_rank import LowRankFactor, low_rank
 from kernax.core.linalg.solves import solve_lower
+from kernax.core.linalg.weighted_solve import weighted_solve, without_border
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.smoothing import line_gram
 from kernax.core.operators.feature_map import has_few_features

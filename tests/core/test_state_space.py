@@ -21,8 +21,8 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.kernel.state_space import Chain
 from kernax.core.linalg.linear_solvers import factorise
+from kernax.core.line.kalman_factor import KalmanFactor
 from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
-from kernax.core.line.line_factor import KalmanFactor
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
 from kernax.errors import ConditionWarning

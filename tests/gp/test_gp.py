@@ -15,7 +15,7 @@ from sklearn.gaussian_process import kernels as sk
 import kernax
 from kernax.core.base.boundary import as_noise, as_scalar, as_targets, as_weights
 from kernax.core.base.intervals import NONNEGATIVE
-from kernax.core.linalg import factors
+from kernax.core.linalg import cholesky
 from kernax.core.linalg.linear_solvers import factorise
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
@@ -646,9 +646,9 @@ def test_a_cholesky_factor_by_halves_is_that_of_the_whole_on_both_sides_of_the_s
     A = rng.normal(size=(n, n + 5)).astype(DTYPE)
     A = jnp.asarray(A @ A.T / n) + 0.1 * jnp.eye(n)
     expected = np.linalg.cholesky(A)
-    monkeypatch.setattr(factors, "_LONGEST_COLUMN", 8 * A.dtype.itemsize)
+    monkeypatch.setattr(cholesky, "_LONGEST_COLUMN", 8 * A.dtype.itemsize)
     found = factorise(DenseGram(A))
-    assert isinstance(found, factors.CholeskyFactor)
+    assert isinstance(found, cholesky.CholeskyFactor)
     assert found.exists
     np.testing.assert_allclose(found.lower, expected, atol=TOLERANCE["value"])
     indefinite = A.at[-1, -1].add(-10)

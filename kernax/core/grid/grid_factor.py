@@ -29,8 +29,7 @@ from kernax.core.linalg.factorisation import (
     direct_accuracy,
     row_at,
 )
-from kernax.core.linalg.factors import with_jitter
-from kernax.core.linalg.linalg import weighted_solve
+from kernax.core.linalg.jitter import with_jitter
 from kernax.core.linalg.linear_solvers import (
     AbstractDirectSolver,
     JitteredCholesky,
@@ -38,6 +37,7 @@ from kernax.core.linalg.linear_solvers import (
     refuse_options,
 )
 from kernax.core.linalg.solves import solve_lower
+from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.operators import mean_diagonal
 
 WholeFactor = KroneckerFactor | ToeplitzFactor  # of A, on all cells

@@ -11,8 +11,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor, range_of_jitter
+from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.operators import DenseGram

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
-from kernax.core.linalg.factors import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.linear_solvers import factor_by, factorise
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.operators import DenseGram, is_finite

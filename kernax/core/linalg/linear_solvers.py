@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.boundary import described
 from kernax.core.base.solution import RESULTS, ROUNDING, promoted
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.linalg.cholesky import cholesky_factor, rounding_of_entries
 from kernax.core.linalg.factorisation import AbstractFactor, direct_accuracy
-from kernax.core.linalg.factors import cholesky_factor, rounding_of_entries
 from kernax.core.linalg.low_rank import LowRankFactor
 from kernax.core.operators.operators import LowRankGram
 from kernax.core.operators.structure import AbstractStructure

@@ -5,13 +5,13 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, expand_to, matmul
+from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.core.linalg.factorisation import (
     AbstractDirectFactor,
     AbstractInverse,
     WeightedSystem,
     solve,
 )
-from kernax.core.linalg.factors import CholeskyFactor
 from kernax.core.linalg.tsqr import tsqr
 from kernax.core.operators.operators import LowRankGram
 

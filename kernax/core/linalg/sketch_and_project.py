@@ -15,7 +15,7 @@ from kernax.core.base.boundary import check_key
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.parameters import check_count, check_stopping, with_arrays
 from kernax.core.base.solution import RESULTS
-from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.linalg.linear_solvers import (
     AbstractSymmetricSolver,

@@ -11,8 +11,8 @@ from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factorisation import AbstractExplanation
 from kernax.core.linalg.linear_solvers import factorise
+from kernax.core.line.kalman_factor import KalmanFactor, LineExplanation
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_many_points
-from kernax.core.line.line_factor import KalmanFactor, LineExplanation
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.smoothing import Along, filter_of
 from kernax.core.operators.memory import Footprint, check_memory

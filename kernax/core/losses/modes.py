@@ -13,8 +13,8 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
 from kernax.core.linalg.factorisation import WeightedSystem
-from kernax.core.linalg.linalg import quotient, weighted_solve, without_border
 from kernax.core.linalg.linear_solvers import JitteredCholesky
+from kernax.core.linalg.weighted_solve import quotient, weighted_solve, without_border
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.losses.stationarity import (

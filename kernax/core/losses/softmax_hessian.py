@@ -12,7 +12,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
-from kernax.core.linalg.factors import cholesky_factor, range_of_jitter
+from kernax.core.linalg.cholesky import cholesky_factor
+from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.operators import AbstractGram, DenseGram, LowRankGram

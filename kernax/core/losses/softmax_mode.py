@@ -16,7 +16,7 @@ from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, void_unless_known
 from kernax.core.base.weights import in_common_unit
 from kernax.core.linalg.factorisation import direct_accuracy
-from kernax.core.linalg.linalg import without_border
+from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
 from kernax.core.losses.softmax_hessian import hessian, hessian_inverse, sum_of_others
 from kernax.core.losses.stationarity import (

@@ -22,7 +22,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of, prepare
-from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.pivots import inducing_points
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.gram import gram_of_prepared

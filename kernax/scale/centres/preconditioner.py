@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.linalg.factors import cholesky_factor
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
 from kernax.core.operators.operators import DenseGram

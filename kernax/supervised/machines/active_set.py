@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size, sequential_vmap
 from kernax.core.base.numerics import positive_or_one, split_by_tangent, stop_gradient
-from kernax.core.linalg.factors import cholesky_factor
-from kernax.core.linalg.linalg import without_border
+from kernax.core.linalg.cholesky import cholesky_factor
+from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.operators.operators import AbstractGram, DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, Point, bias_interval, middle
 

@@ -27,7 +27,6 @@ from kernax.core.learner.task import Task, check_task, may_be_positive
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem, unit_of
-from kernax.core.linalg.linalg import weighted_solve, without_border
 from kernax.core.linalg.linear_solvers import (
     JitteredCholesky,
     accurate_residual,
@@ -35,6 +34,7 @@ from kernax.core.linalg.linear_solvers import (
     check_is_solver,
     needs_whole_matrix,
 )
+from kernax.core.linalg.weighted_solve import weighted_solve, without_border
 from kernax.core.operators.memory import Footprint
 
 _RIDGE = Footprint(

@@ -22,9 +22,9 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
+from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy, unit_of
-from kernax.core.linalg.factors import rounding_of_entries
-from kernax.core.linalg.linalg import without_border
+from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.supervised.ridge.ridge import (

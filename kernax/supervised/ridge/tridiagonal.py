@@ -18,7 +18,7 @@ from kernax.core.base.numerics import eps_of, split_by_tangent, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.factorisation import unit_of
-from kernax.core.linalg.factors import range_of_jitter
+from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.operators.operators import AbstractGram
 
 

@@ -21,7 +21,7 @@ from kernax.core.linalg.factorisation import (
     WeightedSystem,
     row_at,
 )
-from kernax.core.linalg.factors import with_jitter
+from kernax.core.linalg.jitter import with_jitter
 from kernax.core.linalg.linear_solvers import AbstractDirectSolver, factorise, refuse_options
 from kernax.core.line.kalman import KalmanFilter
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_for

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -17,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.linalg.factorisation import AbstractDirectFactor
+from kernax.core.linalg.jitter import with_jitter
 from kernax.core.operators.operators import mean_diagonal
 
 
@@ -132,48 +132,6 @@ def cholesky_factor(
     """Cholesky's factor, with jitter: see `factorise`."""
     scale = mean_diagonal(operator) if scale is None else scale
     return sequential_vmap(_cholesky_with_jitter, operator, scale)
-
-
-def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
-    """The first jitter that is tried and the last, for a matrix of mean diagonal `scale`."""
-    eps = eps_of(scale)
-    first = math.sqrt(eps) if scale.dtype == jnp.float64 else 10 * eps
-    return first * scale, 1e-4 * scale
-
-
-def with_jitter(
-    attempt: Callable[[Float[Array, ""]], Any],
-    is_done: Callable[[Any], Array],
-    scale: Float[Array, ""],
-    may_help: Any = True,
-) -> Any:
-    """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
-
-    Attempts have an attribute `jitter`. `scale` is the mean diagonal of the matrix, and `may_help`
-    whether jitter can be of use at all.
-    """
-    first, most = range_of_jitter(scale)
-    can_grow = jnp.isfinite(scale) & (first > 0) & may_help
-
-    def go_on(now: _Tried) -> Array:
-        made = now.made
-        return now.is_first | (~is_done(made) & (made.jitter < most) & can_grow)
-
-    def again(now: _Tried) -> _Tried:
-        before = now.made.jitter
-        larger = jnp.where(before > 0, jnp.minimum(10 * before, most), first)
-        return _Tried(attempt(jnp.where(now.is_first, 0, larger)), jnp.array(False))
-
-    # The plain attempt is the first of the loop, so that it stands in the program once.
-    none = jax.tree.map(jnp.zeros_like, eqx.filter_eval_shape(attempt, scale))
-    return lax.while_loop(go_on, again, _Tried(none, jnp.array(True))).made
-
-
-class _Tried(eqx.Module):
-    """The last attempt at a factor, and whether the first is still to come."""
-
-    made: Any
-    is_first: Bool[Array, ""]
 
 
 def _cholesky_with_jitter(
