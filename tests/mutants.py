@@ -335,6 +335,13 @@ BATCHES = {
             "steps = jnp.asarray(_CHECK_EVERY, jnp.int32)",
             "supervised/test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
         ),
+        Mutant(  # a wrong active set, whose equations are solved exactly, for the solution
+            "supervised/machines/machine.py",
+            "done = (closed & optimal) | missed",
+            "done = closed | missed",
+            "supervised/test_svm.py"
+            "::test_a_differentiated_machine_is_solved_on_where_its_active_set_was_wrong",
+        ),
         Mutant(  # a gap that rounding hides
             "supervised/machines/certificate.py",
             "return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)",

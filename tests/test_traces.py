@@ -1,5 +1,7 @@
 """Another Python float, of whatever argument or solver, runs the program that is there."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -208,6 +210,51 @@ def traces_of(compute, s):
     before = len(TRACES)
     compute(s)
     return len(TRACES) - before
+
+
+def primitives(jaxpr, counts):
+    """How often each primitive stands in a program, functions that it calls included."""
+    for equation in jaxpr.eqns:
+        counts[equation.primitive.name] += 1
+        # Of a linear solve its transpose is another way to say the same, of which one is compiled.
+        parts = equation.params
+        if equation.primitive.name == "custom_linear_solve":
+            parts = {"solve": parts["jaxprs"].solve}
+        for part in jax.tree.leaves(
+            list(parts.values()), is_leaf=lambda part: hasattr(part, "eqns")
+        ):
+            part = getattr(part, "jaxpr", part)
+            if hasattr(part, "eqns"):
+                primitives(part, counts)
+    return counts
+
+
+# The learners, and in their gradients the number of factors and of loops. A factor has one loop,
+# over jitter. A machine has four of its own, and factorises the active set once to solve its
+# equations and once for their derivative.
+ONCE = {
+    "log_marginal_likelihood": (lambda s: kernax.log_marginal_likelihood(K, X, Y, s), 1, 1),
+    "kernel_ridge": (
+        lambda s: kernax.kernel_ridge(K, X, Y, s, throw=False).value.coefficients.sum(),
+        1,
+        1,
+    ),
+    "svm": (
+        lambda s: kernax.svm(K, X, SIGNS, s, throw=False).value.coefficients.sum(),
+        2,
+        4 + 2,
+    ),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("learner", ONCE)
+def test_solver_and_factor_stand_once_in_a_gradient(learner):
+    """They stood twice where the rule of a derivative solved again what its primal had solved."""
+    function, n_factors, n_loops = ONCE[learner]
+    counts = primitives(jax.make_jaxpr(jax.grad(function))(0.5).jaxpr, Counter())
+    assert counts["cholesky"] == n_factors
+    assert counts["while"] == n_loops
 
 
 @pytest.mark.slow

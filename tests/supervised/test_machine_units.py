@@ -170,7 +170,7 @@ def linear_problem(x, y, bounds):
 @eqx.filter_jit
 def certified(problem, beta):
     zero = jnp.zeros((), DTYPE)
-    point = Point(beta, problem.residual(beta), zero, jnp.zeros((), jnp.int32))
+    point = Point.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), zero)
     return certificate(point, problem)
 
 

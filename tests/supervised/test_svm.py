@@ -92,7 +92,7 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     @jax.jit
     def relative(beta):
         return certificate(
-            Point(beta, problem.residual(beta), bias, jnp.zeros((), jnp.int32)), problem
+            Point.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), bias), problem
         )["relative_gap"]
 
     np.testing.assert_allclose(
@@ -321,6 +321,24 @@ def validation(lengthscale, C, X, weights, y, solver=None):
     return jnp.mean(
         jax.nn.softplus(-jnp.tanh(X[:20, 0] * 9) * jax.vmap(machine.value)(X[:20] + 0.1))
     )
+
+
+@pytest.mark.slow
+@needs_x64
+def test_a_differentiated_machine_is_solved_on_where_its_active_set_was_wrong(data):
+    """A solver so coarse that the gap is small enough at once, with other points free than those of
+    the solution: the exact solution for these is not that of the programme.
+    """
+    X, y = data
+
+    def coefficients(C, solver):
+        return kernax.svm(RBF, X, y, C, solver=solver).value.coefficients
+
+    coarse = kernax.solvers.SMO(tol=0.5)
+    exact = coefficients(10.0, FINE)
+    assert np.max(abs(coefficients(10.0, coarse) - exact)) > 0.1
+    differentiated, _ = jax.jvp(lambda C: coefficients(C, coarse), (10.0,), (1.0,))
+    np.testing.assert_allclose(differentiated, exact, atol=1e-6)
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ def times_power_of_two(x: Any, exponent: Array) -> Any:
     """
     dtype = jax.tree.leaves(x)[0].dtype
     exponent = lax.stop_gradient(exponent).astype(jnp.int32)
-    most = 3 * (_bias(dtype) - 1)
+    most = 3 * (_bias(dtype) - 3)
     # With larger ones too products are zero or inf.
     exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
     third = lax.div(exponent, jnp.full_like(exponent, 3))
@@ -40,9 +40,13 @@ def exponent_of(size: Array) -> Array:
 
 
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:
-    """`2^exponent`, in integers as wide as the floats, as a normal float, made of its bits."""
-    bits = (exponent + _bias(dtype)) << jnp.finfo(dtype).nmant
-    return lax.bitcast_convert_type(bits, dtype)
+    """`2^exponent`, in integers as wide as the floats, exactly, for |exponent| below the bias.
+
+    It is the reciprocal of a normal float that is made of its bits. Of a product with a scalar XLA
+    compiles the scalar's own arithmetic again in every loop that uses it, but no division.
+    """
+    bits = (_bias(dtype) - exponent) << jnp.finfo(dtype).nmant
+    return lax.integer_pow(lax.bitcast_convert_type(bits, dtype), -1)
 
 
 def _bias(dtype: jnp.dtype) -> int:

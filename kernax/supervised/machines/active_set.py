@@ -171,13 +171,15 @@ def _solve_in_the_smallest_size(
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
-    operands = (operator, free, jnp.argsort(~free), columns)
     # All points may be free, or of a K of few features as many as make it singular.
     n = len(free)
     rank = operator.largest_rank
     most = n if rank >= n else min(n, max(4 * rank, _SMALLEST))
     sizes = _sizes(most)
     needed = jnp.sum(free)
+    # A system of all points needs no order of them, and then no sort is compiled.
+    free_first = None if sizes == [n] else jnp.argsort(~free)
+    operands = (operator, free, free_first, columns)
     solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
     return jnp.where(needed <= sizes[-1], solved, jnp.nan)
 
@@ -186,10 +188,15 @@ def _solve_among_the_first(
     size: int,
     operator: AbstractGram,
     free: Bool[Array, " n"],
-    free_first: Int[Array, " n"],
+    free_first: Int[Array, " n"] | None,
     columns: Float[Array, "n c"],
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column, where all free points are among the first of an order."""
+    if free_first is None:
+        inside = free.astype(columns.dtype)
+        K_FF, mean = _padded_matrix(operator.as_matrix(), inside)
+        factor = cholesky_factor(DenseGram(K_FF), mean)
+        return inside[:, None] * factor.solve(inside[:, None] * columns)
     places = free_first[:size]
     inside = free[places].astype(columns.dtype)
     K_FF, mean = _padded_matrix(operator.submatrix(places), inside)

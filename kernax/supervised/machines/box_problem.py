@@ -11,6 +11,7 @@ bound), at zero, or at a bound; once it is known which, the solution is that of 
 (`active_set`).
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient
+from kernax.core.base.numerics import eps_of, expand_to, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
@@ -28,8 +29,9 @@ class BoxProblem(eqx.Module):
     """Minimise `1/2 b.K b - targets.b + epsilon |b|_1` over `low <= b <= high`, `sum b = total`.
 
     `total=None` leaves the sum unconstrained, and the bias is then zero. `scale` is the size of the
-    targets, in units of f: tolerances are relative to it. With `inside`, the bias is so large that
-    no point is outside by rounding where the total is below every bound.
+    targets, in units of f: tolerances are relative to it. `inside` marks a total that may not be
+    zero; the bias is then so large that no point is outside by rounding where the total is below
+    every bound.
 
     Where `second` marks the points of a second group, total holds two numbers: the sums of the
     coefficients of the first and of the second group. Each group then has a bias of its own.
@@ -55,8 +57,9 @@ class BoxProblem(eqx.Module):
 
     def start(self) -> Float[Array, " n"]:
         """A feasible point: zero, or the total given to the first points, up to their bounds."""
-        if self.total is None:
+        if self.starts_at_zero:
             return jnp.zeros_like(self.targets)
+        assert self.total is not None
         if self.second is None:
             return _filled(self.total, self.high)
         # The coefficients of a group have the sign of its total.
@@ -67,6 +70,11 @@ class BoxProblem(eqx.Module):
         of_second = _filled(size[1], jnp.where(self.second, bound, 0))
         return sign * jnp.where(self.second, of_second, of_first)
 
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether zero is known to be feasible, whatever the numbers of the programme are."""
+        return self.total is None or not self.inside
+
     def of_points(self, of_groups: Float[Array, "*groups"]) -> Float[Array, "..."]:
         """The number of each point's group; of one group the number itself."""
         if self.second is None:
@@ -74,15 +82,19 @@ class BoxProblem(eqx.Module):
         return jnp.where(self.second, of_groups[1], of_groups[0])
 
     def over_groups(self, reduced: Callable, v: Array, absent: Any) -> Array:
-        """`reduced(v)` over the points of each group; `absent` changes no such number."""
+        """`reduced(v)` over the points of each group; `absent` changes no such number.
+
+        v is (n,), or (n, k) for several numbers of each point.
+        """
         if self.second is None:
             return reduced(v)
-        of_first = reduced(jnp.where(self.second, absent, v))
-        return jnp.stack([of_first, reduced(jnp.where(self.second, v, absent))])
+        second = expand_to(self.second, v)
+        of_first = reduced(jnp.where(second, absent, v))
+        return jnp.stack([of_first, reduced(jnp.where(second, v, absent))])
 
-    def sums(self, beta: Float[Array, " n"]) -> Float[Array, "*groups"]:
-        """The sum of the coefficients of each group."""
-        return self.over_groups(jnp.sum, beta, 0)
+    def sums(self, beta: Float[Array, "n *k"]) -> Float[Array, "*groups_and_k"]:
+        """The sum of the coefficients of each group; of k columns, k sums of each group."""
+        return self.over_groups(lambda v: jnp.sum(v, 0), beta, 0)
 
     def off(self, point: "Point") -> Float[Array, " n"]:
         """`targets - K b - bias`, with the bias of each point's group."""
@@ -110,17 +122,54 @@ class Point(eqx.Module):
     """A feasible point of the programme, its residual and bias, and the steps taken so far.
 
     Of two groups the bias is two numbers.
+
+    Attributes:
+        violation: how far optimality is violated by the pair that violates it most.
+        rounding: the size of rounding errors in f at the points that count, and so in a violation.
     """
 
     beta: Float[Array, " n"]
     residual: Float[Array, " n"]
     bias: Float[Array, "*groups"]
     steps: Int[Array, ""]
+    violation: Float[Array, ""]
+    rounding: Float[Array, ""]
+
+    @staticmethod
+    def of(
+        problem: BoxProblem,
+        beta: Float[Array, " n"],
+        residual: Float[Array, " n"],
+        steps: Int[Array, ""],
+        bias: Float[Array, "*groups"] | None = None,
+    ) -> "Point":
+        """The point of these coefficients; its bias, if None, is `bias_of` the problem there."""
+        interval = bias_interval(problem, beta, residual)
+        if bias is None:
+            bias = bias_of(problem, beta, residual, interval)
+        size = problem.scale + largest(abs(problem.targets - residual), problem)
+        return Point(
+            beta=beta,
+            residual=residual,
+            bias=bias,
+            steps=steps,
+            violation=_width(problem, interval),
+            rounding=16 * eps_of(size) * size,
+        )
 
 
 def counted_points(problem: BoxProblem) -> Bool[Array, " n"]:
     """Which points count: not those of weight zero, whose bounds are both zero."""
     return problem.low != problem.high
+
+
+def largest(sizes: Float[Array, "n *k"], problem: BoxProblem) -> Float[Array, "*k"]:
+    """The largest of sizes >= 0 at the points that count, of each of k columns.
+
+    At a point of weight zero f may be far larger, and with it a rounding error that is not theirs.
+    """
+    counted = expand_to(counted_points(problem), sizes)
+    return jnp.max(sizes, 0, where=counted, initial=0)
 
 
 def one_sided_slopes(
@@ -153,8 +202,11 @@ def bias_interval(
     at most zero.
     """
     up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-    top = problem.over_groups(jnp.max, up, -jnp.inf)
-    bottom = problem.over_groups(jnp.min, down, jnp.inf)
+    # The least number is minus the largest of their negations: a second maximum, and one loop.
+    both = jnp.stack([up, -down], 1)
+    ends = problem.over_groups(lambda v: jnp.max(v, 0), both, -jnp.inf)
+    top = ends[..., 0]
+    bottom = -ends[..., 1]
     if problem.total is None:
         return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
     return top, bottom
@@ -164,25 +216,35 @@ def violation(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
 ) -> Float[Array, ""]:
     """`m(b) - M(b)`, the violation of optimality by the pair that violates it most."""
-    top, bottom = bias_interval(problem, beta, residual)
+    return _width(problem, bias_interval(problem, beta, residual))
+
+
+def _width(
+    problem: BoxProblem, interval: tuple[Float[Array, "*groups"], Float[Array, "*groups"]]
+) -> Float[Array, ""]:
+    """`m(b) - M(b)`, that of the group where it is larger."""
+    top, bottom = interval
     return top - bottom if problem.second is None else jnp.max(top - bottom)
 
 
 def bias_of(
-    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+    problem: BoxProblem,
+    beta: Float[Array, " n"],
+    residual: Float[Array, " n"],
+    interval: tuple[Float[Array, "*groups"], Float[Array, "*groups"]],
 ) -> Float[Array, "*groups"]:
     """The mean of the biases that satisfy the conditions of optimality of the free points.
 
-    Where no point of a group is free, the middle of the interval of its optimal biases.
+    Where no point of a group is free, the middle of the `interval` of its optimal biases.
     """
     if problem.total is None:
         return jnp.zeros((), beta.dtype)
     free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
-    count = problem.sums(free.astype(beta.dtype))
     biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
-    mean = problem.sums(biases) / jnp.maximum(count, 1)
-    top, bottom = bias_interval(problem, beta, residual)
-    return jnp.where(count > 0, mean, middle(top, bottom))
+    sums = problem.sums(jnp.stack([free.astype(beta.dtype), biases], 1))
+    count = sums[..., 0]
+    mean = sums[..., 1] / jnp.maximum(count, 1)
+    return jnp.where(count > 0, mean, middle(*interval))
 
 
 def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
@@ -205,10 +267,10 @@ def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
     outside = jnp.where(counted, of_points * off, -jnp.inf)
     smallest = problem.over_groups(jnp.min, bound, jnp.inf)
     most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
-    largest = jnp.max(abs(residual), where=counted, initial=0)
-    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(largest) * largest
+    most = largest(abs(residual), problem)
+    lift = jnp.maximum(most_outside, 0) + 8 * eps_of(most) * most
     lift = jnp.where(abs(total) < stop_gradient(smallest), sign * lift, 0)
-    return Point(point.beta, point.residual, point.bias + lift, point.steps)
+    return dataclasses.replace(point, bias=point.bias + lift)
 
 
 def middle(

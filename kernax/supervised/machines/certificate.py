@@ -10,14 +10,13 @@ which is zero where a point satisfies its condition of optimality.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.operators.operators import AbstractGram
-from kernax.supervised.machines.box_problem import BoxProblem, Point, counted_points
+from kernax.supervised.machines.box_problem import BoxProblem, Point, largest
 
 
 def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
@@ -29,19 +28,25 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     where the sum is not free. Points of weight zero enter none of these.
     """
     off = problem.off(point)
-    moved = jnp.sign(off) * jnp.maximum(abs(off) - rounding_of(point, problem), 0)
-    offs = jnp.stack([off, moved])
-    missing = _missing(point, problem)
+    moved = jnp.sign(off) * jnp.maximum(abs(off) - point.rounding, 0)
+    offs = jnp.stack([off, moved], 1)
     # The dual objective is `targets.b - 1/2 b.K b - epsilon |b|_1`.
     beta = point.beta
     fitted = problem.targets - point.residual
-    smooth = jnp.sum(beta * (problem.targets - fitted / 2))
-    dual = smooth - problem.epsilon * jnp.sum(abs(beta))
+    in_dual = beta * (problem.targets - fitted / 2) - problem.epsilon * abs(beta)
+    # Numbers of each point are summed together, and so is the largest of each found: XLA compiles
+    # one loop for all of them.
+    sums = problem.sums(jnp.stack([in_dual, beta], 1))
+    dual = jnp.sum(sums[..., 0])
+    missing = _missing(sums[..., 1], problem)
+    sizes = jnp.stack([problem.diagonal(), abs(beta), abs(off), abs(moved)], 1)
+    variance, coefficient, *largest_offs = largest(sizes, problem)
     # The gap and the primal objective for both values of `off`.
-    gaps = jnp.sum(_gaps_of_points(point, problem, offs), 1)
+    ample = _ample(problem, variance, coefficient)
+    gaps = jnp.sum(_gaps_of_points(point, problem, offs, ample), 0)
     primals = dual + gaps
     objectives = jnp.maximum(abs(primals), abs(dual))
-    of_total = missing * jax.vmap(lambda off: _largest(abs(off), problem))(offs)
+    of_total = missing * jnp.stack(largest_offs)
     relative_gaps = (gaps + of_total) / positive_or_one(objectives)
     which = (relative_gaps[0] > tol).astype(jnp.int32)
     figures = jnp.stack([primals, gaps, relative_gaps])[:, which]
@@ -49,11 +54,8 @@ def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, 
     # The number of support vectors, of those at a bound, and of the free ones.
     support = point.beta != 0
     bounded = support & ((point.beta >= problem.high) | (point.beta <= problem.low))
-    counts = {
-        "support": jnp.sum(support),
-        "bounded": jnp.sum(bounded),
-        "free": jnp.sum(support & ~bounded),
-    }
+    of_support, of_bounded = jnp.sum(jnp.stack([support, bounded], 1), 0)
+    counts = {"support": of_support, "bounded": of_bounded, "free": of_support - of_bounded}
     return stats | counts
 
 
@@ -62,47 +64,33 @@ def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
     return jnp.maximum(abs(stats["primal"]), abs(stats["dual"]))
 
 
-def _largest(sizes: Float[Array, " n"], problem: BoxProblem) -> Float[Array, ""]:
-    """The largest of sizes >= 0 at the points that count.
-
-    At a point of weight zero f may be far larger, and with it a rounding error that is not theirs.
-    """
-    return jnp.max(sizes, where=counted_points(problem), initial=0)
-
-
-def _missing(point: Point, problem: BoxProblem) -> Float[Array, ""]:
+def _missing(sums: Float[Array, "*groups"], problem: BoxProblem) -> Float[Array, ""]:
     """`|total - sum b|`, that of both groups; zero where the sum is free."""
     if problem.total is None:
-        return jnp.zeros((), point.beta.dtype)
-    missing = abs(problem.total - problem.sums(point.beta))
+        return jnp.zeros_like(sums)
+    missing = abs(problem.total - sums)
     return missing if problem.second is None else jnp.sum(missing)
 
 
+def _ample(
+    problem: BoxProblem, variance: Float[Array, ""], coefficient: Float[Array, ""]
+) -> Float[Array, ""]:
+    """A bound for infinite ones, so far beyond the largest coefficient that the solution is the
+    same.
+    """
+    return 10 * coefficient + problem.scale / positive_or_one(variance)
+
+
 def _gaps_of_points(
-    point: Point, problem: BoxProblem, offs: Float[Array, "k n"]
-) -> Float[Array, "k n"]:
+    point: Point, problem: BoxProblem, offs: Float[Array, "n k"], ample: Float[Array, ""]
+) -> Float[Array, "n k"]:
     """The term of each point in the gap, for several values of `off`; at least zero."""
-    # The bounds; for infinite ones, bounds so far beyond the largest coefficient that the solution
-    # is the same.
-    variance = _largest(problem.diagonal(), problem)
-    ample = 10 * jnp.max(abs(point.beta)) + problem.scale / positive_or_one(variance)
-    low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)
-    high = jnp.where(jnp.isinf(problem.high), ample, problem.high)
-    beta = point.beta
-    of_epsilon = problem.epsilon * abs(beta)
-
-    def gap_of_points(off):
-        above = high * jnp.maximum(off - problem.epsilon, 0)
-        below = low * jnp.minimum(off + problem.epsilon, 0)
-        return jnp.maximum(above + below - beta * off + of_epsilon, 0)
-
-    return jax.vmap(gap_of_points)(offs)
-
-
-def rounding_of(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """The size of rounding errors in f at the points that count, and so in a violation."""
-    size = problem.scale + _largest(abs(problem.targets - point.residual), problem)
-    return 16 * eps_of(size) * size
+    low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)[:, None]
+    high = jnp.where(jnp.isinf(problem.high), ample, problem.high)[:, None]
+    beta = point.beta[:, None]
+    above = high * jnp.maximum(offs - problem.epsilon, 0)
+    below = low * jnp.minimum(offs + problem.epsilon, 0)
+    return jnp.maximum(above + below - beta * offs + problem.epsilon * abs(beta), 0)
 
 
 def survives_rounding(
@@ -112,36 +100,43 @@ def survives_rounding(
 
     Where the terms of K b cancel, the gap that is computed from them may be small and wrong.
     """
-    error = _error_of_products(point, problem, tol)
     off = problem.off(point)
-    gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error]))
-    worst_gap = jnp.sum(jnp.max(gaps, 0))
-    return (error <= tol * _size_of_values(point, problem)) | (worst_gap <= tol * objective)
+    diagonal = jnp.maximum(problem.diagonal(), 0)
+    targets = problem.targets
+    f = targets - point.residual
+    f_and_bias = targets - off
+    sizes = jnp.stack([diagonal, abs(point.beta), abs(targets), abs(f), abs(f_and_bias)], 1)
+    variance, coefficient, of_targets, of_f, of_f_and_bias = largest(sizes, problem)
+
+    error = _error_of_products(point, problem, diagonal, variance, tol)
+    ample = _ample(problem, variance, coefficient)
+    gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error], 1), ample)
+    worst_gap = jnp.sum(jnp.max(gaps, 1))
+    # The size of targets and of `K b + bias`; of K b alone without targets, as for one class.
+    size_of_values = jnp.where(of_targets != 0, problem.scale + of_f_and_bias, of_f)
+    return (error <= tol * size_of_values) | (worst_gap <= tol * objective)
 
 
-def _size_of_values(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """The size of targets and of `K b + bias`; of K b alone without targets, as for one class."""
-    off = problem.off(point)
-    of_targets = problem.scale + _largest(abs(problem.targets - off), problem)
-    of_f = _largest(abs(problem.targets - point.residual), problem)
-    return jnp.where(jnp.any(problem.targets != 0), of_targets, of_f)
-
-
-def _error_of_products(point: Point, problem: BoxProblem, tol: ArrayLike) -> Float[Array, ""]:
+def _error_of_products(
+    point: Point,
+    problem: BoxProblem,
+    diagonal: Float[Array, " n"],
+    variance: Float[Array, ""],
+    tol: ArrayLike,
+) -> Float[Array, ""]:
     """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
 
     Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
     between 2 and 8 times the root was measured for linear and Gaussian kernels, in both precisions.
-    By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`; only where that bound is too large is K read again.
+    By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`, and the diagonal is at most `variance`; only where
+    that bound is too large is K read again.
     """
     slight = 8 * eps_of(point.beta)
-    diagonal = jnp.maximum(problem.diagonal(), 0)
-    largest = jnp.sqrt(_largest(diagonal, problem))
-    bound = slight * largest * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
+    bound = slight * jnp.sqrt(variance) * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
 
     def estimate():
         squares = problem.operator.squares_in_products(point.beta)
-        return slight * jnp.sqrt(_largest(squares, problem))
+        return slight * jnp.sqrt(largest(squares, problem))
 
     return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
 

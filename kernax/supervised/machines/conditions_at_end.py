@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool
 
 from kernax.core.base.solution import RESULTS, first_that_holds
-from kernax.supervised.machines.box_problem import BoxProblem, Point, violation
-from kernax.supervised.machines.certificate import objective_size, rounding_of, survives_rounding
+from kernax.supervised.machines.box_problem import BoxProblem, Point
+from kernax.supervised.machines.certificate import objective_size, survives_rounding
 from kernax.supervised.machines.units import AfterRescaling
 
 
@@ -29,15 +29,16 @@ def ending(
     cut_short = missed_its_goal(point, problem, tol)
     # Of a hard margin the dual is unbounded where the points are not separable; that explains a
     # failure where everything else is finite.
-    hard = jnp.any(jnp.isinf(problem.high) | jnp.isinf(problem.low))
-    known = jnp.all(jnp.isfinite(problem.diagonal())) & jnp.all(jnp.isfinite(problem.targets))
-    may_be_unbounded = hard & known
+    no_bound_above = jnp.isinf(problem.high)
+    no_bound_below = jnp.isinf(problem.low)
+    unknown = ~(jnp.isfinite(problem.diagonal()) & jnp.isfinite(problem.targets))
     # Some point of a hard margin is then as far on its wrong side as at f = 0.
     off = problem.off(point)
     far = problem.epsilon + 0.999 * problem.scale
-    above = jnp.isinf(problem.high) & (off >= far)
-    below = jnp.isinf(problem.low) & (off <= -far)
-    no_better_than_zero = jnp.any(above | below)
+    far_off = (no_bound_above & (off >= far)) | (no_bound_below & (off <= -far))
+    of_points = jnp.stack([no_bound_above | no_bound_below, unknown, far_off], 1)
+    hard, some_unknown, no_better_than_zero = jnp.any(of_points, 0)
+    may_be_unbounded = hard & ~some_unknown
     return first_that_holds(
         [
             (~finite & may_be_unbounded, RESULTS.diverged),
@@ -65,5 +66,4 @@ def missed_its_goal(point: Point, problem: BoxProblem, tol: ArrayLike) -> Bool[A
     A solver with steps left ends below the tolerance; the factor 2 is for the rounding of its own
     violation.
     """
-    violated = violation(problem, point.beta, point.residual)
-    return violated > 2 * tol * problem.scale + rounding_of(point, problem)
+    return point.violation > 2 * tol * problem.scale + point.rounding

@@ -229,5 +229,5 @@ def _gap_in_features(
     squares = matmul((w * data.y) ** 2, centred.features**2)
     rounding = 8 * eps_of(c) * jnp.sqrt(squares)
     slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
-    point = Point(c, slopes, jnp.zeros((), c.dtype), jnp.zeros((), jnp.int32))
+    point = Point.of(problem, c, slopes, jnp.zeros((), jnp.int32))
     return certificate(point, problem)["relative_gap"]

@@ -21,10 +21,9 @@ from kernax.supervised.machines.active_set import with_derivative_of_active_set
 from kernax.supervised.machines.box_problem import (
     BoxProblem,
     Point,
-    bias_of,
     with_all_points_inside,
 )
-from kernax.supervised.machines.certificate import certificate, rounding_of
+from kernax.supervised.machines.certificate import certificate
 from kernax.supervised.machines.conditions_at_end import ending, is_finite, missed_its_goal
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 from kernax.supervised.machines.polish import polished
@@ -66,11 +65,14 @@ def machine(
 
 def _feasible(
     problem: BoxProblem, units: Units, start: Float[Array, " n"] | None
-) -> Float[Array, " n"]:
-    """The feasible point nearest to the user's coefficients, or any where there are none.
+) -> Float[Array, " n"] | None:
+    """The feasible point nearest to the user's coefficients, or any where there are none: None if
+    it is zero.
 
     Coefficients of a fit that failed, which are NaN, are ignored.
     """
+    if start is None and problem.starts_at_zero:
+        return None
     nowhere = problem.start()
     if start is None:
         return nowhere
@@ -101,7 +103,11 @@ class _Pass(eqx.Module):
 
 
 def _solve_to_gap(
-    problem: BoxProblem, start: Float[Array, " n"], solver: AbstractDualSolver, *, exact: bool
+    problem: BoxProblem,
+    start: Float[Array, " n"] | None,
+    solver: AbstractDualSolver,
+    *,
+    exact: bool,
 ) -> tuple[Point, dict[str, Array]]:
     """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`, and its
     certificate.
@@ -131,12 +137,14 @@ def _solve_to_gap(
         # no more steps.
         return _Pass(point, figures, jnp.where(done, jnp.inf, now.tol / 10), done)
 
-    residual = lax.cond(
-        jnp.any(start != 0), lambda: problem.residual(start), lambda: problem.targets
-    )
+    if start is None:
+        start = jnp.zeros_like(problem.targets)
+        residual = problem.targets
+    else:
+        residual = problem.residual(start)
     groups = () if problem.total is None else problem.total.shape
     bias = jnp.zeros(groups, start.dtype)
-    point = Point(start, residual, bias, jnp.zeros((), jnp.int32))
+    point = Point.of(problem, start, residual, jnp.zeros((), jnp.int32), bias)
     figures = jax.tree.map(
         jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.tol)
     )
@@ -149,11 +157,10 @@ def _solve_to_tolerance(
     point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike
 ) -> Point:
     """The solver's point at a tolerance relative to the targets, but no finer than rounding."""
-    goal = jnp.maximum(tol * problem.scale, rounding_of(point, problem))
+    goal = jnp.maximum(tol * problem.scale, point.rounding)
     beta, steps = solver.solve(problem, point.beta, point.residual, goal)
     beta = _at_bounds(beta, problem)
-    residual = problem.residual(beta)
-    return Point(beta, residual, bias_of(problem, beta, residual), point.steps + steps)
+    return Point.of(problem, beta, problem.residual(beta), point.steps + steps)
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:

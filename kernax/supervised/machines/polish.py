@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import tree_where
 from kernax.supervised.machines.active_set import ActiveSystem, equation_residual
-from kernax.supervised.machines.box_problem import BoxProblem, Point, violation
+from kernax.supervised.machines.box_problem import BoxProblem, Point
 
 
 class Polished(eqx.Module):
@@ -33,22 +33,16 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     exact = point.beta + change[:n]
     beta = jnp.clip(exact, problem.low, problem.high)
     bias = point.bias + change[n:].reshape(point.bias.shape)
-    solved = Point(beta, problem.residual(beta), bias, point.steps)
+    solved = Point.of(problem, beta, problem.residual(beta), point.steps, bias)
 
-    violated = _violation(solved, problem)
     # The coefficients must stay in the box, up to rounding, and none may change its sign.
-    largest = jnp.max(abs(beta), initial=0)
-    in_box = abs(beta - exact) <= _slack(exact) * largest
-    same_side = jnp.sign(beta) * jnp.sign(point.beta) >= 0
-    keeps_sides = jnp.all(in_box & same_side)
-    better = keeps_sides & (violated <= _violation(point, problem))
+    opposite = -jnp.sign(beta) * jnp.sign(point.beta)
+    of_points = jnp.stack([abs(beta), abs(beta - exact), opposite], 1)
+    largest, out_of_box, most_opposite = jnp.max(of_points, 0, initial=0)
+    keeps_sides = (out_of_box <= _slack(exact) * largest) & (most_opposite <= 0)
+    better = keeps_sides & (solved.violation <= point.violation)
     point = tree_where(better, solved, point)
-    return Polished(point, better & (violated <= _slack(beta) * problem.scale))
-
-
-def _violation(point: Point, problem: BoxProblem) -> Float[Array, ""]:
-    """The largest violation of optimality at a point."""
-    return violation(problem, point.beta, point.residual)
+    return Polished(point, better & (solved.violation <= _slack(beta) * problem.scale))
 
 
 def _slack(beta: Float[Array, " n"]) -> float:

@@ -106,8 +106,10 @@ def _swept(problem: BoxProblem, now: _Sweep, tol: Array, most: Array, size: int)
     """Up to `most` steps in one working set of a size, down to a violation of `tol` there."""
     if size == len(now.beta):
         # Steps among all points, down to a violation of `tol`.
-        places = jnp.arange(len(now.beta))
-        part = WorkingSet.of(problem, problem.operator.as_matrix(), places, now.beta, now.residual)
+        everywhere = slice(None)
+        part = WorkingSet.of(
+            problem, problem.operator.as_matrix(), everywhere, now.beta, now.residual
+        )
         improved, steps = part.improved(now.violation, tol, most)
         beta = improved[: len(now.beta)]
         return now.moved(problem, beta, problem.residual(beta), steps)

@@ -31,9 +31,12 @@ class Units(eqx.Module):
     def of(problem: BoxProblem) -> "Units":
         """The units of a problem."""
         of_f = exponent_of(problem.scale)
-        of_K = exponent_of(jnp.max(abs(problem.diagonal())))
+        # The largest entries of the diagonal and of the finite bounds.
         bounds = jnp.stack([problem.low, problem.high])
-        largest = jnp.max(jnp.where(jnp.isfinite(bounds), abs(bounds), 0))
+        finite_bounds = jnp.max(jnp.where(jnp.isfinite(bounds), abs(bounds), 0), 0)
+        sizes = jnp.stack([abs(problem.diagonal()), finite_bounds], 1)
+        variance, largest = jnp.max(sizes, 0)
+        of_K = exponent_of(variance)
         of_K_at_largest = jnp.maximum(of_K, of_f - exponent_of(largest))
         return Units(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
 
@@ -109,14 +112,10 @@ def after_rescaling(
 ) -> AfterRescaling:
     """Compares coefficients and a bias with the same, converted into the user's units and back."""
     (beta, bias), (beta_back, bias_back) = stop_gradient((solved, back))
+    close = abs(beta_back - beta) <= 8 * eps_of(beta) * jnp.max(abs(beta))
+    of_points = jnp.stack([close, jnp.isfinite(beta_back), jnp.isfinite(beta)], 1)
+    all_close, finite_beta_back, finite = jnp.all(of_points, 0)
     # Values of f are of order one, so that the bias is compared with one as well.
-    kept = _close(beta_back, beta, jnp.max(abs(beta))) & _close(bias_back, bias, 1 + abs(bias))
-    finite_back = jnp.all(jnp.isfinite(jnp.append(beta_back, bias_back)))
-    return AfterRescaling(kept, jnp.all(jnp.isfinite(beta)) & ~finite_back)
-
-
-def _close(
-    a: Float[Array, "*n"], b: Float[Array, "*n"], size: Float[Array, "*m"]
-) -> Bool[Array, ""]:
-    """Whether the arrays are equal, up to a few roundings of numbers of that size."""
-    return jnp.all(abs(a - b) <= 8 * eps_of(a) * size)
+    close_bias = jnp.all(abs(bias_back - bias) <= 8 * eps_of(bias) * (1 + abs(bias)))
+    finite_back = finite_beta_back & jnp.all(jnp.isfinite(bias_back))
+    return AfterRescaling(all_close & close_bias, finite & ~finite_back)

@@ -85,7 +85,7 @@ class WorkingSet(eqx.Module):
     def of(
         problem: BoxProblem,
         K: Float[Array, "k k"],
-        places: Int[Array, " k"],
+        places: Int[Array, " k"] | slice,
         beta: Array,
         residual: Array,
     ) -> "WorkingSet":
@@ -102,7 +102,7 @@ class WorkingSet(eqx.Module):
             residual=padding.zeros(residual[places]),
             low=padding.bounds(problem.low[places], -jnp.inf),
             high=padding.bounds(problem.high[places], jnp.inf),
-            epsilon=padding.zeros(jnp.broadcast_to(problem.epsilon, places.shape)),
+            epsilon=padding.zeros(jnp.broadcast_to(problem.epsilon, K.shape[:1])),
             second=None if problem.second is None else padding.zeros(problem.second[places]),
         )
 
@@ -136,7 +136,8 @@ class WorkingSet(eqx.Module):
     def _violation(self, now: State) -> Float[Array, ""]:
         """The violation of optimality by the pair that violates it most."""
         if self.second is None:
-            return jnp.max(now.up) - jnp.min(now.down)
+            top, minus_bottom = jnp.max(jnp.stack([now.up, -now.down], 1), 0)
+            return top + minus_bottom
         of_first = jnp.max(now.up, where=~self.second, initial=-jnp.inf) - jnp.min(
             now.down, where=~self.second, initial=jnp.inf
         )
