@@ -65,6 +65,14 @@ def jackknife_plus(
     four digits (two in float32) are right.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> process = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> low, high = kernax.conformal.jackknife_plus(process, X, y, 0.01, X[:2], coverage=0.5)
+        >>> bool(jnp.all(low < high))
+        True
     """
     check_process(process)
     advice = "intervals for each column, or jax.vmap over them"

@@ -14,7 +14,15 @@ from kernax.core.base.printing import Printed
 
 
 class AbstractBasis(Printed):
-    """A function from a point (d,) to its features (D,): `FeatureMap(basis)` is the kernel."""
+    """A function from a point (d,) to its features (D,): `FeatureMap(basis)` is the kernel.
+
+    Examples:
+        >>> isinstance(kernax.bases.PolynomialBasis(2), kernax.bases.AbstractBasis)
+        True
+        >>> kernel = kernax.FeatureMap(kernax.bases.PolynomialBasis(2))
+        >>> float(kernel(jnp.array([2.0]), jnp.array([3.0])))  # 1 + 6 + 36
+        43.0
+    """
 
     @abc.abstractmethod
     def __call__(self, x: Array) -> Float[Array, " D"]:
@@ -29,6 +37,11 @@ class PolynomialBasis(AbstractBasis):
 
     Powers of single dimensions (Bishop 2006, section 3.1), without mixed monomials: those are the
     features of `Polynomial(degree, offset)`.
+
+    Examples:
+        >>> basis = kernax.bases.PolynomialBasis(degree=2)
+        >>> basis(jnp.array([3.0, 2.0]))
+        Array([1., 3., 9., 2., 4.], dtype=float64)
     """
 
     degree: int = integer("degree", default=2)
@@ -60,6 +73,11 @@ class GaussianBasis(AbstractLocalBasis):
 
     `centres` (m, d), or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in
     units of x.
+
+    Examples:
+        >>> basis = kernax.bases.GaussianBasis(centres=[0.0, 0.5, 1.0], width=0.5)
+        >>> jnp.round(basis(jnp.array([0.5])), 3)
+        Array([0.607, 1.   , 0.607], dtype=float64)
     """
 
     centres: Float[Array, "m *d"] = real()
@@ -76,6 +94,11 @@ class SigmoidBasis(AbstractLocalBasis):
 
     The sigmoid functions of Bishop 2006, eq. 3.5, in every dimension. `centres` (m, d), or (m,) for
     d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+
+    Examples:
+        >>> basis = kernax.bases.SigmoidBasis(centres=[0.0, 0.5, 1.0], width=0.1)
+        >>> jnp.round(basis(jnp.array([0.5])), 3)
+        Array([0.993, 0.5  , 0.007], dtype=float64)
     """
 
     centres: Float[Array, "m *d"] = real()
@@ -96,6 +119,11 @@ class IndicatorBins(AbstractBasis):
     the kernel is `(number of components in the same bin)^order`; `FeatureMap(IndicatorBins(bins))
     ** order` is the same kernel without the long vectors. Piecewise constant: the derivative is
     zero. NaN where a component is outside [0, 1).
+
+    Examples:
+        >>> basis = kernax.bases.IndicatorBins(bins=4)
+        >>> basis(jnp.array([0.3]))
+        Array([0., 1., 0., 0.], dtype=float64)
     """
 
     bins: int = integer("bins")

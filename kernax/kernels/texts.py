@@ -32,6 +32,12 @@ class Strings(AbstractEncoded):
 
     `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks strings of a
     stack; `len(X)` counts them.
+
+    Examples:
+        >>> X = kernax.strings.encode(["abc", "ab"])
+        >>> X.weights
+        Array([[1., 1., 1.],
+               [1., 1., 0.]], dtype=float64)
     """
 
     codes: Int[Array, "*n L"]
@@ -68,6 +74,15 @@ def encode(
 
     Raises ValueError for anything but strings, for a token outside the alphabet, and for a length
     that is too short.
+
+    Examples:
+        >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
+        >>> len(X.alphabet), X.codes.shape
+        (9, (3, 6))
+        >>> words = kernax.strings.encode([text.split() for text in ["to be", "or not to be"]])
+        >>> kernax.gram(kernax.Spectrum(2), words)  # the common pair "to be"
+        Array([[1., 1.],
+               [1., 3.]], dtype=float64)
     """
     given = _sequence(texts)
     rows = [_tokens(text, i) for i, text in enumerate(given)]

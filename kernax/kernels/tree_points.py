@@ -43,6 +43,11 @@ class Trees(AbstractEncoded):
 
     `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks trees of a
     stack; `len(X)` counts them.
+
+    Examples:
+        >>> X = kernax.trees.encode(["(S (N dogs) (V bark))", "(V bark)"])
+        >>> X.labels.shape  # two trees of at most five nodes
+        (2, 5)
     """
 
     labels: Int[Array, "*n N"]
@@ -80,6 +85,12 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
 
     Raises ValueError, with the place, for unbalanced brackets, empty trees, missing labels and
     labels not in the alphabet. Places are counted from 0.
+
+    Examples:
+        >>> X = kernax.trees.encode(["(S (N dogs) (V bark))", ("S", ("N", "cats"), ("V", "bark"))])
+        >>> kernax.gram(kernax.SubsetTree(), X)
+        Array([[6., 3.],
+               [3., 6.]], dtype=float64)
     """
     if isinstance(trees, (str, tuple)) or not isinstance(trees, Iterable):
         raise ValueError(

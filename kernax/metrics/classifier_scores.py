@@ -35,6 +35,11 @@ def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
     Piecewise constant: its gradient is zero. Raises ValueError for other shapes, for y that are no
     classes, values that are not finite, and weights that are negative or all zero.
+
+    Examples:
+        >>> y, values = jnp.array([1.0, -1.0, 1.0, 1.0]), jnp.array([0.3, -2.0, -0.1, 5.0])
+        >>> float(kernax.metrics.accuracy(y, values))
+        0.75
     """
     return _accuracy(*_classes(y, values, weights))
 
@@ -65,6 +70,11 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
     Raises ValueError for other shapes, for y that are no classes, values that are not finite, and
     weights that are negative or all zero.
+
+    Examples:
+        >>> y, log_odds = jnp.array([1.0, -1.0]), jnp.array([0.0, 0.0])
+        >>> round(float(kernax.metrics.log_loss(y, log_odds)), 3)  # log 2
+        0.693
     """
     return _log_loss(*_classes(y, values, weights))
 
@@ -90,6 +100,11 @@ def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | No
     It takes `n log n` operations. Piecewise constant: its gradient is zero. Raises ValueError for
     other shapes, for y that are not two classes, values that are not finite, and weights that are
     negative or all zero.
+
+    Examples:
+        >>> y, values = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([0.9, 0.1, 0.4, 0.6])
+        >>> float(kernax.metrics.area_under_curve(y, values))  # 3 of 4 pairs are in order
+        0.75
     """
     y, values, w = _classes(y, values, weights)
     if y.ndim != 1:

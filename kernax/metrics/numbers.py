@@ -38,6 +38,11 @@ def root_mean_square_error(
 
     The gradient is zero where every prediction is exact. Raises ValueError for other shapes, values
     that are not finite, and weights that are negative or all zero.
+
+    Examples:
+        >>> y, mean = jnp.array([0.0, 1.0, 2.0, 3.0]), jnp.array([0.0, 1.0, 2.0, 5.0])
+        >>> float(kernax.metrics.root_mean_square_error(y, mean))
+        1.0
     """
     y, w, dtype = as_targets_and_weights(y, mean, weights=weights)
     return _root_mean_square(y, as_one_per_row(mean, "mean", len(y), dtype), w)
@@ -72,6 +77,11 @@ def negative_log_predictive_density(
 
     Raises ValueError for other shapes, values that are not finite, variances that are not positive,
     and weights that are negative or all zero.
+
+    Examples:
+        >>> y, mean, variance = jnp.array([0.0, 1.0]), jnp.array([0.0, 1.5]), jnp.array([1.0, 0.25])
+        >>> round(float(kernax.metrics.negative_log_predictive_density(y, mean, variance)), 3)
+        0.822
     """
     return _negative_log_density(*_as_normals(y, mean, variance, weights))
 
@@ -105,6 +115,11 @@ def interval_coverage(
 
     Piecewise constant: its gradient is zero. Raises ValueError for other shapes, NaN, targets that
     are not finite, and weights that are negative or all zero.
+
+    Examples:
+        >>> y, low, high = jnp.array([0.0, 1.0, 3.0, 4.0]), jnp.full(4, -1.0), jnp.full(4, 3.5)
+        >>> float(kernax.metrics.interval_coverage(y, low, high))
+        0.75
     """
     y, w, dtype = as_targets_and_weights(y, low, high, weights=weights)
     low = _as_ends(low, "low", len(y), dtype)
@@ -136,13 +151,25 @@ def standardised_residuals(
     """`(y_i - mean_i) / sqrt(variance_i)`: standard normal where the predictions are right.
 
     Arguments and errors are those of `negative_log_predictive_density`.
+
+    Examples:
+        >>> y, mean, variance = jnp.array([0.0, 1.0]), jnp.array([1.0, 0.0]), jnp.array([1.0, 4.0])
+        >>> kernax.metrics.standardised_residuals(y, mean, variance)
+        Array([-1. ,  0.5], dtype=float64)
     """
     y, mean, variance, _ = _as_normals(y, mean, variance, None)
     return (y - mean) / jnp.sqrt(variance)
 
 
 class CoverageCurve(Printed):
-    """How many targets lie in central intervals of each probability, both (levels,)."""
+    """How many targets lie in central intervals of each probability, both (levels,).
+
+    Examples:
+        >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])
+        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), levels=3)
+        >>> curve.level
+        Array([0.25, 0.5 , 0.75], dtype=float64)
+    """
 
     level: Float[Array, "*k levels"]
     coverage: Float[Array, "*k levels"]
@@ -167,6 +194,12 @@ def coverage_curve(
     It is near the probability itself where the variances are right, below where they are too small
     (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
     `negative_log_predictive_density`; `levels` is a positive integer.
+
+    Examples:
+        >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])
+        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), levels=3)
+        >>> jnp.round(curve.coverage, 2)
+        Array([0.67, 0.67, 0.67], dtype=float64)
     """
     levels = check_count(levels, "levels")
     return _coverage_curve(*_as_normals(y, mean, variance, weights), levels)

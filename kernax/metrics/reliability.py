@@ -21,6 +21,12 @@ class CalibrationCurve(Printed):
         probability: the mean of the predicted probabilities.
         frequency: the share of the events that occurred.
         weight: the number of rows, or the sum of their weights.
+
+    Examples:
+        >>> outcomes = jnp.array([0.0, 1.0, 1.0])
+        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> curve.weight
+        Array([1., 2.], dtype=float64)
     """
 
     probability: Float[Array, "*k bins"]
@@ -53,6 +59,12 @@ def calibration_curve(
         weights: (n,), nonnegative; default, one each.
 
     Raises ValueError for other shapes and values, and weights that are negative or all zero.
+
+    Examples:
+        >>> outcomes = jnp.array([0.0, 1.0, 1.0])
+        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> jnp.round(curve.probability, 2), curve.frequency
+        (Array([0.2, 0.7], dtype=float64), Array([0., 1.], dtype=float64))
     """
     bins = check_count(bins, "bins")
     outcomes, w, dtype = as_targets_and_weights(
@@ -93,6 +105,12 @@ def calibration_error(
     (Naeini, Cooper & Hauskrecht 2015). Arguments and errors are those of `calibration_curve`. The
     error depends on the number of bins, and is about `sqrt(bins / n)` even for perfect
     probabilities.
+
+    Examples:
+        >>> outcomes = jnp.array([0.0, 1.0, 1.0])
+        >>> error = kernax.metrics.calibration_error(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> round(float(error), 3)  # (0.2 + 2 * 0.3) / 3
+        0.267
     """
     return calibration_curve(outcomes, probabilities, bins=bins, weights=weights).error
 

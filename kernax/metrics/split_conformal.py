@@ -25,6 +25,11 @@ def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Ar
 
     Raises ValueError for residuals that are negative or not finite, which while tracing make the
     radius NaN, and for a coverage that is not between 0 and 1.
+
+    Examples:
+        >>> residuals = jnp.array([0.1, 0.2, 0.3, 0.4])  # sizes of the errors at held-out points
+        >>> float(kernax.conformal.conformal_radius(residuals, coverage=0.8))
+        0.4
     """
     scores = as_one_per_row(
         residuals, "residuals", row_count(residuals, "residuals"), common_dtype(residuals)
@@ -52,6 +57,14 @@ def conformal_set(
         coverage: between 0 and 1.
 
     Raises ValueError for other shapes or values.
+
+    Examples:
+        >>> probabilities = jnp.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.2, 0.8]])
+        >>> Y, _ = kernax.one_hot(["a", "b", "a", "b"])
+        >>> new = jnp.array([[0.95, 0.05], [0.7, 0.3]])
+        >>> kernax.conformal.conformal_set(probabilities, Y, new, coverage=0.8)
+        Array([[ True, False],
+               [ True, False]], dtype=bool)
     """
     known = _as_probabilities(probabilities, "probabilities")
     others = _as_probabilities(new, "new")

@@ -124,6 +124,11 @@ class Route(NamedTuple):
             where it does not.
         impossible: why it cannot be taken; None where it can.
         given: what X must be for it, which n and d do not say; None where any X will do.
+
+    Examples:
+        >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)
+        >>> recommendation.best.name
+        'whole matrix'
     """
 
     name: str
@@ -147,6 +152,11 @@ class Recommendation(NamedTuple):
             how its `operations` grow, its `error` in words and as the number `relative`, why it is
             `slow` or `impossible`, or None, and what must be `given` of X, or None.
         n, d, memory, accuracy: what was asked.
+
+    Examples:
+        >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)
+        >>> recommendation.best is recommendation.routes[0]
+        True
     """
 
     routes: tuple[Route, ...]

@@ -30,6 +30,15 @@ class EvidenceIteration(AbstractRelevanceSolver):
         least: see above.
         max_steps: of all functions at once, at most; up to ten times as many of one function each
             may follow where the hyperprior is flat.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.EvidenceIteration()
+        >>> k = kernax.RBF(0.3)
+        >>> machine = kernax.relevance_vector_machine(k, X, y, noise=0.01, solver=solver).value
+        >>> int(machine.count) <= 9  # the functions that are relevant, of eight and the bias
+        True
     """
 
     shape: Float[Array, ""] = nonnegative(default=0.0)

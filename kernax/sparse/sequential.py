@@ -31,6 +31,15 @@ class SequentialEvidence(AbstractRelevanceSolver):
             rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
             estimated until rounding hides what is gained, and then by Newton's method.
         max_steps: of one function each; default 1000, and ten for each function.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.SequentialEvidence()
+        >>> k = kernax.RBF(0.3)
+        >>> machine = kernax.relevance_vector_machine(k, X, y, noise=0.01, solver=solver).value
+        >>> int(machine.count) <= 9  # the functions that are relevant, of eight and the bias
+        True
     """
 
     tol: float | Float[Array, ""] = 1e-6

@@ -44,6 +44,10 @@ def check_conformance(
             `gradient_in_the_points` for one that is piecewise constant.
 
     Raises ValueError for other points, and for a name that is not that of a property.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> kernax.testing.check_conformance(kernax.RBF(0.3), X)  # or it raises
     """
     names = [holds.__name__ for holds in PROPERTIES]
     if isinstance(without, str):

@@ -25,6 +25,12 @@ class KernelReport:
             None.
 
     Where the matrix is not finite nothing is known: both numbers are NaN, and `symmetric` is False.
+
+    Examples:
+        >>> X = jnp.linspace(-1.0, 1.0, 5)[:, None]
+        >>> report = kernax.testing.check_kernel(kernax.RBF(0.3), X)
+        >>> report.passed, bool(report.symmetric)
+        (True, True)
     """
 
     symmetric: bool
@@ -78,6 +84,14 @@ def check_kernel(
     Raises:
         ValueError: the kernel's values are not real scalars, or the points are not a stack of
             finite numbers.
+
+    Examples:
+        >>> X = jnp.linspace(-1.0, 1.0, 5)[:, None]
+        >>> kernax.testing.check_kernel(kernax.RBF(0.3), X).passed
+        True
+        >>> distance = kernax.Custom(lambda _, x, z: jnp.sum((x - z) ** 2))  # no kernel
+        >>> kernax.testing.check_kernel(distance, X).passed
+        False
     """
     kernel, X = prepare(kernel, X)
     K, eps = pairs(kernel, X, X)

@@ -46,6 +46,16 @@ def stein_discrepancy(
 
     Raises ValueError for a kernel without derivatives, points that are no vectors, fewer than two
     of them, or a log density that is no scalar; NonFiniteError where k_0 is not finite.
+
+    Examples:
+        >>> X = jnp.linspace(-2.0, 2.0, 5)[:, None]
+        >>> def log_density(x):
+        ...     return -0.5 * x @ x
+        ...
+        >>> near = kernax.samples.stein_discrepancy(kernax.RBF(1.0), X, log_density)
+        >>> far = kernax.samples.stein_discrepancy(kernax.RBF(1.0), X + 3.0, log_density)
+        >>> bool(near < far)
+        True
     """
     stein, X = _prepared(kernel, X, log_density)
     w = as_weights(weights, count(X), dtype_of(X)).values
@@ -88,6 +98,16 @@ def goodness_of_fit_test(
 
     Raises ValueError as `stein_discrepancy` does, for bootstraps < 1, a flip outside of (0, 1), or
     what is not one random key.
+
+    Examples:
+        >>> X = jnp.linspace(2.0, 4.0, 8)[:, None]
+        >>> def log_density(x):
+        ...     return -0.5 * x @ x
+        ...
+        >>> k = kernax.RBF(1.0)
+        >>> test = kernax.samples.goodness_of_fit_test(k, X, log_density, key=jax.random.key(0))
+        >>> bool(test.p_value < 0.1)
+        True
     """
     check_key(key)
     bootstraps = check_count(bootstraps, "bootstraps")

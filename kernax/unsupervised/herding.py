@@ -65,6 +65,12 @@ def herding(
     Raises:
         ValueError: bad shapes or values, and, without replacement, a count above the number of
             points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> chosen = kernax.samples.herding(kernax.RBF(0.3), X, 3).value
+        >>> int(chosen.indices[0])  # the middle one stands for all best
+        2
     """
     task = check_task(
         "herding",
@@ -117,6 +123,15 @@ def stein_thin(
         ValueError: as `herding`; and a kernel without derivatives, points that are no vectors, or a
             log density that is no scalar.
         NonFiniteError: as `herding`; and a score that is not finite.
+
+    Examples:
+        >>> X = jnp.linspace(-2.0, 2.0, 5)[:, None]
+        >>> def log_density(x):
+        ...     return -0.5 * x @ x
+        ...
+        >>> chosen = kernax.samples.stein_thin(kernax.RBF(1.0), X, log_density, 3).value
+        >>> int(chosen.indices[0])  # the mode
+        2
     """
     kernel = SteinKernel(kernel, log_density)
     task = check_task(

@@ -39,6 +39,13 @@ class PermutationTest(Printed):
             `P(p_value <= level) <= level`, for random signs as n grows. Null statistics that differ
             from the statistic by rounding alone count as equal to it.
         null: the statistic after each permutation or draw of signs, (permutations,).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> k = kernax.RBF(0.3)
+        >>> test = kernax.samples.two_sample_test(k, X, X + 1.0, key=jax.random.key(0))
+        >>> bool(test.statistic > jnp.median(test.null))
+        True
     """
 
     statistic: Float[Array, ""] = data()
@@ -55,6 +62,12 @@ def mean_embedding(
     Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is
     the witness function of Gretton et al. (2012, section 2.3): positive where X is denser, negative
     where Z is. Raises ValueError for bad shapes or values.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> f = kernax.samples.mean_embedding(kernax.RBF(0.3), X)
+        >>> round(float(f(jnp.array([0.5]))), 3)  # the mean of k(0.5, x_i)
+        0.582
     """
     kernel, X = prepare(kernel, X)
     dtype = dtype_of(X)
@@ -71,6 +84,13 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
     (Gretton et al. 2012, eq. 3). The biased statistic, their eq. 5, is the square of
     `mean_embedding(k, X).distance(mean_embedding(k, Z))`. In the units of k;
     memory O((n + m)^2). Raises ValueError unless both samples hold at least two points.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> near = kernax.samples.maximum_mean_discrepancy(kernax.RBF(0.3), X, X + 0.1)
+        >>> far = kernax.samples.maximum_mean_discrepancy(kernax.RBF(0.3), X, X + 1.0)
+        >>> bool(near < far)
+        True
     """
     return _discrepancy(*_grams(*_checked_samples(kernel, X, Z)))
 
@@ -87,6 +107,13 @@ def two_sample_test(
 
     Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one
     random key.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> k = kernax.RBF(0.3)
+        >>> test = kernax.samples.two_sample_test(k, X, X + 1.0, key=jax.random.key(0))
+        >>> bool(test.p_value < 0.05)
+        True
     """
     permutations = _checked(permutations, key)
     kernel, X, Z = _checked_samples(kernel, X, Z)
@@ -106,6 +133,12 @@ def hsic(
     1)^2`. In the units of k_x times those of k_y.
 
     Raises ValueError for fewer than two points, or X and Y of different n.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> k = kernax.RBF(0.3)
+        >>> bool(kernax.samples.hsic(k, k, X, X**2) > 0.0)
+        True
     """
     return _hsic(*_gram_of_each(kernel_x, kernel_y, *_checked_pairs(X, Y)))
 
@@ -125,6 +158,13 @@ def independence_test(
 
     Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what
     is not one random key.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> k = kernax.RBF(0.3)
+        >>> test = kernax.samples.independence_test(k, k, X, X**2, key=jax.random.key(0))
+        >>> bool(test.p_value < 0.05)
+        True
     """
     permutations = _checked(permutations, key)
     X, Y = _checked_pairs(X, Y)

@@ -27,6 +27,14 @@ class Subsample(Printed):
             `nonfinite`.
         discrepancy: the squared distance between their mean embedding and the one they stand for,
             (), in units of the kernel; differentiable, the indices held fixed.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> chosen = kernax.samples.herding(kernax.RBF(0.3), X, 3).value
+        >>> X[chosen.indices].shape
+        (3, 1)
+        >>> bool(chosen.discrepancy < 0.1)
+        True
     """
 
     indices: Int[Array, " count"]

@@ -64,6 +64,12 @@ def thin(
     Raises:
         ValueError: bad shapes or values, n that is not a multiple of `2^halvings`, what is not one
             random key. NonFiniteError, BreakdownError, MemoryBudgetError.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
+        >>> chosen = kernax.samples.thin(kernax.RBF(0.3), X, 1, key=jax.random.key(0)).value
+        >>> chosen.indices.shape
+        (4,)
     """
     check_key(key)
     task = check_task("thin", kernel, X, None, throw=throw, footprint=_FOOTPRINT)

@@ -32,19 +32,52 @@ DATA = "data"  # the role of arrays that are not parameters
 
 
 def positive(**kwargs) -> Any:
-    """A field for parameters in (0, inf)."""
+    """A field for parameters in (0, inf).
+
+    Examples:
+        >>> class Width(kernax.AbstractStationary):
+        ...     width: jax.Array = kernax.fields.positive(default=1.0)
+        ...     lengthscale: jax.Array = kernax.fields.positive(default=1.0)
+        ...     def of_squared_distance(self, s):
+        ...         return 1 / (self.width + s)
+        ...
+        >>> print(kernax.describe(Width(2.0)))
+        parameter    value  interval  state
+        width        2      (0, inf)  free
+        lengthscale  1      (0, inf)  free
+    """
     return _parameter(POSITIVE, **kwargs)
 
 
 def nonnegative(**kwargs) -> Any:
-    """A field for parameters in [0, inf). One that is exactly zero cannot be learned: freeze it."""
+    """A field for parameters in [0, inf). One that is exactly zero cannot be learned: freeze it.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Trend(eqx.Module):
+        ...     slope: jax.Array = kernax.fields.nonnegative(default=1.0)
+        ...
+        >>> print(kernax.describe(Trend(2.0)))
+        parameter  value  interval  state
+        slope      2      [0, inf)  free
+    """
     return _parameter(NONNEGATIVE, **kwargs)
 
 
 def interval(
     low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs
 ) -> Any:
-    """A field for parameters between two finite ends; `closed` says which end is itself allowed."""
+    """A field for parameters between two finite ends; `closed` says which end is itself allowed.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Mixture(eqx.Module):
+        ...     share: jax.Array = kernax.fields.interval(0.0, 1.0, default=0.5)
+        ...
+        >>> print(kernax.describe(Mixture()))
+        parameter  value  interval  state
+        share      0.5    (0, 1)    free
+    """
     if not -math.inf < low < high < math.inf:
         raise ValueError(
             f"interval({low}, {high}) needs two finite ends, the lower one first: see positive(), "
@@ -54,19 +87,50 @@ def interval(
 
 
 def above(low: float, **kwargs) -> Any:
-    """A field for parameters in (low, inf)."""
+    """A field for parameters in (low, inf).
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Tail(eqx.Module):
+        ...     degrees: jax.Array = kernax.fields.above(2.0, default=4.0)
+        ...
+        >>> print(kernax.describe(Tail()))
+        parameter  value  interval  state
+        degrees    4      (2, inf)  free
+    """
     if not math.isfinite(low):
         raise ValueError(f"above({low}) needs a finite end: see real()")
     return _parameter(Interval(low=float(low)), **kwargs)
 
 
 def real(**kwargs) -> Any:
-    """A field for parameters anywhere on the line."""
+    """A field for parameters anywhere on the line.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Line(eqx.Module):
+        ...     slope: jax.Array = kernax.fields.real()
+        ...
+        >>> theta, rebuild = kernax.unconstrain(Line(2.0))
+        >>> theta
+        {'slope': Array(2., dtype=float64)}
+    """
     return _parameter(REAL, **kwargs)
 
 
 def data(**kwargs) -> Any:
-    """A field for arrays that are never learned: points, coefficients, factors, statistics."""
+    """A field for arrays that are never learned: points, coefficients, factors, statistics.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Scaled(eqx.Module):
+        ...     scale: jax.Array = kernax.fields.positive()
+        ...     points: jax.Array = kernax.fields.data()
+        ...
+        >>> theta, rebuild = kernax.unconstrain(Scaled(2.0, jnp.zeros((3, 1))))
+        >>> list(theta)
+        ['scale']
+    """
     return eqx.field(metadata={"role": DATA}, **kwargs)
 
 
@@ -74,6 +138,16 @@ def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
     """A static field for an integer, `least` or larger.
 
     The message of its ValueError names it by `name`, and ends with the hint.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Steps(eqx.Module):
+        ...     count: int = kernax.fields.integer("count")
+        ...
+        >>> Steps(3).count
+        3
+        >>> kernax.unconstrain(Steps(3))[0]  # it is not learned
+        {}
     """
     return eqx.field(
         static=True, converter=lambda value: check_count(value, name, least, hint), **kwargs

@@ -36,6 +36,14 @@ class Functionals(Printed):
             such as an integer; None where there are no derivatives at all.
 
     Raises ValueError for weights, nodes and directions of different leading axes.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.5]])
+        >>> F = kernax.functionals.values_at(X)
+        >>> difference = F[1:] - F[:1]  # f(0.5) - f(0)
+        >>> k = kernax.OfFunctionals(kernax.Linear())
+        >>> jnp.round(kernax.gram(k, difference), 3)
+        Array([[0.25]], dtype=float64)
     """
 
     __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves `array * F` to `__rmul__`
@@ -246,7 +254,15 @@ def applied(x: PyTree, function: Callable) -> Array:
 
 
 def values_at(X: PyTree) -> Functionals:
-    """`f(x_i)` at a stack of n points."""
+    """`f(x_i)` at a stack of n points.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> F = kernax.functionals.values_at(X)
+        >>> k = kernax.OfFunctionals(kernax.RBF(0.3))
+        >>> bool(jnp.allclose(kernax.gram(k, F), kernax.gram(kernax.RBF(0.3), X)))
+        True
+    """
     X = as_stack(X, "X")
     return Functionals(_one_node(X), jnp.ones((count(X), 1), dtype_of(X)))
 
@@ -262,6 +278,13 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
 
     Raises ValueError for directions of another structure or shape, for one of integers, and where
     all are None.
+
+    Examples:
+        >>> X = jnp.array([[0.5]])
+        >>> slopes = kernax.functionals.derivatives_at(X, jnp.array([1.0]))
+        >>> k = kernax.OfFunctionals(kernax.RBF(0.5))
+        >>> jnp.round(kernax.gram(k, slopes), 3)  # 1 / lengthscale^2
+        Array([[4.]], dtype=float64)
     """
     X = as_stack(X, "X")
     none = lambda leaf: leaf is None
@@ -284,7 +307,13 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
 
 
 def gradients_at(X: ArrayLike) -> Functionals:
-    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, the d of a point together."""
+    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, the d of a point together.
+
+    Examples:
+        >>> X = jnp.array([[0.0, 1.0], [2.0, 3.0]])
+        >>> len(kernax.functionals.gradients_at(X))  # two points of two dimensions
+        4
+    """
     X = _vectors(X, "X")
     n, d = X.shape
     return derivatives_at(jnp.repeat(X, d, 0), jnp.tile(jnp.eye(d, dtype=X.dtype), (n, 1)))
@@ -302,6 +331,12 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
         nodes: for each dimension; a box has `nodes^d`.
 
     Raises ValueError for corners of different shapes, or of which low is not below high.
+
+    Examples:
+        >>> areas = kernax.functionals.integrals_over(jnp.array([[0.0]]), jnp.array([[2.0]]))
+        >>> k = kernax.OfFunctionals(kernax.Constant(3.0))
+        >>> jnp.round(kernax.gram(k, areas), 3)  # 3 * 2 * 2
+        Array([[12.]], dtype=float64)
     """
     low = _vectors(low, "low")
     high = _vectors(high, "high").astype(low.dtype)
@@ -320,6 +355,13 @@ def joined(*stacks: Functionals) -> Functionals:
     """Several stacks of functionals as one, in their order: what a function takes as X.
 
     Raises ValueError for anything but stacks of functionals.
+
+    Examples:
+        >>> X = jnp.array([[0.0], [0.5]])
+        >>> values = kernax.functionals.values_at(X)
+        >>> slopes = kernax.functionals.gradients_at(X)
+        >>> len(kernax.functionals.joined(values, slopes))
+        4
     """
     if not stacks or not all(isinstance(stack, Functionals) for stack in stacks):
         raise ValueError("joined takes stacks of functionals: values_at(X), derivatives_at(...)")

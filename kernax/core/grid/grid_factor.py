@@ -432,6 +432,15 @@ class Grid(AbstractDirectSolver):
 
     Raises ValueError for points that are on no grid, for kernels, noise and weights that have no
     place on one, and for second derivatives of the evidence.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> solver = kernax.solvers.Grid()
+        >>> posterior = kernax.condition(prior, X, y, noise=0.01, solver=solver).value
+        >>> round(float(posterior.mean(jnp.array([0.4]))), 2)
+        0.69
     """
 
     most: int = eqx.field(static=True, default=2000)

@@ -48,6 +48,11 @@ class Normal(AbstractPrior):
 
     For a parameter that is positive it is the density of a truncated normal variable, up to a
     constant.
+
+    Examples:
+        >>> prior = kernax.priors.Normal(mean=0.0, deviation=2.0)
+        >>> round(float(prior.log_density(jnp.array(0.0))), 3)
+        -1.612
     """
 
     mean: Float[Array, "*shape"] = real(default=0.0)
@@ -63,6 +68,11 @@ class LogNormal(AbstractPrior):
     """The density of a number whose logarithm is `N(mean, deviation^2)`.
 
     Its median is `exp(mean)`; 19 of 20 lie within a factor of `exp(2 deviation)` of that.
+
+    Examples:
+        >>> prior = kernax.priors.LogNormal(mean=0.0, deviation=1.0)
+        >>> round(float(prior.log_density(jnp.array(1.0))), 3)
+        -0.919
     """
 
     mean: Float[Array, "*shape"] = real(default=0.0)
@@ -77,7 +87,13 @@ class LogNormal(AbstractPrior):
 
 
 class Gamma(AbstractPrior):
-    """`rate^shape v^(shape - 1) exp(-rate v) / Gamma(shape)`: the mean is shape / rate."""
+    """`rate^shape v^(shape - 1) exp(-rate v) / Gamma(shape)`: the mean is shape / rate.
+
+    Examples:
+        >>> prior = kernax.priors.Gamma(shape=2.0, rate=1.0)
+        >>> round(float(prior.log_density(jnp.array(1.0))), 3)
+        -1.0
+    """
 
     shape: Float[Array, "*shape"] = positive(default=1.0)
     rate: Float[Array, "*shape"] = positive(default=1.0)
@@ -95,6 +111,11 @@ class InverseGamma(AbstractPrior):
     scale)`.
 
     It falls so fast towards zero that it keeps a noise, or a lengthscale, away from there.
+
+    Examples:
+        >>> prior = kernax.priors.InverseGamma(shape=2.0, scale=1.0)
+        >>> round(float(prior.log_density(jnp.array(1.0))), 3)
+        -1.0
     """
 
     shape: Float[Array, "*shape"] = positive(default=1.0)
@@ -109,7 +130,13 @@ class InverseGamma(AbstractPrior):
 
 
 class HalfNormal(AbstractPrior):
-    """The density of |v|, v of `N(0, scale^2)`."""
+    """The density of |v|, v of `N(0, scale^2)`.
+
+    Examples:
+        >>> prior = kernax.priors.HalfNormal(scale=1.0)
+        >>> round(float(prior.log_density(jnp.array(0.5))), 3)
+        -0.351
+    """
 
     scale: Float[Array, "*shape"] = positive(default=1.0)
 
@@ -122,6 +149,11 @@ class HalfNormal(AbstractPrior):
 class HalfCauchy(AbstractPrior):
     """`2 / (pi scale (1 + v^2 / scale^2))`: half of the values are above the scale, some far above
     it.
+
+    Examples:
+        >>> prior = kernax.priors.HalfCauchy(scale=1.0)
+        >>> round(float(prior.log_density(jnp.array(1.0))), 3)  # -log pi
+        -1.145
     """
 
     scale: Float[Array, "*shape"] = positive(default=1.0)
@@ -133,7 +165,13 @@ class HalfCauchy(AbstractPrior):
 
 
 class Beta(AbstractPrior):
-    """`v^(a - 1) (1 - v)^(b - 1) / B(a, b)`, for parameters between 0 and 1."""
+    """`v^(a - 1) (1 - v)^(b - 1) / B(a, b)`, for parameters between 0 and 1.
+
+    Examples:
+        >>> prior = kernax.priors.Beta(a=2.0, b=2.0)
+        >>> round(float(prior.log_density(jnp.array(0.5))), 3)  # log 1.5
+        0.405
+    """
 
     a: Float[Array, "*shape"] = positive(default=1.0)
     b: Float[Array, "*shape"] = positive(default=1.0)
@@ -182,6 +220,12 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
             prior; a prior whose support does not hold the parameter's interval, such as a `Gamma`
             of a mean that may be negative, or whose own parameters have another shape; a value at
             the end of its interval, where the prior has no density.
+
+    Examples:
+        >>> model = kernax.Model(kernax.RBF(2.0), 0.1)
+        >>> priors = {"lengthscale": kernax.priors.LogNormal(0.0, 1.0)}
+        >>> round(float(kernax.priors.log_prior(model, priors)), 3)
+        -1.852
     """
     entries = parameters(model)
     chosen = _chosen(priors, entries)

@@ -44,6 +44,14 @@ class ConjugateGradient(AbstractFactorSolver):
 
     Raises ValueError for a tolerance that is not positive, for less than one step, for an operator
     that is not tagged as positive semidefinite, and for a start of other points.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.ConjugateGradient(rtol=1e-6)
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> bool(solution.stats["residual"] <= 1e-6)
+        True
     """
 
     rtol: float | Float[Array, ""] | None = None

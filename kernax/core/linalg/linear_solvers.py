@@ -289,6 +289,14 @@ class JitteredCholesky(AbstractDirectSolver):
     A matrix that needs more than 1e-4 of its mean diagonal is indefinite and gives NaN.
     `stats["jitter"]` is what was added. An operator of few features is solved in those, without
     jitter, and `stats["features"]` is their number.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.JitteredCholesky()
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> float(solution.stats["jitter"])
+        0.0
     """
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:

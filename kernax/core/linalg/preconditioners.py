@@ -140,6 +140,15 @@ class NystromPreconditioner(AbstractPreconditioner):
     Attributes:
         key: the directions depend on it.
         rank: default `2 sqrt(n)`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> preconditioner = kernax.solvers.NystromPreconditioner(jax.random.key(0), rank=2)
+        >>> solver = kernax.solvers.ConjugateGradient(preconditioner=preconditioner)
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> bool(solution.stats["residual"] < 1e-6)
+        True
     """
 
     key: Key[Array, ""]
@@ -183,6 +192,15 @@ class PivotedCholesky(AbstractPreconditioner):
         key: the pivots depend on it.
         rank: at most so many columns; default `2 sqrt(n)`.
         block: how many pivots are drawn together, at most; all blocks are of one size.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> preconditioner = kernax.solvers.PivotedCholesky(jax.random.key(0), rank=2)
+        >>> solver = kernax.solvers.ConjugateGradient(preconditioner=preconditioner)
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> bool(solution.stats["residual"] < 1e-6)
+        True
     """
 
     key: Key[Array, ""]

@@ -270,6 +270,14 @@ class SketchAndProject(AbstractSymmetricSolver):
         max_steps: sweeps, at most; default 300.
 
     It needs blocks of the matrix: a dense one, or `gram_operator`, with a `block_size` or without.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.SketchAndProject(jax.random.key(0), block=2)
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> bool(solution.stats["residual"] < 1e-6)
+        True
     """
 
     key: PRNGKeyArray

@@ -301,6 +301,15 @@ class StateSpace(AbstractDirectSolver):
 
     Raises ValueError for kernels without a state-space model, for points that are not along one
     line, and where learners other than Gaussian processes take it.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> prior = kernax.GaussianProcess(kernax.Matern32(0.3))
+        >>> solver = kernax.solvers.StateSpace()
+        >>> posterior = kernax.condition(prior, X, y, noise=0.01, solver=solver).value
+        >>> round(float(posterior.mean(jnp.array([0.4]))), 2)
+        0.63
     """
 
     harmonics: int = eqx.field(static=True, default=16)

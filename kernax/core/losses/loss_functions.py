@@ -149,7 +149,13 @@ _ONE_FIT_EACH = "fit each of several by jax.vmap"
 
 
 class Squared(AbstractSmoothLoss):
-    """`1/2 (y - f)^2`."""
+    """`1/2 (y - f)^2`.
+
+    Examples:
+        >>> loss = kernax.losses.Squared()
+        >>> float(loss(jnp.array(3.0), jnp.array(1.0)))
+        2.0
+    """
 
     of_difference = True
 
@@ -170,6 +176,11 @@ class Huber(AbstractSmoothLoss):
     """`1/2 r^2` for `|r| <= delta`, `r = y - f`, else `delta (|r| - delta / 2)` (Huber 1964).
 
     Raises ValueError for a delta that is not one positive number.
+
+    Examples:
+        >>> loss = kernax.losses.Huber(delta=1.0)
+        >>> float(loss(jnp.array(0.5), jnp.array(0.0))), float(loss(jnp.array(3.0), jnp.array(0.0)))
+        (0.125, 2.5)
     """
 
     of_difference = True
@@ -193,7 +204,15 @@ class Huber(AbstractSmoothLoss):
 
 
 class Logistic(AbstractLikelihood):
-    """`log(1 + exp(-y f))`, y = -1 or +1: `-log p(y)` with `p(+1) = 1 / (1 + exp(-f))`."""
+    """`log(1 + exp(-y f))`, y = -1 or +1: `-log p(y)` with `p(+1) = 1 / (1 + exp(-f))`.
+
+    Examples:
+        >>> loss = kernax.losses.Logistic()
+        >>> round(float(loss(jnp.array(1.0), jnp.array(0.0))), 3)  # log 2
+        0.693
+        >>> round(float(jax.grad(loss, argnums=1)(jnp.array(1.0), jnp.array(0.0))), 3)
+        -0.5
+    """
 
     targets = "signs"
 
@@ -223,7 +242,13 @@ Bernoulli = Logistic  # the name of the same as a likelihood
 
 
 class SquaredHinge(AbstractSmoothLoss):
-    """`max(0, 1 - y f)^2`, y = -1 or +1."""
+    """`max(0, 1 - y f)^2`, y = -1 or +1.
+
+    Examples:
+        >>> loss = kernax.losses.SquaredHinge()
+        >>> float(loss(jnp.array(1.0), jnp.array(0.5)))
+        0.25
+    """
 
     targets = "signs"
 
@@ -241,7 +266,13 @@ class SquaredHinge(AbstractSmoothLoss):
 
 
 class Poisson(AbstractLikelihood):
-    """`exp(f) - y f + log y!` for counts y >= 0: `-log p(y)` for a mean of exp(f)."""
+    """`exp(f) - y f + log y!` for counts y >= 0: `-log p(y)` for a mean of exp(f).
+
+    Examples:
+        >>> loss = kernax.losses.Poisson()
+        >>> round(float(loss(jnp.array(2.0), jnp.log(3.0))), 3)  # -log of 3^2 exp(-3) / 2!
+        1.496
+    """
 
     targets = "counts"
 
@@ -269,7 +300,14 @@ class Poisson(AbstractLikelihood):
 
 
 class Hinge(AbstractPiecewiseLinearLoss):
-    """`max(0, 1 - y f)`, y = -1 or +1: the loss of the support vector machine."""
+    """`max(0, 1 - y f)`, y = -1 or +1: the loss of the support vector machine.
+
+    Examples:
+        >>> loss = kernax.losses.Hinge()
+        >>> y, f = jnp.array(1.0), jnp.array([0.25, 2.0])
+        >>> jax.vmap(loss, (None, 0))(y, f)
+        Array([0.75, 0.  ], dtype=float64)
+    """
 
     targets = "signs"
 
@@ -287,7 +325,13 @@ class Hinge(AbstractPiecewiseLinearLoss):
 
 
 class Absolute(AbstractPiecewiseLinearLoss):
-    """`|y - f|`, for medians."""
+    """`|y - f|`, for medians.
+
+    Examples:
+        >>> loss = kernax.losses.Absolute()
+        >>> float(loss(jnp.array(3.0), jnp.array(1.0)))
+        2.0
+    """
 
     def __call__(self, y, f):
         return abs(y - f)
@@ -306,6 +350,11 @@ class Pinball(AbstractPiecewiseLinearLoss):
     """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
 
     See Koenker & Bassett 1978. Raises ValueError for a tau that is not one number between 0 and 1.
+
+    Examples:
+        >>> loss = kernax.losses.Pinball(tau=0.75)
+        >>> float(loss(jnp.array(3.0), jnp.array(1.0))), float(loss(jnp.array(1.0), jnp.array(3.0)))
+        (1.5, 0.5)
     """
 
     tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
@@ -330,6 +379,12 @@ class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
     """`max(0, |y - f| - epsilon)`: the loss of support vector regression.
 
     Raises ValueError for an epsilon that is not one number >= 0.
+
+    Examples:
+        >>> loss = kernax.losses.EpsilonInsensitive(epsilon=0.5)
+        >>> y, f = jnp.array(3.0), jnp.array([1.0, 2.75])
+        >>> jax.vmap(loss, (None, 0))(y, f)
+        Array([1.5, 0. ], dtype=float64)
     """
 
     epsilon: Float[Array, ""] = nonnegative(default=0.1)

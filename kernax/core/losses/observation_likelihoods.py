@@ -31,7 +31,13 @@ _TERMS = 40
 
 
 class Probit(AbstractLikelihood):
-    """`-log Phi(y f)`, y = -1 or +1, Phi the normal distribution function."""
+    """`-log Phi(y f)`, y = -1 or +1, Phi the normal distribution function.
+
+    Examples:
+        >>> likelihood = kernax.likelihoods.Probit()
+        >>> round(float(likelihood(jnp.array(1.0), jnp.array(0.0))), 3)  # log 2
+        0.693
+    """
 
     targets = "signs"
 
@@ -85,6 +91,11 @@ class Gaussian(AbstractLikelihood):
     """`(y - f)^2 / (2 noise) + log(2 pi noise) / 2`, noise one variance, or one for each point.
 
     Raises ValueError where noise has another shape than f, as at new points.
+
+    Examples:
+        >>> likelihood = kernax.likelihoods.Gaussian(noise=0.25)
+        >>> round(float(likelihood(jnp.array(1.0), jnp.array(0.5))), 3)  # minus the log density
+        0.726
     """
 
     of_difference = True
@@ -140,6 +151,13 @@ class StudentT(AbstractLikelihood):
     given as one.
 
     Raises ValueError for degrees or a scale that are not one positive number.
+
+    Examples:
+        >>> likelihood = kernax.likelihoods.StudentT(degrees=4.0, scale=1.0)
+        >>> near = likelihood(jnp.array(1.0), jnp.array(0.0))
+        >>> far = likelihood(jnp.array(9.0), jnp.array(0.0))
+        >>> round(float(far - near), 2)  # of a normal density it would be 40
+        7.08
     """
 
     of_difference = True
@@ -213,6 +231,11 @@ class NegativeBinomial(AbstractLikelihood):
     as the dispersion vanishes it is `Poisson`.
 
     Raises ValueError for a dispersion that is not one positive number.
+
+    Examples:
+        >>> likelihood = kernax.likelihoods.NegativeBinomial(dispersion=0.5)
+        >>> round(float(likelihood(jnp.array(2.0), jnp.array(0.0))), 3)
+        1.91
     """
 
     targets = "counts"
@@ -272,7 +295,13 @@ class NegativeBinomial(AbstractLikelihood):
 
 
 class Categorical(AbstractLoss):
-    """`-log softmax(f)_c` for a one-hot row y of class c and a value f for each class."""
+    """`-log softmax(f)_c` for a one-hot row y of class c and a value f for each class.
+
+    Examples:
+        >>> likelihood = kernax.likelihoods.Categorical()
+        >>> round(float(likelihood(jnp.array([0.0, 1.0]), jnp.array([0.0, 0.0]))), 3)  # log 2
+        0.693
+    """
 
     targets = "classes"
 
@@ -294,6 +323,14 @@ class CustomLikelihood(AbstractLikelihood):
     module or any pytree of arrays. The density must be log-concave in f and twice differentiable,
     which is not checked. Predictions of y need `mean_and_variance(parameters, f)`, those of y given
     f, and raise ValueError without it.
+
+    Examples:
+        >>> def log_density(rate, y, f):
+        ...     return jnp.log(rate) - rate * jnp.exp(f) * y + f  # waiting times
+        ...
+        >>> likelihood = kernax.likelihoods.CustomLikelihood(log_density, parameters=jnp.array(2.0))
+        >>> round(float(likelihood(jnp.array(1.0), jnp.array(0.0))), 3)  # 2 - log 2
+        1.307
     """
 
     log_density: Callable = eqx.field(static=True)

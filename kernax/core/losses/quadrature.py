@@ -57,6 +57,11 @@ def expectation(
 ) -> Any:
     """`E g(f)` for `f ~ N(mean, variance)`, for a function g that works element by element, and may
     return several arrays.
+
+    Examples:
+        >>> mean, variance = jnp.array(0.0), jnp.array(4.0)
+        >>> round(float(kernax.likelihoods.expectation(jnp.square, mean, variance)), 3)
+        4.0
     """
     places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, nodes))
     deviation = safe_sqrt(variance)

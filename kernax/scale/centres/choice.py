@@ -39,7 +39,14 @@ class AbstractChoice(Printed):
 
 
 class Uniform(AbstractChoice):
-    """Every point with the same probability, none twice."""
+    """Every point with the same probability, none twice.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> by = kernax.scale.Uniform()
+        >>> kernax.choose_centres(kernax.RBF(0.3), X, 3, key=jax.random.key(0), by=by).shape
+        (3, 1)
+    """
 
     def places(self, kernel, X, number, key):
         return jax.random.permutation(key, size_of(X))[:number]
@@ -52,6 +59,14 @@ class GreedyPivots(AbstractChoice):
     """Each centre where those before it leave the most variance: see `inducing_points`.
 
     It takes O(n number^2) operations and O(n number) memory. The key is not used.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> by = kernax.scale.GreedyPivots()
+        >>> kernax.choose_centres(kernax.RBF(0.3), X, 3, key=jax.random.key(0), by=by)
+        Array([[0. ],
+               [1. ],
+               [0.5]], dtype=float64)
     """
 
     def places(self, kernel, X, number, key):
@@ -63,6 +78,12 @@ class RandomPivots(AbstractChoice):
     (randomly pivoted Cholesky): see `inducing_points`, with the key.
 
     It takes O(n number^2) operations and O(n number) memory.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> by = kernax.scale.RandomPivots()
+        >>> kernax.choose_centres(kernax.RBF(0.3), X, 3, key=jax.random.key(0), by=by).shape
+        (3, 1)
     """
 
     def places(self, kernel, X, number, key):
@@ -84,6 +105,12 @@ class LeverageScores(AbstractChoice):
         ridge: > 0, that of the fit, in units of k.
 
     Choosing raises ValueError for another ridge, under `jit`, and where some k(x, x) is not finite.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> by = kernax.scale.LeverageScores(ridge=0.01)
+        >>> kernax.choose_centres(kernax.RBF(0.3), X, 3, key=jax.random.key(0), by=by).shape
+        (3, 1)
     """
 
     ridge: ArrayLike

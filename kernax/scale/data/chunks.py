@@ -25,6 +25,14 @@ class Chunks:
             the last one, are filled up there with rows of weight zero, for one compiled program.
 
     Raises ValueError for an iterator or a generator, which can be read only once.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> chunks = kernax.scale.Chunks([(X[:3], y[:3]), (X[3:], y[3:])])
+        >>> solution = kernax.falkon(kernax.RBF(0.3), chunks, None, 0.01, centres=X[::2])
+        >>> int(solution.stats["points"])
+        6
     """
 
     def __init__(self, source: Any):

@@ -22,6 +22,11 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
 
     Raises ValueError for another shape, and for values that are no such probabilities, where they
     are known: traced ones are not checked.
+
+    Examples:
+        >>> r = jnp.array([[0.5, 0.6, 0.75], [0.4, 0.5, 2 / 3], [0.25, 1 / 3, 0.5]])
+        >>> jnp.round(kernax.calibration.pairwise_coupling(r), 3)
+        Array([0.5  , 0.333, 0.167], dtype=float64)
     """
     return _coupled(_checked(r))
 

@@ -32,6 +32,11 @@ class Platt(Printed):
 
     The log odds are held as `slope (f - centre) + level`: where decision values are large beside
     their differences, `slope f + intercept` would cancel.
+
+    Examples:
+        >>> sigmoid = kernax.calibration.Platt(jnp.array(2.0), jnp.array(0.0), jnp.array(1.0))
+        >>> float(sigmoid(jnp.array(1.0)))
+        0.5
     """
 
     slope: Float[Array, ""] = data()
@@ -62,6 +67,13 @@ def platt(
     2007). Values that differ by no more than their rounding get slope zero. The values must be of
     points that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and
     weights.
+
+    Examples:
+        >>> f = jnp.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])  # decision values of held-out points
+        >>> y = jnp.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])
+        >>> sigmoid = kernax.calibration.platt(f, y).value
+        >>> bool(sigmoid(jnp.array(2.0)) > 0.5)
+        True
     """
     f, y, weights = _checked(f, y, weights)
     hint = "platt: scaled decision values or less extreme weights may help."
@@ -195,7 +207,13 @@ class _Sigmoid(AbstractConvexProblem):
 
 
 class Isotonic(Printed):
-    """An increasing function, linear between the values it was fitted at and constant beyond."""
+    """An increasing function, linear between the values it was fitted at and constant beyond.
+
+    Examples:
+        >>> increasing = kernax.calibration.Isotonic(jnp.array([0.0, 1.0]), jnp.array([0.2, 0.8]))
+        >>> round(float(increasing(jnp.array(0.5))), 3)
+        0.5
+    """
 
     values: Float[Array, " n"] = data()
     probabilities: Float[Array, " n"] = data()
@@ -215,12 +233,19 @@ class Isotonic(Printed):
 def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
     """`p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)`: isotonic regression on sorted f (n,).
 
-    With y of one and zero for the classes +1 and -1, this is the increasing function of the
-    decision values f (n,) that is closest to y in weighted squares (Robertson, Wright & Dykstra
-    1988, section 1.4). Equal values share one probability. Time and memory O(n^2). The values must
-    be of points that were not learned from.
+    y holds the classes -1 and +1, which count as zero and one here: this is the increasing
+    function of the decision values f (n,) that is closest to those numbers in weighted squares
+    (Robertson, Wright & Dykstra 1988, section 1.4). Equal values share one probability. Time and
+    memory O(n^2). The values must be of points that were not learned from.
 
     Raises ValueError for bad shapes or values, MemoryBudgetError.
+
+    Examples:
+        >>> f = jnp.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
+        >>> y = jnp.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])
+        >>> increasing = kernax.calibration.isotonic(f, y)
+        >>> increasing.probabilities
+        Array([0. , 0. , 0.5, 0.5, 1. , 1. ], dtype=float64)
     """
     f, y, weights = _checked(f, y, weights)
     check_memory(f, footprint=_ISOTONIC)

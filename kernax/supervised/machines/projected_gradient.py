@@ -26,6 +26,14 @@ class ProjectedGradient(AbstractDualSolver):
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
         max_steps: products with K, at most.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solver = kernax.solvers.ProjectedGradient(tol=1e-6)
+        >>> solution = kernax.svm(kernax.RBF(0.3), X, y, C=10.0, solver=solver)
+        >>> bool(solution.stats["relative_gap"] <= 1e-6)
+        True
     """
 
     tol: float | Float[Array, ""] = 1e-3

@@ -38,6 +38,14 @@ class SMO(AbstractDualSolver):
         max_steps: pairs changed, at most; default a million, and a hundred for each point.
         working_set: how many points to solve for at a time; default four in ten, but at least 1024,
             or all where there are fewer, and at most 4096.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solver = kernax.solvers.SMO(tol=1e-6)
+        >>> solution = kernax.svm(kernax.RBF(0.3), X, y, C=10.0, solver=solver)
+        >>> bool(solution.stats["relative_gap"] <= 1e-6)
+        True
     """
 
     tol: float | Float[Array, ""] = 1e-3
