@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from kernax.errors import KernaxFileError
 from kernax.files.archive import read_archive, write_archive
-from kernax.files.model_structure import described, restored
+from kernax.files.model_structure import restored, structure_of
 
 _LONGEST_REASON = 500  # letters of what is wrong with a file
 
@@ -29,7 +29,7 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     """
     _check_path(path, "save(path, model)")
     arrays: dict[str, np.ndarray] = {}
-    structure = json.dumps(described(model, arrays, "model"))
+    structure = json.dumps(structure_of(model, arrays, "model"))
     write_archive(path, structure, _notes_as_json({} if notes is None else notes), arrays)
 
 

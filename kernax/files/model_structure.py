@@ -24,13 +24,13 @@ _DEEPEST = 100  # modules inside modules
 _KINDS = ("array", "numpy", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
 
 
-def described(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 0) -> Any:
+def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 0) -> Any:
     """A node as JSON; its arrays go into `arrays` under their numbers."""
     if depth > _DEEPEST:
         raise KernaxFileError(f"{path} is nested too deeply")
 
     def within(part: Any, name: str) -> Any:
-        return described(part, arrays, f"{path}.{name}", depth + 1)
+        return structure_of(part, arrays, f"{path}.{name}", depth + 1)
 
     if isinstance(node, Static):
         return {"wrapped": _name_of_function(node.function, path)}
@@ -133,7 +133,7 @@ def _name_of_function(function: Any, path: str) -> str:
 
 
 def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
-    """The inverse of `described`; removes every array that it uses from `arrays`."""
+    """The inverse of `structure_of`; removes every array that it uses from `arrays`."""
     if depth > _DEEPEST:
         raise KernaxFileError("it is nested too deeply")
 

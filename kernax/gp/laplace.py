@@ -15,7 +15,7 @@ from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.modes import newton_fit
 from kernax.core.losses.observation_likelihoods import Categorical
-from kernax.core.losses.stationarity import values_of
+from kernax.core.losses.stationarity import values_at_points
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import (
     ADVICE,
@@ -145,7 +145,7 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     loss = shifted(likelihood, mean, task)
     mode = newton_fit(gram, task.y, loss, one, task.weights, False, rtol=rtol, max_steps=max_steps)
     a = mode.coefficients
-    f = values_of(gram, a)
+    f = values_at_points(gram, a)
     weights = task.weights.values
     # The curvatures; NaN below zero, as of a likelihood that is not log-concave.
     curvatures = loss.curvature(task.y, f)

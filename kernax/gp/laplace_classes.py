@@ -26,7 +26,7 @@ from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_over_vectors
 from kernax.core.losses.softmax_mode import softmax_fit
-from kernax.core.losses.stationarity import values_of
+from kernax.core.losses.stationarity import values_at_points
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
@@ -227,7 +227,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
         gram, task.y, offset, ridge, weights, bias=False, rtol=rtol, max_steps=max_steps
     )
     a = mode.coefficients
-    f = values_of(gram, a)
+    f = values_at_points(gram, a)
     parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2

@@ -29,7 +29,7 @@ from kernax.core.learner.linear import LinearFunction
 from kernax.core.losses.loss_functions import Hinge, as_targets_of
 from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.gram import gram_diagonal
-from kernax.online.learner_parts import described
+from kernax.online.learner_parts import kind_in_words
 
 Function = KernelExpansion | LinearFunction
 
@@ -88,7 +88,7 @@ def _check_function(f: Any) -> None:
     if not isinstance(f, Function):
         raise ValueError(
             "f must be a function that was learned, such as run(...).value.function, but is "
-            f"{described(f)}"
+            f"{kind_in_words(f)}"
         )
 
 

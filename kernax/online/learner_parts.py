@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def described(value: Any) -> str:
+def kind_in_words(value: Any) -> str:
     """A value in a message: numbers and words as they are, a class as one, others by their type."""
     if isinstance(value, type):
         return f"the class {value.__name__}, not called"
@@ -20,4 +20,4 @@ def as_part(value: Any, kind: type, name: str, known: str) -> Any:
     """
     if isinstance(value, kind):
         return value
-    raise ValueError(f"{name} must be {known}, but is {described(value)}")
+    raise ValueError(f"{name} must be {known}, but is {kind_in_words(value)}")

@@ -26,7 +26,7 @@ from kernax.online.learner import (
     AbstractOnlineState,
     check_stream,
 )
-from kernax.online.learner_parts import described
+from kernax.online.learner_parts import kind_in_words
 from kernax.online.rules import AbstractRule
 
 # Numbers held for each of the state, in float64 and float32.
@@ -144,7 +144,7 @@ def _check_learner(learner: Any) -> None:
     """Raises ValueError for what is no learner: a rule, a class, anything else."""
     if isinstance(learner, AbstractOnlineLearner):
         return
-    came = described(learner)
+    came = kind_in_words(learner)
     if isinstance(learner, AbstractRule):
         came = f"{came}, a rule: DualLearner(rule, kernel, budget) is a learner"
     raise ValueError(f"learner must be a learner of kernax.online, but is {came}")

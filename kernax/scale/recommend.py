@@ -259,7 +259,7 @@ def recommend(
     kernel, X = prepare(kernel, jnp.ones((1, d), dtype))
     eqx.filter_eval_shape(kernel, X[0], X[0])  # which refuses a kernel of other points
     centres = math.ceil(accuracy**-2 * (1 - 1e-9))
-    problem = Problem(kernel, n, d, dtype, centres)
+    problem = FitProblem(kernel, n, d, dtype, centres)
     routes = [_judged(_route(problem, name), int(memory), accuracy) for name in _RULES]
     # Ties of the key are in the order of the work, which is that of the table.
     ordered = tuple(sorted(routes, key=_place))
@@ -288,7 +288,7 @@ def _place(route: Route) -> tuple:
     return (1,) if route.slow else (0, float(f"{route.relative:.0e}"))
 
 
-class Problem(NamedTuple):
+class FitProblem(NamedTuple):
     """What is to be fitted: a kernel, n points (d,), their precision, over how many centres."""
 
     kernel: AbstractKernel
@@ -298,7 +298,7 @@ class Problem(NamedTuple):
     centres: int
 
 
-def _route(problem: Problem, name: str) -> Route:
+def _route(problem: FitProblem, name: str) -> Route:
     """A route of the table for a problem: its error and its memory, or why there is none."""
     kernel, n, d, dtype, m = problem
     rule = _RULES[name]
@@ -366,7 +366,7 @@ def _route(problem: Problem, name: str) -> Route:
 _HARMONICS = 16  # terms of a periodic kernel along a line
 
 
-def _frequencies(problem: Problem) -> tuple[int, float, str | None]:
+def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
     """How many frequencies have a standard error of `k(x, x) / sqrt(m)`, the error they have, and
     why there are none.
 

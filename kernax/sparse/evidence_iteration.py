@@ -12,7 +12,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
 from kernax.sparse.basis import ActiveFunctions, curved
 from kernax.sparse.sequential import climbed
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, RelevanceProblem
 
 
 class EvidenceIteration(AbstractRelevanceSolver):
@@ -62,7 +62,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
         end = lax.while_loop(go_on, step, _Round.first(problem))
         return self._ended(problem, end)
 
-    def _ended(self, problem: Problem, end: "_Round") -> Choice:
+    def _ended(self, problem: RelevanceProblem, end: "_Round") -> Choice:
         """In the places that there are, and with a flat hyperprior by single steps."""
         active, room = _compressed(end.active, problem.capacity)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
@@ -84,7 +84,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
 _LEAST_GAIN = 1e-6  # in nats
 
 
-def _of_taken(problem: Problem, active: ActiveFunctions) -> Problem:
+def _of_taken(problem: RelevanceProblem, active: ActiveFunctions) -> RelevanceProblem:
     """The same problem, in the functions taken alone."""
     taken = jnp.zeros(problem.basis.allowed.shape, bool).at[active.column].max(active.used)
     allowed = problem.basis.allowed & taken
@@ -100,7 +100,7 @@ class _Round(eqx.Module):
     steps: Int[Array, ""]
 
     @staticmethod
-    def first(problem: Problem) -> "_Round":
+    def first(problem: RelevanceProblem) -> "_Round":
         """The machine of all functions."""
         noise = problem.noise.variance
         never = jnp.full_like(noise, jnp.inf)
@@ -115,7 +115,7 @@ class _Round(eqx.Module):
         return _Round(active, noise, never, jnp.zeros((), jnp.int32))
 
 
-def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
+def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round:
     """A step."""
     active = now.active
     fit = problem.posterior(active, now.noise)
@@ -146,7 +146,10 @@ def _renewed(problem: Problem, least: ArrayLike, now: _Round) -> _Round:
 
 
 def _ratio_of_precisions(
-    problem: Problem, active: ActiveFunctions, mode: Float[Array, " M"], gamma: Float[Array, " M"]
+    problem: RelevanceProblem,
+    active: ActiveFunctions,
+    mode: Float[Array, " M"],
+    gamma: Float[Array, " M"],
 ) -> Float[Array, " M"]:
     """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, by at most a million."""
     mass = mode**2 + 2 * problem.rates[active.column] * active.precisions

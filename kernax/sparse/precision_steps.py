@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.sparse.basis import ActiveFunctions
-from kernax.sparse.solver import Problem
+from kernax.sparse.solver import RelevanceProblem
 
 
 class EvidenceState(eqx.Module):
@@ -82,7 +82,7 @@ class Changes(eqx.Module):
     precisions: Float[Array, " functions"]
 
 
-def best_action(problem: Problem, now: EvidenceState, tol: ArrayLike) -> Action:
+def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -> Action:
     """The step with the largest gain; of equal ones that which adds nothing, else the first.
 
     A function must add more than `tol` nats to be taken.
@@ -105,7 +105,9 @@ def best_action(problem: Problem, now: EvidenceState, tol: ArrayLike) -> Action:
     )
 
 
-def _numbers_of(problem: Problem, now: EvidenceState, best: Int[Array, ""]) -> dict[str, Array]:
+def _numbers_of(
+    problem: RelevanceProblem, now: EvidenceState, best: Int[Array, ""]
+) -> dict[str, Array]:
     """The place and the number of a function among those taken, followed by all candidates."""
     active = now.active
     size = len(active.used)
@@ -127,7 +129,7 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
 
 
-def _of_taken(problem: Problem, now: EvidenceState, least: ArrayLike) -> Changes:
+def _of_taken(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> Changes:
     """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
     so much.
 
@@ -147,7 +149,7 @@ def _of_taken(problem: Problem, now: EvidenceState, least: ArrayLike) -> Changes
 
 
 def _determined(
-    problem: Problem, now: EvidenceState, variance: Float[Array, " M"]
+    problem: RelevanceProblem, now: EvidenceState, variance: Float[Array, " M"]
 ) -> Float[Array, " M"]:
     """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by the one of both that does not cancel."""
     active = now.active
@@ -166,7 +168,7 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: Ar
     )
 
 
-def _of_new(problem: Problem, now: EvidenceState, least: ArrayLike) -> Changes:
+def _of_new(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> Changes:
     """Of the candidates that are neither taken nor a multiple of one that is, and would add more
     than `least`.
     """

@@ -39,7 +39,7 @@ from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
 from kernax.sparse.observations import AbstractObservations, Labels, Numbers
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.sparse.sequential import SequentialEvidence
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, Problem
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, RelevanceProblem
 
 _FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 
@@ -239,7 +239,7 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
     noise = _noise_of(setting, observations, exponent)
     shape, rate = setting.solver.hyperprior(y.dtype)
     rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
-    problem = Problem(setting.basis, observations, noise, shape, rates, setting.size)
+    problem = RelevanceProblem(setting.basis, observations, noise, shape, rates, setting.size)
     choice = setting.solver.solve(stop_gradient(problem))
     # The solution of the conditions near what a solver chose, with its derivative.
     active = choice.active
@@ -261,7 +261,7 @@ def _noise_of(
     return Noise.to_learn(stop_gradient(observations.y[:, 0]), stop_gradient(observations.weights))
 
 
-def _conditions_of(problem: Problem, choice: Choice) -> Conditions:
+def _conditions_of(problem: RelevanceProblem, choice: Choice) -> Conditions:
     """The conditions of the functions that a solver chose."""
     active = choice.active
     noise = problem.noise

@@ -19,7 +19,7 @@ from kernax.sparse.basis import ActiveFunctions, curved, values
 from kernax.sparse.damping import StepBounds
 from kernax.sparse.observations import Numbers, Posterior
 from kernax.sparse.precision_steps import Action, EvidenceState, best_action
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Problem
+from kernax.sparse.solver import AbstractRelevanceSolver, Choice, RelevanceProblem
 
 
 class SequentialEvidence(AbstractRelevanceSolver):
@@ -61,7 +61,12 @@ class SequentialEvidence(AbstractRelevanceSolver):
 
 
 def climbed(
-    problem: Problem, active: ActiveFunctions, noise: Float[Array, ""], *, most: Any, tol: ArrayLike
+    problem: RelevanceProblem,
+    active: ActiveFunctions,
+    noise: Float[Array, ""],
+    *,
+    most: Any,
+    tol: ArrayLike,
 ) -> Choice:
     """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
     be taken.
@@ -77,7 +82,7 @@ def climbed(
     return Choice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 
-def _products(problem: Problem) -> Float[Array, "m m"] | None:
+def _products(problem: RelevanceProblem) -> Float[Array, "m m"] | None:
     """`Phi^T W Phi`, of which the second derivatives of numbers are made; None for labels, whose
     curvatures change.
     """
@@ -108,7 +113,7 @@ class _Sweep(eqx.Module):
 _FEW = 32  # places
 
 
-def _steps_of_a_sweep(problem: Problem) -> int:
+def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
     """How many steps are taken before the noise and the curvatures are computed again: of labels
     one.
     """
@@ -116,7 +121,7 @@ def _steps_of_a_sweep(problem: Problem) -> int:
 
 
 def _swept_in_few_places(
-    problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep
+    problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
 ) -> _Sweep:
     """A sweep, in the first places only while they are enough: a step costs the square of their
     number. They are filled from the first on.
@@ -142,7 +147,9 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
     return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
 
 
-def _swept(problem: Problem, products: Array | None, tol: ArrayLike, now: _Sweep) -> _Sweep:
+def _swept(
+    problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
+) -> _Sweep:
     """Steps until the noise and the curvatures are computed again."""
     ahead = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
     first, trend = _damped(problem, ahead, now.trend)
@@ -178,7 +185,7 @@ class _Ahead(eqx.Module):
     action: Action
 
     @staticmethod
-    def of(problem: Problem, outlook: EvidenceState, tol: ArrayLike) -> "_Ahead":
+    def of(problem: RelevanceProblem, outlook: EvidenceState, tol: ArrayLike) -> "_Ahead":
         return _Ahead(outlook, best_action(problem, outlook, tol))
 
     @property
@@ -187,7 +194,7 @@ class _Ahead(eqx.Module):
         return self.action.gain > eps_of(self.action.gain) ** 0.8
 
 
-def _damped(problem: Problem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
+def _damped(problem: RelevanceProblem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
     """The step of labels as far as it may lead; of numbers, whose curvatures stay, in full."""
     if isinstance(problem.observations, Numbers):
         return now, trend
@@ -196,7 +203,7 @@ def _damped(problem: Problem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, S
 
 
 def _renewed_noise(
-    problem: Problem, now: EvidenceState, noise: Float[Array, ""]
+    problem: RelevanceProblem, now: EvidenceState, noise: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The noise that goes with the weights."""
     if not problem.noise.learned:
@@ -208,7 +215,9 @@ def _renewed_noise(
     return problem.noise.renewed(problem.observations, f, noise, determined)
 
 
-def _evidence_state(problem: Problem, products: Array | None, now: _Sweep) -> EvidenceState:
+def _evidence_state(
+    problem: RelevanceProblem, products: Array | None, now: _Sweep
+) -> EvidenceState:
     """All figures from the beginning."""
     active = now.active
     deviations = active.deviations
@@ -237,7 +246,7 @@ def _evidence_state(problem: Problem, products: Array | None, now: _Sweep) -> Ev
 
 
 def _second_derivatives(
-    problem: Problem,
+    problem: RelevanceProblem,
     products: Array | None,
     active: ActiveFunctions,
     fit: Posterior,
@@ -280,7 +289,7 @@ class _RankOne(eqx.Module):
 
 
 def _moved(
-    problem: Problem, products: Array | None, now: EvidenceState, action: Action
+    problem: RelevanceProblem, products: Array | None, now: EvidenceState, action: Action
 ) -> EvidenceState:
     """The figures after a step: all of them change by rank one (Tipping & Faul 2003, appendix).
 
@@ -317,7 +326,7 @@ def _change(now: EvidenceState, action: Action) -> Float[Array, ""]:
 
 
 def _column(
-    problem: Problem, products: Array | None, now: EvidenceState, action: Action
+    problem: RelevanceProblem, products: Array | None, now: EvidenceState, action: Action
 ) -> Float[Array, " k"]:
     """`Phi^T B phi` of the function of a step."""
     outputs = problem.observations.outputs
@@ -332,7 +341,7 @@ def _column(
 
 
 def _renewed(
-    problem: Problem, active: ActiveFunctions, action: Action, weights: Float[Array, " M"]
+    problem: RelevanceProblem, active: ActiveFunctions, action: Action, weights: Float[Array, " M"]
 ) -> ActiveFunctions:
     """The functions after a step."""
     outputs = problem.observations.outputs

@@ -58,7 +58,7 @@ class Noise(eqx.Module):
         return jnp.maximum(squares / free, self.least)
 
 
-class Problem(eqx.Module):
+class RelevanceProblem(eqx.Module):
     """What a solver is given; without derivatives.
 
     Attributes:
@@ -111,7 +111,7 @@ class AbstractRelevanceSolver(Printed):
     """
 
     @abc.abstractmethod
-    def solve(self, problem: Problem) -> Choice:
+    def solve(self, problem: RelevanceProblem) -> Choice:
         """The functions that are relevant."""
 
     @abc.abstractmethod

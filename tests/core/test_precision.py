@@ -13,7 +13,7 @@ from jax.extend import core as jex
 
 import kernax
 from kernax.core.base.numerics import matmul
-from kernax.core.losses.stationarity import values_of
+from kernax.core.losses.stationarity import values_at_points
 from kernax.core.operators.cancellation import compensated_product
 from kernax.core.operators.operators import DenseGram
 
@@ -127,7 +127,7 @@ def test_in_a_batch_each_member_has_the_values_that_it_has_alone(rng):
     a[0] -= np.mean(a[0])
 
     def total(K, a):
-        f = values_of(DenseGram(K), a)
+        f = values_at_points(DenseGram(K), a)
         return jnp.sum(jnp.cos(f)), f
 
     value_and_grad = jax.value_and_grad(total, (0, 1), has_aux=True)

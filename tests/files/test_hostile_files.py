@@ -16,7 +16,7 @@ import kernax as kx
 from kernax.calibration import Platt
 from kernax.cli.app import app
 from kernax.files import KernaxFileError, load_predictor, save_predictor
-from kernax.files.model_structure import _module, described, restored
+from kernax.files.model_structure import _module, restored, structure_of
 from kernax.likelihoods import Bernoulli
 from kernax.preparation import (
     GP,
@@ -139,7 +139,7 @@ def test_a_field_of_another_type_is_refused_or_the_model_is_the_one_that_its_cla
     loaded = 0
     for model in MODELS[name]():
         arrays = {}
-        for module in modules(described(model, arrays, "model")):
+        for module in modules(structure_of(model, arrays, "model")):
             sound = restored(module, dict(arrays))
             fields = {part: getattr(sound, part) for part in module["fields"]}
             for field, original in module["fields"].items():

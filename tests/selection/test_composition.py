@@ -22,8 +22,8 @@ from kernax.selection.compose.periods import leading_periods
 from kernax.selection.compose.sentences import Units, components_of, number
 from kernax.selection.compose.sum_of_products import (
     Values,
+    composition_loss,
     count_of_parameters,
-    evidence_loss,
     model_of,
     scored,
 )
@@ -212,7 +212,7 @@ def test_the_priors_are_normal_in_what_is_there_and_keep_the_noise_from_zero():
     penalty = theta[0, 0, 0] ** 2 + ((theta[0, 0, 1] + 1) / 3) ** 2 + (theta[1, 0, 0] / 2) ** 2
     penalty += np.sum((scales[:2] / 3) ** 2)
     expected = (penalty / 2 + 1e-4 * math.e - evidence) / 7
-    assert_close(evidence_loss(model, X, y), expected)
+    assert_close(composition_loss(model, X, y), expected)
 
 
 @needs_x64

@@ -23,7 +23,7 @@ from kernax.core.losses.stationarity import (
     slope_of_risk,
     stationarity_of,
     unseen,
-    values_of,
+    values_at_points,
 )
 from kernax.core.operators.operators import AbstractGram, is_finite
 
@@ -136,7 +136,7 @@ class _SmoothRisk(AbstractConvexProblem):
         return Iterate(jnp.append(nothing, bias), nothing)
 
     def values(self, x):
-        return values_of(self.gram, x[:-1])
+        return values_at_points(self.gram, x[:-1])
 
     def correction(self, point):
         # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS

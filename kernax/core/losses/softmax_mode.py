@@ -25,7 +25,7 @@ from kernax.core.losses.stationarity import (
     slope_of_risk,
     stationarity_of,
     unseen,
-    values_of,
+    values_at_points,
 )
 from kernax.core.operators.operators import AbstractGram, is_finite
 
@@ -86,7 +86,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return Iterate(jnp.append(nothing, nothing[:1], 0), nothing)
 
     def values(self, x):
-        return values_of(self.gram, x[:-1])
+        return values_at_points(self.gram, x[:-1])
 
     def at(self, x):
         # Balanced of the rounding of many steps before it is judged: where K is large this rounds

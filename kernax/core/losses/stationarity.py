@@ -19,7 +19,7 @@ from kernax.core.operators.cancellation import extra_bits
 from kernax.core.operators.operators import AbstractGram
 
 
-def values_of(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
+def values_at_points(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
     """`K a`, by `compensated_mv` where a third of the digits cancels and all of K is held."""
     plain = gram.mv(a)
     if not gram.is_dense:
@@ -52,7 +52,7 @@ def _cancels(
 
 
 def unseen(gram: AbstractGram, dtype: Any) -> float:
-    """The part of the bound `rounding_of_values` by which `values_of` may still be off.
+    """The part of the bound `rounding_of_values` by which `values_at_points` may still be off.
 
     1/16 without the extra digits: errors add up like a random walk, and the bound like a sum.
     """

@@ -36,8 +36,8 @@ from kernax.scale.centres.kept_minimum import Kept, check_kept, facts_of_fit
 from kernax.scale.centres.normal_equations import solve_normal_equations
 from kernax.scale.centres.preconditioner import size_of_sample
 from kernax.scale.centres.problem import (
+    CentresProblem,
     Plan,
-    Problem,
     RiskOverCentres,
     solution_of,
     unit_of_targets,
@@ -252,9 +252,9 @@ def _falkon(span, X, weights, arguments, plan, one_column):
     return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
 
 
-def _problem(span, X, weights, arguments) -> Problem:
+def _problem(span, X, weights, arguments) -> CentresProblem:
     """All that the minimiser depends on, with weights of one as spread as the rows."""
-    return Problem(span, X, weights.values, *arguments)
+    return CentresProblem(span, X, weights.values, *arguments)
 
 
 def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
@@ -289,7 +289,7 @@ def _solution(end, span, unit, dtype, plan, one_column):
     return solution_of(of_end, span, unit, dtype, plan, one_column)
 
 
-def _in_units(problem: Problem) -> tuple[Problem, Array]:
+def _in_units(problem: CentresProblem) -> tuple[CentresProblem, Array]:
     """The problem with targets divided by powers of two, and the exponents of these."""
     kept = problem.weights[:, None] > 0
     unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
@@ -297,7 +297,7 @@ def _in_units(problem: Problem) -> tuple[Problem, Array]:
     return eqx.tree_at(lambda problem: problem.y, problem, y), unit
 
 
-def _solved(args: tuple[Problem, Plan]) -> tuple:
+def _solved(args: tuple[CentresProblem, Plan]) -> tuple:
     """The minimum, and what it was solved with."""
     problem, plan = args
     end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
@@ -307,7 +307,7 @@ def _solved(args: tuple[Problem, Plan]) -> tuple:
 _MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
 
 
-def _one_step(end: tuple, args: tuple[Problem, Plan]) -> tuple:
+def _one_step(end: tuple, args: tuple[CentresProblem, Plan]) -> tuple:
     """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
     problem, plan = args
     a, result, stats, P = end

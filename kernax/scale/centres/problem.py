@@ -119,7 +119,7 @@ def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, 
     return jnp.pad(A, (0, 1)) + jnp.pad(corner.reshape(1, 1), (m, 0))
 
 
-class Problem(eqx.Module):
+class CentresProblem(eqx.Module):
     """All that the minimiser depends on, in memory."""
 
     span: AbstractSpan

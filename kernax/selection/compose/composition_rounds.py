@@ -20,8 +20,8 @@ from kernax.selection.compose.grammar import (
 from kernax.selection.compose.sum_of_products import (
     CompositionModel,
     Values,
+    composition_loss,
     count_of_parameters,
-    evidence_loss,
     model_of,
     scored,
 )
@@ -180,7 +180,7 @@ class Search:
         starts = draws.starts(candidate, parent, self.starts)
         models = [self._model(candidate, values) for values in starts]
         solution = multi_start(
-            evidence_loss, models, _OPTIMISER, _FIRST_STEPS, args=(self.X, self.y), throw=False
+            composition_loss, models, _OPTIMISER, _FIRST_STEPS, args=(self.X, self.y), throw=False
         )
         steps = int(np.sum(solution.stats["start_steps"]))
         return self._fit(candidate, solution.value, steps)
@@ -191,7 +191,7 @@ class Search:
             return fit
         model = self._model(fit.candidate, fit.values)
         solution = minimise(
-            evidence_loss, model, _OPTIMISER, self.steps, args=(self.X, self.y), throw=False
+            composition_loss, model, _OPTIMISER, self.steps, args=(self.X, self.y), throw=False
         )
         steps = fit.steps + int(solution.stats["steps"])
         after = self._fit(fit.candidate, solution.value, steps)
@@ -242,5 +242,5 @@ def polished(
 ) -> CompositionModel:
     """The model of a fit after more steps on other rows."""
     model = model_of(fit.structure, fit.values, X.dtype)
-    solution = minimise(evidence_loss, model, _OPTIMISER, steps, args=(X, y), throw=False)
+    solution = minimise(composition_loss, model, _OPTIMISER, steps, args=(X, y), throw=False)
     return solution.value

@@ -137,7 +137,7 @@ def count_of_parameters(structure: Structure) -> int:
     return sum(BY_WORD[factor.word].parameters for factor in factors) + len(structure) + 1
 
 
-def evidence_loss(
+def composition_loss(
     model: CompositionModel, X: Float[Array, "n d"], y: Float[Array, " n"]
 ) -> Float[Array, ""]:
     """Minus the log evidence and the log density of weak priors, for each row."""

@@ -123,7 +123,7 @@ def minimise(
         >>> solution.stats["losses"].shape
         (51,)
     """
-    steps = check_task(loss, optimiser, steps, args, trainable)
+    steps = check_arguments(loss, optimiser, steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
@@ -134,7 +134,7 @@ def minimise(
     return ended(learned(search, call, watching), throw, "minimise")
 
 
-def check_task(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> int:
+def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> int:
     """The number of steps as a Python integer, which is static under `jit`.
 
     Raises ValueError for arguments of the wrong kind, before anything is traced.

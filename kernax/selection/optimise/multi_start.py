@@ -27,7 +27,7 @@ from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.ending import ended
 from kernax.selection.optimise.kept_learning import Call
 from kernax.selection.optimise.learning import learned, watchers
-from kernax.selection.optimise.minimise import check_task, unconstrained
+from kernax.selection.optimise.minimise import check_arguments, unconstrained
 from kernax.selection.optimise.progress import Search
 from kernax.selection.optimise.steps import Problem, State, advance, close, start
 from kernax.selection.optimise.validation import Validation, check_validation
@@ -82,7 +82,7 @@ def multi_start(
         >>> round(float(solution.value.lengthscale), 1)
         2.0
     """
-    steps = check_task(loss, optimiser, steps, args, trainable)
+    steps = check_arguments(loss, optimiser, steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     if not isinstance(models, Sequence):

@@ -145,7 +145,7 @@ def posterior_of(
     return verb(process, X, y, model.likelihood, weights=weights, throw=throw)
 
 
-def evidence_loss(
+def latent_evidence_loss(
     model: LatentModel,
     X: PyTree,
     y: Array,
@@ -262,7 +262,7 @@ def learn_latent(
         X,
         y,
         labels,
-        evidence_loss,
+        latent_evidence_loss,
         fold_losses,
         _as_they_are,
         shared="mean, scales",
