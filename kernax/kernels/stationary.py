@@ -15,23 +15,17 @@ from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, Float
 
+from kernax.core.base.matern import gamma_mean, matern, matern_of_any_order
 from kernax.core.base.numerics import (
     dot,
     floored,
-    matern,
     squared_distance,
     stretched_exponential,
     turns,
     vectors,
 )
 from kernax.core.base.parameters import interval, positive, real
-from kernax.core.base.special_functions import (
-    gamma_mean,
-    log_rising,
-    matern_of_any_order,
-    polynomial,
-    scaled_log1p,
-)
+from kernax.core.base.special_functions import log_rising, polynomial, scaled_log1p
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance, warn_if_short
 from kernax.core.kernel.spectra import SpectralPart, fixed_part

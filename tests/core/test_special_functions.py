@@ -12,7 +12,7 @@ import scipy.special
 from conftest import X64, needs_x64
 
 import kernax
-from kernax.core.base.special_functions import matern_of_any_order
+from kernax.core.base.matern import matern_of_any_order
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.losses.loss_functions import Poisson
 from kernax.core.losses.observation_likelihoods import NegativeBinomial, StudentT

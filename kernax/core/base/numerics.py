@@ -1,4 +1,4 @@
-"""Numerics that every kernel uses: squared distances, safe roots, Matern functions.
+"""Numerics that every kernel uses: squared distances, safe roots.
 
 Squared distances written carelessly lose digits, take much memory or have wrong Hessians. What
 prevents this is all in this file, so that a kernel can be its formula and nothing else.
@@ -325,31 +325,6 @@ def _stretched_exponential_jvp(primals, tangents):
     )
     in_p = -log_s * jnp.exp(p * log_s - power)
     return stretched_exponential(s, p), slope * ds + in_p * dp
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def matern(p: int, q: Array) -> Array:
-    """The Matern function of order nu = p + 1/2, p in {0, 1, 2}, of `q = 2 nu s`.
-
-    See Rasmussen & Williams, eq. 4.16. As a function of the square it satisfies `dM_p/dq = -M_{p-1}
-    / (2 (2p - 1))`, which stays exact at q = 0, where `sqrt` gives NaN second derivatives and a
-    guarded `sqrt` wrong ones. For p = 0 the slope at q = 0 is infinite: zero is returned.
-    """
-    r = safe_sqrt(q)
-    polynomial = (1, 1 + r, 1 + r + r * r / 3)[p]
-    return polynomial * jnp.exp(-r)
-
-
-@matern.defjvp
-def _matern_jvp(p, primals, tangents):
-    (q,) = primals
-    (dq,) = tangents
-    if p == 0:
-        r = safe_sqrt(q)
-        slope = jnp.where(r > 0, -jnp.exp(-r) / (2 * positive_or_one(r)), 0)
-    else:
-        slope = -matern(p - 1, q) / (2 * (2 * p - 1))
-    return matern(p, q), slope * dq
 
 
 def tree_where(condition: Array, yes: PyTree, no: PyTree) -> Any:
