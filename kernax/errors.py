@@ -151,7 +151,17 @@ class RunawayWarning(UserWarning):
 
 
 class FeaturelessWarning(UserWarning):
-    """Some points have no features, such as empty strings: all their kernel values are zero."""
+    """Some points have no features, such as empty strings: all their kernel values are zero.
+
+    Examples:
+        >>> import warnings
+        >>> X = kernax.strings.encode(["a", "abc"])  # "a" has no substring of two letters
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     K = kernax.gram(kernax.Normalised(kernax.Spectrum(2)), X)
+        >>> [warning.category.__name__ for warning in caught]
+        ['FeaturelessWarning']
+    """
 
 
 class ClusterWarning(UserWarning):

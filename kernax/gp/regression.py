@@ -267,6 +267,16 @@ def warm_started(
     that it has found. `start` is (n, outputs + probes), and a constant to derivatives.
 
     Raises ValueError for bad shapes or values, and for any other solver.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.ConjugateGradient()
+        >>> warm = kernax.solvers.warm_started(solver, kernax.RBF(0.3), X, y, 0.01)
+        >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
+        >>> solution = kernax.condition(prior, X, y, noise=0.01, solver=warm)
+        >>> bool(solution.stats["residual"] < 1e-6)
+        True
     """
     if not isinstance(solver, ConjugateGradient):
         raise ValueError(

@@ -23,6 +23,12 @@ class AdagradState(AbstractOnlineState):
         primal: the weights and their mean.
         roots: sqrt(G), G the sum of the squared gradients, of each weight.
         updates: points whose loss had a slope.
+
+    Examples:
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> learner = kernax.online.Adagrad(kernax.losses.Hinge(), kernel)
+        >>> learner.init(jnp.zeros(1)).roots
+        Array([0., 0.], dtype=float64)
     """
 
     primal: PrimalState
@@ -66,6 +72,14 @@ class Adagrad(AbstractOnlineLearner):
 
     Source: Duchi, Hazan & Singer 2011: figure 1, composite mirror descent with diagonal matrices
     and delta = 0.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> learner = kernax.online.Adagrad(kernax.losses.Hinge(), kernel, rate=0.5)
+        >>> kernax.online.run(learner, X, y).value.state.weights.shape
+        (2,)
     """
 
     loss: AbstractLoss

@@ -47,6 +47,13 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
 
     Differentiable. NaN for the function zero. Raises ValueError for what is no such function, and
     for shapes and targets that do not fit. Source: Novikoff 1962.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> f = kernax.kernel_perceptron(kernax.RBF(0.3), X, y).value
+        >>> bool(kernax.online.margin(f, X, y) > 0)
+        True
     """
     _check_function(f)
     return jnp.min(_signed_values(f, X, y)) / f.norm
@@ -66,6 +73,14 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
 
     inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, for
     what is no such function, and for shapes and targets that do not fit.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> solution = kernax.kernel_perceptron(kernax.RBF(0.3), X, y)
+        >>> bound = kernax.online.perceptron_bound(solution.value, X, y)
+        >>> int(solution.stats["mistakes"]) <= float(bound)
+        True
     """
     _check_function(f)
     values = _signed_values(f, X, y)
@@ -133,6 +148,12 @@ def winnow_bound(
     that is not positive. Source: Kivinen & Warmuth 1997; Grove, Littlestone & Schuurmans 2001,
     section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
     eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
+
+    Examples:
+        >>> X = jnp.array([[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
+        >>> y = jnp.array([1.0, -1.0])
+        >>> round(float(kernax.online.winnow_bound(jnp.array([1.0, 0.0, 0.0]), X, y)), 3)  # 2 log 3
+        2.197
     """
     points = as_stack(X, "X")
     if not eqx.is_array(points) or points.ndim != 2:
@@ -186,6 +207,10 @@ def disjunction_bound(
     weight that was at most theta, so that there are at most p of them; each adds at most `(a - 1)
     theta` to the sum of all weights, which starts at n, and a demotion takes at least `(1 - 1 / a)
     theta` from it.
+
+    Examples:
+        >>> float(kernax.online.disjunction_bound(2, 16))  # 2 + 3 * 2 * (1 + 4)
+        32.0
     """
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)
@@ -211,6 +236,11 @@ class Costs(NamedTuple):
         kernel: t1, of one kernel evaluation `k(x, x_i)`.
         features: t2, of the explicit features of x and their product with the weights; inf for a
             kernel without explicit features.
+
+    Examples:
+        >>> costs = kernax.online.Costs(kernel=10.0, features=100.0)
+        >>> costs.prefers_dual(vectors=5), costs.break_even
+        (True, 10.0)
     """
 
     kernel: float
@@ -239,6 +269,12 @@ def costs(
 
     A transcendental function counts as one operation, and what is inside of a loop as if it ran
     once, so that kernels of strings cost more than this says. Memory traffic does not count.
+
+    Examples:
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> costs = kernax.online.costs(kernel, jnp.zeros(1))
+        >>> costs.features > 0
+        True
     """
     x = as_point(x)
     kernel = cast(kernel, dtype_of(x))

@@ -84,7 +84,16 @@ def hint_of_budget(budget: AbstractBudget) -> str:
 
 
 class NoBudget(AbstractBudget):
-    """Every point is kept; more than `capacity` end `run` with `RESULTS.over_capacity`."""
+    """Every point is kept; more than `capacity` end `run` with `RESULTS.over_capacity`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.MarginPerceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> int(kernax.online.run(learner, X, y).value.state.support.size) <= 5
+        True
+    """
 
     capacity: int = integer("capacity")
     keeps_points: ClassVar[bool] = True
@@ -101,6 +110,14 @@ class RemoveOldest(AbstractBudget):
     """The point that came first makes room.
 
     See Kivinen, Smola & Williamson 2004; with a perceptron, Dekel, Shalev-Shwartz & Singer 2008.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.MarginPerceptron(), kernax.online.RemoveOldest(capacity=3)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> int(kernax.online.run(learner, X, y).value.state.support.size)
+        3
     """
 
     capacity: int = integer("capacity")
@@ -118,6 +135,15 @@ class RemoveSmallest(AbstractBudget):
     sqrt(k(x, x))`, of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
 
     The newcomer is kept, however small that of its own is.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule = kernax.online.MarginPerceptron()
+        >>> budget = kernax.online.RemoveSmallest(capacity=3)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> int(kernax.online.run(learner, X, y).value.state.support.size)
+        3
     """
 
     capacity: int = integer("capacity")
@@ -137,6 +163,14 @@ class Merge(AbstractBudget):
     of largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the coefficient of z. Wang,
     Crammer & Vucetic (2012, section 4.3) merge both into a third point on the line between them,
     which only vectors have; keeping z works for strings and trees as well.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.MarginPerceptron(), kernax.online.Merge(capacity=3)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> int(kernax.online.run(learner, X, y).value.state.support.size)
+        3
     """
 
     capacity: int = integer("capacity")
@@ -167,6 +201,14 @@ class Project(AbstractBudget):
     coefficients of the kept points (approximate linear dependence: Engel, Mannor & Meir 2004; with
     a perceptron, the projectron of Orabona, Keshet & Caputo 2009). So when all places are taken the
     points are fixed, and only their coefficients still move. O(capacity^2) operations and memory.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.MarginPerceptron(), kernax.online.Project(capacity=3)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> int(kernax.online.run(learner, X, y).value.state.support.size)
+        3
     """
 
     capacity: int = integer("capacity")

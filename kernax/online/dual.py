@@ -25,6 +25,13 @@ class DualState(AbstractOnlineState):
         steps: points seen.
         updates: points at which the rule added a multiple of `k(x, .)`, whether the budget kept
             the point or not.
+
+    Examples:
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> state = learner.init(jnp.zeros(1))
+        >>> float(state.function(jnp.array([0.4])))  # nothing was learned yet
+        0.0
     """
 
     kernel: AbstractKernel
@@ -60,6 +67,16 @@ class DualLearner(AbstractOnlineLearner):
             every step, `mean <- mean + (a + 1) / (t + a) (f - mean)` after step t: 0 is the plain
             mean, with larger numbers the first functions count less (Shamir & Zhang 2013). Only for
             budgets that keep their points, `NoBudget` and `Project`: the mean needs all of them.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.RemoveOldest(capacity=3)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> state = learner.init(X[0])
+        >>> state, prediction = learner.update(state, X[0], y[0])
+        >>> float(prediction)  # before y was seen
+        0.0
     """
 
     rule: AbstractRule = eqx.field(converter=as_rule)

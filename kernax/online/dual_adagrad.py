@@ -26,6 +26,12 @@ class DualAdagradState(AbstractOnlineState):
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
         steps: points seen.
         updates: points whose loss had a slope.
+
+    Examples:
+        >>> budget = kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualAdagrad(kernax.losses.Hinge(), kernax.RBF(0.3), budget)
+        >>> learner.init(jnp.zeros(1)).roots.shape
+        (5,)
     """
 
     kernel: AbstractKernel
@@ -79,6 +85,14 @@ class DualAdagrad(AbstractOnlineLearner):
             as `Merge` and `Project` do, comes after the step.
         rate: > 0, the length of the first step of each coefficient.
         ridge, l1: >= 0, the penalties `ridge/2 |c|^2` and `l1 |c|_1` of each step.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> budget = kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualAdagrad(kernax.losses.Hinge(), kernax.RBF(0.3), budget)
+        >>> kernax.online.run(learner, X, y).value.predictions.shape
+        (5,)
     """
 
     loss: AbstractLoss

@@ -80,4 +80,9 @@ def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
     """Raises ValueError for a stack of points that a learner cannot take; by default for none.
 
     For a learner of one's own: `check_stream.register(MyLearner)(function)`.
+
+    Examples:
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> kernax.online.check_stream(learner, jnp.zeros((5, 1)))
     """

@@ -55,6 +55,11 @@ class MultiplicativeState(AbstractOnlineState):
             of Winnow are integers, without rounding.
         bias: added to the sum.
         updates: points that moved the weights.
+
+    Examples:
+        >>> state = kernax.online.Winnow().init(jnp.zeros(3))
+        >>> state.weights
+        Array([1., 1., 1.], dtype=float64)
     """
 
     features: Callable

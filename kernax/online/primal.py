@@ -28,6 +28,12 @@ class PrimalState(AbstractOnlineState):
         average: their mean over the steps, by `averaging`; None where it is not asked for.
         steps: points seen.
         updates: points that moved the weights.
+
+    Examples:
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> learner = kernax.online.PrimalLearner(kernax.online.Perceptron(), kernel)
+        >>> learner.init(jnp.zeros(1)).weights
+        Array([0., 0.], dtype=float64)
     """
 
     features: FeaturesOf
@@ -126,6 +132,14 @@ class PrimalLearner(AbstractOnlineLearner):
         kernel: one whose features are known, such as a `FeatureMap`, or those of
             `random_fourier_features`.
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> learner = kernax.online.PrimalLearner(kernax.online.Perceptron(), kernel)
+        >>> kernax.online.run(learner, X, y).value.state.weights.shape
+        (2,)
     """
 
     rule: AbstractRule = eqx.field(converter=as_rule)

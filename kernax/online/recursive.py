@@ -59,6 +59,13 @@ class RecursiveState(AbstractOnlineState):
         fit: the least squares in that basis; `fit.residual` says what rounding did to them.
         updates: points seen, all of which move the function.
         lost: whether there was no room for a point that is no combination of the kept ones.
+
+    Examples:
+        >>> k = kernax.RBF(0.3)
+        >>> learner = kernax.online.KernelRecursiveLeastSquares(k, ridge=0.01, capacity=5)
+        >>> state = learner.init(jnp.zeros(1))
+        >>> int(state.support.size)
+        0
     """
 
     kernel: AbstractKernel
@@ -105,6 +112,15 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         capacity: how many points can be kept. Where more were needed, the others enter by their
             projections, and `run` ends with `RESULTS.over_capacity`.
         tolerance: >= 0, relative to k(x, x).
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> k = kernax.RBF(0.3)
+        >>> learner = kernax.online.KernelRecursiveLeastSquares(k, ridge=0.01, capacity=5)
+        >>> f = kernax.online.run(learner, X, y).value.state.function
+        >>> round(float(f(jnp.array([0.4]))), 2)  # that of kernel_ridge
+        0.69
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

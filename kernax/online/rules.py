@@ -30,7 +30,13 @@ Number = Float[Array, ""]
 
 
 class Move(Printed):
-    """`f <- shrink f + coefficient k(x, .)`."""
+    """`f <- shrink f + coefficient k(x, .)`.
+
+    Examples:
+        >>> move = kernax.online.Perceptron().move(*jnp.array([1.0, -0.2, 1.0, 1.0]))
+        >>> float(move.shrink), float(move.coefficient)
+        (1.0, 1.0)
+    """
 
     shrink: Number
     coefficient: Number
@@ -72,6 +78,14 @@ class Perceptron(AbstractRule):
     If a function f* has `y_i f*(x_i) >= 1` at every point, there are at most
     `max_i k(x_i, x_i) |f*|^2` mistakes, whatever the rate and the order (Novikoff 1962). Its loss
     is the hinge.
+
+    Examples:
+        >>> rule = kernax.online.Perceptron(rate=0.5)
+        >>> one = jnp.array(1.0)
+        >>> float(rule.move(one, jnp.array(-0.2), one, one).coefficient)  # a mistake
+        0.5
+        >>> float(rule.move(one, jnp.array(0.2), one, one).coefficient)
+        0.0
     """
 
     rate: Number = positive(default=1.0)
@@ -88,6 +102,12 @@ class MarginPerceptron(AbstractRule):
     """Adds `rate y k(x, .)` where the margin is not exceeded, `y f(x) <= margin`.
 
     See Duda & Hart 1973, section 5.5. Its loss is the hinge.
+
+    Examples:
+        >>> rule = kernax.online.MarginPerceptron(margin=1.0)
+        >>> one = jnp.array(1.0)
+        >>> float(rule.move(one, jnp.array(0.2), one, one).coefficient)  # right, within the margin
+        1.0
     """
 
     margin: Number = nonnegative(default=1.0)
@@ -116,6 +136,12 @@ class PassiveAggressiveI(AbstractRule):
     Where no step is longer than C, it leads to the nearest function whose loss at the point is zero
     (Crammer et al. 2006, PA-I: figures 1 and 3). The loss is the hinge, for y = -1 and +1, or
     `EpsilonInsensitive`, for numbers; a very large C is the algorithm without that bound, PA.
+
+    Examples:
+        >>> rule = kernax.online.PassiveAggressiveI(C=1.0)
+        >>> one = jnp.array(1.0)
+        >>> float(rule.move(one, jnp.array(0.25), one, one).coefficient)  # the hinge loss
+        0.75
     """
 
     C: Number = positive(default=1.0)
@@ -136,6 +162,12 @@ class PassiveAggressiveII(AbstractRule):
 
     It leads to the minimiser g of `1/2 |g - f|^2 + C L(y, g(x))^2` (Crammer et al. 2006, PA-II).
     The loss is the hinge, for y = -1 and +1, or `EpsilonInsensitive`, for numbers.
+
+    Examples:
+        >>> rule = kernax.online.PassiveAggressiveII(C=1.0)
+        >>> one = jnp.array(1.0)
+        >>> float(rule.move(one, jnp.array(0.25), one, one).coefficient)  # 0.75 / (1 + 1/2)
+        0.5
     """
 
     C: Number = positive(default=1.0)
@@ -154,6 +186,12 @@ class LeastMeanSquares(AbstractRule):
 
     See Widrow & Hoff 1960; Liu, Pokharel & Principe 2008. It converges in the mean for a rate
     below `2 / max k(x, x)`. Its loss is `1/2 (y - f)^2`.
+
+    Examples:
+        >>> rule = kernax.online.LeastMeanSquares(rate=0.5)
+        >>> one = jnp.array(1.0)
+        >>> float(rule.move(one, jnp.array(0.5), one, one).coefficient)  # rate (y - f)
+        0.25
     """
 
     rate: Number = positive(default=0.1)
@@ -167,7 +205,13 @@ class LeastMeanSquares(AbstractRule):
 
 
 class ConstantRate(Printed):
-    """`rate` at every step."""
+    """`rate` at every step.
+
+    Examples:
+        >>> rate = kernax.online.ConstantRate(0.5)
+        >>> float(rate(jnp.array(4.0)))
+        0.5
+    """
 
     rate: Number = positive()
 
@@ -182,6 +226,11 @@ class DecayingRate(Printed):
     """`first / step^power` at step 1, 2, ...
 
     `DecayingRate(1 / ridge, 1.0)` is that of Pegasos (Shalev-Shwartz, Singer & Srebro 2007).
+
+    Examples:
+        >>> rate = kernax.online.DecayingRate(first=1.0, power=0.5)
+        >>> float(rate(jnp.array(4.0)))
+        0.5
     """
 
     first: Number = positive()
@@ -215,6 +264,14 @@ class StochasticGradient(AbstractRule):
             function is static: reuse the object, or `run` compiles again. `rate * ridge` must not
             exceed 1, beyond which f would change its sign: such a number is refused, and a function
             with such a value makes f NaN.
+
+    Examples:
+        >>> loss, rate = kernax.losses.Squared(), kernax.online.ConstantRate(0.5)
+        >>> rule = kernax.online.StochasticGradient(loss, ridge=0.1, rate=rate)
+        >>> one = jnp.array(1.0)
+        >>> move = rule.move(one, jnp.array(0.5), one, one)
+        >>> float(move.shrink), float(move.coefficient)
+        (0.95, 0.25)
     """
 
     loss: AbstractLoss

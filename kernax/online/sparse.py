@@ -39,6 +39,15 @@ class SparseGradient(AbstractOnlineLearner):
             weight is zero only where the weight was zero after every step.
 
     Source: Duchi & Singer 2009 (FOBOS), section 3.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
+        >>> rule = kernax.online.StochasticGradient(kernax.losses.Hinge(), rate=0.5)
+        >>> learner = kernax.online.SparseGradient(rule, kernel, l1=0.01)
+        >>> kernax.online.run(learner, X, y).value.predictions.shape
+        (5,)
     """
 
     rule: StochasticGradient = eqx.field(converter=_as_gradient)

@@ -44,6 +44,16 @@ class Progress(Printed):
             are signs. Where they are numbers or counts, those whose loss is positive, which for
             most losses are all but exact ones: look at `losses` there. False at points that were
             skipped. Where the result is `nonfinite` all others are True.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> progress = kernax.online.run(learner, X, y).value
+        >>> progress.predictions.shape, int(progress.mistakes.sum()) <= 5
+        ((5,), True)
+        >>> again = kernax.online.run(learner, X, y, state=progress.state)  # a second pass
     """
 
     state: Any
@@ -96,6 +106,17 @@ def run(
         ValueError: bad shapes or values, a state that is not of this learner. NonFiniteError: NaN
             or inf. CapacityError: more points were needed than the learner holds. BreakdownError:
             rounding has spoiled a `KernelRecursiveLeastSquares`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> progress = kernax.online.run(learner, X, y).value
+        >>> int(progress.mistakes.sum())
+        2
+        >>> progress.state.function(jnp.array([0.9])).shape
+        ()
     """
     _check_learner(learner)
     if eqx.is_array_like(y) and jnp.ndim(y) == 0:

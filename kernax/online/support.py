@@ -36,6 +36,14 @@ class Support(Printed):
         squares: `k(points_i, points_i)`, zero in free places.
         ages: the step of the stream at which each point came.
         size: how many places are taken.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
+        >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
+        >>> support = learner.init(X[0]).support
+        >>> support.points.shape, int(support.size)  # room for five points, none of them used yet
+        ((5, 1), 0)
     """
 
     points: PyTree = data()

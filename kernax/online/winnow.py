@@ -50,6 +50,13 @@ class Winnow(AbstractOnlineLearner):
 
     `run` raises ValueError for features below 0 or above 1, and where they are not known its result
     is `RESULTS.nonfinite`. Source: Littlestone 1988 (Winnow2).
+
+    Examples:
+        >>> X = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> y = jnp.array([1.0, -1.0, 1.0, -1.0])  # the first of three features
+        >>> progress = kernax.online.run(kernax.online.Winnow(), X, y).value
+        >>> progress.state.weights
+        Array([4., 2., 2.], dtype=float64)
     """
 
     promotion: Number = above(1.0, default=2.0)
@@ -103,6 +110,13 @@ class BalancedWinnow(AbstractOnlineLearner):
         features: a function of a point, (n,) numbers; default, the point itself.
 
     Source: Littlestone 1988, 1989.
+
+    Examples:
+        >>> X = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> y = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> progress = kernax.online.run(kernax.online.BalancedWinnow(), X, y).value
+        >>> progress.mistakes.shape
+        (4,)
     """
 
     promotion: Number = above(1.0, default=2.0)
@@ -138,6 +152,13 @@ class NormalisedWinnow(AbstractOnlineLearner):
         features: a function of a point, (n,) numbers of any sign; default, the point itself.
 
     Source: Littlestone 1989; Grove, Littlestone & Schuurmans 2001.
+
+    Examples:
+        >>> X = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> y = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> progress = kernax.online.run(kernax.online.NormalisedWinnow(rate=0.5), X, y).value
+        >>> round(float(progress.state.weights.sum()), 3)
+        1.0
     """
 
     rate: Number = positive(default=0.1)
@@ -175,6 +196,13 @@ class ExponentiatedGradient(AbstractOnlineLearner):
         features: a function of a point, (n,) numbers of any sign; default, the point itself.
 
     Source: Kivinen & Warmuth 1997, figures 2 and 3.
+
+    Examples:
+        >>> X = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> y = X[:, 0]
+        >>> progress = kernax.online.run(kernax.online.ExponentiatedGradient(rate=0.5), X, y).value
+        >>> int(progress.state.weights.argmax())
+        0
     """
 
     loss: AbstractLoss = Squared()

@@ -111,6 +111,10 @@ def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
         rows: the number of rows that were held out.
 
     Raises ValueError for no scores, and fewer rows than one.
+
+    Examples:
+        >>> kernax.plot.score_title({"RMSE": 53.07}, 110)
+        '110 rows held out: RMSE 53.07'
     """
     check_count(rows, "rows")
     if not scores:

@@ -29,6 +29,12 @@ class Column:
         file: its name; without one, places are whole.
         written: the cells as they are written, where `cells` have points in place of decimal
             commas.
+
+    Examples:
+        >>> places = ("line 2", "line 3", "line 4")
+        >>> column = kernax.preparation.Column("age", ("31", "", "54"), places)
+        >>> column.present, column.missing
+        (('31', '54'), 1)
     """
 
     name: str

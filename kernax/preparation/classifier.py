@@ -50,6 +50,11 @@ class Classifier(Printed):
             are. Posteriors, import and relevance vectors give probabilities of their own.
 
     Methods take one point; `jax.vmap(classifier.probability)(X)` takes a stack.
+
+    Examples:
+        >>> classifier = kernax.preparation.Classifier(lambda x: x[0] - 0.5, ("low", "high"))
+        >>> classifier.predict(jnp.array([0.9]))
+        'high'
     """
 
     function: Any
@@ -290,6 +295,19 @@ def fit_classes(
 
     Raises ValueError for fewer than two classes, labels of mixed kinds or that are fractions, and
     whatever `fit` raises.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> labels = ["ham", "ham", "spam", "spam", "spam"]
+        >>> def fit(X, y, weights):
+        ...     k = kernax.RBF(0.3)
+        ...     return kernax.kernel_logistic(k, X, y, ridge=0.1, weights=weights).value
+        ...
+        >>> classifier = kernax.preparation.fit_classes(fit, X, labels, log_odds=True)
+        >>> classifier.predict(jnp.array([0.9]))
+        'spam'
+        >>> classifier.probability(jnp.array([0.9])).shape
+        (2,)
     """
     Y, classes = one_hot(labels)
     signs = 2 * Y - 1

@@ -114,7 +114,14 @@ def _checked(value: Any, field: dataclasses.Field) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Number(AbstractEncoder):
-    """Numbers as they are."""
+    """Numbers as they are.
+
+    Examples:
+        >>> column = kernax.preparation.Column("age", ("31", "7"), ("line 2", "line 3"))
+        >>> kernax.preparation.Number("age").encoded(column)
+        array([[31.],
+               [ 7.]])
+    """
 
     name: str
     kind: ClassVar[str] = "number"
@@ -158,6 +165,12 @@ def _are_names(cells: tuple[str, ...]) -> bool:
 class FilledNumber(AbstractEncoder):
     """Numbers, the missing ones filled with the median of the others, and a column of 1 where one
     was missing and 0 elsewhere.
+
+    Examples:
+        >>> column = kernax.preparation.Column("age", ("31", ""), ("line 2", "line 3"))
+        >>> kernax.preparation.FilledNumber("age", median=40.0).encoded(column)
+        array([[31.,  0.],
+               [40.,  1.]])
     """
 
     name: str
@@ -209,6 +222,12 @@ class Category(AbstractEncoder):
     """A column for each word, 1 where the cell is that word and 0 elsewhere.
 
     Missing cells are a word of their own where there were some to learn from.
+
+    Examples:
+        >>> column = kernax.preparation.Column("pet", ("cat", "dog"), ("line 2", "line 3"))
+        >>> kernax.preparation.Category("pet", ("cat", "dog")).encoded(column)
+        array([[1., 0.],
+               [0., 1.]])
     """
 
     name: str
@@ -300,7 +319,12 @@ class Category(AbstractEncoder):
 
 
 class Tokens(enum.StrEnum):
-    """The tokens that a string kernel counts."""
+    """The tokens that a string kernel counts.
+
+    Examples:
+        >>> [tokens.value for tokens in kernax.preparation.Tokens]
+        ['letters', 'words']
+    """
 
     LETTERS = "letters"
     WORDS = "words"
@@ -311,6 +335,11 @@ class Text(AbstractEncoder):
     """A column of text: its name, the kind of its tokens, and all tokens that were learned from.
 
     It becomes no columns of floats, but a stack of strings.
+
+    Examples:
+        >>> text = kernax.preparation.Text("word", kernax.preparation.Tokens.LETTERS, ("a", "b"))
+        >>> text.strings(("abba", "ba")).codes.shape
+        (2, 4)
     """
 
     name: str
@@ -351,7 +380,14 @@ class Text(AbstractEncoder):
 
 
 def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
-    """A column of text whose alphabet holds every token of these cells."""
+    """A column of text whose alphabet holds every token of these cells.
+
+    Examples:
+        >>> tokens = kernax.preparation.Tokens.LETTERS
+        >>> text = kernax.preparation.learned_text("word", ("abba", "cab"), tokens)
+        >>> text.alphabet
+        ('a', 'b', 'c')
+    """
     alphabet = {token for row in _split(cells, tokens) for token in row}
     return Text(name, tokens, tuple(sorted(alphabet)))
 

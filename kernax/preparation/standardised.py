@@ -28,6 +28,12 @@ class Standardised(Printed):
 
     For a stack of points, `f.values(X)`, which standardises NumPy's numbers in float64 in any mode,
     or `jax.vmap(f)(X)`. `kernax.save` keeps it.
+
+    Examples:
+        >>> standards = kernax.preparation.Standards(jnp.array([10.0]), jnp.array([2.0]))
+        >>> f = kernax.preparation.Standardised(lambda x: x[0], inputs=standards)
+        >>> float(f(jnp.array([14.0])))
+        2.0
     """
 
     function: Any
@@ -132,6 +138,16 @@ def standardised_fit(
     `vmap` and `grad`, and is differentiable in all that `fit` is, and in X, y and weights.
 
     Raises ValueError as `standards_of` does, and whatever `fit` raises.
+
+    Examples:
+        >>> X = jnp.array([[100.0], [200.0], [300.0], [400.0], [500.0]])
+        >>> y = 3.0 * X[:, 0] + 10.0
+        >>> def fit(X, y, weights):
+        ...     return kernax.kernel_ridge(kernax.Linear(), X, y, ridge=1e-6, weights=weights).value
+        ...
+        >>> f = kernax.preparation.standardised_fit(fit, X, y)
+        >>> round(float(f(jnp.array([250.0]))), 1)  # in the units of y
+        760.0
     """
     inputs = standards_of(X, weights) if _are_columns(X) else None
     of_target = standards_of(y, weights) if target else None

@@ -26,6 +26,13 @@ class Standards(Printed):
     NumPy's numbers are standardised by NumPy, in float64, also where JAX's 64-bit mode is off:
     large numbers that differ little would lose their digits if they were cast to float32 first.
     JAX's, those under a transformation among them, are standardised in their own dtype.
+
+    Examples:
+        >>> standards = kernax.preparation.Standards(jnp.array(20.0), jnp.array(10.0))
+        >>> float(standards.standardised(jnp.array(35.0)))
+        1.5
+        >>> float(standards.restored(jnp.array(1.5)))
+        35.0
     """
 
     centre: Float[Array, "*d"] | Float[np.ndarray, "*d"] = data(converter=_as_array)
@@ -68,6 +75,15 @@ def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standar
 
     Raises ValueError for other shapes, bad weights, values that are not finite, and for a deviation
     that over- or underflows; where values are traced, such standards are NaN.
+
+    Examples:
+        >>> X = jnp.array([[1.0, 10.0], [3.0, 30.0]])
+        >>> standards = kernax.preparation.standards_of(X)
+        >>> standards.centre, standards.scale
+        (Array([ 2., 20.], dtype=float64), Array([ 1., 10.], dtype=float64))
+        >>> standards.standardised(X)
+        Array([[-1., -1.],
+               [ 1.,  1.]], dtype=float64)
     """
     shape = np.shape(values)
     if len(shape) not in (1, 2) or not shape[0]:
@@ -136,12 +152,27 @@ def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:
 
 
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:
-    """`standards_of` columns whose names are those in a message."""
+    """`standards_of` columns whose names are those in a message.
+
+    Examples:
+        >>> import numpy as np
+        >>> X = np.array([[1.0, 10.0], [3.0, 30.0]])
+        >>> standards = kernax.preparation.standards_of_columns(X, ("age", "area"))
+        >>> standards.centre.tolist()
+        [2.0, 20.0]
+    """
     return _standards(X, None, [f"column {name!r}" for name in names])
 
 
 def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
-    """`standards_of` a target, which has a name. Raises ValueError for a constant one as well."""
+    """`standards_of` a target, which has a name. Raises ValueError for a constant one as well.
+
+    Examples:
+        >>> import numpy as np
+        >>> standards = kernax.preparation.standards_of_target(np.array([1.0, 3.0]), "price")
+        >>> float(standards.centre)
+        2.0
+    """
     if np.all(y == y[0]):
         raise ValueError(
             f"column {name!r} cannot be standardised: it is constant, with nothing to predict"

@@ -51,6 +51,12 @@ class LinearFunction(Printed):
         features: a function of a point, (D,).
         weights: (D,), or (D, outputs) for a function with several outputs.
         bias: () or (outputs,).
+
+    Examples:
+        >>> weights, bias = jnp.array([2.0, 1.0]), jnp.array(3.0)
+        >>> f = kernax.online.LinearFunction(jnp.sin, weights, bias)
+        >>> float(f(jnp.array([0.0, 0.0])))
+        3.0
     """
 
     features: Callable = eqx.field(converter=as_module)
