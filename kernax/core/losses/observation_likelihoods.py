@@ -299,8 +299,9 @@ class Categorical(AbstractLoss):
 
     Examples:
         >>> likelihood = kernax.likelihoods.Categorical()
-        >>> round(float(likelihood(jnp.array([0.0, 1.0]), jnp.array([0.0, 0.0]))), 3)  # log 2
-        0.693
+        >>> Y, F = jnp.array([[0.0, 1.0]]), jnp.array([[0.0, 0.0]])
+        >>> jnp.round(likelihood(Y, F), 3)  # log 2
+        Array([0.693], dtype=float64)
     """
 
     targets = "classes"
