@@ -91,6 +91,17 @@ class FisherKernel(AbstractKernel):
 
     Raises ValueError for a matrix that is not symmetric positive definite, and for a density
     without parameters.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Normal(eqx.Module):
+        ...     mean: jax.Array = kernax.fields.real()
+        ...     def __call__(self, x):
+        ...         return -0.5 * jnp.sum((x - self.mean) ** 2)
+        ...
+        >>> k = kernax.FisherKernel(Normal(1.0))
+        >>> float(k(jnp.array([2.0]), jnp.array([4.0])))  # the scores are x - mean: 1 * 3
+        3.0
     """
 
     log_density: Callable = eqx.field(converter=as_module)

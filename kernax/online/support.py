@@ -19,6 +19,12 @@ class Newcomer(Printed):
         row: `k(x, .)` at the points of the support.
         square: `k(x, x)`.
         step: at which it comes, the first being 1.
+
+    Examples:
+        >>> x, one = jnp.array([0.4]), jnp.array(1.0)
+        >>> new = kernax.online.Newcomer(point=x, row=jnp.zeros(5), square=one, step=one)
+        >>> float(new.square)  # k(x, x)
+        1.0
     """
 
     point: PyTree

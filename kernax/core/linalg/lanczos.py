@@ -50,6 +50,15 @@ class StochasticLanczos(AbstractLanczos):
             the noise is a tenth of the variance, and from 24 on where it is a hundredth.
 
     Raises ValueError for fewer probes or steps, ImportError where matfree is missing.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> determinant = kernax.solvers.StochasticLanczos(jax.random.key(0), probes=8, steps=4)
+        >>> solver = kernax.solvers.ConjugateGradient(determinant=determinant)
+        >>> evidence = kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.1, solver=solver)
+        >>> bool(abs(evidence - kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.1)) < 5.0)
+        True
     """
 
     key: Key[Array, ""]
