@@ -21,8 +21,8 @@ class Newcomer(Printed):
         step: at which it comes, the first being 1.
 
     Examples:
-        >>> x, one = jnp.array([0.4]), jnp.array(1.0)
-        >>> new = kernax.online.Newcomer(point=x, row=jnp.zeros(5), square=one, step=one)
+        >>> x, square, first = jnp.array([0.4]), jnp.array(1.0), jnp.array(1)
+        >>> new = kernax.online.Newcomer(x, row=jnp.zeros(5), square=square, step=first)
         >>> float(new.square)  # k(x, x)
         1.0
     """
