@@ -140,9 +140,8 @@ class Solution(Printed, Generic[Value]):
             the best finite iterate.
         result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
             can be relied on.
-        stats: figures about the solve: steps, true residual, jitter, whatever the docstring of the
-        function
-            names.
+        stats: figures about the solve: steps, true residual, jitter, whatever the docstring of
+            the function names.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
