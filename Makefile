@@ -49,6 +49,7 @@ lint: .venv/test .venv/lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
+	$(BIN)/mypy
 
 # The page of all public names.
 api: .venv/pip

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
+
 import kernax
 from kernax.kernels import FAMILIES
 
@@ -79,7 +81,8 @@ def section(heading: str, place: str, things: dict[str, Any], text: str = "") ->
         lines += [text, ""]
     for name, thing in things.items():
         lines.append(item(f"{place}.{name}", thing))
-        if inspect.isclass(thing) and not issubclass(thing, Exception):
+        own = inspect.isclass(thing) and thing.__module__.startswith("kernax.")
+        if own and not issubclass(thing, Exception):
             lines += [f"  {item(f'.{method}', held)}" for method, held in methods(thing)]
     return "\n".join([*lines, ""])
 
@@ -103,7 +106,12 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
 def signature(thing: Any) -> str:
     """The arguments, without types; a default that is no constant is an ellipsis."""
     enumeration = isinstance(thing, (enum.EnumType, type(kernax.RESULTS)))
-    if enumeration or isinstance(thing, property) or inspect.isabstract(thing):
+    if (
+        thing is jax.Array
+        or enumeration
+        or isinstance(thing, property)
+        or inspect.isabstract(thing)
+    ):
         return ""
     try:
         found = inspect.signature(thing)

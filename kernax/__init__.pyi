@@ -152,4 +152,4 @@ __all__ = [
     "losses", "metrics", "online", "plot", "preparation", "priors", "samples", "scale", "solvers",
     "strings", "testing", "trees",
 ]  # fmt: skip
-__all__ += kernels.__all__  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ += kernels.__all__

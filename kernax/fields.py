@@ -1,10 +1,21 @@
-"""What the fields of a module hold: `lengthscale: jax.Array = kernax.fields.positive(default=1.0)`.
+"""Declarations of a module's fields: `lengthscale: ParameterArray = kernax.fields.positive()`.
 
 `positive`, `nonnegative`, `above`, `interval` and `real` declare parameters, which are learned, by
 where they may lie; `integer` a whole number, which is not learned and fixed while tracing; `data`
-arrays and numbers that are not learned.
+arrays and numbers that are not learned. `ParameterArray` is `jax.Array`, but tells type checkers
+that the constructor of the module takes numbers and lists as well.
 """
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import above, data, integer, interval, nonnegative, positive, real
 
-__all__ = ["positive", "nonnegative", "above", "interval", "real", "integer", "data"]
+__all__ = [
+    "positive",
+    "nonnegative",
+    "above",
+    "interval",
+    "real",
+    "integer",
+    "data",
+    "ParameterArray",
+]

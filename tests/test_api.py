@@ -8,6 +8,7 @@ import pytest
 from conftest import needs_x64
 
 import kernax
+from kernax import kernels
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -23,6 +24,11 @@ def public_names():
             yield from ((f"{name}.{inner}", getattr(thing, inner)) for inner in thing.__all__)
         else:
             yield name, thing
+
+
+def test_kernels_lists_the_names_of_its_table():
+    """`kernax.kernels.__all__` is written out for type checkers."""
+    assert kernels.__all__ == [entry.name for entry in kernels.KERNELS]
 
 
 def test_the_page_is_what_its_script_writes():

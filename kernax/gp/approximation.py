@@ -9,8 +9,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, as_scalar, cast, described
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL

@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 from jax.scipy.stats import norm
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import IN_FEATURES
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import real
@@ -36,8 +37,8 @@ class InducingNormal(Printed):
         ((3,), (3, 3))
     """
 
-    mean: Float[Array, " m"] = real()
-    root: Float[Array, "m m"] = real()
+    mean: Float[ParameterArray, " m"] = real()
+    root: Float[ParameterArray, "m m"] = real()
 
     @staticmethod
     def prior(count: int, dtype: Any = None) -> "InducingNormal":

@@ -8,8 +8,9 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
 from kernax.core.base.labels import as_one_hot_of_any_class

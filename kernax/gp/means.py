@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.boundary import as_scalar
 from kernax.core.base.functions import as_module
 from kernax.core.base.intervals import REAL
@@ -42,7 +43,7 @@ class ConstantMean(Printed):
         3.0
     """
 
-    value: Float[Array, ""] = real(default=0.0)
+    value: Float[ParameterArray, ""] = real(default=0.0)
 
     def __call__(self, x: PyTree) -> Array:
         return self.value
@@ -60,8 +61,8 @@ class LinearMean(Printed):
         2.0
     """
 
-    slope: Float[Array, " d"] = real()
-    value: Float[Array, ""] = real(default=0.0)
+    slope: Float[ParameterArray, " d"] = real()
+    value: Float[ParameterArray, ""] = real(default=0.0)
 
     def __call__(self, x: PyTree) -> Array:
         if np.shape(x) != np.shape(self.slope):

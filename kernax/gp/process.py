@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.printing import Printed, missing

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import COMPARED
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stop_gradient

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast, check_key, count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import Interval

@@ -1,8 +1,9 @@
 """Variational inference for Gaussian processes with any likelihood."""
 
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
 from kernax.core.losses.loss_functions import AbstractLikelihood

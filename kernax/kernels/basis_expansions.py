@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import squared_distance, vectors
 from kernax.core.base.parameters import check_intervals, integer, positive, real
 from kernax.core.base.printing import Printed
@@ -55,7 +56,7 @@ class PolynomialBasis(AbstractBasis):
 class AbstractLocalBasis(AbstractBasis):
     """Functions of the difference of a point from each of m centres (m, d), or (m,) for d = 1."""
 
-    centres: eqx.AbstractVar[Float[Array, "m *d"]]
+    centres: eqx.AbstractVar[Float[ParameterArray, "m *d"]]
 
     def __check_init__(self):
         if jnp.ndim(self.centres) not in (1, 2) or not jnp.size(self.centres):
@@ -80,8 +81,8 @@ class GaussianBasis(AbstractLocalBasis):
         Array([0.607, 1.   , 0.607], dtype=float64)
     """
 
-    centres: Float[Array, "m *d"] = real()
-    width: Float[Array, "*d"] = positive(default=1.0)
+    centres: Float[ParameterArray, "m *d"] = real()
+    width: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     def __call__(self, x):
         return jax.vmap(lambda centre: jnp.exp(-squared_distance(x, centre, self.width) / 2))(
@@ -101,8 +102,8 @@ class SigmoidBasis(AbstractLocalBasis):
         Array([0.993, 0.5  , 0.007], dtype=float64)
     """
 
-    centres: Float[Array, "m *d"] = real()
-    width: Float[Array, "*d"] = positive(default=1.0)
+    centres: Float[ParameterArray, "m *d"] = real()
+    width: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     def __call__(self, x):
         def step(centre):

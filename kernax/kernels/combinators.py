@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.boundary import as_stack
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import safe_sqrt
@@ -91,7 +92,7 @@ class PolynomialOf(AbstractCombinator):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    coefficients: Float[Array, " p"] = nonnegative()
+    coefficients: Float[ParameterArray, " p"] = nonnegative()
 
     def __check_init__(self):
         if self.coefficients.ndim != 1 or not len(self.coefficients):
@@ -154,7 +155,7 @@ class GaussianOf(AbstractCombinator):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    beta: Float[Array, ""] = positive(default=1.0)
+    beta: Float[ParameterArray, ""] = positive(default=1.0)
 
     def __call__(self, x, z):
         s = self.kernel(x, x) + self.kernel(z, z) - 2 * self.kernel(x, z)

@@ -5,8 +5,9 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Float
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.numerics import dot, matmul, vectors
 from kernax.core.base.parameters import integer, nonnegative, positive, real
 from kernax.core.kernel.kernel import NO_POWER, AbstractKernel
@@ -44,7 +45,7 @@ class ShiftedLinear(AbstractKernel):
         8.0
     """
 
-    location: Float[Array, "*d"] = real(default=0.0)
+    location: Float[ParameterArray, "*d"] = real(default=0.0)
 
     mirrors: ClassVar[bool] = True
 
@@ -68,7 +69,7 @@ class Polynomial(AbstractKernel):
     """
 
     degree: int = integer("degree", hint=NO_POWER, default=2)
-    offset: Float[Array, ""] = nonnegative(default=1.0)
+    offset: Float[ParameterArray, ""] = nonnegative(default=1.0)
 
     mirrors: ClassVar[bool] = True
 
@@ -92,7 +93,7 @@ class BilinearForm(AbstractKernel):
         2.0
     """
 
-    factor: Float[Array, "d r"] = real()
+    factor: Float[ParameterArray, "d r"] = real()
 
     def __check_init__(self):
         if self.factor.ndim != 2 or not self.factor.size:
@@ -144,8 +145,8 @@ class Tanh(AbstractKernel):
         0.762
     """
 
-    scale: Float[Array, ""] = positive(default=1.0)
-    offset: Float[Array, ""] = real(default=0.0)
+    scale: Float[ParameterArray, ""] = positive(default=1.0)
+    offset: Float[ParameterArray, ""] = real(default=0.0)
     indefinite: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):

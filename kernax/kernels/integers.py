@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import check_finite
 from kernax.core.base.numerics import dot, is_concrete, matmul
 from kernax.core.base.parameters import as_floats, data, nonnegative, real
@@ -163,7 +164,7 @@ class Herglotz(AbstractKernel):
         Array([1. , 0.5], dtype=float64)
     """
 
-    masses: Float[Array, " N"] = nonnegative()
+    masses: Float[ParameterArray, " N"] = nonnegative()
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
@@ -203,8 +204,8 @@ class Coregionalisation(AbstractKernel):
         0.5
     """
 
-    factor: Float[Array, "T r"] = real()
-    diagonal: Float[Array, " T"] = nonnegative()
+    factor: Float[ParameterArray, "T r"] = real()
+    diagonal: Float[ParameterArray, " T"] = nonnegative()
 
     mirrors: ClassVar[bool] = True
 

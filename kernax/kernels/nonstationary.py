@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import (
     dot,
@@ -220,8 +221,8 @@ class ChangePoint(AbstractKernel):
 
     before: AbstractKernel = eqx.field(converter=as_kernel)
     after: AbstractKernel = eqx.field(converter=as_kernel)
-    location: Float[Array, ""] = real()
-    width: Float[Array, ""] = positive(default=1.0)
+    location: Float[ParameterArray, ""] = real()
+    width: Float[ParameterArray, ""] = positive(default=1.0)
     dimension: int = integer("dimension", least=0, default=0)
 
     def __call__(self, x, z):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import dot, vectors
 from kernax.core.base.parameters import nonnegative
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
@@ -34,7 +35,7 @@ class AllSubsets(AbstractWideRange):
         4.0
     """
 
-    weights: Float[Array, "*n"] = nonnegative(default=1.0)
+    weights: Float[ParameterArray, "*n"] = nonnegative(default=1.0)
 
     def scaled(self, x, z):
         x, z = vectors(x, z, self.weights)
@@ -59,7 +60,7 @@ class Monomials(AbstractWideRange):
         4.0
     """
 
-    weights: Float[Array, "*n"] = nonnegative(default=1.0)
+    weights: Float[ParameterArray, "*n"] = nonnegative(default=1.0)
 
     def scaled(self, x, z):
         x, z = vectors(x, z, self.weights)

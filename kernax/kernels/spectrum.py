@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import dot
 from kernax.core.base.parameters import integer, positive
 from kernax.core.kernel.kernel import AbstractKernel
@@ -64,7 +65,7 @@ class BlendedSpectrum(AbstractKernel):
     """
 
     k: int = integer("k")
-    decay: Float[Array, ""] = positive(default=1.0)
+    decay: Float[ParameterArray, ""] = positive(default=1.0)
 
     encoding: ClassVar[str] = OF_TEXTS
 
@@ -90,7 +91,7 @@ class AllSubstrings(AbstractKernel):
                [2., 1., 6.]], dtype=float64)
     """
 
-    decay: Float[Array, ""] = positive(default=1.0)
+    decay: Float[ParameterArray, ""] = positive(default=1.0)
 
     encoding: ClassVar[str] = OF_TEXTS
 

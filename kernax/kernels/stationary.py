@@ -15,6 +15,7 @@ from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.matern import gamma_mean, matern, matern_of_any_order
 from kernax.core.base.numerics import (
     dot,
@@ -61,7 +62,7 @@ class RBF(AbstractScaleMixture):
         (3, 3)
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     separates: ClassVar[bool] = True
 
@@ -125,7 +126,7 @@ class Matern12(AbstractMatern):
         0.368
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     nu: ClassVar[float] = 0.5
     rough: ClassVar[bool] = True
@@ -143,7 +144,7 @@ class Matern32(AbstractMatern):
         0.483
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     nu: ClassVar[float] = 1.5
 
@@ -160,7 +161,7 @@ class Matern52(AbstractMatern):
         0.524
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     nu: ClassVar[float] = 2.5
 
@@ -184,8 +185,8 @@ class Matern(AbstractMatern):
         0.483
     """
 
-    nu: Float[Array, ""] = positive(default=1.5)  # pyright: ignore
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
+    nu: Float[ParameterArray, ""] = positive(default=1.5)  # pyright: ignore
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     rough: ClassVar[bool] = True
 
@@ -206,8 +207,8 @@ class RationalQuadratic(AbstractScaleMixture):
         0.667
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
-    alpha: Float[Array, ""] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
+    alpha: Float[ParameterArray, ""] = positive(default=1.0)
 
     def of_squared_distance(self, s):
         # The limit alpha -> inf, the RBF, is exact, and derivatives in alpha keep their digits.
@@ -238,8 +239,8 @@ class GammaExponential(AbstractStationary):
         0.368
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
-    gamma: Float[Array, ""] = interval(0.0, 2.0, closed=(False, True), default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
+    gamma: Float[ParameterArray, ""] = interval(0.0, 2.0, closed=(False, True), default=1.0)
 
     rough: ClassVar[bool] = True
 
@@ -262,8 +263,8 @@ class Periodic(AbstractKernel):
         0.135
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
-    period: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
+    period: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
     separates: ClassVar[bool] = True
@@ -327,8 +328,8 @@ class ZeroMeanPeriodic(AbstractKernel):
         True
     """
 
-    lengthscale: Float[Array, "*d"] = positive(default=1.0)
-    period: Float[Array, "*d"] = positive(default=1.0)
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
+    period: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
     separates: ClassVar[bool] = True
@@ -417,7 +418,7 @@ class Cosine(AbstractKernel):
         -1.0
     """
 
-    period: Float[Array, "*d"] = positive(default=1.0)
+    period: Float[ParameterArray, "*d"] = positive(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
 
@@ -455,9 +456,9 @@ class SpectralMixture(AbstractSpectral):
         0.07
     """
 
-    weights: Float[Array, " q"] = positive()
-    means: Float[Array, "q d"] = real()
-    scales: Float[Array, "q d"] = positive()
+    weights: Float[ParameterArray, " q"] = positive()
+    means: Float[ParameterArray, "q d"] = real()
+    scales: Float[ParameterArray, "q d"] = positive()
 
     keeps: ClassVar[Invariance] = Invariance.STATIONARY
 

@@ -17,6 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import integer, positive
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
@@ -43,7 +44,7 @@ class Subsequence(AbstractWideRange):
     """
 
     length: int = integer("length")
-    decay: Float[Array, ""] = positive(default=0.5)
+    decay: Float[ParameterArray, ""] = positive(default=0.5)
 
     encoding: ClassVar[str] = OF_TEXTS
 
@@ -86,7 +87,7 @@ class AllSubsequences(AbstractKernel):
                [ 22.,  10.]], dtype=float64)
     """
 
-    decay: Float[Array, ""] = positive(default=1.0)
+    decay: Float[ParameterArray, ""] = positive(default=1.0)
 
     encoding: ClassVar[str] = OF_TEXTS
 

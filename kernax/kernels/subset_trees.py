@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import dot, matmul
 from kernax.core.base.parameters import positive
 from kernax.core.kernel.kernel import AbstractKernel
@@ -41,7 +42,7 @@ class SubsetTree(AbstractKernel):
                [3., 6.]], dtype=float64)
     """
 
-    decay: Float[Array, ""] = positive(default=1.0)
+    decay: Float[ParameterArray, ""] = positive(default=1.0)
 
     encoding: ClassVar[str] = OF_TREES
 

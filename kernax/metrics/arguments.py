@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_scalar, as_targets, as_weights
 from kernax.core.base.intervals import REAL, Interval
 from kernax.core.base.numerics import is_concrete

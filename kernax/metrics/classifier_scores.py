@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets, as_weights
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete

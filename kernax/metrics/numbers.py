@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE

@@ -4,8 +4,9 @@ It needs no more than that new points are exchangeable with those that were held
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.intervals import NONNEGATIVE, UP_TO_ONE
 from kernax.core.base.labels import as_one_hot_of_any_class

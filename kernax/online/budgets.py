@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_intervals, data, integer, nonnegative
 from kernax.core.base.printing import Printed
@@ -212,7 +213,7 @@ class Project(AbstractBudget):
     """
 
     capacity: int = integer("capacity")
-    tolerance: Float[Array, ""] = nonnegative(default=1e-3)
+    tolerance: Float[ParameterArray, ""] = nonnegative(default=1e-3)
     keeps_points: ClassVar[bool] = True
 
     def memory(self, support):

@@ -3,9 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax._advice import IN_FEATURES
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.labels import as_signs

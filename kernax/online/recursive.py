@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import matmul, positive_or_one
 from kernax.core.base.parameters import data, integer, nonnegative, positive
 from kernax.core.base.solution import RESULTS, first_that_holds
@@ -124,9 +125,9 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    ridge: Float[Array, ""] = positive()
+    ridge: Float[ParameterArray, ""] = positive()
     capacity: int = integer("capacity")
-    tolerance: Float[Array, ""] = nonnegative(default=1e-4)
+    tolerance: Float[ParameterArray, ""] = nonnegative(default=1e-4)
 
     @property
     def loss(self):

@@ -3,8 +3,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast, dtype_of
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Key
+from jaxtyping import Array, Key
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.gram import gram

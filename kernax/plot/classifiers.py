@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_count
 from kernax.plot.components import two_columns
 from kernax.plot.style import (

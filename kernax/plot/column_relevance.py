@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.plot.style import (
     INK,
     check_names,

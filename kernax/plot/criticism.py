@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import ArrayLike
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.metrics import coverage_curve, interval_coverage, standardised_residuals
 from kernax.plot.style import (
     COLOURS,

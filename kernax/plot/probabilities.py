@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_count
 from kernax.metrics import CalibrationCurve, calibration_curve
 from kernax.plot.style import (

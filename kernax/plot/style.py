@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_count
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike, Bool
+from jaxtyping import Bool
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.plot.style import (
     COLOURS,
     INK,

@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.labels import one_hot
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.printing import Printed

@@ -7,8 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_weights
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import data

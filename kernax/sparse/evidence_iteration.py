@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
 from kernax.sparse.basis import ActiveFunctions, curved
@@ -41,8 +42,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
         True
     """
 
-    shape: Float[Array, ""] = nonnegative(default=0.0)
-    rate: Float[Array, ""] = nonnegative(default=0.0)
+    shape: Float[ParameterArray, ""] = nonnegative(default=0.0)
+    rate: Float[ParameterArray, ""] = nonnegative(default=0.0)
     tol: float | Float[Array, ""] = 1e-3
     least: float | Float[Array, ""] = 1e-8
     max_steps: int | Int[Array, ""] = 2000

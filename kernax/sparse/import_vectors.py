@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from kernax._advice import IN_BLOCKS
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled

@@ -8,8 +8,9 @@ where the function is not in the model (eqs. 20 and 21).
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.sparse.basis import ActiveFunctions
 from kernax.sparse.solver import RelevanceProblem

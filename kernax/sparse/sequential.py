@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import largest_of_batch
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_where
 from kernax.core.base.parameters import check_positive, check_steps

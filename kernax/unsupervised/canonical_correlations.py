@@ -4,8 +4,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_stack, cast, count
 from kernax.core.base.compiled import compiled

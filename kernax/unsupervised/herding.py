@@ -8,9 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax._advice import IN_BLOCKS
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import check_count

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul

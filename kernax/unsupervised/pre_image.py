@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.optimize import minimize
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_point, cast
 from kernax.core.base.compiled import compiled

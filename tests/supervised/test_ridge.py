@@ -596,7 +596,7 @@ def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
 def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
     X = jnp.linspace(0.0, 1.0, 6)[:, None]
     y = jnp.zeros(6).at[2].set(jnp.nan)
-    with pytest.raises(ValueError, match=r"first in row 2: weights=jnp.isfinite\(y\) removes"):
+    with pytest.raises(ValueError, match=r"first in row 2: weights=np.isfinite\(y\) removes"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1)
     with pytest.raises(ValueError, match="first in row 2: weights"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=jnp.arange(6.0))

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import OVER_A_MESH
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
 from kernax.core.base.numerics import is_concrete, values_of

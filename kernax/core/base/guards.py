@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool
+from jaxtyping import Array, Bool
 
 from kernax.core.base.intervals import Interval, flushed
 from kernax.core.base.numerics import is_concrete
@@ -62,7 +62,7 @@ def guarded_parameters(
 
 def _raising_check(
     parameters: Sequence[Parameter], are_inside: list[Bool[Array, "..."]], thrown_by: str
-) -> Bool[ArrayLike, ""]:
+) -> Bool[Array, ""] | bool:
     """True, or an error where a value is outside of its interval."""
     values = [lax.stop_gradient(each.value) for each in parameters]
     all_inside = functools.reduce(operator.and_, map(_of_all, are_inside))

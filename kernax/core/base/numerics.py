@@ -17,7 +17,9 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
+
+from kernax.core.base.annotations import ArrayLike
 
 # Up to so many coordinates are summed one by one: exact, and as fast as a matrix product.
 _UNROLLED = 8

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
+
+from kernax.core.base.annotations import ArrayLike
 
 _ARCTANH_TERMS = 18  # at u^2 = 1/9 the next one is 1e-18
 

@@ -13,8 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, check_finite, count, dtype_of
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import as_floats, check_count

@@ -12,8 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
@@ -348,7 +349,7 @@ class AbstractStationary(AbstractKernel):
         0.5
     """
 
-    lengthscale: eqx.AbstractVar[Float[Array, "*d"]]
+    lengthscale: eqx.AbstractVar[Float[ParameterArray, "*d"]]
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
@@ -561,7 +562,7 @@ class Scaled(AbstractCombinator):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    scale: Float[Array, ""] = nonnegative()
+    scale: Float[ParameterArray, ""] = nonnegative()
 
     def __call__(self, x, z):
         return self.scale * self.kernel(x, z)
@@ -644,7 +645,7 @@ class Constant(AbstractKernel):
         4.0
     """
 
-    value: Float[Array, ""] = nonnegative(default=1.0)
+    value: Float[ParameterArray, ""] = nonnegative(default=1.0)
 
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True

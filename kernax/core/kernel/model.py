@@ -2,6 +2,7 @@
 
 from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import check_intervals, positive
 from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
@@ -30,7 +31,7 @@ class Model(Printed):
     """
 
     kernel: AbstractKernel
-    ridge: Float[Array, "..."] = positive(default=1.0)
+    ridge: Float[ParameterArray, "..."] = positive(default=1.0)
 
     def __check_init__(self):
         as_kernel(self.kernel)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import stats
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import cast
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
 from kernax.core.base.numerics import is_concrete
@@ -55,8 +56,8 @@ class Normal(AbstractPrior):
         -1.612
     """
 
-    mean: Float[Array, "*shape"] = real(default=0.0)
-    deviation: Float[Array, "*shape"] = positive(default=1.0)
+    mean: Float[ParameterArray, "*shape"] = real(default=0.0)
+    deviation: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = REAL
 
@@ -75,8 +76,8 @@ class LogNormal(AbstractPrior):
         -0.919
     """
 
-    mean: Float[Array, "*shape"] = real(default=0.0)
-    deviation: Float[Array, "*shape"] = positive(default=1.0)
+    mean: Float[ParameterArray, "*shape"] = real(default=0.0)
+    deviation: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = POSITIVE
 
@@ -95,8 +96,8 @@ class Gamma(AbstractPrior):
         -1.0
     """
 
-    shape: Float[Array, "*shape"] = positive(default=1.0)
-    rate: Float[Array, "*shape"] = positive(default=1.0)
+    shape: Float[ParameterArray, "*shape"] = positive(default=1.0)
+    rate: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = POSITIVE
 
@@ -118,8 +119,8 @@ class InverseGamma(AbstractPrior):
         -1.0
     """
 
-    shape: Float[Array, "*shape"] = positive(default=1.0)
-    scale: Float[Array, "*shape"] = positive(default=1.0)
+    shape: Float[ParameterArray, "*shape"] = positive(default=1.0)
+    scale: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = POSITIVE
 
@@ -138,7 +139,7 @@ class HalfNormal(AbstractPrior):
         -0.351
     """
 
-    scale: Float[Array, "*shape"] = positive(default=1.0)
+    scale: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = NONNEGATIVE
 
@@ -156,7 +157,7 @@ class HalfCauchy(AbstractPrior):
         -1.145
     """
 
-    scale: Float[Array, "*shape"] = positive(default=1.0)
+    scale: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = NONNEGATIVE
 
@@ -173,8 +174,8 @@ class Beta(AbstractPrior):
         0.405
     """
 
-    a: Float[Array, "*shape"] = positive(default=1.0)
-    b: Float[Array, "*shape"] = positive(default=1.0)
+    a: Float[ParameterArray, "*shape"] = positive(default=1.0)
+    b: Float[ParameterArray, "*shape"] = positive(default=1.0)
 
     support: ClassVar[Interval] = Interval(0.0, 1.0)
 

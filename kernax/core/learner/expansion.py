@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt

@@ -7,9 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, PyTree
 
 from kernax._advice import CONFORMANCE
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import (
     all_finite,
     as_noise,

@@ -6,8 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import RESULTS
 from kernax.core.kernel.kernel import AbstractKernel

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.labels import as_signs, as_signs_of_any_class
 from kernax.core.base.numerics import is_concrete, values_of
@@ -184,7 +185,7 @@ class Huber(AbstractSmoothLoss):
     """
 
     of_difference = True
-    delta: Float[Array, ""] = positive(default=1.0)
+    delta: Float[ParameterArray, ""] = positive(default=1.0)
 
     def __check_init__(self):
         check_one_number(self.delta, "delta", _ONE_FIT_EACH)
@@ -357,7 +358,7 @@ class Pinball(AbstractPiecewiseLinearLoss):
         (1.5, 0.5)
     """
 
-    tau: Float[Array, ""] = interval(0.0, 1.0, default=0.5)
+    tau: Float[ParameterArray, ""] = interval(0.0, 1.0, default=0.5)
 
     def __check_init__(self):
         check_one_number(self.tau, "tau", _ONE_FIT_EACH)
@@ -387,7 +388,7 @@ class EpsilonInsensitive(AbstractPiecewiseLinearLoss):
         Array([1.5, 0. ], dtype=float64)
     """
 
-    epsilon: Float[Array, ""] = nonnegative(default=0.1)
+    epsilon: Float[ParameterArray, ""] = nonnegative(default=0.1)
 
     def __check_init__(self):
         check_one_number(self.epsilon, "epsilon", _ONE_FIT_EACH)

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known

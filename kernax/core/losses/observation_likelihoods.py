@@ -15,6 +15,7 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
 from kernax.core.base.special_functions import log_rising, scaled_log1p
@@ -99,7 +100,7 @@ class Gaussian(AbstractLikelihood):
     """
 
     of_difference = True
-    noise: Float[Array, "*n"] = positive(default=1.0)
+    noise: Float[ParameterArray, "*n"] = positive(default=1.0)
 
     def __call__(self, y, f):
         noise = self._noise_of(f)
@@ -161,8 +162,8 @@ class StudentT(AbstractLikelihood):
     """
 
     of_difference = True
-    degrees: Float[Array, ""] = positive(default=4.0)
-    scale: Float[Array, ""] = positive(default=1.0)
+    degrees: Float[ParameterArray, ""] = positive(default=4.0)
+    scale: Float[ParameterArray, ""] = positive(default=1.0)
 
     def __check_init__(self):
         check_one_number(self.degrees, "degrees", _NOT_OF_EACH_POINT)
@@ -239,7 +240,7 @@ class NegativeBinomial(AbstractLikelihood):
     """
 
     targets = "counts"
-    dispersion: Float[Array, ""] = positive(default=1.0)
+    dispersion: Float[ParameterArray, ""] = positive(default=1.0)
 
     def __check_init__(self):
         check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)

@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.powers import times_power_of_two

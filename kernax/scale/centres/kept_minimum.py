@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Int
+from jaxtyping import Array, Bool, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.checkpoint.facts import facts_with_values

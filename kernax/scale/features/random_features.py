@@ -5,8 +5,9 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, check_key, dtype_of
 from kernax.core.base.numerics import is_concrete, matmul, safe_sqrt, vectors
 from kernax.core.base.parameters import check_count, data, shown

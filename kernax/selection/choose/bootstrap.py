@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base import boundary
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed

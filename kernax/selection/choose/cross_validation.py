@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, PyTree
+from jaxtyping import Array, Bool, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, count, dtype_of
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.printing import Printed

@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack
 
 _MOST = 1000  # points whose distances are looked at

@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.solution import Solution
 from kernax.core.learner.expansion import KernelExpansion

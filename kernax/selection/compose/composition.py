@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Key
+from jaxtyping import Array, Float, Key
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_stack, as_targets, check_key
 from kernax.core.base.parameters import check_count, positive, real
 from kernax.core.base.printing import Printed
@@ -45,8 +46,8 @@ class Composition(Printed):
     """
 
     kernel: AbstractKernel
-    noise: Float[Array, ""] = positive()
-    mean: Float[Array, ""] = real()
+    noise: Float[ParameterArray, ""] = positive()
+    mean: Float[ParameterArray, ""] = real()
     components: tuple[Component, ...] = eqx.field(static=True, default=())
     rounds: tuple[Round, ...] = eqx.field(static=True, default=())
 

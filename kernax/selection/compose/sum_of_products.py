@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.compiled import compiled
 from kernax.core.base.parameters import data, real
 from kernax.core.base.printing import Printed
@@ -41,8 +42,8 @@ class SumOfProducts(AbstractKernel):
     active: Bool[Array, " t"] = data()
     kinds: Int[Array, "t f"] = data()
     columns: Int[Array, "t f"] = data()
-    log_scales: Float[Array, " t"] = real()
-    theta: Float[Array, "t f p"] = real()
+    log_scales: Float[ParameterArray, " t"] = real()
+    theta: Float[ParameterArray, "t f p"] = real()
 
     mirrors: ClassVar[bool] = True
 
@@ -85,7 +86,7 @@ class CompositionModel(Printed):
     """A sum of products, and the logarithm of the variance of the noise."""
 
     kernel: SumOfProducts
-    log_noise: Float[Array, ""] = real()
+    log_noise: Float[ParameterArray, ""] = real()
 
     @property
     def noise(self) -> Float[Array, ""]:

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import Trainable, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution
@@ -36,8 +37,8 @@ class MachineModel(Printed):
     """
 
     kernel: AbstractKernel
-    C: Float[Array, ""] = positive(default=1.0)
-    slope: Float[Array, ""] = positive(default=1.0)
+    C: Float[ParameterArray, ""] = positive(default=1.0)
+    slope: Float[ParameterArray, ""] = positive(default=1.0)
 
 
 def signs_of_columns(Y: Array | np.ndarray) -> Any:

@@ -15,6 +15,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import Trainable, interior, real
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
@@ -86,7 +87,7 @@ class LatentModel(Printed):
 
     kernel: AbstractKernel
     likelihood: AbstractLikelihood | Categorical
-    mean: Float[Array, "*classes"] = real(default=0.0)
+    mean: Float[ParameterArray, "*classes"] = real(default=0.0)
     inference: Inference = eqx.field(static=True, default=Inference.LAPLACE)
 
 

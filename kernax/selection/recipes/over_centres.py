@@ -2,8 +2,9 @@
 
 import warnings
 
-from jaxtyping import Array, ArrayLike, Key, PyTree
+from jaxtyping import Array, Key, PyTree
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.losses.loss_functions import Logistic

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
+from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.parameters import Trainable, interior, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
@@ -52,7 +53,7 @@ class ProcessModel(Printed):
     """
 
     kernel: AbstractKernel
-    noise: Float[Array, ""] = positive(default=0.1)
+    noise: Float[ParameterArray, ""] = positive(default=0.1)
 
 
 def fitted(

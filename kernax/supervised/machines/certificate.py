@@ -12,8 +12,9 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.operators.operators import AbstractGram
 from kernax.supervised.machines.box_problem import BoxProblem, Point, largest

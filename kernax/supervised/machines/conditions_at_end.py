@@ -3,8 +3,9 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool
+from jaxtyping import Array, Bool
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.supervised.machines.box_problem import BoxProblem, Point
 from kernax.supervised.machines.certificate import objective_size, survives_rounding

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_targets, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete

@@ -2,8 +2,9 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE

@@ -12,8 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import void_unless_known

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import check_share, check_steps
 from kernax.supervised.machines.box_problem import BoxProblem, violation
 from kernax.supervised.machines.dual_solver import AbstractDualSolver

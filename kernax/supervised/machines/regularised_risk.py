@@ -3,9 +3,10 @@
 from functools import partial
 
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
 from kernax._advice import IN_FEATURES, over_centres
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import described
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE

@@ -5,9 +5,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import IN_BLOCKS, IN_FEATURES
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled

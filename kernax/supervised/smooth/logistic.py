@@ -1,8 +1,9 @@
 """Kernel logistic regression for two classes, by Newton's method."""
 
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
 from kernax._advice import over_centres
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.labels import as_signs

@@ -6,9 +6,10 @@ from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
 from kernax._advice import IN_FEATURES
+from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.labels import as_one_hot
