@@ -4,6 +4,7 @@ the same questions alike.
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -258,7 +259,7 @@ class HoldsAll(DenseGram):
 
     other: AbstractGram
 
-    def symmetric_form(self, weights, shift):
+    def symmetric_form(self, weights, shift) -> Any:
         return self.other.symmetric_form(weights, shift)
 
 

@@ -349,7 +349,7 @@ class AbstractStationary(AbstractKernel):
         0.5
     """
 
-    lengthscale: eqx.AbstractVar[Float[ParameterArray, "*d"]]
+    lengthscale: eqx.AbstractVar[Any]  # a number or (d,); a subclass says which
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
