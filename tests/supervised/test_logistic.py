@@ -260,9 +260,11 @@ def test_labels_of_any_kind_give_identical_decisions(data):
     ):
         encoded, classes = signs(labels)
         np.testing.assert_array_equal(encoded, y)
+        assert not encoded.weak_type  # with which a function of one's own would compile again
         assert classes[0] < classes[1]
     Y, classes = kernax.one_hot(np.array([3, 1, 2, 1]))
     assert classes == (1, 2, 3)
+    assert not Y.weak_type
     np.testing.assert_array_equal(Y, [[0, 0, 1], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
 
 

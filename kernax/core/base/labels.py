@@ -31,7 +31,8 @@ def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
     if len(classes) != 2:
         advice = ": one_hot takes any number" if len(classes) > 2 else ""
         raise ValueError(f"two classes are needed, but labels hold {_named(classes)}{advice}")
-    return jnp.where(places == 1, 1.0, -1.0), (classes[0], classes[1])
+    y = np.where(places == 1, 1.0, -1.0)
+    return jnp.asarray(y, dtype=float), (classes[0], classes[1])
 
 
 def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
@@ -50,7 +51,8 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
     classes, places = _classes(labels)
     if len(classes) < 2:
         raise ValueError(f"at least two classes are needed, but labels hold {_named(classes)}")
-    return jnp.where(places[:, None] == np.arange(len(classes)), 1.0, 0.0), tuple(classes)
+    is_class = places[:, None] == np.arange(len(classes))
+    return jnp.asarray(is_class, dtype=float), tuple(classes)
 
 
 def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
