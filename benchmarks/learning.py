@@ -25,7 +25,7 @@ from benchmarks.restarts import DATA
 from kernax.cli.classify import classify
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.cli.target import labels
 from kernax.preparation import LOGISTIC, Column, Tokens
 from kernax.selection.recipes.latent import Likelihood
@@ -44,7 +44,7 @@ PLAN = Plan(LOGISTIC, Likelihood.BERNOULLI)
 KERNEL, HELD_OUT, MARGIN = "1.0*rbf + 0.1*linear", 2000, 0.005
 
 
-def table_of(name: str) -> Table:
+def table_of(name: str) -> InputTable:
     """A set as the command line would read it."""
     if name == "breast_cancer":
         X, y = load_breast_cancer(return_X_y=True)
@@ -59,10 +59,10 @@ def table_of(name: str) -> Table:
     X, y = np.asarray(X, float), np.ravel(y)
     inputs = tuple(Column.of_numbers(f"x{i}", column) for i, column in enumerate(X.T))
     places = tuple(f"row {i}" for i in range(len(y)))
-    return Table(inputs, Column("class", tuple(f"{value:g}" for value in y), places))
+    return InputTable(inputs, Column("class", tuple(f"{value:g}" for value in y), places))
 
 
-def split(table: Table, seed: int, rows: int) -> Split:
+def split(table: InputTable, seed: int, rows: int) -> Split:
     """At most so many rows to learn from, three quarters of a small set, and most of the others
     held out.
     """
@@ -74,7 +74,7 @@ def split(table: Table, seed: int, rows: int) -> Split:
     )
 
 
-def figures(table: Table, seed: int, rows: int) -> dict:
+def figures(table: InputTable, seed: int, rows: int) -> dict:
     """Held-out log losses of one seed, and what was saved."""
     before = time.perf_counter()
     report = classify(split(table, seed, rows), KERNEL, PLAN, with_priors=True)

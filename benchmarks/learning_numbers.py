@@ -23,7 +23,7 @@ from benchmarks.restarts import DATA
 from kernax.cli.compared_columns import compared_columns
 from kernax.cli.fit import fit
 from kernax.cli.job import Split, split_rows
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.cli.target import numbers
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import GP, RIDGE, RVM, Column, Tokens
@@ -57,13 +57,13 @@ def points_and_targets(name: str) -> tuple[np.ndarray, np.ndarray]:
         return file["X"], file["y"]
 
 
-def table_of(name: str) -> Table:
+def table_of(name: str) -> InputTable:
     """A set as the command line would read it."""
     if name == MIXED:
         return mixed_table()
     X, y = points_and_targets(name)
     inputs = tuple(Column.of_numbers(f"x{i}", column) for i, column in enumerate(X.T))
-    return Table(inputs, _target(y))
+    return InputTable(inputs, _target(y))
 
 
 def _target(y: np.ndarray) -> Column:
@@ -71,7 +71,7 @@ def _target(y: np.ndarray) -> Column:
     return Column("y", tuple(repr(float(value)) for value in y), places)
 
 
-def mixed_table(rows: int = 1500) -> Table:
+def mixed_table(rows: int = 1500) -> InputTable:
     """Sales a day: a trend, a season and a week, a level for each town, an effect of the weather,
     a price that is missing in one row of eight, and noise.
     """
@@ -106,10 +106,10 @@ def mixed_table(rows: int = 1500) -> Table:
     }
     places = tuple(f"row {i}" for i in range(rows))
     inputs = [Column(name, tuple(map(str, cells)), places) for name, cells in columns.items()]
-    return Table(tuple(inputs), _target(y.round(1)))
+    return InputTable(tuple(inputs), _target(y.round(1)))
 
 
-def split(table: Table, seed: int, rows: int) -> Split:
+def split(table: InputTable, seed: int, rows: int) -> Split:
     """At most so many rows to learn from, three quarters of a small set, and most of the others
     held out.
     """
@@ -119,7 +119,7 @@ def split(table: Table, seed: int, rows: int) -> Split:
     return split_rows(table, Tokens.LETTERS, y, order[:count], order[count : count + HELD_OUT])
 
 
-def figures(table: Table, seed: int, rows: int, model: str) -> dict:
+def figures(table: InputTable, seed: int, rows: int, model: str) -> dict:
     """Held-out scores of one seed, and what was saved."""
     before = time.perf_counter()
     with linear_algebra_threads(rows):

@@ -128,7 +128,7 @@ BATCHES = {
         ),
         Mutant(  # a float that is no parameter
             "kernels/stationary.py",
-            '    alpha: Float[Array, ""] = positive(default=1.0)\n',
+            '    alpha: Float[ParameterArray, ""] = positive(default=1.0)\n',
             "    alpha: float = 1.0\n",
             "testing/test_testing.py::test_every_public_kernel_conforms[RationalQuadratic]",
         ),

@@ -33,7 +33,7 @@ from kernax.cli.console import (
     title_of,
 )
 from kernax.cli.fit import fit as regress
-from kernax.cli.job import Report, Split, kernel_of, one_per_column
+from kernax.cli.job import FitReport, Split, kernel_of, one_per_column
 from kernax.cli.latent_fits import count
 from kernax.cli.many import fitted_to_all
 from kernax.cli.notation import expression_on, parameter_names, parameter_rows
@@ -44,7 +44,7 @@ from kernax.cli.resources import compiled_programs
 from kernax.cli.route import cost_in_words, rows_and_way
 from kernax.cli.table import (
     CLUSTER,
-    Table,
+    InputTable,
     read_columns,
     read_inputs,
     read_table,
@@ -162,7 +162,7 @@ def fit(
 
 def _tables(
     data: Path, target: str, ignore: list[str] | None, kernel: str, tokens: Tokens | None
-) -> tuple[Table, Table]:
+) -> tuple[InputTable, InputTable]:
     """The table as it was read, and with the columns that the kernel compares."""
     whole = read_table(data, target, ignore or ())
     return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
@@ -185,7 +185,7 @@ def _console() -> Console:
 
 
 def _deliver(
-    console: Console, report: Report, parts: Split, out: Path | None, plot: Path | None
+    console: Console, report: FitReport, parts: Split, out: Path | None, plot: Path | None
 ) -> None:
     """Prints the report, and writes the model and the picture."""
     print_report(console, report)
@@ -198,7 +198,7 @@ def _deliver(
 
 
 def _print_split(
-    console: Console, plan: Plan, data: Path, table: Table, parts: Split, few: Split
+    console: Console, plan: Plan, data: Path, table: InputTable, parts: Split, few: Split
 ) -> None:
     """Why the model is what it is, the inputs, how many rows are learned from and held out.
 
@@ -231,7 +231,9 @@ def _inputs_in_words(parts: Split) -> str:
     return " and ".join(inputs)
 
 
-def learn(parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool) -> Report:
+def learn(
+    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool
+) -> FitReport:
     """Fits a classifier, a model of counts, or a regressor."""
     if plan.likelihood.of_classes:
         return classify(parts, kernel, plan, priors)

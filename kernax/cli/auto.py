@@ -12,7 +12,7 @@ from kernax.cli.notation import expression_of
 from kernax.cli.plan import Plan
 from kernax.preparation import GP, Inputs, standards_of_target
 from kernax.selection.compose.composition import Composition, compositional_search, table_of
-from kernax.selection.compose.sentences import Units, components_of
+from kernax.selection.compose.sentences import DataUnits, components_of
 
 AUTO = "auto"
 
@@ -64,16 +64,16 @@ def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> 
     return text
 
 
-def _units(inputs: Inputs, level: float, of_target: float) -> Units:
+def _units(inputs: Inputs, level: float, of_target: float) -> DataUnits:
     """How standardised columns and targets are turned into those of the table."""
     standards = inputs.standards
-    return Units(
+    return DataUnits(
         tuple(standards.centre.tolist()), tuple(standards.scale.tolist()), level, of_target
     )
 
 
 def _sentences(
-    found: Composition, X: np.ndarray, y: np.ndarray, units: Units, columns: Sequence[str]
+    found: Composition, X: np.ndarray, y: np.ndarray, units: DataUnits, columns: Sequence[str]
 ) -> list[str]:
     """The components in the units of the table, what explains most first."""
     components = components_of(found.kernel, float(found.noise), X, y, units, columns)

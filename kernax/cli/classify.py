@@ -10,7 +10,7 @@ from jaxtyping import Float
 from kernax.cli.answers import vectors
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import Report, Split, kernel_of
+from kernax.cli.job import FitReport, Split, kernel_of
 from kernax.cli.latent_fits import evidences, learned_latent
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
@@ -46,7 +46,7 @@ _MOST_VECTORS = 300  # import vectors
 _Learned = Model | MachineModel | LatentModel
 
 
-def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
+def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
@@ -58,7 +58,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report
         as_written = scores_of_classifier(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
     learned = _classifier(chosen, parts, model)
-    return Report(
+    return FitReport(
         title="held-out scores",
         measures=_measures(parts, model),
         scores={

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -53,7 +53,7 @@ class Clusters:
 
 
 def cluster(
-    table: Table,
+    table: InputTable,
     expression: str | None,
     tokens: Tokens | None,
     clusters: int,
@@ -97,7 +97,7 @@ def _explained(
     return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
 
 
-def summary(found: Clusters, table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def summary(found: Clusters, table: InputTable) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """A header and a row for each cluster: its size, means of the columns that differ most, and
     typical texts.
     """

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from kernax.cli.expression import parse_kernel
 from kernax.cli.notation import NUMBERS, TEXT, compared, is_named, text_names
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
 from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
@@ -25,7 +25,7 @@ _MOST_TEXTS = 30  # columns, each of which adds a kernel to what is compiled
 _WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
 
 
-def learned_inputs(table: Table, rows: np.ndarray, tokens: Tokens) -> Inputs:
+def learned_inputs(table: InputTable, rows: np.ndarray, tokens: Tokens) -> Inputs:
     """How columns become points, learned from some rows alone."""
     return inputs_of_columns(
         table.inputs, table.target.name, rows, texts=table.texts, tokens=tokens
@@ -38,7 +38,7 @@ def kernel_of_inputs(inputs: Inputs, expression: str, *, per_column: bool) -> Ab
     return _on_parts(kernel, inputs) if inputs.texts else kernel
 
 
-def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Table:
+def compared_columns(table: InputTable, expression: str, tokens: Tokens | None) -> InputTable:
     """The table without the columns that a kernel does not compare.
 
     It has text only for a string kernel: the columns that the expression names, or else those whose
@@ -64,7 +64,7 @@ def compared_columns(table: Table, expression: str, tokens: Tokens | None) -> Ta
     return dataclasses.replace(table, inputs=tuple(kept), texts=texts)
 
 
-def _texts(table: Table, kernel: AbstractKernel) -> tuple[str, ...]:
+def _texts(table: InputTable, kernel: AbstractKernel) -> tuple[str, ...]:
     """The names of the columns that a string kernel compares."""
     named = text_names(kernel)
     if not named:
@@ -78,7 +78,7 @@ def _texts(table: Table, kernel: AbstractKernel) -> tuple[str, ...]:
     return tuple(name for name in table.columns if name in named)
 
 
-def _texts_of_words(table: Table) -> tuple[str, ...]:
+def _texts_of_words(table: InputTable) -> tuple[str, ...]:
     """The columns of words that are no categories; all columns of words where all are."""
     words = [column for column in table.inputs if _holds_words(column)]
     if not words:
@@ -103,7 +103,7 @@ def _holds_words(column: Column) -> bool:
     return Text.suits(column) and not Date.suits(column)
 
 
-def _check_kinds(columns: Sequence[Column], table: Table) -> None:
+def _check_kinds(columns: Sequence[Column], table: InputTable) -> None:
     """Raises ValueError, with advice, for the first column that cannot become numbers."""
     problems = {column: problem for column in columns if (problem := _why_no_kind(column))}
     if not problems:
@@ -129,7 +129,7 @@ def _ignoring(columns: Sequence[Column]) -> str:
     return " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
 
 
-def _advice(column: Column, table: Table) -> str:
+def _advice(column: Column, table: InputTable) -> str:
     """Advice on a column that cannot become numbers, chosen by its cells."""
     cells = column.present
     long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
@@ -144,7 +144,7 @@ def _advice(column: Column, table: Table) -> str:
     return leave_out
 
 
-def _how_to_compare(column: Column, table: Table) -> str:
+def _how_to_compare(column: Column, table: InputTable) -> str:
     """The option with which a string kernel compares a column."""
     if len(table.columns) == 1:
         return f"{_EXAMPLE} compares text"

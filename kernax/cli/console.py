@@ -23,8 +23,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from kernax.cli.cluster import Clusters, summary
-from kernax.cli.job import Report, in_digits
-from kernax.cli.table import Table
+from kernax.cli.job import FitReport, in_digits
+from kernax.cli.table import InputTable
 from kernax.core.base.whole_files import check_place
 from kernax.errors import MemoryBudgetError, SolveError
 from kernax.preparation import Inputs
@@ -112,7 +112,7 @@ def _is_no_file(path: Path, option: str) -> bool:
         ) from None
 
 
-def print_report(console: Console, report: Report) -> None:
+def print_report(console: Console, report: FitReport) -> None:
     """Prints held-out scores, then the learned parameters, then remarks."""
     scores = RichTable("model", title=Text(report.title), title_justify="left")
     for measure in report.measures:
@@ -125,7 +125,7 @@ def print_report(console: Console, report: Report) -> None:
     print_lines(console, report.remarks)
 
 
-def print_clusters(console: Console, data: Path, found: Clusters, table: Table) -> None:
+def print_clusters(console: Console, data: Path, found: Clusters, table: InputTable) -> None:
     """Prints how many rows each cluster has, and what is typical of it."""
     header, rows = summary(found, table)
     console.print(f"{data}: {table.count} rows compared by {found.inputs}", markup=False)
@@ -139,7 +139,7 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: Table) 
     console.print(found.remark, markup=False)
 
 
-def print_inputs(console: Console, table: Table, inputs: Inputs) -> None:
+def print_inputs(console: Console, table: InputTable, inputs: Inputs) -> None:
     """Prints what was decided about rows and columns, and which columns are not used."""
     print_lines(console, (*table.announcements, *inputs.announcements(table.inputs)))
     used = set(inputs.names)

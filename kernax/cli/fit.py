@@ -9,7 +9,7 @@ import numpy as np
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, Report, Split, in_digits, kernel_of
+from kernax.cli.job import RMSE, FitReport, Split, in_digits, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
@@ -17,7 +17,7 @@ from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
 from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
 from kernax.selection.recipes.regression_recipe import ProcessModel, fitted, learn_in_stages
-from kernax.selection.recipes.stages import MOST_ROWS, Choice
+from kernax.selection.recipes.stages import MOST_ROWS, StageChoice
 from kernax.sparse.relevance import relevance_vector_machine
 
 _MOST_OF_TEXTS = 200
@@ -26,7 +26,7 @@ _MOST_ALONG_A_LINE = 3000
 
 def fit(
     parts: Split, kernel: str, model: str, restarts: int, seed: int, with_priors: bool = True
-) -> Report:
+) -> FitReport:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
@@ -41,7 +41,7 @@ def fit(
     measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
-    return Report(
+    return FitReport(
         title=_title(parts, model),
         measures=measures,
         scores={
@@ -55,7 +55,7 @@ def fit(
     )
 
 
-def _account(choice: Choice, parts: Split, model: str) -> tuple[str, ...]:
+def _account(choice: StageChoice, parts: Split, model: str) -> tuple[str, ...]:
     """The validation error of each stage, and which of them is saved, a line each."""
     if len(choice.stages) == 1:
         few = f"{len(parts.y)} rows to learn from are too few to choose by folds"
@@ -108,7 +108,7 @@ def _learned(
     restarts: int,
     seed: int,
     with_priors: bool,
-) -> Choice:
+) -> StageChoice:
     """The stages, learned from standardised targets, and which is kept."""
     fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
     return learn_in_stages(
@@ -135,7 +135,7 @@ def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
     return MOST_ROWS
 
 
-def _remarks(choice: Choice, learned: Regressor, restarts: int) -> tuple[str, ...]:
+def _remarks(choice: StageChoice, learned: Regressor, restarts: int) -> tuple[str, ...]:
     """On several starts, and on the rows that a machine stands on."""
     has_starts = restarts > 1 and choice.kept.stats
     starts = (_starts(choice.kept.stats, restarts),) if has_starts else ()

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.compared_columns import kernel_of_inputs, learned_inputs
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.cli.target import check_counts, labels, numbers
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
@@ -35,7 +35,7 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class FitReport:
     """The results of a fit: scores, parameters, remarks, and the predictor.
 
     Scores are those of the held-out rows: of a constant prediction, of the kernel as written, and
@@ -55,7 +55,7 @@ def in_digits(measure: str, score: float) -> str:
     return f"{score:.5g}" if measure == RMSE else f"{score:.4f}"
 
 
-def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
+def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:
     """Shuffles the rows of numbers, holds out a quarter, and standardises the inputs.
 
     Means and deviations are those of the rows to learn from, which are at most `most` of the
@@ -71,7 +71,7 @@ def split_numbers(table: Table, seed: int, tokens: Tokens, most: int | None = No
 
 
 def split_counts(
-    table: Table, seed: int, tokens: Tokens, most: int | None, likelihood: str
+    table: InputTable, seed: int, tokens: Tokens, most: int | None, likelihood: str
 ) -> Split:
     """`split_numbers` for counts. Raises ValueError for a cell that is no count, at its place."""
     check_counts(table.target, likelihood)
@@ -87,7 +87,7 @@ def _check_spread(y: np.ndarray, name: str) -> None:
     standards_of_target(y, name)
 
 
-def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = None) -> Split:
+def split_classes(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:
     """Shuffles the rows, holds out a quarter of each class, and standardises the inputs.
 
     At most `most` of the others are learned from, the same part of each class.
@@ -106,7 +106,7 @@ def split_classes(table: Table, seed: int, tokens: Tokens, most: int | None = No
 
 
 def split_rows(
-    table: Table,
+    table: InputTable,
     tokens: Tokens,
     y: np.ndarray,
     kept: np.ndarray,

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, Report, Split, kernel_of
+from kernax.cli.job import RMSE, FitReport, Split, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
@@ -64,7 +64,7 @@ def evidences(inference: Inference, rows: int, written: Posterior, learned: Post
     return f"{_WORDS[inference]} of {rows} rows: {before} as written, {after} learned"
 
 
-def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
+def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport:
     """Learns a kernel from its expression, and scores it as written and as learned.
 
     Needs 64-bit mode.
@@ -77,7 +77,7 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> Report:
     model, remarks = learned_latent(start, parts, parts.y, one_name, with_priors)
     learned = _regressor(model, parts)
     of_evidence = evidences(plan.inference, len(parts.y), written.model, learned.model)
-    return Report(
+    return FitReport(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",
         measures=(RMSE, "NLPD"),

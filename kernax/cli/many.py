@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kernax.cli.classify import scores_of_classifier
 from kernax.cli.fit import scores_of_regressor
-from kernax.cli.job import Report, Split, in_digits
+from kernax.cli.job import FitReport, Split, in_digits
 from kernax.cli.route import RouteName, Way
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation import (
@@ -27,8 +27,8 @@ from kernax.selection.recipes.over_centres import (
 
 
 def fitted_to_all(
-    report: Report, few: Split, parts: Split, way: Way, seed: int, threads: int | None
-) -> Report:
+    report: FitReport, few: Split, parts: Split, way: Way, seed: int, threads: int | None
+) -> FitReport:
     """The report of a kernel that was learned from few rows. On the route over centres, that kernel
     is then fitted to all rows, and scored. Needs 64-bit mode.
     """

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kernax.cli.cluster import Clusters
-from kernax.cli.job import Report, Split, in_digits
+from kernax.cli.job import FitReport, Split, in_digits
 from kernax.core.base.whole_files import write_whole
 from kernax.preparation import GP, SVM, ClassPredictor, CountRegressor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GRID = 400  # points at which a process is drawn
 
 
-def draw(path: Path, report: Report, parts: Split) -> None:
+def draw(path: Path, report: FitReport, parts: Split) -> None:
     """Writes the picture to a file, which is complete or not there."""
     predictor = report.predictor
     title = _title(report, parts)
@@ -29,7 +29,7 @@ def draw(path: Path, report: Report, parts: Split) -> None:
     _write(path, ax)
 
 
-def _title(report: Report, parts: Split) -> str:
+def _title(report: FitReport, parts: Split) -> str:
     """The scores of the learned model, which are the last of the report."""
     from kernax.plot import score_title
 

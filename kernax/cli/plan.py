@@ -3,7 +3,7 @@
 import dataclasses
 
 from kernax.cli.job import Split, split_classes, split_counts, split_numbers
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.cli.target import why_classes
 from kernax.preparation import GP, IVM, LOGISTIC, RVM, SVM, Tokens
 from kernax.preparation.cells import Column, as_number
@@ -29,7 +29,9 @@ class Plan:
         """Whether it is a process whose observations are not normal."""
         return self.model == GP and self.likelihood != Likelihood.GAUSSIAN
 
-    def split(self, table: Table, seed: int, counted: Tokens | None, most: int | None) -> Split:
+    def split(
+        self, table: InputTable, seed: int, counted: Tokens | None, most: int | None
+    ) -> Split:
         """Rows to learn from and rows held out; of text what is counted, by default letters.
 
         Raises ValueError for targets of another kind.

@@ -35,7 +35,7 @@ CLUSTER = "cluster"  # the column that `kernax cluster` writes
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class InputTable:
     """A table: the columns that are inputs, and the one to predict.
 
     `texts` are the names of the inputs that string kernels compare; `left_out` is how many rows of
@@ -73,7 +73,7 @@ class Table:
         return f"{rows} {verbs[0]} an empty {quoted(self.target.name)} and {verbs[1]} left out"
 
 
-def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
+def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> InputTable:
     """Reads a CSV file with a header; comma, semicolon or tab.
 
     Every column but the target and the ignored ones is an input. Rows whose target is empty are
@@ -91,10 +91,10 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> Table:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
     y = _column(file, rows, header.index(target), target)
-    return _with_targets(Table(_columns(file, rows, header, names), y))
+    return _with_targets(InputTable(_columns(file, rows, header, names), y))
 
 
-def _with_targets(table: Table) -> Table:
+def _with_targets(table: InputTable) -> InputTable:
     """The rows whose target is not empty.
 
     NA, ? and the like are empty among numbers, as they are in other columns, but may name a class.
@@ -109,12 +109,12 @@ def _with_targets(table: Table) -> Table:
         )
     kept = np.flatnonzero(np.logical_not(empty))
     inputs = tuple(column.rows(kept) for column in table.inputs)
-    return Table(inputs, target.rows(kept), left_out=sum(empty))
+    return InputTable(inputs, target.rows(kept), left_out=sum(empty))
 
 
 def read_inputs(
     path: Path, ignore: Sequence[str] = (), keep: Sequence[str] = ()
-) -> tuple[Table, dict[str, tuple[str, ...]]]:
+) -> tuple[InputTable, dict[str, tuple[str, ...]]]:
     """A table without a target, every column an input but the ignored ones; and columns to repeat.
 
     Raises ValueError as `read_table` does.
@@ -131,7 +131,7 @@ def read_inputs(
     if not rows:
         raise ValueError(f"{path} has no rows below its header")
     kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return Table(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
+    return InputTable(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
 
 
 def read_columns(

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from kernax.cli.table import LEAST_ROWS, Table
+from kernax.cli.table import LEAST_ROWS, InputTable
 from kernax.preparation.cells import (
     Column,
     as_number,
@@ -21,7 +21,7 @@ from kernax.preparation.cells import numbers as numbers_in
 _MOST_CLASSES = 50
 
 
-def numbers(table: Table) -> Float[np.ndarray, " n"]:
+def numbers(table: InputTable) -> Float[np.ndarray, " n"]:
     """The target of a regression. Raises ValueError for text, at its place, and for a constant."""
     target = table.target
     try:
@@ -73,7 +73,7 @@ def why_classes(target: Column, consequence: str, otherwise: str) -> str | None:
     )
 
 
-def labels(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
+def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
     """The class of each row, and all classes in order, as text.
 
     Numbers are ordered by value, other text alphabetically. Raises ValueError for an empty cell or
@@ -116,7 +116,7 @@ def _check_no_class_has_a_single_row(target: Column) -> None:
     check_cells(target, lambda name: single if counts[name] == 1 else None)
 
 
-def _are_classes(table: Table) -> bool:
+def _are_classes(table: InputTable) -> bool:
     """Whether the target can be read as classes."""
     try:
         labels(table)
@@ -140,7 +140,7 @@ def _no_whole_number(cell: str) -> str | None:
     return "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes numbers"
 
 
-def _check_rows(table: Table, what: str) -> None:
+def _check_rows(table: InputTable, what: str) -> None:
     """Raises ValueError for too few rows."""
     count = table.count
     if count < LEAST_ROWS:

@@ -34,7 +34,7 @@ from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode
 from kernax.sklearn.kernels import (
     PRECOMPUTED,
-    Numbers,
+    KernelNumbers,
     check_signs,
     compares_texts,
     gamma_of,
@@ -331,12 +331,14 @@ class KernelEstimator(BaseEstimator):
         K = pairwise_kernels(X, self._fitted_X, metric=self._given_kernel, **extra)
         return np.asarray(K, self._dtype)
 
-    def _numbers(self, X: Any) -> Numbers:
+    def _numbers(self, X: Any) -> KernelNumbers:
         """What names of kernels need."""
         self.gamma_ = gamma_of(getattr(self, "gamma", None), X, self._given_kernel)
         degree = getattr(self, "degree", None)
         coef0 = getattr(self, "coef0", None)
-        return Numbers(self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0)
+        return KernelNumbers(
+            self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0
+        )
 
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
         """Rows to predict: points, padded, how many, and X as it was checked."""

@@ -30,7 +30,7 @@ from kernax.sklearn.translation import Parts, translated
 PRECOMPUTED = "precomputed"
 
 
-class Numbers(NamedTuple):
+class KernelNumbers(NamedTuple):
     """What scikit-learn's names of kernels need beside themselves: gamma > 0, a number by now."""
 
     gamma: float
@@ -50,12 +50,12 @@ def _chi2(gamma: Array, x: Array, z: Array) -> Array:
     return jnp.exp(-gamma * jnp.sum(jnp.where(there, (x - z) ** 2 / jnp.where(there, total, 1), 0)))
 
 
-def _lengthscale(numbers: Numbers) -> float:
+def _lengthscale(numbers: KernelNumbers) -> float:
     """Of `exp(-gamma s)` as `exp(-s / (2 lengthscale^2))`."""
     return float(1 / np.sqrt(2 * numbers.gamma))
 
 
-def _polynomial(numbers: Numbers) -> AbstractKernel:
+def _polynomial(numbers: KernelNumbers) -> AbstractKernel:
     degree = numbers.degree
     if degree != int(degree):
         raise ValueError(
@@ -68,7 +68,7 @@ def _polynomial(numbers: Numbers) -> AbstractKernel:
     return affine ** int(degree)
 
 
-_NAMES: dict[str, Callable[[Numbers], AbstractKernel]] = {
+_NAMES: dict[str, Callable[[KernelNumbers], AbstractKernel]] = {
     "linear": lambda numbers: Linear(),
     "rbf": lambda numbers: RBF(_lengthscale(numbers)),
     "poly": _polynomial,
@@ -89,7 +89,7 @@ def check_signs(kernel: Any, X: Any) -> None:
         raise ValueError(f"X contains negative values, which kernel={kernel!r} does not take")
 
 
-def resolved(kernel: Any, numbers: Numbers, columns: int, dtype: Any) -> Parts:
+def resolved(kernel: Any, numbers: KernelNumbers, columns: int, dtype: Any) -> Parts:
     """The kernel that an estimator was given, its parameters in the precision of the data.
 
     Arguments:

@@ -20,7 +20,7 @@ from kernax.core.base.implicit import at_stationary_point, implicit
 from kernax.core.base.numerics import eps_of, matmul, stop_gradient, tree_where
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values
-from kernax.sparse.observations import AbstractObservations, Numbers
+from kernax.sparse.observations import AbstractObservations, NoisyObservations
 
 
 class Root(eqx.Module):
@@ -133,7 +133,7 @@ def _left_of_noise(
     """The condition of the noise over the number of observations; of a given one, its error."""
     given = conditions.log_noise - root.log_noise
     observations = conditions.observations
-    if not isinstance(observations, Numbers):
+    if not isinstance(observations, NoisyObservations):
         return given
     squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
     learned = (squares / now.noise + determined) / observations.count - 1
@@ -175,9 +175,9 @@ def _derivative(
     # The row of the condition of the noise.
     observations = conditions.observations
     count = observations.count
-    learned = conditions.learns_noise & isinstance(observations, Numbers)
+    learned = conditions.learns_noise & isinstance(observations, NoisyObservations)
     total = jnp.zeros((), v.dtype)
-    if isinstance(observations, Numbers):
+    if isinstance(observations, NoisyObservations):
         squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
         total = squares / now.noise + jnp.sum(through_noise)
     of_noise = [

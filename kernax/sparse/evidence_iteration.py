@@ -13,7 +13,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
 from kernax.sparse.basis import ActiveFunctions, curved
 from kernax.sparse.sequential import climbed
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, RelevanceProblem
+from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
 
 class EvidenceIteration(AbstractRelevanceSolver):
@@ -63,13 +63,13 @@ class EvidenceIteration(AbstractRelevanceSolver):
         end = lax.while_loop(go_on, step, _Round.first(problem))
         return self._ended(problem, end)
 
-    def _ended(self, problem: RelevanceProblem, end: "_Round") -> Choice:
+    def _ended(self, problem: RelevanceProblem, end: "_Round") -> RelevanceChoice:
         """In the places that there are, and with a flat hyperprior by single steps."""
         active, room = _compressed(end.active, problem.capacity)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
         last = climbed(_of_taken(problem, active), active, end.noise, most=most, tol=_LEAST_GAIN)
-        return Choice(
+        return RelevanceChoice(
             active=last.active,
             noise=last.noise,
             steps=end.steps + last.steps,

@@ -70,7 +70,7 @@ class AbstractObservations(eqx.Module):
         """The whitened weights that minimise `losses(J v) + |v|^2 / 2`."""
 
 
-class Numbers(AbstractObservations):
+class NoisyObservations(AbstractObservations):
     """`y = f + e`, `e ~ N(0, noise)`."""
 
     y: Float[Array, "n 1"]

@@ -37,10 +37,10 @@ from kernax.errors import RelevanceWarning, RunawayWarning
 from kernax.sparse.basis import ActiveFunctions, Basis
 from kernax.sparse.checks import check_likelihood, checked_solver, targets_of
 from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
-from kernax.sparse.observations import AbstractObservations, Labels, Numbers
+from kernax.sparse.observations import AbstractObservations, Labels, NoisyObservations
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.sparse.sequential import SequentialEvidence
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, Noise, RelevanceProblem
+from kernax.sparse.solver import AbstractRelevanceSolver, Noise, RelevanceChoice, RelevanceProblem
 
 _FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 
@@ -234,7 +234,7 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
     if setting.likelihood is None:
         # In units of the targets, whose squares may be no floats.
         exponent = exponent_of(jnp.max(abs(y), where=setting.weights[:, None] > 0, initial=0))
-        observations = Numbers(times_power_of_two(y, -exponent), setting.weights)
+        observations = NoisyObservations(times_power_of_two(y, -exponent), setting.weights)
     else:
         observations = Labels(y, setting.weights, setting.likelihood)
     noise = _noise_of(setting, observations, exponent)
@@ -262,7 +262,7 @@ def _noise_of(
     return Noise.to_learn(stop_gradient(observations.y[:, 0]), stop_gradient(observations.weights))
 
 
-def _conditions_of(problem: RelevanceProblem, choice: Choice) -> Conditions:
+def _conditions_of(problem: RelevanceProblem, choice: RelevanceChoice) -> Conditions:
     """The conditions of the functions that a solver chose."""
     active = choice.active
     noise = problem.noise
@@ -279,7 +279,7 @@ def _conditions_of(problem: RelevanceProblem, choice: Choice) -> Conditions:
 
 def _fit_of(
     setting: _Setting,
-    choice: Choice,
+    choice: RelevanceChoice,
     root: Root,
     conditions: Conditions,
     left: Float[Array, ""],

@@ -18,9 +18,9 @@ from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_wher
 from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import ActiveFunctions, curved, values
 from kernax.sparse.damping import StepBounds
-from kernax.sparse.observations import Numbers, Posterior
+from kernax.sparse.observations import NoisyObservations, Posterior
 from kernax.sparse.precision_steps import Action, EvidenceState, best_action
-from kernax.sparse.solver import AbstractRelevanceSolver, Choice, RelevanceProblem
+from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
 
 class SequentialEvidence(AbstractRelevanceSolver):
@@ -68,7 +68,7 @@ def climbed(
     *,
     most: Any,
     tol: ArrayLike,
-) -> Choice:
+) -> RelevanceChoice:
     """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
     be taken.
     """
@@ -80,14 +80,14 @@ def climbed(
 
     step = partial(_swept_in_few_places, problem, products, tol)
     end = lax.while_loop(go_on, step, _Sweep.first(active, noise))
-    return Choice(end.active, end.noise, end.steps, end.finished, end.left_out)
+    return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 
 def _products(problem: RelevanceProblem) -> Float[Array, "m m"] | None:
     """`Phi^T W Phi`, of which the second derivatives of numbers are made; None for labels, whose
     curvatures change.
     """
-    if not isinstance(problem.observations, Numbers):
+    if not isinstance(problem.observations, NoisyObservations):
         return None
     columns = problem.basis.columns
     return matmul(columns.T, problem.observations.weights[:, None] * columns)
@@ -118,7 +118,7 @@ def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
     """How many steps are taken before the noise and the curvatures are computed again: of labels
     one.
     """
-    return 10 if isinstance(problem.observations, Numbers) else 1
+    return 10 if isinstance(problem.observations, NoisyObservations) else 1
 
 
 def _swept_in_few_places(
@@ -197,7 +197,7 @@ class _Ahead(eqx.Module):
 
 def _damped(problem: RelevanceProblem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
     """The step of labels as far as it may lead; of numbers, whose curvatures stay, in full."""
-    if isinstance(problem.observations, Numbers):
+    if isinstance(problem.observations, NoisyObservations):
         return now, trend
     action, trend = trend.damped(now.outlook, now.action)
     return _Ahead(now.outlook, action), trend

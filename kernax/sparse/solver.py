@@ -85,7 +85,7 @@ class RelevanceProblem(eqx.Module):
         return posterior(self.observations, whitened, start, noise)
 
 
-class Choice(eqx.Module):
+class RelevanceChoice(eqx.Module):
     """What a solver returns.
 
     Attributes:
@@ -111,7 +111,7 @@ class AbstractRelevanceSolver(Printed):
     """
 
     @abc.abstractmethod
-    def solve(self, problem: RelevanceProblem) -> Choice:
+    def solve(self, problem: RelevanceProblem) -> RelevanceChoice:
         """The functions that are relevant."""
 
     @abc.abstractmethod

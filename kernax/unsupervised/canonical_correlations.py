@@ -20,7 +20,13 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of
-from kernax.core.linalg.eigenproblem import AbstractProblem, Pairs, Report, ending_of, leading_pairs
+from kernax.core.linalg.eigenproblem import (
+    AbstractProblem,
+    EigenPairs,
+    EigenReport,
+    ending_of,
+    leading_pairs,
+)
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.weighted_solve import weighted_solve
@@ -241,7 +247,7 @@ class _Coefficients(eqx.Module):
     correlations: Float[Array, " c"]
 
     @staticmethod
-    def of(problem: _Correlation, pairs: Pairs) -> "_Coefficients":
+    def of(problem: _Correlation, pairs: EigenPairs) -> "_Coefficients":
         """`A = T_K^-1 W H_K z` and, from the values of the first functions, B alike."""
         correlations = safe_sqrt(pairs.values)
         of_first = problem.weights.times(problem.first.smoothed(pairs.coefficients))
@@ -283,14 +289,16 @@ def _kernel_cca(first, second, ridge, components):
     return Solution(value, result, report.figures() | {"jitter": jitter, "rounding": rounding})
 
 
-def _ending(problem: _Correlation, report: Report, pairs: Pairs, rounding: Float[Array, ""]) -> Any:
+def _ending(
+    problem: _Correlation, report: EigenReport, pairs: EigenPairs, rounding: Float[Array, ""]
+) -> Any:
     """A word of `RESULTS`: negative eigenvalues and residuals within the rounding of both views are
     no failure, but rounding that leaves less than two digits is.
     """
     first = problem.first
     second = problem.second
     finite = is_finite(first.system.gram) & is_finite(second.system.gram)
-    beyond = Report(
+    beyond = EigenReport(
         residual=jnp.where(report.residual <= rounding, 0, report.residual),
         rank=report.rank,
         least=report.least,

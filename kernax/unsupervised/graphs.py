@@ -13,7 +13,7 @@ from kernax.core.base.solution import void_unless_known
 from kernax.core.base.weights import PointWeights
 from kernax.core.linalg.eigenproblem import (
     MOST_DENSE,
-    Report,
+    EigenReport,
     WeightedGram,
     ending_of,
     leading_pairs,
@@ -28,7 +28,7 @@ class Eigenvectors(eqx.Module):
 
     coefficients: Float[Array, "n c"]
     values: Float[Array, " c"]
-    report: Report
+    report: EigenReport
     result: Any
 
 

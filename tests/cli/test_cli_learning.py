@@ -23,7 +23,7 @@ from kernax.cli.compared_columns import compared_columns
 from kernax.cli.fit import remark_on_no_gain
 from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
-from kernax.cli.table import Table
+from kernax.cli.table import InputTable
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation import Column, Tokens
 from kernax.selection.recipes import regression_recipe as regression
@@ -194,7 +194,7 @@ def test_copies_of_rows_do_not_drive_the_learned_noise_to_its_bound_unless_prior
 def held_out_table(X, y, columns):
     names = tuple(f"{value:g}" for value in y)
     inputs = tuple(map(Column.of_numbers, columns, X.T))
-    return Table(inputs, Column("kind", names, ("",) * len(names)))
+    return InputTable(inputs, Column("kind", names, ("",) * len(names)))
 
 
 def split_of(name, seed, rows, held_out) -> Split:

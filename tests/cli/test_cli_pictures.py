@@ -8,7 +8,7 @@ import pytest
 from conftest import needs_x64
 
 import kernax
-from kernax.cli.job import Report, Split
+from kernax.cli.job import FitReport, Split
 from kernax.cli.picture import _confusion, draw
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.preparation import (
@@ -60,7 +60,7 @@ def classes(rng, d, count, kind):
 def texts_of(path, parts, predictor):
     """What stands in a picture; SVG has its texts as comments."""
     scores = {"as written": (0.1111,), "learned": (0.2345,)}
-    draw(path, Report("", ("score",), scores, (), predictor), parts)
+    draw(path, FitReport("", ("score",), scores, (), predictor), parts)
     picture = path.read_text()
     assert "4 rows held out: score 0.2345" in picture
     return picture

@@ -21,7 +21,7 @@ from kernax.cli import app as cli
 from kernax.cli import latent_fits as latent
 from kernax.cli.app import app
 from kernax.files import load_predictor
-from kernax.selection.recipes.stages import Choice, Stage
+from kernax.selection.recipes.stages import Stage, StageChoice
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
@@ -63,7 +63,7 @@ def unlearned(monkeypatch):
 
     def not_learned(start, X, y, labels, **_):
         stage = Stage("as written", start, np.zeros(len(y)))
-        return Choice(stage, (stage,), ())
+        return StageChoice(stage, (stage,), ())
 
     monkeypatch.setattr(latent, "learn_latent", not_learned)
 

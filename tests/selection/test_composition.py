@@ -13,13 +13,13 @@ import kernax
 from kernax.cli.expression import parse_kernel
 from kernax.cli.notation import expression_of
 from kernax.selection.compose import composition
-from kernax.selection.compose.base_kernels import BASES, Column
+from kernax.selection.compose.base_kernels import BASES, ColumnScale
 from kernax.selection.compose.composition import kernel_of, spread_rows
-from kernax.selection.compose.composition_rounds import Search
+from kernax.selection.compose.composition_rounds import CompositionSearch
 from kernax.selection.compose.composition_starts import Draws, columns_of
 from kernax.selection.compose.grammar import CONSTANT, Factor, Grammar, written
 from kernax.selection.compose.periods import leading_periods
-from kernax.selection.compose.sentences import Units, components_of, number
+from kernax.selection.compose.sentences import DataUnits, components_of, number
 from kernax.selection.compose.sum_of_products import (
     Values,
     composition_loss,
@@ -144,7 +144,7 @@ def points(n=7, d=2):
 def test_the_universal_kernel_is_the_sum_of_products_that_its_data_say():
     values = values_for(STRUCTURE)
     universal = model_of(STRUCTURE, values, DTYPE).kernel
-    K = kernel_of(STRUCTURE, values, Units.unchanged(2))
+    K = kernel_of(STRUCTURE, values, DataUnits.unchanged(2))
     assert_close(matrix(universal, points()), matrix(K, points()))
     assert_close(matrix(universal, points(), points(3)), matrix(K, points(), points(3)))
 
@@ -152,10 +152,10 @@ def test_the_universal_kernel_is_the_sum_of_products_that_its_data_say():
 @pytest.mark.slow
 def test_the_kernel_in_the_units_of_the_data_is_that_of_standardised_points():
     values = values_for(STRUCTURE)
-    units = Units((20.0, -3.0), (5.0, 0.2), 100.0, 4.0)
+    units = DataUnits((20.0, -3.0), (5.0, 0.2), 100.0, 4.0)
     X = points()
     raw = X * np.array(units.scales, DTYPE) + np.array(units.centres, DTYPE)
-    expected = 16 * matrix(kernel_of(STRUCTURE, values, Units.unchanged(2)), X)
+    expected = 16 * matrix(kernel_of(STRUCTURE, values, DataUnits.unchanged(2)), X)
     # In float32 x has lost digits beside its centre, which periods see.
     tolerance = TOLERANCE["value"] if X64 else 1e-4
     assert_close(matrix(kernel_of(STRUCTURE, values, units), raw), expected, tolerance)
@@ -258,7 +258,7 @@ def test_too_few_places_have_no_periods():
 def test_the_first_start_is_the_parent_and_the_others_move_what_it_had():
     parent = ((RBF,), (PER,))
     values = values_for(parent)
-    columns = (Column(0.1, 3.0, -1.5, 1.5, (0.7,)),)
+    columns = (ColumnScale(0.1, 3.0, -1.5, 1.5, (0.7,)),)
     draws = Draws(columns, np.random.default_rng(0))
     candidate = next(c for c in GRAMMAR.neighbours(parent) if c.structure == ((RBF, LIN), (PER,)))
     first, second, *_ = draws.starts(candidate, values, 4)
@@ -330,7 +330,7 @@ def test_each_term_is_put_into_words_in_the_units_of_the_data():
     X = np.arange(101.0)[:, None]
     y = np.sin(X[:, 0])
     kernel = kernax.kernels.Sum(*SENTENCES.values())
-    found = components_of(kernel, 0.25, X, y, Units.unchanged(1), ("year",))
+    found = components_of(kernel, 0.25, X, y, DataUnits.unchanged(1), ("year",))
     assert [component.sentence for component in found] == [
         *SENTENCES,
         "uncorrelated noise of deviation 0.500",
@@ -341,7 +341,7 @@ def test_each_term_is_put_into_words_in_the_units_of_the_data():
 @needs_x64
 def test_words_are_in_other_units_where_points_are_standardised_and_name_several_columns():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    units = Units((10.0, 0.0), (4.0, 1.0), 3.0, 5.0)
+    units = DataUnits((10.0, 0.0), (4.0, 1.0), 3.0, 5.0)
     kernel = kernax.On(kernax.Periodic(1.0, 0.5), 0) * kernax.On(kernax.ShiftedLinear(0.0), 1)
     found = components_of(1.0 * kernel, 0.04, X, X[:, 0], units, ("age", "dose"))
     assert [component.sentence for component in found] == [
@@ -356,7 +356,7 @@ def test_shares_are_variances_of_posterior_means():
     line, season = 0.5 * (X[:, 0] - 5), np.sin(2 * np.pi * X[:, 0] / 2.5)
     y = line + season
     kernel = 1.0 * kernax.ShiftedLinear(5.0) + 1.0 * kernax.Periodic(1.0, 2.5)
-    found = components_of(kernel, 1e-4, X, y, Units.unchanged(1), ("x",))
+    found = components_of(kernel, 1e-4, X, y, DataUnits.unchanged(1), ("x",))
     shares = [component.share for component in found]
     expected = [line.var() / y.var(), season.var() / y.var()]
     np.testing.assert_allclose(shares[:2], expected, atol=0.02)
@@ -380,7 +380,7 @@ class Ornament(kernax.AbstractKernel):
 @pytest.mark.nightly
 @needs_x64
 def test_an_expression_reads_back_as_the_same_kernel():
-    kernel = kernel_of(STRUCTURE, values_for(STRUCTURE), Units.unchanged(2))
+    kernel = kernel_of(STRUCTURE, values_for(STRUCTURE), DataUnits.unchanged(2))
     again = parse_kernel(expression_of(kernel), 2)
     # Six digits are written.
     assert_close(matrix(again, points()), matrix(kernel, points()), 1e-4)
@@ -432,7 +432,7 @@ def test_bad_input_is_refused_by_name(arguments, words):
         kernax.compositional_search(given.pop("X"), given.pop("y"), **given)
 
 
-class Failing(Search):
+class Failing(CompositionSearch):
     """A search in which candidates with a line fail."""
 
     def _from_starts(self, candidate, parent, draws):

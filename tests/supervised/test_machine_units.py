@@ -9,7 +9,7 @@ from conftest import X64, assert_close, needs_x32, needs_x64
 
 import kernax
 from kernax.core.operators.operators import DenseGram
-from kernax.supervised.machines.box_problem import BoxProblem, Point, size_of_targets
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, size_of_targets
 from kernax.supervised.machines.certificate import certificate
 
 DTYPE = np.float64 if X64 else np.float32
@@ -170,7 +170,7 @@ def linear_problem(x, y, bounds):
 @eqx.filter_jit
 def certified(problem, beta):
     zero = jnp.zeros((), DTYPE)
-    point = Point.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), zero)
+    point = DualPoint.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), zero)
     return certificate(point, problem)
 
 

@@ -18,9 +18,9 @@ from kernax.core.base.parameters import check_share
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
 from kernax.supervised.machines import svm as room
-from kernax.supervised.machines.box_problem import BoxProblem, Point
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate
-from kernax.supervised.machines.working_set import State, WorkingSet
+from kernax.supervised.machines.working_set import WorkingSet, WorkingState
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
@@ -83,7 +83,7 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     up = part.residual.at[3].add(jnp.finfo(DTYPE).eps)  # and all the others are equal
     # The two slopes differ also in one program: they are arguments.
     step = jax.jit(lambda now, floor: part._step(now, floor).beta)
-    beta = step(State(part.beta, up, part.residual), jnp.finfo(DTYPE).eps)
+    beta = step(WorkingState(part.beta, up, part.residual), jnp.finfo(DTYPE).eps)
     np.testing.assert_allclose(jnp.sum(beta), jnp.sum(part.beta), atol=TOLERANCE["value"])
 
     solution = kernax.svm(RBF, X, y, 10.0, solver=FINE if X64 else None)
@@ -92,7 +92,8 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     @jax.jit
     def relative(beta):
         return certificate(
-            Point.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), bias), problem
+            DualPoint.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), bias),
+            problem,
         )["relative_gap"]
 
     np.testing.assert_allclose(

@@ -178,7 +178,7 @@ def _strongly_typed(value: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class ParameterEntry:
     """One parameter of a model."""
 
     path: str  # such as `terms[0].kernel.lengthscale`
@@ -187,7 +187,7 @@ class Entry:
     value: Any
 
 
-def parameters(model: PyTree) -> list[Entry]:
+def parameters(model: PyTree) -> list[ParameterEntry]:
     """Every parameter of a model. Arrays of floats that no field declares count as real.
 
     Such arrays are the weights of a network. Raises ValueError for a bare Python float in a tuple,
@@ -216,12 +216,12 @@ def ends_like(path: str, end: str) -> bool:
     return path == end or path.endswith(f".{end}")
 
 
-def listed(entries: list[Entry]) -> str:
+def listed(entries: list[ParameterEntry]) -> str:
     """A clause with the paths of the parameters, for the end of a message."""
     return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
 
 
-def entry_ending(model: PyTree, end: str) -> Entry:
+def entry_ending(model: PyTree, end: str) -> ParameterEntry:
     """The one parameter whose path is `end`, or else ends with it as `ends_like` says.
 
     Raises ValueError where none does, or several.
@@ -237,14 +237,14 @@ def entry_ending(model: PyTree, end: str) -> Entry:
     return found[0]
 
 
-def _leaves(model: PyTree) -> list[tuple[tuple, Entry]]:
+def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
     """Every leaf that is not declared as data, and the keys that lead there."""
     entries = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
         role = _role(model, keys)
         if isinstance(role, Interval):
             path = jax.tree_util.keystr(keys).lstrip(".") or "value"
-            entries.append((keys, Entry(path, role, place, leaf)))
+            entries.append((keys, ParameterEntry(path, role, place, leaf)))
     return entries
 
 
@@ -510,7 +510,7 @@ def unconstrain(
     return theta, Rebuild(model, free, tuple(entries))
 
 
-def _mask(entry: Entry, trainable: Trainable | None) -> np.ndarray:
+def _mask(entry: ParameterEntry, trainable: Trainable | None) -> np.ndarray:
     """Which elements of a parameter are free, or whether all are."""
     mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
     if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
@@ -521,7 +521,7 @@ def _mask(entry: Entry, trainable: Trainable | None) -> np.ndarray:
     return mask
 
 
-def _unconstrained(entry: Entry, indices: Int[Array, " free"] | None) -> Array:
+def _unconstrained(entry: ParameterEntry, indices: Int[Array, " free"] | None) -> Array:
     """A parameter on the whole line, or the vector of some elements of it.
 
     Raises ValueError where one is known to stand at the end of its interval.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import Entry, Trainable, parameters, shown
+from kernax.core.base.parameters import ParameterEntry, Trainable, parameters, shown
 
 _WIDEST = 60  # characters of a value on one line
 
@@ -60,7 +60,7 @@ def describe(
 
 
 def _rows_of_columns(
-    entry: Entry, mask: np.ndarray, columns: Sequence[str]
+    entry: ParameterEntry, mask: np.ndarray, columns: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
     """A row for each element of a parameter that has one element for each column."""
     free = np.broadcast_to(mask, entry.value.shape)
@@ -70,7 +70,7 @@ def _rows_of_columns(
     ]
 
 
-def _value(entry: Entry) -> str:
+def _value(entry: ParameterEntry) -> str:
     """The value of a parameter, or its shape while tracing."""
     if is_concrete(entry.value):
         return shown(np.asarray(entry.value))

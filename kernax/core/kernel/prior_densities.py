@@ -15,7 +15,7 @@ from kernax.core.base.boundary import cast
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import (
-    Entry,
+    ParameterEntry,
     check_intervals,
     ends_like,
     listed,
@@ -240,10 +240,10 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     return total
 
 
-Chosen = list[tuple[Entry, Any]]  # what stands there for a prior is checked later
+Chosen = list[tuple[ParameterEntry, Any]]  # what stands there for a prior is checked later
 
 
-def _chosen(priors: Any, entries: list[Entry]) -> Chosen:
+def _chosen(priors: Any, entries: list[ParameterEntry]) -> Chosen:
     """The parameters that have a prior. Raises ValueError if there are none."""
     chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
     if not chosen:
@@ -251,13 +251,13 @@ def _chosen(priors: Any, entries: list[Entry]) -> Chosen:
     return chosen
 
 
-def _of_function(priors: Callable, entries: list[Entry]) -> Chosen:
+def _of_function(priors: Callable, entries: list[ParameterEntry]) -> Chosen:
     """The parameters to which a function gives a prior."""
     pairs = [(entry, priors(entry.path, entry.value)) for entry in entries]
     return [(entry, prior) for entry, prior in pairs if prior is not None]
 
 
-def _of_ends(priors: Any, entries: list[Entry]) -> Chosen:
+def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
     """The parameters whose paths end like a key. Raises ValueError for keys that none ends like."""
     if not isinstance(priors, Mapping):
         raise ValueError(
@@ -275,7 +275,7 @@ def _of_ends(priors: Any, entries: list[Entry]) -> Chosen:
     return chosen
 
 
-def _check_prior(prior: Any, entry: Entry) -> None:
+def _check_prior(prior: Any, entry: ParameterEntry) -> None:
     """Raises ValueError for what is no prior of a parameter."""
     if not isinstance(prior, AbstractPrior):
         came = f"the class {prior.__name__}" if isinstance(prior, type) else repr(prior)
@@ -293,7 +293,7 @@ def _check_prior(prior: Any, entry: Entry) -> None:
     _check_support(prior, entry)
 
 
-def _check_support(prior: AbstractPrior, entry: Entry) -> None:
+def _check_support(prior: AbstractPrior, entry: ParameterEntry) -> None:
     """Raises ValueError for a prior that has no density at some values of a parameter."""
     name = type(prior).__name__
     if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:

@@ -93,7 +93,7 @@ class WeightedGram(AbstractProblem):
         return self.size
 
 
-class Pairs(eqx.Module):
+class EigenPairs(eqx.Module):
     """The leading eigenvalues, in descending order, and their eigenvectors.
 
     Attributes:
@@ -123,7 +123,7 @@ class Pairs(eqx.Module):
         return matmul(self.coefficients, _inverse_root(self.quotient))
 
 
-class Report(eqx.Module):
+class EigenReport(eqx.Module):
     """Figures about a solution.
 
     Attributes:
@@ -140,10 +140,10 @@ class Report(eqx.Module):
     negative: Int[Array, ""]
     steps: Int[Array, ""]
 
-    def with_residual(self, residual: Float[Array, ""]) -> "Report":
+    def with_residual(self, residual: Float[Array, ""]) -> "EigenReport":
         """The same, with the larger of its residual and that of another equation."""
         largest = jnp.maximum(self.residual, residual)
-        return Report(largest, self.rank, self.least, self.negative, self.steps)
+        return EigenReport(largest, self.rank, self.least, self.negative, self.steps)
 
     def is_finite(self) -> Bool[Array, ""]:
         """Whether eigenvalues and vectors are numbers."""
@@ -157,15 +157,15 @@ class Report(eqx.Module):
 class _Root(eqx.Module):
     """The leading pairs, all pairs that were computed, and figures about them."""
 
-    leading: Pairs
+    leading: EigenPairs
     every: Float[Array, "n m"]
     values: Float[Array, " m"]
-    report: Report
+    report: EigenReport
 
 
 def leading_pairs(
     problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int | Array = 500
-) -> tuple[Pairs, Report]:
+) -> tuple[EigenPairs, EigenReport]:
     """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
 
     LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, the leading
@@ -188,11 +188,11 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
     kept = values > noise
     held = jnp.where(kept, values, 0)
     every = _with_signs(problem.root(U * _inverse_roots(held)[None, :]))
-    leading = Pairs(
+    leading = EigenPairs(
         coefficients=every[:, :count],
         quotient=jnp.diag(held[:count]),
     )
-    report = Report(
+    report = EigenReport(
         residual=_residual(problem, leading),
         rank=jnp.sum(kept),
         least=jnp.min(values),
@@ -250,7 +250,7 @@ def _with_signs(A: Float[Array, "n m"]) -> Float[Array, "n m"]:
     return jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
 
 
-def _residual(problem: AbstractProblem, pairs: Pairs) -> Float[Array, ""]:
+def _residual(problem: AbstractProblem, pairs: EigenPairs) -> Float[Array, ""]:
     """The largest residual of a pair, relative to the largest eigenvalue."""
     A = pairs.coefficients
     values = pairs.values
@@ -280,7 +280,7 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     left = T - matmul(root.every, along)
     rest = _left_over(known, root, left, complete=complete)
     moved = A + matmul(root.every, turned) + rest
-    pairs = Pairs(
+    pairs = EigenPairs(
         coefficients=jnp.where(leading.kept[None, :], moved, 0),
         quotient=_moved_quotient(root, along),
     )
@@ -358,7 +358,7 @@ class _Outside(eqx.Module):
 
 
 @jax.custom_jvp
-def _differentiated_once(pairs: Pairs) -> Pairs:
+def _differentiated_once(pairs: EigenPairs) -> EigenPairs:
     """The same pairs. Second derivatives would miss terms where eigenvalues coincide."""
     return pairs
 
@@ -392,8 +392,8 @@ def _inverse_root_jvp(primals, tangents):
 
 def ending_of(
     problem: AbstractProblem,
-    report: Report,
-    pairs: Pairs,
+    report: EigenReport,
+    pairs: EigenPairs,
     finite: Array,
     *,
     truncated: bool,

@@ -26,7 +26,7 @@ _BUDGET = {"cpu": 3 * 2**14}
 _LARGE_BUDGET = 2**26
 
 
-class Pairs(NamedTuple):
+class CheckedPairs(NamedTuple):
     """A Gram matrix, whether all of it is finite, and `k(x, x)` over each of its stacks."""
 
     matrix: Float[Array, "n m"]
@@ -41,7 +41,7 @@ def pairs_of(
     Z: PyTree | None,
     block_size: int | None = None,
     spread: RowsOverMesh | None = None,
-) -> Pairs:
+) -> CheckedPairs:
     """`k(x_i, z_j)`; of one stack (`Z=None`) symmetric, with the exact diagonal. Of two stacks,
     where the rows of X are `spread`, each device computes its own rows, of all Z.
 
@@ -57,10 +57,10 @@ def pairs_of(
     finite = _all_finite(K)
     for diagonal in diagonals:
         finite = finite & jnp.all(jnp.isfinite(diagonal))
-    return Pairs(K, finite, stop_gradient(diagonals))
+    return CheckedPairs(K, finite, stop_gradient(diagonals))
 
 
-def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> Pairs:
+def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> CheckedPairs:
     """`k(x_i, x_j)`, symmetric, with the exact diagonal."""
     n = count(X)
     at_once = pairs_at_once(kernel, X, X, block_size)
@@ -77,7 +77,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     diagonal = _diagonal(kernel, X)
     finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
     exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
-    return Pairs(_valued(K, stop_gradient(exact)), finite, (stop_gradient(diagonal),))
+    return CheckedPairs(_valued(K, stop_gradient(exact)), finite, (stop_gradient(diagonal),))
 
 
 def _by_rows_over_mesh(

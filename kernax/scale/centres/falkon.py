@@ -33,12 +33,12 @@ from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import whole_on_each
 from kernax.scale.centres.choice import checked_centres
 from kernax.scale.centres.fit_of_chunks import falkon_of_chunks
-from kernax.scale.centres.kept_minimum import Kept, check_kept, facts_of_fit
+from kernax.scale.centres.kept_minimum import KeptFit, check_kept, facts_of_fit
 from kernax.scale.centres.normal_equations import solve_normal_equations
 from kernax.scale.centres.preconditioner import size_of_sample
 from kernax.scale.centres.problem import (
     CentresProblem,
-    Plan,
+    FitPlan,
     RiskOverCentres,
     solution_of,
     unit_of_targets,
@@ -238,10 +238,10 @@ def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
     return OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
 
 
-def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> Plan:
+def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> FitPlan:
     """The plan of a fit, made before anything is compiled."""
     sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
-    return Plan(tile=rows_of_tile(m), sample=sample, **options)
+    return FitPlan(tile=rows_of_tile(m), sample=sample, **options)
 
 
 @compiled
@@ -262,7 +262,7 @@ def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
     """`_falkon` in a loop of Python, which keeps its state."""
     of_rows = _risk(span, X, weights, arguments, plan)
     y, loss, ridge = arguments
-    kept = Kept(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
+    kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
     end = of_rows.risk.minimum(y.shape[1], plan, kept)
     return _solution(end, span, of_rows.unit, y.dtype, plan, one_column)
 
@@ -298,7 +298,7 @@ def _in_units(problem: CentresProblem) -> tuple[CentresProblem, Array]:
     return eqx.tree_at(lambda problem: problem.y, problem, y), unit
 
 
-def _solved(args: tuple[CentresProblem, Plan]) -> tuple:
+def _solved(args: tuple[CentresProblem, FitPlan]) -> tuple:
     """The minimum, and what it was solved with."""
     problem, plan = args
     end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
@@ -308,7 +308,7 @@ def _solved(args: tuple[CentresProblem, Plan]) -> tuple:
 _MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
 
 
-def _one_step(end: tuple, args: tuple[CentresProblem, Plan]) -> tuple:
+def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
     """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
     problem, plan = args
     a, result, stats, P = end

@@ -23,10 +23,10 @@ from kernax.core.linalg.centre_factor import wide
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared, as_targets_of
 from kernax.core.operators.memory import check_memory
 from kernax.scale.centres.choice import number_of_centres, warn_of_many
-from kernax.scale.centres.kept_minimum import Kept, facts_of_fit
+from kernax.scale.centres.kept_minimum import KeptFit, facts_of_fit
 from kernax.scale.centres.minimum import Minimum
 from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
-from kernax.scale.centres.problem import Plan, RiskOverCentres, solution_of, unit_of_targets
+from kernax.scale.centres.problem import FitPlan, RiskOverCentres, solution_of, unit_of_targets
 from kernax.scale.centres.row_sums import ArrayRows
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.centres.streamed import (
@@ -46,7 +46,7 @@ def falkon_of_chunks(
     centres: Any,
     loss: AbstractSmoothLoss,
     key: Any,
-    plan_of: Callable[[int, int, Any], Plan],
+    plan_of: Callable[[int, int, Any], FitPlan],
     progress: bool,
     checkpoint: Checkpoint | None,
 ) -> Solution[KernelExpansion | LinearFunction]:
@@ -69,7 +69,7 @@ def falkon_of_chunks(
     )
 
 
-def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, Plan]:
+def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, FitPlan]:
     """All rows after a first pass, and the plan for as many."""
     m = span.size
     found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
@@ -91,7 +91,7 @@ def _minimum(
     rows: StreamedRows,
     loss: AbstractSmoothLoss,
     ridge: Array,
-    plan: Plan,
+    plan: FitPlan,
     checkpoint: Checkpoint | None,
 ) -> Minimum:
     """The minimum of the risk of all rows."""
@@ -100,7 +100,7 @@ def _minimum(
     kept = None
     if checkpoint is not None:
         facts = facts_of_fit(rows.within.span, loss, ridge, rows.surveyed.n, plan)
-        kept = Kept(checkpoint, facts)
+        kept = KeptFit(checkpoint, facts)
     return risk.minimum(rows.surveyed.columns, plan, kept)
 
 

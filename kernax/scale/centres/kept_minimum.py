@@ -15,8 +15,14 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.checkpoint.facts import facts_with_values
-from kernax.scale.centres.minimum import Minimum, Newton, Point, Progress
-from kernax.scale.centres.normal_equations import Iterate, begun, found_by, is_open, one_step
+from kernax.scale.centres.minimum import Minimum, MinimumProgress, Newton, RiskPoint
+from kernax.scale.centres.normal_equations import (
+    ConjugateIterate,
+    begun,
+    found_by,
+    is_open,
+    one_step,
+)
 from kernax.scale.centres.preconditioner import HessianFactor
 from kernax.scale.centres.risk import Risk
 
@@ -27,7 +33,7 @@ _MEASUREMENT = 2
 _OVER = 3
 
 
-class Kept(NamedTuple):
+class KeptFit(NamedTuple):
     """Where a fit is kept, and what identifies it beside its name."""
 
     checkpoint: Checkpoint
@@ -37,7 +43,7 @@ class Kept(NamedTuple):
 class _Solve(eqx.Module):
     """Conjugate gradients after some steps, their units, and whether there are more to take."""
 
-    iterate: Iterate
+    iterate: ConjugateIterate
     unit: Int[Array, "1 p"]
     goes_on: Bool[Array, ""]
 
@@ -49,13 +55,13 @@ class _State(eqx.Module):
     it takes as long as many products.
     """
 
-    progress: Progress
+    progress: MinimumProgress
     solve: _Solve
     stage: int
 
 
 def kept_minimum(
-    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike, kept: Kept
+    risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike, kept: KeptFit
 ) -> Minimum:
     """`minimum.minimise`, from the last state that was kept."""
     run = risk.rows.run
@@ -120,13 +126,13 @@ def _stage_after(method: Newton, stage: int, goes_on: bool) -> int:
     return _MEASUREMENT
 
 
-def _started(method: Newton, shape: tuple[int, int]) -> tuple[Progress, Array]:
+def _started(method: Newton, shape: tuple[int, int]) -> tuple[MinimumProgress, Array]:
     """Newton's method at its start, and whether there is a step to take."""
     progress = method.start(shape)
     return _without_lower(progress), method.go_on(progress)
 
 
-def _begun(method: Newton, stage: int, progress: Progress) -> _Solve:
+def _begun(method: Newton, stage: int, progress: MinimumProgress) -> _Solve:
     """A solve before its first product."""
     point = _with_lower(method, progress).point
     rtol, most = _asked_for(method, stage, progress)
@@ -134,7 +140,7 @@ def _begun(method: Newton, stage: int, progress: Progress) -> _Solve:
     return _Solve(iterate, unit, is_open(iterate, most))
 
 
-def _with_product(method: Newton, stage: int, progress: Progress, solve: _Solve) -> _Solve:
+def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: _Solve) -> _Solve:
     """A solve after one product more."""
     point = _with_lower(method, progress).point
     _, most = _asked_for(method, stage, progress)
@@ -142,14 +148,14 @@ def _with_product(method: Newton, stage: int, progress: Progress, solve: _Solve)
     return _Solve(iterate, solve.unit, is_open(iterate, most))
 
 
-def _asked_for(method: Newton, stage: int, progress: Progress) -> tuple[Any, Any]:
+def _asked_for(method: Newton, stage: int, progress: MinimumProgress) -> tuple[Any, Any]:
     """How exactly to solve, and in how many steps at most."""
     return method.to_step(progress) if stage == _STEP else method.to_measure(progress)
 
 
 def _solved(
-    method: Newton, stage: int, progress: Progress, solve: _Solve
-) -> tuple[Progress, Array]:
+    method: Newton, stage: int, progress: MinimumProgress, solve: _Solve
+) -> tuple[MinimumProgress, Array]:
     """Newton's method after a solve, and whether there is a step to take."""
     progress = _with_lower(method, progress)
     found = found_by(solve.iterate, solve.unit)
@@ -157,19 +163,19 @@ def _solved(
     return _without_lower(end), method.go_on(end)
 
 
-def _minimum(method: Newton, end: Progress) -> Minimum:
+def _minimum(method: Newton, end: MinimumProgress) -> Minimum:
     return method.minimum(_with_lower(method, end))
 
 
-def _without_lower(progress: Progress) -> Progress:
+def _without_lower(progress: MinimumProgress) -> MinimumProgress:
     return eqx.tree_at(_lower, progress, None)
 
 
-def _with_lower(method: Newton, progress: Progress) -> Progress:
+def _with_lower(method: Newton, progress: MinimumProgress) -> MinimumProgress:
     return eqx.tree_at(_lower, progress, method.risk.lower, is_leaf=lambda leaf: leaf is None)
 
 
-def _lower(progress: Progress) -> Any:
+def _lower(progress: MinimumProgress) -> Any:
     return progress.point.P.lower
 
 
@@ -183,10 +189,10 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
     numbers = jnp.zeros(outputs, dtype)
     coefficients = jnp.zeros(shape, dtype)
     P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
-    point = Point(coefficients, coefficients, numbers, P, numbers, number)
-    progress = Progress(point, number, count, count, count, no, no, no)
+    point = RiskPoint(coefficients, coefficients, numbers, P, numbers, number)
+    progress = MinimumProgress(point, number, count, count, count, no, no, no)
     active = jnp.zeros(outputs, bool)
-    iterate = Iterate(
+    iterate = ConjugateIterate(
         coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
     )
     solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)

@@ -23,7 +23,7 @@ _MOST_SLOW = 5
 _CLOSE = 1e-2  # residuals below which a Hessian serves for the steps that follow
 
 
-class Point(eqx.Module):
+class RiskPoint(eqx.Module):
     """Coefficients a, and what was computed there."""
 
     a: Float[Array, "m p"]
@@ -34,10 +34,10 @@ class Point(eqx.Module):
     left: Float[Array, ""]  # that length, relative to the size
 
 
-class Progress(eqx.Module):
+class MinimumProgress(eqx.Module):
     """Newton's method after some steps."""
 
-    point: Point
+    point: RiskPoint
     ratio: Float[Array, ""]  # of lengths in the norm of F'' to those in the norm of P, as measured
     steps: Int[Array, ""]
     products: Int[Array, ""]
@@ -90,7 +90,7 @@ class Newton(eqx.Module):
         bar = risk.eps**0.5 if rtol is None else rtol
         return Newton(risk, Size.of(risk, outputs), max_steps, goal, bar)
 
-    def start(self, shape: tuple[int, int]) -> Progress:
+    def start(self, shape: tuple[int, int]) -> MinimumProgress:
         """At zero; of squares, where P is the Hessian itself, one step further."""
         risk = self.risk
         nothing = jnp.zeros(shape, risk.gram.dtype)
@@ -104,9 +104,9 @@ class Newton(eqx.Module):
         finite = jnp.isfinite(point.left)
         never = jnp.array(False)
         measured = jnp.array(risk.sample is None)
-        return Progress(point, one, no_step, no_step, no_step, never, finite, measured)
+        return MinimumProgress(point, one, no_step, no_step, no_step, never, finite, measured)
 
-    def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> Point:
+    def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> RiskPoint:
         """What is known at a, rounded to the precision in which it is returned."""
         a = a.astype(self.risk.precision).astype(a.dtype)
         unit = self.size.unit
@@ -116,26 +116,26 @@ class Newton(eqx.Module):
         length = P.length_of_step(gradient)
         length = length if self.risk.sample is not None else P.excess * length
         left = ratio * _relative(length, size, gradient)
-        return Point(a, gradient, objective, P, size, left)
+        return RiskPoint(a, gradient, objective, P, size, left)
 
-    def go_on(self, now: Progress) -> Bool[Array, ""]:
+    def go_on(self, now: MinimumProgress) -> Bool[Array, ""]:
         more = (now.steps < _MOST_NEWTON_STEPS) & (now.products < self.max_steps)
         return (now.point.left > self.goal) & ~now.stuck & now.finite & more
 
-    def is_open(self, now: Progress) -> Bool[Array, ""]:
+    def is_open(self, now: MinimumProgress) -> Bool[Array, ""]:
         """Whether there is more to do, or what is left is not known."""
         return self.go_on(now) | (now.finite & ~now.measured & ~now.stuck)
 
-    def measured_end(self, now: Progress) -> Progress:
+    def measured_end(self, now: MinimumProgress) -> MinimumProgress:
         """Newton's steps until they seem to suffice, and what is left by then, measured."""
         end = self.risk.rows.repeat(self.go_on, self.step, now)
         return self.measured(end, self._solved(end.point, *self.to_measure(end)))
 
-    def to_measure(self, now: Progress) -> tuple[Any, Any]:
+    def to_measure(self, now: MinimumProgress) -> tuple[Any, Any]:
         """How exactly to solve for what is left, and in how many steps at most."""
         return 0.1 / jnp.minimum(now.point.P.excess, 1e3), _MOST_TO_MEASURE
 
-    def measured(self, end: Progress, found: Steps) -> Progress:
+    def measured(self, end: MinimumProgress, found: Steps) -> MinimumProgress:
         """The same point, at which what is left is known."""
         point = end.point
         length = jnp.hypot(found.length, point.P.excess * found.left)
@@ -144,7 +144,7 @@ class Newton(eqx.Module):
         moves = known & (left > 0) & (point.left > 0)
         ratio = jnp.where(moves, end.ratio * left / positive_or_one(point.left), end.ratio)
         point = eqx.tree_at(lambda point: point.left, point, jnp.where(known, left, point.left))
-        return Progress(
+        return MinimumProgress(
             point,
             ratio,
             end.steps,
@@ -155,14 +155,14 @@ class Newton(eqx.Module):
             known,
         )
 
-    def minimum(self, end: Progress) -> Minimum:
+    def minimum(self, end: MinimumProgress) -> Minimum:
         """What was found, and how it ended."""
         point = end.point
         stats = {"steps": end.steps, "products": end.products}
         stats |= {"residual": point.left, "objective": point.objective}
         return Minimum(point.a, point.P, self._ending(end), stats)
 
-    def _ending(self, end: Progress) -> Any:
+    def _ending(self, end: MinimumProgress) -> Any:
         """How it ended, from the last point alone where that is close."""
         point = end.point
         endings = (
@@ -175,15 +175,15 @@ class Newton(eqx.Module):
         )
         return first_that_holds(endings, RESULTS.max_steps_reached)
 
-    def step(self, now: Progress) -> Progress:
+    def step(self, now: MinimumProgress) -> MinimumProgress:
         """One step: as exact as it is of use, shortened where F would rise."""
         return self.moved(now, self._solved(now.point, *self.to_step(now)))
 
-    def to_step(self, now: Progress) -> tuple[Any, Any]:
+    def to_step(self, now: MinimumProgress) -> tuple[Any, Any]:
         """How exactly to solve for a step, and in how many steps at most."""
         return self._forcing(now.point.left), self.max_steps - now.products
 
-    def moved(self, now: Progress, found: Steps) -> Progress:
+    def moved(self, now: MinimumProgress, found: Steps) -> MinimumProgress:
         """The end of a step, of which Newton's is known."""
         point = now.point
         length = self._length(point, -found.x)
@@ -192,17 +192,17 @@ class Newton(eqx.Module):
         after = self._at(a, P, now.ratio)
         return self._judged(now, after, length, found.taken)
 
-    def _solved(self, point: Point, rtol: Any, max_steps: Any) -> Steps:
+    def _solved(self, point: RiskPoint, rtol: Any, max_steps: Any) -> Steps:
         """d with `F'' d = F'`."""
         repeat = self.risk.rows.repeat
         multiply = partial(self.product, point)
         return solve_normal_equations(multiply, point.P, point.gradient, rtol, max_steps, repeat)
 
-    def product(self, point: Point, V: Float[Array, "m p"]) -> Float[Array, "m p"]:
+    def product(self, point: RiskPoint, V: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`F'' V`."""
         return self.risk.product(point.a, V)
 
-    def _hessian(self, before: Point, a: Float[Array, "m p"]) -> HessianFactor:
+    def _hessian(self, before: RiskPoint, a: Float[Array, "m p"]) -> HessianFactor:
         """That at a; of a sample, that before where the step is small."""
         new = self.risk.hessian
         if self.risk.sample is None:
@@ -216,7 +216,7 @@ class Newton(eqx.Module):
         needed = self.goal / 2 / left
         return needed if self.risk.quadratic else jnp.maximum(needed, jnp.minimum(0.1, left))
 
-    def _length(self, point: Point, d: Float[Array, "m p"]) -> Float[Array, ""]:
+    def _length(self, point: RiskPoint, d: Float[Array, "m p"]) -> Float[Array, ""]:
         """The longest step at whose end F falls, or rises a tenth as fast as it fell at first."""
         if self.risk.quadratic:
             return jnp.ones((), d.dtype)
@@ -226,8 +226,8 @@ class Newton(eqx.Module):
         return jnp.asarray(LENGTHS, d.dtype)[first]
 
     def _judged(
-        self, now: Progress, after: Point, length: Float[Array, ""], products: Array
-    ) -> Progress:
+        self, now: MinimumProgress, after: RiskPoint, length: Float[Array, ""], products: Array
+    ) -> MinimumProgress:
         """The point a step leads to; that before it where it should help, and does not."""
         before = now.point
         finite = jnp.all(jnp.isfinite(after.a)) & jnp.isfinite(after.left)
@@ -236,7 +236,7 @@ class Newton(eqx.Module):
         not_halved = ~(after.left < before.left / 2)
         idle = ~(after.left < 0.9 * before.left) & (length == 1)
         slow = jnp.where(idle, now.slow + 1, 0)
-        return Progress(
+        return MinimumProgress(
             tree_where(worse | ~finite, before, after),
             now.ratio,
             now.steps + 1,

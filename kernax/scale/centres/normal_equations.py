@@ -32,7 +32,7 @@ class Steps(NamedTuple):
     arrived: Bool[Array, ""]
 
 
-class Iterate(eqx.Module):
+class ConjugateIterate(eqx.Module):
     """Conjugate gradients after some steps."""
 
     x: Float[Array, "m p"]
@@ -65,7 +65,7 @@ def solve_normal_equations(
 
 def begun(
     P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
-) -> tuple[Iterate, Int[Array, "1 p"]]:
+) -> tuple[ConjugateIterate, Int[Array, "1 p"]]:
     """The iteration before its first step, and its units, in which the squares of b are floats."""
     unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
     b = times_power_of_two(b, -unit)
@@ -74,16 +74,16 @@ def begun(
     nothing = jnp.zeros_like(square)
     no_step = jnp.zeros((), jnp.int32)
     goal = rtol**2 * square
-    start = Iterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
+    start = ConjugateIterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
     return start, unit
 
 
-def is_open(now: Iterate, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
+def is_open(now: ConjugateIterate, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
     """Whether there is a step to take."""
     return jnp.any(now.active) & (now.steps < max_steps)
 
 
-def found_by(end: Iterate, unit: Int[Array, "1 p"]) -> Steps:
+def found_by(end: ConjugateIterate, unit: Int[Array, "1 p"]) -> Steps:
     """What was found, in units of the right side."""
     length, left = (
         times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.square)
@@ -92,7 +92,7 @@ def found_by(end: Iterate, unit: Int[Array, "1 p"]) -> Steps:
     return Steps(times_power_of_two(end.x, unit), length, left, end.steps, arrived)
 
 
-def one_step(multiply: Multiply, P: HessianFactor, now: Iterate) -> Iterate:
+def one_step(multiply: Multiply, P: HessianFactor, now: ConjugateIterate) -> ConjugateIterate:
     """One step; none in columns that have arrived, or along which A is not positive."""
     image = multiply(now.direction)
     slope = jnp.sum(now.direction * image, 0)
@@ -107,4 +107,4 @@ def one_step(multiply: Multiply, P: HessianFactor, now: Iterate) -> Iterate:
     # Steps are orthogonal in the norm of A, in which each has the square of its own.
     energy = now.energy + step * now.square
     active = moves & (square > now.goal)
-    return Iterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)
+    return ConjugateIterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)

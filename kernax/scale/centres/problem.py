@@ -14,7 +14,7 @@ from kernax.core.learner.linear import LinearFunction
 from kernax.core.linalg.centre_factor import factor_of_gram, wide
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.core.operators.mesh import RowsOverMesh
-from kernax.scale.centres.kept_minimum import Kept, kept_minimum
+from kernax.scale.centres.kept_minimum import KeptFit, kept_minimum
 from kernax.scale.centres.minimum import Minimum, minimise
 from kernax.scale.centres.preconditioner import sampled
 from kernax.scale.centres.risk import Risk
@@ -27,7 +27,7 @@ from kernax.scale.centres.span import AbstractSpan
 _OF_BIAS = 1e-4
 
 
-class Plan(NamedTuple):
+class FitPlan(NamedTuple):
     """What is decided before anything is compiled.
 
     Attributes:
@@ -78,7 +78,7 @@ class RiskOverCentres(NamedTuple):
         risk = Risk(rows, sample, loss, ridge.astype(dtype), *matrices, precision)
         return RiskOverCentres(risk, at.result, at.jitter)
 
-    def minimum(self, outputs: int, plan: Plan, kept: Kept | None = None) -> Minimum:
+    def minimum(self, outputs: int, plan: FitPlan, kept: KeptFit | None = None) -> Minimum:
         """Its minimum, without success where K_mm has no factor."""
         shape = len(self.risk.gram), outputs
         if kept is None:
@@ -129,7 +129,7 @@ class CentresProblem(eqx.Module):
     loss: AbstractSmoothLoss
     ridge: Float[Array, ""]
 
-    def over_centres(self, plan: Plan) -> RiskOverCentres:
+    def over_centres(self, plan: FitPlan) -> RiskOverCentres:
         """The risk."""
         known = self.span, self.X, self.y, self.weights
         rows = ArrayRows(*known, tile=plan.tile, bias=plan.bias, spread=plan.spread)
@@ -146,7 +146,7 @@ def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> In
 
 
 def solution_of(
-    end: tuple, span: AbstractSpan, unit: Array, dtype: Any, plan: Plan, one_column: bool
+    end: tuple, span: AbstractSpan, unit: Array, dtype: Any, plan: FitPlan, one_column: bool
 ) -> Solution[KernelExpansion | LinearFunction]:
     """The function, with coefficients in the units of the targets."""
     a, result, stats = end

@@ -13,7 +13,13 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.base.boundary import as_arrays, check_key
 from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import Entry, check_count, ends_like, entry_ending, parameters
+from kernax.core.base.parameters import (
+    ParameterEntry,
+    check_count,
+    ends_like,
+    entry_ending,
+    parameters,
+)
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.selection.choose.results_table import Table
 from kernax.selection.optimise.batches import Devices, batched
@@ -136,7 +142,7 @@ class _Spot(eqx.Module):
     """
 
     path: str
-    entry: Entry
+    entry: ParameterEntry
     element: int | None
 
     @staticmethod

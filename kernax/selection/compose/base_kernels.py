@@ -16,7 +16,7 @@ MOST_PARAMETERS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class ColumnScale:
     """What is known of a standardised column: the median spacing of its places and their range.
 
     Also the least and the largest place, and periods that the targets may have along it.
@@ -61,12 +61,12 @@ class AbstractBase(abc.ABC):
 
     @abc.abstractmethod
     def draw(
-        self, rng: np.random.Generator, column: Column, multiplies: bool
+        self, rng: np.random.Generator, column: ColumnScale, multiplies: bool
     ) -> Float[np.ndarray, " p"]:
         """Parameters to start from; `multiplies` says that other factors fit already."""
 
     def moved(
-        self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: Column
+        self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: ColumnScale
     ) -> Float[np.ndarray, " p"]:
         """Other parameters near some that fitted already."""
         return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
@@ -81,7 +81,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(rng.uniform(math.log(low), math.log(max(high, low))))
 
 
-def _log_length(rng: np.random.Generator, column: Column, multiplies: bool) -> float:
+def _log_length(rng: np.random.Generator, column: ColumnScale, multiplies: bool) -> float:
     """Of a lengthscale, between the spacing and the range; longer ones leave a product as it is."""
     if multiplies:
         return _log_uniform(rng, column.span / 4, 4 * column.span)
@@ -179,7 +179,7 @@ class OfZeroMeanPeriodic(AbstractBase):
             moved[1] = self._log_period(rng, column)
         return moved
 
-    def _log_period(self, rng: np.random.Generator, column: Column) -> float:
+    def _log_period(self, rng: np.random.Generator, column: ColumnScale) -> float:
         """Mostly that of a peak of the periodogram, the highest ones most often."""
         if column.periods and rng.uniform() < 0.8:
             place = min(rng.geometric(0.4), len(column.periods)) - 1

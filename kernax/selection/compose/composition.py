@@ -21,9 +21,9 @@ from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.kernel.kernel import AbstractKernel, Constant, Product, Sum
 from kernax.kernels import RBF, On, RationalQuadratic, ShiftedLinear, ZeroMeanPeriodic
 from kernax.selection.compose.base_kernels import BASES, BY_KIND, BY_WORD
-from kernax.selection.compose.composition_rounds import Fit, Round, Search, polished
+from kernax.selection.compose.composition_rounds import CompositionSearch, Fit, Round, polished
 from kernax.selection.compose.grammar import Factor, Grammar, Structure, written
-from kernax.selection.compose.sentences import Component, Units, components_of
+from kernax.selection.compose.sentences import Component, DataUnits, components_of
 from kernax.selection.compose.sum_of_products import CompositionModel, Values, model_of, scored
 
 _OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
@@ -148,7 +148,7 @@ def compositional_search(
     data = data.searched_on(rows)
     grammar = _grammar(bases, data, max_terms, max_factors)
     shown = _bars if progress else _no_bars
-    search = Search(*data.of_rows(rows), grammar, starts, steps, rng, shown)
+    search = CompositionSearch(*data.of_rows(rows), grammar, starts, steps, rng, shown)
     with linear_algebra_threads(len(rows)):
         best = search.run(depth, beam)
     return _closed(data, search, best, steps, throw)
@@ -165,7 +165,7 @@ class _Data(eqx.Module):
 
     X: np.ndarray
     y: np.ndarray
-    units: Units
+    units: DataUnits
     names: tuple[str, ...]
     varying: tuple[int, ...]
 
@@ -223,7 +223,7 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
     centres = wide.mean(0)
     scales = np.where(varying, wide.std(0), 1.0)
     level = target.mean()
-    units = Units(tuple(centres), tuple(scales), float(level), float(target.std()))
+    units = DataUnits(tuple(centres), tuple(scales), float(level), float(target.std()))
     return _Data(
         ((wide - centres) / scales).astype(X.dtype),
         ((target - level) / units.of_target).astype(X.dtype),
@@ -273,7 +273,7 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
     return np.sort(np.argsort(x, kind="stable")[chosen])
 
 
-def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> Solution:
+def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw: bool) -> Solution:
     """The best structure in the units of the data."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)
@@ -301,7 +301,7 @@ def _closed(data: _Data, search: Search, best: Fit, steps: int, throw: bool) -> 
 
 
 def _on_all_rows(
-    search: Search, best: Fit, X: Array, y: Array, steps: int
+    search: CompositionSearch, best: Fit, X: Array, y: Array, steps: int
 ) -> tuple[CompositionModel, bool]:
     """The best model, learned on all rows if the search saw fewer, and whether it has a score.
 
@@ -321,12 +321,12 @@ def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
 
 def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> list[Component]:
     """Each term and the noise, from the standardised kernel."""
-    unchanged = Units.unchanged(data.X.shape[1])
+    unchanged = DataUnits.unchanged(data.X.shape[1])
     kernel = kernel_of(structure, Values.of(model), unchanged)
     return components_of(kernel, float(model.noise), data.X, data.y, data.units, data.names)
 
 
-def _stats(search: Search, data: _Data) -> dict[str, Any]:
+def _stats(search: CompositionSearch, data: _Data) -> dict[str, Any]:
     """Figures of all candidates."""
     fits = search.fits
     scores = np.array([fit.criterion for fit in fits])
@@ -341,7 +341,7 @@ def _stats(search: Search, data: _Data) -> dict[str, Any]:
     }
 
 
-def kernel_of(structure: Structure, values: Values, units: Units) -> AbstractKernel:
+def kernel_of(structure: Structure, values: Values, units: DataUnits) -> AbstractKernel:
     """A structure with its parameters as an expression of kernels, in the units of the data."""
     several = len(units.scales) > 1
     terms = []

@@ -85,7 +85,7 @@ Shown = Callable[[Sequence[Candidate], str], Iterable[Candidate]]
 
 
 @dataclasses.dataclass
-class Search:
+class CompositionSearch:
     """What stays the same over a search, and all that was fitted so far.
 
     X and y are standardised; the scores are those of y times `unit`, as a density of y in its own

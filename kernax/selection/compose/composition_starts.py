@@ -6,7 +6,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from kernax.selection.compose.base_kernels import BY_WORD, Column, padded
+from kernax.selection.compose.base_kernels import BY_WORD, ColumnScale, padded
 from kernax.selection.compose.grammar import Candidate, InheritedFactor, InheritedTerm
 from kernax.selection.compose.periods import leading_periods
 from kernax.selection.compose.sum_of_products import Values
@@ -19,7 +19,7 @@ _PERIODS = 3  # of the targets, and of what is left of them
 class Draws:
     """A source of starts: what is known of the columns, and a generator of numbers."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnScale, ...]
     rng: np.random.Generator
 
     def starts(self, candidate: Candidate, parent: Values, count: int) -> list[Values]:
@@ -64,12 +64,12 @@ class Draws:
 
 def columns_of(
     X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]
-) -> tuple[Column, ...]:
+) -> tuple[ColumnScale, ...]:
     """What is known of each column, with the leading periods that each of the targets has there."""
     return tuple(_column(x, targets) for x in X.T)
 
 
-def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> Column:
+def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> ColumnScale:
     """What is known of one column; a constant one has a range of zero."""
     places = np.unique(x)
     low = float(places[0])
@@ -78,4 +78,4 @@ def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> Colu
     peaks = [leading_periods(x, target, _PERIODS) for target in targets]
     # The highest peak of each target first.
     ranked = [of_one[rank] for rank in range(_PERIODS) for of_one in peaks if rank < len(of_one)]
-    return Column(spacing, high - low, low, high, tuple(ranked))
+    return ColumnScale(spacing, high - low, low, high, tuple(ranked))

@@ -24,7 +24,7 @@ _AT_THE_END = 0.1  # of the range: a line that is zero there grows or shrinks ov
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
+class DataUnits:
     """How numbers of a search are turned into those of the data: `centre + scale x`.
 
     Attributes:
@@ -38,8 +38,8 @@ class Units:
     of_target: float
 
     @staticmethod
-    def unchanged(columns: int) -> "Units":
-        return Units((0.0,) * columns, (1.0,) * columns, 0.0, 1.0)
+    def unchanged(columns: int) -> "DataUnits":
+        return DataUnits((0.0,) * columns, (1.0,) * columns, 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def components_of(
     noise: float,
     X: Float[Array | np.ndarray, "n d"],
     y: Float[Array | np.ndarray, " n"],
-    units: Units,
+    units: DataUnits,
     names: Sequence[str],
 ) -> list[Component]:
     """Every term of a kernel that a search returned, in order, and the noise.
@@ -109,7 +109,9 @@ class _Range:
         return f" of {self.name}" if self.name else ""
 
 
-def _columns(X: Float[np.ndarray, "n d"], units: Units, names: Sequence[str]) -> tuple[_Range, ...]:
+def _columns(
+    X: Float[np.ndarray, "n d"], units: DataUnits, names: Sequence[str]
+) -> tuple[_Range, ...]:
     """The range of each column."""
     ranges = []
     for place, x in enumerate(X.T):

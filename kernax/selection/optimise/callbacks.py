@@ -8,7 +8,7 @@ import numpy as np
 
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution
-from kernax.selection.optimise.progress import Observer, Reached, Search
+from kernax.selection.optimise.progress import LearningRun, Observer, Reached
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def as_callback(callback: Any) -> Callback:
     return callback if isinstance(callback, Callback) else Callback(callback)
 
 
-def caller(callback: Callback, search: Search) -> Observer:
+def caller(callback: Callback, search: LearningRun) -> Observer:
     """An observer that calls it."""
 
     def told(reached: Reached) -> bool:

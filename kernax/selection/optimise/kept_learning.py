@@ -20,7 +20,7 @@ from kernax.core.checkpoint.checkpoint import (
 )
 from kernax.core.checkpoint.facts import check_same_call, fact_of_program, facts_with_values
 from kernax.core.checkpoint.stored import read_state
-from kernax.selection.optimise.progress import Observer, Reached, Search
+from kernax.selection.optimise.progress import LearningRun, Observer, Reached
 from kernax.selection.optimise.validation import Validation
 
 
@@ -45,7 +45,7 @@ class _Progress(NamedTuple):
     ended: bool  # before all of them
 
 
-def facts_of_call(call: Call, search: Search) -> dict[str, str]:
+def facts_of_call(call: Call, search: LearningRun) -> dict[str, str]:
     """All that a run depends on, but for the number of its steps."""
     # Versions, precision and device.
     libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}

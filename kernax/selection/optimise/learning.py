@@ -10,7 +10,7 @@ from kernax.core.base.solution import Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.selection.optimise.callbacks import Callback, as_callback, caller
 from kernax.selection.optimise.kept_learning import Call, facts_of_call, keeper, resumed
-from kernax.selection.optimise.progress import Observer, Reached, Search, bar, run
+from kernax.selection.optimise.progress import LearningRun, Observer, Reached, bar, run
 
 
 class Watchers(NamedTuple):
@@ -30,7 +30,7 @@ def watchers(progress: bool, callback: Any, checkpoint: Any) -> Watchers:
     )
 
 
-def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
+def learned(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
     """The outcome of a call. Raises ValueError for watchers under a transformation."""
     state = search.start(call.steps)
     if not any(watchers):
@@ -43,7 +43,7 @@ def learned(search: Search, call: Call, watchers: Watchers) -> Solution:
     return search.close(_watched(search, call, watchers, state).state)
 
 
-def _watched(search: Search, call: Call, watchers: Watchers, state: Any) -> Reached:
+def _watched(search: LearningRun, call: Call, watchers: Watchers, state: Any) -> Reached:
     """The end of a run with observers.
 
     The callback comes first, as it may end the run, and the checkpoint last, which records that.

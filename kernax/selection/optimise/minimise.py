@@ -22,8 +22,8 @@ from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.ending import ended
 from kernax.selection.optimise.kept_learning import Call
 from kernax.selection.optimise.learning import learned, watchers
-from kernax.selection.optimise.progress import Search
-from kernax.selection.optimise.steps import Problem, advance, close, start
+from kernax.selection.optimise.progress import LearningRun
+from kernax.selection.optimise.steps import LearningProblem, advance, close, start
 from kernax.selection.optimise.validation import Validation, check_validation
 
 Model = TypeVar("Model")
@@ -128,8 +128,10 @@ def minimise(
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
     args, validation = as_arrays((args, validation))
-    problem = Problem(loss, rebuild, theta, args, optimiser, validation)
-    search = Search(Partial(start, problem), Partial(advance, problem), Partial(close, problem))
+    problem = LearningProblem(loss, rebuild, theta, args, optimiser, validation)
+    search = LearningRun(
+        Partial(start, problem), Partial(advance, problem), Partial(close, problem)
+    )
     call = Call("minimise", loss, [model], rebuild.free, optimiser, steps, args, validation)
     return ended(learned(search, call, watching), throw, "minimise")
 

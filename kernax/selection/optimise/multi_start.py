@@ -28,8 +28,8 @@ from kernax.selection.optimise.ending import ended
 from kernax.selection.optimise.kept_learning import Call
 from kernax.selection.optimise.learning import learned, watchers
 from kernax.selection.optimise.minimise import check_arguments, unconstrained
-from kernax.selection.optimise.progress import Search
-from kernax.selection.optimise.steps import Problem, State, advance, close, start
+from kernax.selection.optimise.progress import LearningRun
+from kernax.selection.optimise.steps import LearningProblem, OptimiserState, advance, close, start
 from kernax.selection.optimise.validation import Validation, check_validation
 
 Model = TypeVar("Model")
@@ -100,7 +100,9 @@ def multi_start(
     members = _stacked(models, trainable)
     args, validation = as_arrays((args, validation))
     problem = _Shared(loss, args, optimiser, validation), members
-    search = Search(Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem))
+    search = LearningRun(
+        Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem)
+    )
     free = members.rebuild.free
     call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
     return ended(learned(search, call, watching), throw, "multi_start")
@@ -146,19 +148,21 @@ class _Shared(eqx.Module):
     optimiser: optax.GradientTransformation
     validation: Validation | None
 
-    def problem(self, member: _Members) -> Problem:
-        return Problem(
+    def problem(self, member: _Members) -> LearningProblem:
+        return LearningProblem(
             self.loss, member.rebuild, member.origin, self.args, self.optimiser, self.validation
         )
 
 
 @compiled
-def _start(shared: _Shared, members: _Members, steps: int) -> State:
+def _start(shared: _Shared, members: _Members, steps: int) -> OptimiserState:
     return eqx.filter_vmap(lambda member: start(shared.problem(member), steps))(members)
 
 
 @compiled
-def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> State:
+def _advance(
+    shared: _Shared, members: _Members, state: OptimiserState, until: Array
+) -> OptimiserState:
     # Not in lockstep on a CPU, where every line search would take as long as the longest.
     of_one = lambda start, shared, until: advance(shared.problem(start[0]), start[1], until)
     return eqx.filter_vmap(
@@ -167,7 +171,7 @@ def _advance(shared: _Shared, members: _Members, state: State, until: Array) -> 
 
 
 @compiled
-def _end(shared: _Shared, members: _Members, state: State) -> Solution:
+def _end(shared: _Shared, members: _Members, state: OptimiserState) -> Solution:
     of_one = lambda member, state: close(shared.problem(member), state)
     solutions = eqx.filter_vmap(of_one)(members, state)
     # The best start is the one with the lowest loss, or validation loss where there is one.

@@ -15,7 +15,7 @@ from kernax.core.base.printing import bar_of
 _PIECES = 50  # how often the bar is redrawn
 
 
-class Search(NamedTuple):
+class LearningRun(NamedTuple):
     """How something is learned: compiled functions, `jax.tree_util.Partial` of their problem."""
 
     start: Callable[[int], Any]  # the state before the first step, of so many steps
@@ -41,7 +41,9 @@ class Observer(NamedTuple):
     told: Callable[[Reached], bool]
 
 
-def run(search: Search, reached: Reached, steps: int, observers: Sequence[Observer]) -> Reached:
+def run(
+    search: LearningRun, reached: Reached, steps: int, observers: Sequence[Observer]
+) -> Reached:
     """All steps that are left, in pieces that end where an observer is due.
 
     Later observers are given what earlier ones decided.

@@ -25,7 +25,7 @@ from kernax.selection.optimise.validation import Validation
 _REACH = 8 * math.log(10)
 
 
-class Problem(eqx.Module):
+class LearningProblem(eqx.Module):
     """What is minimised, from where and how; constant during a run.
 
     optax sees the parameters as a list, in the order of their names: it looks things up by name,
@@ -91,7 +91,7 @@ def _scalar(value: Any, name: str) -> Array:
     return as_floats(value)
 
 
-class State(eqx.Module):
+class OptimiserState(eqx.Module):
     """Where the optimiser stands, the best it has seen, and the losses at every step so far.
 
     The best is that of the lowest validation loss, or objective where there is no validation. To
@@ -113,13 +113,13 @@ class State(eqx.Module):
 
 
 @compiled
-def start(problem: Problem, steps: int) -> State:
+def start(problem: LearningProblem, steps: int) -> OptimiserState:
     """Before the first step."""
     theta = problem.first()
     dtype = jax.eval_shape(problem.objective, theta).dtype
     judged_by = jax.eval_shape(problem.validation_loss, theta)
     losses = jnp.full(steps + 1, jnp.nan, dtype)
-    state = State(
+    state = OptimiserState(
         theta=theta,
         memory=problem.optimiser.init(theta),
         best=theta,
@@ -144,7 +144,7 @@ def _strongly_typed(leaf: Any) -> Any:
 
 
 @compiled
-def advance(problem: Problem, state: State, until: Array) -> State:
+def advance(problem: LearningProblem, state: OptimiserState, until: Array) -> OptimiserState:
     """Optimises until step `until`.
 
     Or until the loss or its gradient is not finite, the gradient is zero, or the validation loss
@@ -154,7 +154,7 @@ def advance(problem: Problem, state: State, until: Array) -> State:
     return lax.while_loop(goes_on, partial(_step, problem), state)
 
 
-def _step(problem: Problem, state: State) -> State:
+def _step(problem: LearningProblem, state: OptimiserState) -> OptimiserState:
     """One update of the optimiser, from the loss and the gradient where it stands."""
     value, grad, unit = _value_and_gradient(problem, state)
     judgement = problem.validation_loss(state.theta)
@@ -189,7 +189,7 @@ def _length(grad: list[Array], dtype: Any) -> Array:
     return times_power_of_two(jnp.linalg.norm(times_power_of_two(entries, -unit)), unit)
 
 
-def _is_patient(problem: Problem, state: State) -> Array:
+def _is_patient(problem: LearningProblem, state: OptimiserState) -> Array:
     """Whether the validation loss may still improve."""
     if problem.validation is None or problem.validation.patience is None:
         return jnp.array(True)
@@ -205,7 +205,9 @@ def _has_own_unit(memory: Any) -> bool:
     return all(optax.tree.get(memory, name) is not None for name in names)
 
 
-def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Array], Array]:
+def _value_and_gradient(
+    problem: LearningProblem, state: OptimiserState
+) -> tuple[Array, list[Array], Array]:
     """Of the objective, in units of `2^unit`, and the unit.
 
     Where a line search left its last evaluation, it is not repeated.
@@ -224,7 +226,9 @@ def _value_and_gradient(problem: Problem, state: State) -> tuple[Array, list[Arr
 _LEAST_SHARE = 10  # a gradient of less than 2^-10 of the loss makes a first step of less than one
 
 
-def _in_own_unit(problem: Problem, state: State) -> tuple[Array, list[Array], Array]:
+def _in_own_unit(
+    problem: LearningProblem, state: OptimiserState
+) -> tuple[Array, list[Array], Array]:
     """The same, in the unit in which the first gradient is of length one to two.
 
     The first step of L-BFGS is the gradient, if that is no longer than one; later steps do not
@@ -252,7 +256,7 @@ def _in_own_unit(problem: Problem, state: State) -> tuple[Array, list[Array], Ar
 
 
 def _updated(
-    problem: Problem, state: State, value: Array, grad: list[Array], unit: Array
+    problem: LearningProblem, state: OptimiserState, value: Array, grad: list[Array], unit: Array
 ) -> tuple[Any, Any]:
     """The parameters after a step of the optimiser, and what it remembers."""
     optimiser = optax.with_extra_args_support(problem.optimiser)
@@ -266,7 +270,7 @@ def _updated(
     return optax.apply_updates(state.theta, updates), memory
 
 
-def _record(state: State, value: Array, validation_loss: Array | None) -> State:
+def _record(state: OptimiserState, value: Array, validation_loss: Array | None) -> OptimiserState:
     """Notes the losses at the current parameters, and keeps these if they are the best yet."""
     judgement = value
     validation_losses = state.validation_losses
@@ -285,7 +289,7 @@ def _record(state: State, value: Array, validation_loss: Array | None) -> State:
 
 
 @compiled
-def close(problem: Problem, state: State) -> Solution:
+def close(problem: LearningProblem, state: OptimiserState) -> Solution:
     """Looks at the parameters after the last update too, and rebuilds the best model.
 
     The losses of that are computed anew: those of the steps come from another program, whose
@@ -331,13 +335,13 @@ class _Look(eqx.Module):
     finite.
     """
 
-    state: State
+    state: OptimiserState
     value: Float[Array, ""]
     validation_loss: Float[Array, ""] | None
     failed: Array
 
 
-def _is_unmoved(problem: Problem, state: State) -> Array:
+def _is_unmoved(problem: LearningProblem, state: OptimiserState) -> Array:
     """Whether the model is that of the start, although the gradient is not zero: where what the
     optimiser makes of the gradient is less than rounding, or out of the range of floats.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.base.intervals import REAL
-from kernax.core.base.parameters import Entry, parameters
+from kernax.core.base.parameters import ParameterEntry, parameters
 
 # Of the logarithm: nineteen times out of twenty within a factor of fifty of the start.
 DEVIATION = 2.0
@@ -47,7 +47,7 @@ class WeakPriors(eqx.Module):
                 total += jnp.sum(deviations**2) / 2
         return total
 
-    def _deviations_from_centre(self, entry: Entry) -> Array:
+    def _deviations_from_centre(self, entry: ParameterEntry) -> Array:
         """How far a parameter is from the centre of its prior, in standard deviations."""
         centre = self.centres[entry.path]
         distance = entry.interval.unconstrain(entry.value) - centre

@@ -23,7 +23,7 @@ from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.weak_priors import WeakPriors
-from kernax.selection.recipes.stages import Choice, Learning, Together, choose
+from kernax.selection.recipes.stages import Learning, StageChoice, Together, choose
 from kernax.supervised.machines.decision_calibration import platt
 from kernax.supervised.machines.svm import svm
 from kernax.supervised.smooth.logistic import kernel_logistic
@@ -143,7 +143,7 @@ def learn_classifier(
     groups: np.ndarray | None = None,
     trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
-) -> Choice:
+) -> StageChoice:
     """Learns a kernel and a penalty from the log loss on folds, in stages.
 
     Each stage is kept only if it pays on rows that it has not seen.

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from kernax.core.base.parameters import Entry, Trainable, ends_like, parameters, unconstrain
+from kernax.core.base.parameters import (
+    ParameterEntry,
+    Trainable,
+    ends_like,
+    parameters,
+    unconstrain,
+)
 from kernax.selection.optimise.multi_start import random_starts
 
 Model = TypeVar("Model")
@@ -87,7 +93,7 @@ def _drawn(
 
 
 def _range_of(
-    entry: Entry, of_points: np.ndarray, of_columns: np.ndarray, size: float
+    entry: ParameterEntry, of_points: np.ndarray, of_columns: np.ndarray, size: float
 ) -> np.ndarray | None:
     """Both ends, for a parameter or for each of its elements; None where data say nothing."""
     shape = np.shape(entry.value)

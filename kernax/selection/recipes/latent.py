@@ -35,7 +35,7 @@ from kernax.selection.optimise.minimise import minimise
 from kernax.selection.optimise.multi_start import multi_start
 from kernax.selection.optimise.weak_priors import WeakPriors
 from kernax.selection.recipes.data_starts import data_starts
-from kernax.selection.recipes.stages import MOST_ROWS, Choice, Learning, Together, choose
+from kernax.selection.recipes.stages import MOST_ROWS, Learning, StageChoice, Together, choose
 
 
 class Inference(enum.StrEnum):
@@ -245,7 +245,7 @@ def learn_latent(
     groups: np.ndarray | None = None,
     with_priors: bool = True,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
-) -> Choice:
+) -> StageChoice:
     """Maximises the approximate evidence over kernel, mean and likelihood, in stages.
 
     Each stage is kept only if it pays on rows that it has not seen, by their log density.

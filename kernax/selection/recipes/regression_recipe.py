@@ -33,7 +33,7 @@ from kernax.selection.optimise.minimise import minimise
 from kernax.selection.optimise.multi_start import multi_start
 from kernax.selection.optimise.weak_priors import DEVIATION, FLOOR, WeakPriors, weak_priors_around
 from kernax.selection.recipes.data_starts import data_starts
-from kernax.selection.recipes.stages import Choice, Learning, Stage, Together, choose, everyone
+from kernax.selection.recipes.stages import Learning, Stage, StageChoice, Together, choose, everyone
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.supervised.ridge.ridge import kernel_ridge, leave_one_out
 
@@ -196,7 +196,7 @@ def learn_in_stages(
     key: Key[Array, ""],
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
     bar: bool = False,
-) -> Choice:
+) -> StageChoice:
     """Learns as `learn_ridge` and `learn_process` do, but in stages: first with a common
     lengthscale, then with one for each column.
 
@@ -217,7 +217,7 @@ def learn_in_stages(
     n = len(y)
     if n < _LEAST_TO_JUDGE:
         written = Stage("as written", start, np.zeros(n))
-        return Choice(written, (written,), ())
+        return StageChoice(written, (written,), ())
     rows = np.arange(min(n, most))
     is_ridge = isinstance(start, Model)
     loss = ridge_stage_loss if is_ridge else process_stage_loss

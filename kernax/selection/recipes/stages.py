@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.parameters import Entry, Trainable, interior, parameters
+from kernax.core.base.parameters import ParameterEntry, Trainable, interior, parameters
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import Folds, count_off, leaving_out
@@ -59,7 +59,7 @@ class Together(eqx.Module):
                 leaves[entry.place] = self._moved_together(entry)
         return jax.tree.unflatten(structure, leaves)
 
-    def _moved_together(self, entry: Entry) -> Array:
+    def _moved_together(self, entry: ParameterEntry) -> Array:
         """The exponentials of the centre, those of a group times the geometric mean of how far they
         moved.
         """
@@ -137,7 +137,7 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class StageChoice:
     """The stage that is kept, all stages, and what they were compared by.
 
     The first stage is the model as written.
@@ -162,7 +162,7 @@ class Choice:
         return (f"{title}:", *lines, f"saved: {self.kept.name}")
 
 
-def last_that_pays(stages: Sequence[Stage]) -> Choice:
+def last_that_pays(stages: Sequence[Stage]) -> StageChoice:
     """Keeps the last stage that is better by more than a standard error.
 
     It is compared with the one kept before it.
@@ -173,7 +173,7 @@ def last_that_pays(stages: Sequence[Stage]) -> Choice:
         comparison = _compared(kept, stage)
         comparisons.append(comparison)
         kept = stage if comparison.keeps else kept
-    return Choice(kept, tuple(stages), tuple(comparisons))
+    return StageChoice(kept, tuple(stages), tuple(comparisons))
 
 
 def _compared(kept: Stage, stage: Stage) -> Comparison:
@@ -209,7 +209,7 @@ def choose(
     learning: "Learning | None" = None,
     trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
-) -> Choice:
+) -> StageChoice:
     """Learns all stages, each from where the last one ended, and says which is kept.
 
     Arguments:

@@ -22,7 +22,7 @@ from kernax.core.base.numerics import positive_or_one, split_by_tangent, stop_gr
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.operators.operators import AbstractGram, DenseGram
-from kernax.supervised.machines.box_problem import BoxProblem, Point, bias_interval, middle
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, bias_interval, middle
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
 
@@ -37,7 +37,7 @@ class ActiveSet(eqx.Module):
     held_at: Float[Array, " n"]
 
     @staticmethod
-    def of(point: Point, problem: BoxProblem) -> "ActiveSet":
+    def of(point: DualPoint, problem: BoxProblem) -> "ActiveSet":
         """The active set of a point."""
         beta = stop_gradient(point.beta)
         low, high = stop_gradient((problem.low, problem.high))
@@ -54,7 +54,7 @@ class ActiveSet(eqx.Module):
         return ActiveSet(free, jnp.where(held_at_low, problem.low, high_or_zero))
 
 
-def equation_residual(point: Point, problem: BoxProblem) -> Float[Array, " m"]:
+def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m"]:
     """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1.
 
     Of two groups m = n + 2, here and below.
@@ -99,7 +99,7 @@ class ActiveSystem(eqx.Module):
     bordered: Bool[Array, "*groups"]
 
     @staticmethod
-    def of(point: Point, problem: BoxProblem) -> "ActiveSystem":
+    def of(point: DualPoint, problem: BoxProblem) -> "ActiveSystem":
         """The system of a point."""
         free = ActiveSet.of(point, problem).free
         some_free = problem.over_groups(jnp.any, free, False)
@@ -223,7 +223,7 @@ def _sizes(n: int) -> list[int]:
 
 
 @eqx.filter_custom_jvp
-def with_derivative_of_active_set(point: Point, problem: BoxProblem) -> Point:
+def with_derivative_of_active_set(point: DualPoint, problem: BoxProblem) -> DualPoint:
     """The same point, with the derivative in the problem of the solution of its active set.
 
     One-sided where a point is about to enter or leave the active set. The derivative in the point
@@ -253,7 +253,7 @@ def _with_derivative_jvp(primals, tangents):
     return point, _tangent_of(point, change)
 
 
-def _tangent_of(point: Point, change: Float[Array, " m"]) -> Point:
+def _tangent_of(point: DualPoint, change: Float[Array, " m"]) -> DualPoint:
     """A tangent of coefficients and bias, m = n + 1; the rest of the point has none."""
     nothing = jax.tree.map(lambda _: None, point)
     n = len(point.beta)

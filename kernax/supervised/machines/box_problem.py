@@ -96,7 +96,7 @@ class BoxProblem(eqx.Module):
         """The sum of the coefficients of each group; of k columns, k sums of each group."""
         return self.over_groups(lambda v: jnp.sum(v, 0), beta, 0)
 
-    def off(self, point: "Point") -> Float[Array, " n"]:
+    def off(self, point: "DualPoint") -> Float[Array, " n"]:
         """`targets - K b - bias`, with the bias of each point's group."""
         return point.residual - self.of_points(point.bias)
 
@@ -118,7 +118,7 @@ def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, 
     return jnp.clip(total - before, 0, bound)
 
 
-class Point(eqx.Module):
+class DualPoint(eqx.Module):
     """A feasible point of the programme, its residual and bias, and the steps taken so far.
 
     Of two groups the bias is two numbers.
@@ -142,13 +142,13 @@ class Point(eqx.Module):
         residual: Float[Array, " n"],
         steps: Int[Array, ""],
         bias: Float[Array, "*groups"] | None = None,
-    ) -> "Point":
+    ) -> "DualPoint":
         """The point of these coefficients; its bias, if None, is `bias_of` the problem there."""
         interval = bias_interval(problem, beta, residual)
         if bias is None:
             bias = bias_of(problem, beta, residual, interval)
         size = problem.scale + largest(abs(problem.targets - residual), problem)
-        return Point(
+        return DualPoint(
             beta=beta,
             residual=residual,
             bias=bias,
@@ -247,7 +247,7 @@ def bias_of(
     return jnp.where(count > 0, mean, middle(*interval))
 
 
-def with_all_points_inside(point: Point, problem: BoxProblem) -> Point:
+def with_all_points_inside(point: DualPoint, problem: BoxProblem) -> DualPoint:
     """The point with a bias so large that no `(K b)_i + bias` is negative by rounding, where the
     total is below every bound.
 

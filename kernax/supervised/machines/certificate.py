@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.operators.operators import AbstractGram
-from kernax.supervised.machines.box_problem import BoxProblem, Point, largest
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, largest
 
 
-def certificate(point: Point, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
+def certificate(point: DualPoint, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
     """The primal and dual objectives, their gap, and the number of support vectors of each kind.
 
     The gap is computed as a sum of non-negative terms, not as a difference. Only where it is above
@@ -83,7 +83,7 @@ def _ample(
 
 
 def _gaps_of_points(
-    point: Point, problem: BoxProblem, offs: Float[Array, "n k"], ample: Float[Array, ""]
+    point: DualPoint, problem: BoxProblem, offs: Float[Array, "n k"], ample: Float[Array, ""]
 ) -> Float[Array, "n k"]:
     """The term of each point in the gap, for several values of `off`; at least zero."""
     low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)[:, None]
@@ -95,7 +95,7 @@ def _gaps_of_points(
 
 
 def survives_rounding(
-    point: Point, problem: BoxProblem, objective: Float[Array, ""], tol: ArrayLike
+    point: DualPoint, problem: BoxProblem, objective: Float[Array, ""], tol: ArrayLike
 ) -> Bool[Array, ""]:
     """Whether the rounding error of `K b` is small beside `K b + bias`, or moves the gap little.
 
@@ -119,7 +119,7 @@ def survives_rounding(
 
 
 def _error_of_products(
-    point: Point,
+    point: DualPoint,
     problem: BoxProblem,
     diagonal: Float[Array, " n"],
     variance: Float[Array, ""],

@@ -7,13 +7,13 @@ from jaxtyping import Array, Bool
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.solution import RESULTS, first_that_holds
-from kernax.supervised.machines.box_problem import BoxProblem, Point
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import objective_size, survives_rounding
 from kernax.supervised.machines.units import AfterRescaling
 
 
 def ending(
-    point: Point,
+    point: DualPoint,
     problem: BoxProblem,
     stats: dict[str, Array],
     finite: Bool[Array, ""],
@@ -54,14 +54,14 @@ def ending(
     )
 
 
-def is_finite(point: Point, stats: dict[str, Array]) -> Bool[Array, ""]:
+def is_finite(point: DualPoint, stats: dict[str, Array]) -> Bool[Array, ""]:
     """Whether a point and its certificate are finite."""
     figures = jnp.stack([stats["relative_gap"], stats["primal"], stats["dual"]])
     figures = jnp.append(figures, point.bias)
     return jnp.all(jnp.isfinite(figures)) & jnp.all(jnp.isfinite(point.beta))
 
 
-def missed_its_goal(point: Point, problem: BoxProblem, tol: ArrayLike) -> Bool[Array, ""]:
+def missed_its_goal(point: DualPoint, problem: BoxProblem, tol: ArrayLike) -> Bool[Array, ""]:
     """Whether the violation is above a tolerance relative to the targets, as when steps ran out.
 
     A solver with steps left ends below the tolerance; the factor 2 is for the rounding of its own

@@ -13,7 +13,7 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.learner.task import check_targets
 from kernax.core.operators.operators import DenseGram
-from kernax.supervised.machines.box_problem import BoxProblem, Point
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.machine import machine
@@ -230,5 +230,5 @@ def _gap_in_features(
     squares = matmul((w * data.y) ** 2, centred.features**2)
     rounding = 8 * eps_of(c) * jnp.sqrt(squares)
     slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
-    point = Point.of(problem, c, slopes, jnp.zeros((), jnp.int32))
+    point = DualPoint.of(problem, c, slopes, jnp.zeros((), jnp.int32))
     return certificate(point, problem)["relative_gap"]

@@ -21,7 +21,7 @@ from kernax.core.base.solution import void_unless_known
 from kernax.supervised.machines.active_set import with_derivative_of_active_set
 from kernax.supervised.machines.box_problem import (
     BoxProblem,
-    Point,
+    DualPoint,
     with_all_points_inside,
 )
 from kernax.supervised.machines.certificate import certificate
@@ -29,7 +29,7 @@ from kernax.supervised.machines.conditions_at_end import ending, is_finite, miss
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 from kernax.supervised.machines.polish import polished
 from kernax.supervised.machines.projected_gradient import project
-from kernax.supervised.machines.units import Units, after_rescaling, rescaled_objectives
+from kernax.supervised.machines.units import ProblemUnits, after_rescaling, rescaled_objectives
 
 _FINEST = 1e-6  # the finest tolerance that is tried, relative to the solver's own
 
@@ -42,7 +42,7 @@ def machine(
     Of two groups the bias is two numbers. `start` are coefficients near the solution, if such are
     known.
     """
-    units = Units.of(stop_gradient(problem))
+    units = ProblemUnits.of(stop_gradient(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
 
@@ -65,7 +65,7 @@ def machine(
 
 
 def _feasible(
-    problem: BoxProblem, units: Units, start: Float[Array, " n"] | None
+    problem: BoxProblem, units: ProblemUnits, start: Float[Array, " n"] | None
 ) -> Float[Array, " n"] | None:
     """The feasible point nearest to the user's coefficients, or any where there are none: None if
     it is zero.
@@ -83,7 +83,11 @@ def _feasible(
 
 
 def _in_users_units(
-    point: Point, problem: BoxProblem, stats: dict[str, Array], units: Units, tol: ArrayLike
+    point: DualPoint,
+    problem: BoxProblem,
+    stats: dict[str, Array],
+    units: ProblemUnits,
+    tol: ArrayLike,
 ) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
     """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
     fixed_point, fixed_problem = stop_gradient((point, problem))
@@ -97,7 +101,7 @@ def _in_users_units(
 class _Pass(eqx.Module):
     """A point, its certificate, the tolerance to solve to next, and whether to stop with them."""
 
-    point: Point
+    point: DualPoint
     figures: dict[str, Array]
     tol: Float[Array, ""]
     done: Bool[Array, ""]
@@ -109,7 +113,7 @@ def _solve_to_gap(
     solver: AbstractDualSolver,
     *,
     exact: bool,
-) -> tuple[Point, dict[str, Array]]:
+) -> tuple[DualPoint, dict[str, Array]]:
     """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`, and its
     certificate.
 
@@ -145,7 +149,7 @@ def _solve_to_gap(
         residual = problem.residual(start)
     groups = () if problem.total is None else problem.total.shape
     bias = jnp.zeros(groups, start.dtype)
-    point = Point.of(problem, start, residual, jnp.zeros((), jnp.int32), bias)
+    point = DualPoint.of(problem, start, residual, jnp.zeros((), jnp.int32), bias)
     figures = jax.tree.map(
         jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.tol)
     )
@@ -155,13 +159,13 @@ def _solve_to_gap(
 
 
 def _solve_to_tolerance(
-    point: Point, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike
-) -> Point:
+    point: DualPoint, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike
+) -> DualPoint:
     """The solver's point at a tolerance relative to the targets, but no finer than rounding."""
     goal = jnp.maximum(tol * problem.scale, point.rounding)
     beta, steps = solver.solve(problem, point.beta, point.residual, goal)
     beta = _at_bounds(beta, problem)
-    return Point.of(problem, beta, problem.residual(beta), point.steps + steps)
+    return DualPoint.of(problem, beta, problem.residual(beta), point.steps + steps)
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:

@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import tree_where
 from kernax.supervised.machines.active_set import ActiveSystem, equation_residual
-from kernax.supervised.machines.box_problem import BoxProblem, Point
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 
 
 class Polished(eqx.Module):
@@ -17,11 +17,11 @@ class Polished(eqx.Module):
         optimal: whether it is the solution of the programme.
     """
 
-    point: Point
+    point: DualPoint
     optimal: Bool[Array, ""]
 
 
-def polished(point: Point, problem: BoxProblem) -> Polished:
+def polished(point: DualPoint, problem: BoxProblem) -> Polished:
     """Solves the equations of a point's active set.
 
     Their solution is not that of the programme if it leaves the box, or if moving a held point
@@ -33,7 +33,7 @@ def polished(point: Point, problem: BoxProblem) -> Polished:
     exact = point.beta + change[:n]
     beta = jnp.clip(exact, problem.low, problem.high)
     bias = point.bias + change[n:].reshape(point.bias.shape)
-    solved = Point.of(problem, beta, problem.residual(beta), point.steps, bias)
+    solved = DualPoint.of(problem, beta, problem.residual(beta), point.steps, bias)
 
     # The coefficients must stay in the box, up to rounding, and none may change its sign.
     opposite = -jnp.sign(beta) * jnp.sign(point.beta)

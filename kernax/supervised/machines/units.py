@@ -16,7 +16,7 @@ from kernax.core.operators.operators import ScaledGram
 from kernax.supervised.machines.box_problem import BoxProblem
 
 
-class Units(eqx.Module):
+class ProblemUnits(eqx.Module):
     """The sizes of f and of K, as exponents of two.
 
     The unit of coefficients is that of f over that of K. Where it would exceed the largest finite
@@ -28,7 +28,7 @@ class Units(eqx.Module):
     of_K: Int[Array, ""]
 
     @staticmethod
-    def of(problem: BoxProblem) -> "Units":
+    def of(problem: BoxProblem) -> "ProblemUnits":
         """The units of a problem."""
         of_f = exponent_of(problem.scale)
         # The largest entries of the diagonal and of the finite bounds.
@@ -38,7 +38,7 @@ class Units(eqx.Module):
         variance, largest = jnp.max(sizes, 0)
         of_K = exponent_of(variance)
         of_K_at_largest = jnp.maximum(of_K, of_f - exponent_of(largest))
-        return Units(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
+        return ProblemUnits(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
 
     @property
     def of_beta(self) -> Int[Array, ""]:

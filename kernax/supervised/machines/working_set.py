@@ -17,7 +17,7 @@ from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 _CHECK_EVERY = 16  # steps between two checks of the violation
 
 
-class State(eqx.Module):
+class WorkingState(eqx.Module):
     """Coefficients and one-sided slopes, of all points of a working set or of one of them.
 
     Attributes:
@@ -33,7 +33,7 @@ class State(eqx.Module):
 class _Run(eqx.Module):
     """The state of a working set, its violation, and the steps taken in it."""
 
-    now: State
+    now: WorkingState
     violation: Float[Array, ""]
     steps: Int[Array, ""]
 
@@ -128,12 +128,12 @@ class WorkingSet(eqx.Module):
         end = lax.while_loop(go_on, several_steps, first)
         return end.now.beta, end.steps
 
-    def _start(self) -> State:
+    def _start(self) -> WorkingState:
         """Coefficients and slopes before any step."""
         up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
-        return State(self.beta, up, down)
+        return WorkingState(self.beta, up, down)
 
-    def _violation(self, now: State) -> Float[Array, ""]:
+    def _violation(self, now: WorkingState) -> Float[Array, ""]:
         """The violation of optimality by the pair that violates it most."""
         if self.second is None:
             top, minus_bottom = jnp.max(jnp.stack([now.up, -now.down], 1), 0)
@@ -146,7 +146,7 @@ class WorkingSet(eqx.Module):
         )
         return jnp.maximum(of_first, of_second)
 
-    def _step(self, now: State, floor: Float[Array, ""]) -> State:
+    def _step(self, now: WorkingState, floor: Float[Array, ""]) -> WorkingState:
         """Moves one pair: i rises and j falls by the same amount, which keeps the sum.
 
         Scalars are read one by one, and vectors only where all entries are needed, so that XLA
@@ -159,12 +159,12 @@ class WorkingSet(eqx.Module):
         # The residuals of all others, and so their slopes, fall by step (K_i - K_j).
         # At i and j this may be NaN, by the diagonal: both are replaced below.
         change = move.step * (pair.K_i - pair.K_j)
-        others = State(now.beta, now.up - change, now.down - change)
+        others = WorkingState(now.beta, now.up - change, now.down - change)
         at_i = self.index == pair.i
         at_j = self.index == pair.j
         return tree_where(at_i, of_i, tree_where(at_j, of_j, others))
 
-    def _violating_pair(self, now: State, floor: Float[Array, ""]) -> "_Pair":
+    def _violating_pair(self, now: WorkingState, floor: Float[Array, ""]) -> "_Pair":
         """The points i and j of "WSS 2" of Fan, Chen & Lin (2005).
 
         With their `b_it = up_i - down_t` and `a_it = K_ii + K_tt - 2 K_it`, a step of i and t alone
@@ -184,7 +184,7 @@ class WorkingSet(eqx.Module):
         point_j = self._member(j, now, now.up[j])
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
 
-    def _pair_of_a_group(self, now: State, floor: Float[Array, ""]) -> "_Pair":
+    def _pair_of_a_group(self, now: WorkingState, floor: Float[Array, ""]) -> "_Pair":
         """The same among two groups, each with an i of its own (Chang & Lin 2001)."""
         second = self.second
         assert second is not None
@@ -202,10 +202,10 @@ class WorkingSet(eqx.Module):
         point_j = self._member(j, now, now.up[j])
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
 
-    def _member(self, i: Int[Array, ""], now: State, up: Float[Array, ""]) -> "_Member":
+    def _member(self, i: Int[Array, ""], now: WorkingState, up: Float[Array, ""]) -> "_Member":
         """Point i, whose slope up is known: reading it again made a step a tenth slower."""
         return _Member(
-            now=State(now.beta[i], up, now.down[i]),
+            now=WorkingState(now.beta[i], up, now.down[i]),
             low=self.low[i],
             high=self.high[i],
             epsilon=self.epsilon[i],
@@ -216,16 +216,16 @@ class WorkingSet(eqx.Module):
 class _Member(eqx.Module):
     """One of the two points of a step, all in scalars."""
 
-    now: State
+    now: WorkingState
     low: Float[Array, ""]
     high: Float[Array, ""]
     epsilon: Float[Array, ""]
     diagonal: Float[Array, ""]
 
-    def moved(self, beta: Float[Array, ""], residual: Float[Array, ""]) -> State:
+    def moved(self, beta: Float[Array, ""], residual: Float[Array, ""]) -> WorkingState:
         """The state of the point with another coefficient and another residual."""
         up, down = one_sided_slopes(beta, residual, self.low, self.high, self.epsilon)
-        return State(beta, up, down)
+        return WorkingState(beta, up, down)
 
     @property
     def end_of_rise(self) -> Float[Array, ""]:
@@ -296,7 +296,7 @@ def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
     return _Move(step, after_i, after_j)
 
 
-def _states_after(pair: _Pair, move: _Move) -> tuple[State, State]:
+def _states_after(pair: _Pair, move: _Move) -> tuple[WorkingState, WorkingState]:
     """The states of i and j after a move.
 
     Their slopes are computed from their residuals, because one is infinite at a bound, and both
