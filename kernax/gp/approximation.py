@@ -126,9 +126,11 @@ def _leave_one_out(posterior, y):
     # variance without it is v' = v / (1 - t v), and the mean m - v' a.
     points = posterior.process.covariance.points
     variance = jax.vmap(posterior.process.variance)(points)
+    # 1 - t v = v / v' is positive but for rounding. Where it is not, there is no v'.
     left = 1 - posterior.precisions * variance
     without = jnp.where(left > 0, variance / left, jnp.nan)
     mean = jax.vmap(posterior.process.mean)(points) - without * posterior.slopes
+    # log p(y_i | the others) = log E p(y_i | f_i) for f_i ~ N(m - v' a, v').
     log_density = posterior.likelihood.log_normaliser(y, mean, without)
     of_y, variance_of_y = posterior.likelihood.predicted_moments(mean, without)
     return HeldOut(of_y, variance_of_y, log_density)

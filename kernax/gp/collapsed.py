@@ -69,6 +69,7 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     gains = seen.gains
     square = _weighted_square(U, gains)
     B = square + jnp.eye(len(U), dtype=U.dtype)
+    # The factor is a constant to derivatives: `cholesky` adds those of the factor in B.
     factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
     mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
@@ -107,6 +108,7 @@ class _Given(eqx.Module):
 @jax.custom_jvp
 def _bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> Float[Array, ""]:
     """The bound; U and the best values are functions of what is given."""
+    # log |U^T U + diag(1 / gains)| = log |B| - sum log gains, and log |B| = 2 sum_i log inside_ii.
     determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(best.inside)))
     return _without_determinant(given, U, best) - best.mean.shape[1] * determinant / 2
 
@@ -117,8 +119,10 @@ def _without_determinant(
     """The bound without `log |B|`."""
     seen = given.seen
     errors = seen.targets - matmul(U.T, best.mean)
-    # At the minimum of this sum, which is the square in the log density, nothing cancels.
+    # r.C^-1 r with C = U^T U + diag(1 / gains) is the least sum_i gains_i (r_i - u_i.v)^2 + |v|^2,
+    # at v = mean: a sum of squares, in which nothing cancels.
     square = jnp.sum(seen.gains[:, None] * errors**2) + jnp.sum(best.mean**2)
+    # tr(diag(gains) (K - Q)) = sum_i gains_i (k(x_i, x_i) - |u_i|^2), once for each column.
     left = given.variance - sum_of_rows(U**2)
     constant = jnp.sum(seen.weights * jnp.log(2 * math.pi * seen.noise))
     of_each_column = constant + jnp.sum(seen.gains * left)
@@ -132,6 +136,8 @@ def _bound_jvp(primals, tangents):
     d_given, _, _ = tangents
     slopes = _slopes_of_bound(given, U, best)
 
+    # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. As a term linear in the gains it
+    # reaches the weights and the noise, of which they are quotients.
     def beside(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
         return _without_determinant(seen_alone, U, best) + jnp.sum(slopes.gains * seen.gains)
@@ -158,6 +164,7 @@ def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) ->
     p = best.mean.shape[1]
     gains = given.seen.gains
     weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
+    # (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
     T = matmul(best.explained, U)
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
     return _Slopes(
@@ -180,10 +187,13 @@ def rounding_of_bound(
     cancel, and of the entries of k(Z, Z).
     """
     eps = eps_of(of.features)
+    # left + 2 |u|^2 = k(x, x) + |u(x)|^2, the sum of the terms of which left is the difference.
     of_trace = eps * _norm(seen.gains * (of.left + 2 * sum_of_rows(of.features**2))) / 2
     # The derivative in k(Z, Z), to which that in L leads; both in units of the largest entry.
     largest = jnp.sqrt(jnp.max(jnp.sum(of.at.lower**2, 1)))
     lower = of.at.lower / positive_or_one(largest)
+    # With L L^T = k(Z, Z) and the derivative -L^-T M in L, M = D U^T, that in k(Z, Z) is
+    # -L^-T M L^-1 / 2.
     half = solve_lower_transposed(lower, _square_of_slopes(best))
     of_entries = eps * _norm(solve_lower_transposed(lower, half.T)) / 2
     p = best.mean.shape[1]
@@ -207,6 +217,7 @@ def _weighted_square_jvp(primals, tangents):
     # One product and its transpose: in the backward pass one product of n m^2, not two.
     U, gains = primals
     dU, d_gains = tangents
+    # d(U G U^T) = H + H^T with H = (dU G + U dG / 2) U^T, G = diag(gains).
     half = matmul(dU * gains[None, :] + U * (d_gains[None, :] / 2), U.T)
     return _weighted_square(U, gains), half + half.T
 
@@ -223,5 +234,6 @@ def _factor_of(
         factor = cholesky_factor(DenseGram(B))
         return factor, factor.rounding(jnp.diagonal(B))
     U, gains = parts
+    # B = I + A A^T with A = U diag(gains)^1/2.
     factor = factor_beside_identity(U * safe_sqrt(gains)[None, :])
     return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * sum_of_rows(U**2)))

@@ -97,6 +97,9 @@ class _MatchedMoments(AbstractSiteRule):
         # distribution has the mean m + v g and the variance v + v^2 h.
         log_z = lambda mean: jnp.sum(likelihood.log_normaliser(y, mean, variance))
         g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
+        # The new site is the tilted distribution over the cavity, of precision
+        # 1 / (v + v^2 h) - 1 / v = -h / (1 + v h) and of shift
+        # (m + v g) / (v + v^2 h) - m / v = (g - m h) / (1 + v h).
         shrinkage = 1 + variance * h
         precision = -h / shrinkage
         # Rounding may leave less than zero; the derivative at zero, of weights, is kept. A tilted

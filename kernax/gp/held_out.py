@@ -102,6 +102,8 @@ def _held_out(task, mean, noise):
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
     P = factor.inverse_of(system)
+    # y_i - mean_i = (P^T (y - m))_i / P_ii. Without weights K P = I - noise P, so that the variance
+    # below, (K P)_ii / P_ii + noise_i, is 1 / P_ii.
     residuals = P.transposed_mv(task.columns - means_at(mean, task))[:, 0] / P.diagonal()
     variance = P.diagonal_of_product(system) / P.diagonal() + noise
     return Solution(held_out(task.y, task.y - residuals, variance), result, stats)

@@ -88,6 +88,7 @@ class NormalAtInducing(eqx.Module):
 
 def process_of(task: Task, mean: Callable, at: NormalAtInducing, result: Any) -> GaussianProcess:
     """The process with that distribution of its values at Z; NaN where the result says so."""
+    # u(x).means = k(x, Z) L^-T means.
     coefficients = solve_lower_transposed(at.lower, at.means)
     known = void_unless_known((coefficients, at.lower, at.root), result)
     coefficients, lower, root = known

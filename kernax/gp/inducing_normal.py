@@ -52,6 +52,8 @@ class InducingNormal(Printed):
 
     def divergence(self) -> Float[Array, ""]:
         """`KL(q(v) | N(0, I))`."""
+        # KL = (tr S + |mean|^2 - m - log |S|) / 2 with S = root root^T, log |S| = sum_i log
+        # root_ii^2. By squares, since an entry of the diagonal may have either sign.
         determinant = jnp.sum(jnp.log(jnp.diagonal(self.root) ** 2))
         squares = jnp.sum(self.lower**2) + jnp.sum(self.mean**2)
         return (squares - len(self.mean) - determinant) / 2
@@ -109,6 +111,7 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginal
     shift = matmul(q.mean, U)
     # Rounding may leave less than nothing.
     left = jnp.maximum(of.left, 0)
+    # Var f(x) = k(x, x) - |u(x)|^2 + |root^T u(x)|^2.
     variance = left + jnp.sum(matmul(q.lower.T, U) ** 2, 0)
     return BatchMarginals(U, shift, jax.vmap(model.process.mean)(X) + shift, variance)
 
@@ -133,6 +136,7 @@ class Natural(eqx.Module):
         # so that `S = N^-T N^-1` has a lower root.
         flipped = sequential_vmap(_lower_factor, self.precision[::-1, ::-1])
         root = inverse_of_lower(flipped)[::-1, ::-1].T
+        # The mean is S shift = root (root^T shift).
         return InducingNormal(matmul(root, matmul(self.shift, root)), root)
 
 
@@ -150,6 +154,7 @@ def stepped(
     U = at.features
     slope, curvature = bounded_slopes(model.likelihood, batch.y, at.mean, at.variance)
     weights = scale * batch.weights
+    # The sites are of U^T v, whose mean is at.shift, without m(X). The prior adds the precision I.
     shift = matmul(U, weights * (curvature * at.shift - slope))
     precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
     goal = Natural(shift, precision)

@@ -113,9 +113,12 @@ def _jackknife_plus(task, mean, noise, Z, folds, count):
     targets = task.columns - means_at(mean, task)
     a = matmul(P, targets)[:, 0]
     across = gram_of_prepared(task.kernel, Z, task.X)
+    # f(z) = m(z) + k(z, X) a, a = P (y - m(X)), with all points.
     centre = jax.vmap(mean)(Z).reshape(-1) + matmul(across, a)
     residuals, changes = _left_out(P, a, matmul(across, P), folds)
     without = centre[:, None] - changes
+    # With c = ceil(coverage (n + 1)): the (n + 1 - c)-th smallest of f_-i(z) - R_i, and the c-th
+    # smallest of f_-i(z) + R_i.
     low = smallest(without - abs(residuals)[None], len(a) + 1 - count)
     high = smallest(without + abs(residuals)[None], count)
     return Solution(void_unless_known((low, high), result), result, stats)
@@ -132,11 +135,13 @@ def _left_out(
     Without the points S the coefficients are `a - P_:S P_SS^-1 a_S`.
     """
     if folds is None:
+        # S = {i}: the residual is a_i / P_ii, and f(z) - f_-i(z) = (k(z, X) P)_i a_i / P_ii.
         residuals = a / jnp.diagonal(P)
         return residuals, of_points * residuals[None]
     # For each fold S the vector with `P_SS^-1 a_S`, its residuals, in S, and zero elsewhere.
 
     def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
+        # P_SS, beside the identity for the points outside of S: shapes must not depend on the fold.
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
         return solve_by_lu(block, inside * a)
 

@@ -154,6 +154,8 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     system = system_of_precisions(gram, weights * precisions)
     factor, of_factor, figures = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)
+    # log p(y) is about -sum_i w_i L_i - a.K a / 2 - log |I + W K| / 2 (Rasmussen & Williams 2006,
+    # eq. 3.32). Here f = K a is without the mean m, which is part of the loss.
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
     log_evidence = -jnp.sum(weights * loss(task.y, f)) - half_norm
     normal = NormalAtPoints(system, factor, a)

@@ -75,7 +75,9 @@ class ClassPosteriorKernel(AbstractConditioned):
         """The covariances of all classes at x with all classes at z."""
         row_of_x = self._row(x)
         row_of_z = row_of_x if z is x else self._row(z)
+        # k(x, z) - k(x, X) W A_c k(X, z), the part between the values of the same class.
         own = self.prior(x, z) - matmul(matmul(self.parts, row_of_z), self.weights * row_of_x)
+        # k(x, X) A_c^T W times G^-1 A_d k(X, z), for all pairs of classes c and d.
         left = matmul(self.parts, row_of_x) * self.weights[None]
         return jnp.diag(own) + matmul(left, matmul(self.shared, row_of_z).T)
 
@@ -230,6 +232,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     a = mode.coefficients
     f = values_at_points(gram, a)
     parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
+    # log p(Y | X) is about -sum_i w_i L_i - sum_c a_c.K a_c / 2 - log |I + W K| / 2, f = K a.
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
     is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is right
@@ -267,6 +270,7 @@ def _curvatures(
     """
 
     def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
+        # T_c = D_c K + I, of D_c = w P_c.
         system = system_of_precisions(gram, weights * p)
         factor, _, figures = factor_of(system)
         inverse = factor.inverse_of(system).as_matrix()
@@ -277,4 +281,5 @@ def _curvatures(
     of_total = rounding_of_entries(partial(solve_by_lu, stop_gradient(G)), jnp.ones_like(weights))
     rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
     figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
+    # log |I + W K| = sum_c log |T_c| + log |G|, as G = I - sum_c A_c K diag(w P_c).
     return parts, jnp.sum(determinants) + log_determinant_by_lu(G), figures

@@ -313,8 +313,8 @@ def _updated(
     flat = values.reshape(len(values), -1)
     z = normal.reshape(flat.shape)
     if isinstance(kernel, InducedPosteriorKernel):
-        # These coefficients move draws of the prior, with these values at the inducing points, to
-        # values whose whitened draws are `root z`.
+        # The coefficients `L^-T (root z - L^-1 values)` move draws of the prior, with these values
+        # at the inducing points, to values whose whitened draws are `root z`.
         wanted = matmul(kernel.root, z) - solve_lower(kernel.lower, flat)
         lacking = solve_lower_transposed(kernel.lower, wanted)
     elif isinstance(kernel, ExplainedPosteriorKernel):

@@ -137,6 +137,7 @@ class WeightedPosteriorKernel(AbstractTriangularPosterior):
         """v(x), and the posterior covariance c(x, X)."""
         row = _row(self, x)
         v = solve_lower(self.lower, self.roots * row)
+        # c(x, X) = k(x, X) - v(x)^T L^-1 S K.
         return v, row - matmul(v, self.cross)
 
 
@@ -256,6 +257,7 @@ def _by_cholesky(
     result: Any,
 ) -> AbstractPosterior:
     system = system.with_jitter(factor)
+    # L L^T = S K S + diag(noise), the jitter in the noise.
     # NaN is put in before L is used: later it would take a copy, one more matrix.
     lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
     if not system.weights.removes:
@@ -282,6 +284,7 @@ def _in_features(
 ) -> AbstractPosterior:
     """By explicit features Phi: `I + Phi^T diag(w / noise) Phi = L L^T`."""
     weights = system.weights.values
+    # T = W Phi Phi^T + D: D holds the noise, and what the features leave of the diagonal of W K.
     noise = weights * low_rank(system).remainder + system.shift
     features = low_rank(system).features
     squares = matmul(features.T, (weights / noise)[:, None] * features)

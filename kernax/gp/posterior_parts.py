@@ -228,6 +228,8 @@ def _weights(covariance, updates, prior):
     def linear(kernel):
         return _with_prior(kernel, FeatureMap(jnp.asarray), jax.vmap(phi))
 
+    # w.u is a linear function of u = phi(x), whose prior covariance is u.v: w_i is its value at the
+    # unit vector e_i.
     units = jnp.eye(
         jax.eval_shape(phi, points_at(covariance.points, 0)).shape[0], dtype=covariance.dtype
     )

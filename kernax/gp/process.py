@@ -166,6 +166,7 @@ def _sample(covariance, mean, X, key, shape):
     factor = cholesky_factor(DenseGram(jax.lax.stop_gradient(K)), scale)
     L = cholesky(K, factor)
     centre = jax.vmap(cast(mean, K.dtype))(X)
+    # f(X) = m(X) + L z with z ~ N(0, I) has the covariance L L^T = K + jitter I.
     normal = jax.random.normal(key, (*shape, len(K), *centre.shape[1:]), K.dtype)
     draws = jnp.einsum(
         "ij,...jo->...io", L, normal.reshape(*shape, len(K), -1), precision="highest"

@@ -162,6 +162,7 @@ def _condition(task, mean, noise, solver):
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
     factor, _, stats = factor_of(system, solver)
+    # (W K + diag(noise)) a = W (y - m(X)): the mean of the posterior is m(x) + k(x, X) a.
     rhs = task.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved

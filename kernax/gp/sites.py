@@ -104,6 +104,7 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     system = system_of_precisions(gram, sites.precision)
     P = factor.inverse_of(system)
     K = gram.as_matrix()
+    # (K^-1 + S^2)^-1 = K (S^2 K + I)^-1 = K P. Its mean is K a with (S^2 K + I) a = shift.
     covariance = matmul(K, P.as_matrix())
     # More accurate than a product with P, as the shifts of precise sites are large.
     coefficients = _solved(system, sites.shift, factor)
@@ -212,6 +213,7 @@ def _sites_at_mode(observations: Observations) -> Sites:
     weights = UnitWeights(len(y), y.dtype)
     mode = newton_fit(gram, y, loss, jnp.ones_like(y[0]), weights, False, max_steps=20)
     f = gram.mv(mode.coefficients)
+    # -L(y, g) is about shift g - precision g^2 / 2 near f, with precision L'' and shift L'' f - L'.
     precision = loss.curvature(y, f)
     shift = precision * f - loss.derivative(y, f)
     sound = jnp.isfinite(precision + shift) & (precision >= 0)
@@ -238,6 +240,7 @@ def _updated(
     system = system_of_precisions(gram, sites.precision)
     factor, _, _ = factor_of(system)
     coefficients = system.solve(factor, sites.shift[:, None])[:, 0]
+    # v_i = K_ii - |L^-1 S k_i|^2 with L L^T = B, k_i the i-th column of K.
     explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
     marginal = Marginals(gram.mv(coefficients), gram.diagonal() - jnp.sum(explained**2, 0))
     updated = rule.updated(observations.likelihood, observations.y, sites, marginal)
@@ -265,6 +268,7 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         updated = rule.updated(observations.likelihood, observations.y, site, marginal)
         return jnp.stack([updated.precision, updated.shift])
 
+    # With J the derivative of the update in the sites, (I - J) step = updated - sites.
     left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
     # The updated precision (k = 0) or shift (k = 1) of point i depends on the i-th entry of each
     # argument alone: one tangent of ones gives the derivatives of all points in an argument.
@@ -291,6 +295,8 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
 
     def rows(k: int) -> list[Array]:
         # Of the updated precisions (k = 0) or shifts (k = 1), in both.
+        # d updated_k = (by_precision - by_mean C diag(mean) - by_variance C^2) d precision
+        #     + (by_shift + by_mean C) d shift, with all by_... as diagonal matrices.
         through_mean = by_mean[k][:, None] * C
         through_variance = by_variance[k][:, None] * C**2
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance

@@ -216,6 +216,7 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
 def _sgpr(task, mean, noise, Z):
     """The posterior process, with the bound among its stats."""
     found = _collapsed(task, mean, noise, Z)
+    # The whitened values have the covariance B^-1 = root root^T, root = inside^-T.
     root = inverse_of_lower(found.best.inside).T
     values = NormalAtInducing(Z, found.of.at.lower, found.best.mean, root)
     return Solution(process_of(task, mean, values, found.result), found.result, found.figures)

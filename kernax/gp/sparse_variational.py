@@ -334,6 +334,7 @@ def _objective(
     """Minus the bound a point, and from what it was computed, as a constant."""
     model = _model(problem, theta)
     at = marginals(model, q, batch.X)
+    # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points.
     loss = problem.scale * batch_loss(model, at, batch) + q.divergence()
     return loss / problem.task.n, stop_gradient((model, at))
 
