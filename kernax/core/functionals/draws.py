@@ -152,6 +152,7 @@ def features_draw(
     assert phi is not None
     form = eqx.filter_eval_shape(phi, request.point)
     shape = (*request.shape, *form.shape)
+    # phi(x).c with c ~ N(0, I) has the covariance phi(x).phi(z).
     normal = jax.random.normal(key, shape, form.dtype)
     return FeatureDraw(kernel, normal)
 
@@ -168,6 +169,8 @@ def _fourier_draw(
 
     frequencies, weights = jax.vmap(one)(jax.random.split(of_frequencies, draws))
     normal = jax.random.normal(of_amplitudes, (2, *weights.shape), weights.dtype)
+    # With c_j and s_j ~ N(0, weights_j) the covariance given the frequencies is
+    # sum_j weights_j cos(2 pi w_j.(x - z)), and k(x, z) is its mean.
     amplitudes = safe_sqrt(weights)[None] * normal
     in_shape = lambda array: array.reshape(*request.shape, *array.shape[1:])
     return FourierDraw(in_shape(frequencies), in_shape(amplitudes[0]), in_shape(amplitudes[1]))

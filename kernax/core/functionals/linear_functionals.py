@@ -129,6 +129,7 @@ def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) ->
     """`weight f(node) + direction . grad f(node)`."""
     if not jax.tree.leaves(direction):
         return weight * function(node)
+    # The slope is direction . grad f(node): one tangent, whatever the dimension.
     value, slope = eqx.filter_jvp(function, (node,), (direction,))
     # A function that is constant has no slope at all.
     of_value = weight * value
@@ -348,6 +349,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
     places, shares = _rule(check_count(nodes, "nodes"), low.shape[1])
     widths = high - low
     volumes = jnp.prod(widths, 1)
+    # The integral over a box is volume sum_j share_j f(low + width p_j), p_j in the unit cube.
     where = low[:, None, :] + widths[:, None, :] * jnp.asarray(places, low.dtype)[None]
     return Functionals(where, volumes[:, None] * jnp.asarray(shares, low.dtype)[None])
 
@@ -376,6 +378,7 @@ def joined(*stacks: Functionals) -> Functionals:
 
 def _rule(nodes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,)."""
+    # From [-1, 1], where the weights sum to 2, to [0, 1]: nodes (p + 1) / 2 and weights s / 2.
     places, shares = np.polynomial.legendre.leggauss(nodes)
     grid = np.array(list(itertools.product((places + 1) / 2, repeat=d)))
     products = np.array([np.prod(part) for part in itertools.product(shares / 2, repeat=d)])

@@ -100,6 +100,7 @@ class ScoredSteinKernel(AbstractKernel):
         (x, of_x) = x
         (z, of_z) = z
         value, (in_x, in_z) = jax.value_and_grad(self.kernel, (0, 1))(x, z)
+        # tr(d^2 k / dx dz) + s(x) . dk/dz + s(z) . dk/dx + k s(x) . s(z).
         slopes = dot(of_x, in_z) + dot(of_z, in_x)
         total = _trace(self.kernel, x, z) + slopes + value * dot(of_x, of_z)
         return jnp.where(check_smooth(self.kernel), total, jnp.nan)

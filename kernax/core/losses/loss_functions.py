@@ -234,6 +234,7 @@ class Logistic(AbstractLikelihood):
 
     def predicted_moments(self, mean, variance, nodes=None):
         one = jnp.ones_like(mean)
+        # E y = p(+1) - p(-1), and Var y = 1 - (E y)^2 = 4 p(+1) p(-1).
         up = jnp.exp(self.log_normaliser(one, mean, variance, nodes))
         down = jnp.exp(self.log_normaliser(-one, mean, variance, nodes))
         return up - down, 4 * up * down
@@ -293,10 +294,12 @@ class Poisson(AbstractLikelihood):
         return jnp.exp(f), jnp.exp(f)
 
     def expected_loss(self, y, mean, variance, nodes=None):
+        # E exp(f) = exp(mean + variance / 2).
         return jnp.exp(mean + variance / 2) - y * mean + jax.lax.lgamma(y + 1)
 
     def predicted_moments(self, mean, variance, nodes=None):
         centre = jnp.exp(mean + variance / 2)
+        # E y = E exp(f) and Var y = E exp(f) + Var exp(f), the latter (E exp(f))^2 (exp(v) - 1).
         return centre, centre + centre**2 * jnp.expm1(variance)
 
 
@@ -319,6 +322,7 @@ class Hinge(AbstractPiecewiseLinearLoss):
         return jnp.where(y * f < 1, -y, 0)
 
     def box(self, y, c):
+        # The largest b (y - f) for b between 0 and c y, since y (y - f) = 1 - y f.
         return y, jnp.where(y > 0, 0, -c), jnp.where(y > 0, c, 0), jnp.zeros((), y.dtype)
 
     def response(self, f):
@@ -370,6 +374,7 @@ class Pinball(AbstractPiecewiseLinearLoss):
         return jnp.where(y > f, -self.tau, 1 - self.tau)
 
     def box(self, y, c):
+        # The largest b (y - f) for b between the slopes c (tau - 1) and c tau of the loss in y - f.
         return y, (self.tau - 1) * c, self.tau * c, jnp.zeros((), y.dtype)
 
     def response(self, f):

@@ -157,6 +157,8 @@ class _SmoothRisk(AbstractConvexProblem):
 
     def _with_bias(self, h, residual, total, downhill):
         """The d and d_b with `(H K + ridge) d + h d_b = residual` and `sum d = total`."""
+        # With u = (H K + ridge)^-1 residual and v = (H K + ridge)^-1 h it is d = u - v d_b, and
+        # from sum d = total follows d_b = (sum u - total) / sum v.
         d = _solved(self.gram, h, self.ridge, jnp.stack([residual, h], 1))
         bias_of = partial(quotient, otherwise=downhill)
         step, of_bias = without_border(d[:, 0], d[:, 1], total, bias_of=bias_of)
@@ -205,6 +207,7 @@ class _SmoothRisk(AbstractConvexProblem):
         # In units of the largest coefficient: beyond the largest float terms may be inf and -inf.
         a = point.x[:-1]
         largest = positive_or_one(jnp.max(abs(a)))
+        # a.K a = largest (a / largest).f.
         square = matmul(a / largest, point.values) * largest
         return jnp.sum(weighted) + self.ridge / 2 * square
 
@@ -234,6 +237,7 @@ def _solved(
 
     Each row is divided by its diagonal entry, and each column by its largest entry.
     """
+    # With E = diag(h K_ii + ridge) the rows are those of E^-1 (H K + ridge), whose diagonal is one.
     entry = stop_gradient(h * gram.diagonal() + ridge)
     entry = positive_or_one(entry)
     columns = columns / entry[:, None]

@@ -217,6 +217,7 @@ def _step(
     """
     direction = problem.correction(point)
     slope = problem.slope_along(point, direction)
+    # Of the sign of F'(x).d = -d.F''(x) d, which is negative but for rounding.
     at_zero = slope(jnp.zeros_like(direction, shape=()))
     # Near the minimum a step of full length is Newton's own, and the stationarity residual falls
     # to a fraction of itself unless it is rounding. The same holds where F does not change along
@@ -280,6 +281,8 @@ def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
     short = now.tried.value <= 0
     low = tree_where(short, now.tried, now.low)
     high = tree_where(short, now.high, now.tried)
+    # Where the chord is zero: slope(low) / (slope(low) - slope(high)) of the way from low to high,
+    # and at least a tenth of it from either end.
     secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
     secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
     t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
@@ -305,4 +308,6 @@ def _one_more(
 ) -> tuple[Array, Any, dict[str, Array]]:
     """What `newton` returned after one more step, whose derivative is that of the minimum."""
     x, result, stats = end
+    # x + d with d = -F''(x)^-1 F'(x): where F'(x) = 0 its derivative in x is zero, and in the
+    # fields it is that of the minimum, -F''^-1 dF'.
     return x + problem.correction_to_differentiate(problem.at(x)), result, stats

@@ -49,6 +49,7 @@ class Probit(AbstractLikelihood):
         return -y * _hazard(y * f)[0]
 
     def curvature(self, y, f):
+        # L' = -y h(z) with z = y f, and h' = -h (h + z).
         hazard, excess = _hazard(y * f)
         return hazard * excess
 
@@ -119,6 +120,7 @@ class Gaussian(AbstractLikelihood):
         return f, self._noise_of(f)
 
     def expected_loss(self, y, mean, variance, nodes=None):
+        # E (y - f)^2 = (y - mean)^2 + variance.
         return self(y, mean) + variance / (2 * self._noise_of(mean))
 
     def log_normaliser(self, y, mean, variance, nodes=None):
@@ -187,11 +189,14 @@ class StudentT(AbstractLikelihood):
     def derivative(self, y, f):
         b = 1 / self.degrees
         z = (y - f) / self.scale
+        # -(nu + 1) z / (nu + z^2) / scale.
         return -(1 + b) * z / (1 + b * z**2) / self.scale
 
     def curvature(self, y, f):
         b = 1 / self.degrees
         squares = ((y - f) / self.scale) ** 2
+        # (nu + 1) (nu - z^2) / (nu + z^2)^2 / scale^2, negative for |z| > sqrt(nu). It is divided
+        # by `bent` twice, since the square of `bent` may overflow.
         bent = 1 + b * squares
         return (1 + b) / bent * ((1 - b * squares) / bent) / self.scale**2
 
@@ -201,6 +206,7 @@ class StudentT(AbstractLikelihood):
     def moments(self, f):
         known = self.degrees > 2
         ratio = 1 + 2 / jnp.where(known, self.degrees - 2, 1)
+        # scale^2 nu / (nu - 2) = scale^2 (1 + 2 / (nu - 2)).
         variance = jnp.where(known, self.scale**2 * ratio, jnp.inf)
         return f, jnp.ones_like(f) * variance
 

@@ -46,6 +46,7 @@ def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarr
     float64, and rounded once.
     """
     powers, default = size(dtype)
+    # exp(-x^2 / 2) falls by `powers` powers of e at x = sqrt(2 powers).
     reach = math.sqrt(2 * powers)
     places = np.linspace(-reach, reach, nodes or default)
     weights = np.exp(-(places**2) / 2)
@@ -65,6 +66,7 @@ def expectation(
     """
     places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, nodes))
     deviation = safe_sqrt(variance)
+    # E g(f) is about sum_k weights_k g(mean + deviation x_k), x_k the nodes.
     values = jax.vmap(lambda place: function(mean + deviation * place))(places)
     average = lambda value: jnp.tensordot(weights, value, 1, precision=jax.lax.Precision.HIGHEST)
     return jax.tree.map(average, values)
@@ -85,6 +87,7 @@ def expected_loss(
     ends = -reach, reach
     turn = fixed.turn(of_y, at, wide, ends)
     places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, nodes or default)
+    # Weights m_k exp(-x_k^2 / 2), m_k the masses of the nodes, made to sum to one.
     weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
     losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
     return jnp.sum(weights * losses, 0)
@@ -111,6 +114,8 @@ def log_normaliser(
     turn = fixed.turn(of_y, at, jnp.ones_like(at), ends)
     places, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
     logs = jax.vmap(log_product)(places) + log_masses
+    # log sum_k m_k p(y | f_k) exp(-(f_k - mean)^2 / (2 v)) / sqrt(2 pi v), f_k = mean + places_k
+    # and m_k the masses of the nodes.
     log_integral = logsumexp(logs, 0) - jnp.log(2 * jnp.pi * spread) / 2
     return jnp.where(known, log_integral, -likelihood(y, mean))
 
@@ -135,6 +140,7 @@ def _nodes(
     shares = jnp.linspace(0, 1, count, dtype=low.dtype)
     t = jax.vmap(lambda share: start + share * (end - start))(shares)
     step = positive_or_one(end - start) / (count - 1)
+    # dx = width cosh(t) dt.
     log_masses = jax.vmap(lambda t: jnp.log(width * step * jnp.cosh(t)))(t)
     return jax.vmap(lambda t: centre + width * jnp.sinh(t))(t), log_masses
 
@@ -207,8 +213,12 @@ def window(likelihood: Any, y: Values, mean: Values, variance: Values) -> tuple[
     def slope(off: Values) -> Values:
         return -likelihood.derivative(y, mean + off) - off / variance
 
+    # The mode is where off = -variance L'(y, mean + off). As L' increases, it is between 0 and the
+    # right-hand side at off = 0.
     pull = -variance * likelihood.derivative(y, mean)
     mode = _root(slope, jnp.minimum(pull, 0), jnp.maximum(pull, 0))
+    # The ends are where the product is exp(-powers) of that at its mode. They are no farther from
+    # it than those of the normal distribution alone.
     least = log_product(mode) - powers
     reach = jnp.sqrt(2 * powers * variance)
     right = _root(lambda d: log_product(mode + d) - least, jnp.zeros_like(reach), reach)
@@ -241,4 +251,5 @@ def predicted_moments(
     """
     centre, given_f = expectation(likelihood.moments, mean, variance, nodes)
     off = lambda f: (likelihood.moments(f)[0] - centre) ** 2
+    # Var y = E Var(y | f) + Var E(y | f).
     return centre, given_f + expectation(off, mean, variance, nodes)

@@ -22,6 +22,8 @@ def _standard_nodes(dimension: int, nodes: int, dtype: Any) -> np.ndarray:
     from scipy.special import ndtri  # these imports take a tenth and half a second
     from scipy.stats import qmc
 
+    # The inverse of the normal distribution function maps uniform nodes to normal ones. It is
+    # infinite at zero, where Sobol's sequence begins.
     uniform = qmc.Sobol(dimension, scramble=False).random_base2(nodes.bit_length() - 1)
     return ndtri(uniform + 0.5 / nodes).astype(dtype)
 

@@ -26,6 +26,7 @@ def hessian(P, weights, v):
     About the value at the likeliest class: where that is nearly certain the difference would
     cancel.
     """
+    # The entries of P_i sum to one, so that a constant added to v_i changes nothing.
     v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
     return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
 
@@ -76,6 +77,7 @@ class AbstractHessianInverse(abc.ABC):
         W = partial(hessian, P, weights)
 
         def roughly(r):
+            # (ridge I + K W)^-1 = (I - K (W K + ridge I)^-1 W) / ridge.
             inside, _ = self._solved(W(r))
             outside = r - gram.mv(inside)
             return outside / ridge
@@ -104,6 +106,7 @@ class HessianInverse(AbstractHessianInverse):
 
         def with_class(left, P_c):
             A = matmul(lower.T, (weights * P_c)[:, None] * lower) + ridge * identity
+            # A = ridge I + L^T D_c L = R_c R_c^T, V_c^T = R_c^-1 L^T, and S_c = V_c V_c^T.
             V_transposed = solve_lower(cholesky_factor(DenseGram(A)).lower, lower.T)
             S = matmul(V_transposed.T, V_transposed)
             g = root_of_weights * P_c
@@ -115,6 +118,8 @@ class HessianInverse(AbstractHessianInverse):
 
     def _roughly_solved(self, r):
         _, P, ridge, weights = stop_gradient(self.args)
+        # This q is w^1/2 times that of the constructor: f_c = S_c (r_c + w^1/2 P_c q), and the
+        # solution is a = (r - W f) / ridge.
         q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
         # Which leaves the step of D instead of W <= D: shorter, but downhill too.
         q = jnp.where(self.total.exists, q, 0)
@@ -163,6 +168,7 @@ def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "
 
     def block(pair):
         i, j = pair
+        # The block of the classes i and j: F^T diag(w P_i (delta_ij - P_j)) F.
         of_both = jnp.where(i == j, others[:, i], -P[:, j])
         return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
 

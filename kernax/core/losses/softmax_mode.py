@@ -135,6 +135,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         root = jnp.sqrt(abs(self.gram.diagonal()))[:, None]
         added = abs(self.offset) + abs(point.x[-1:])
         of_f = jnp.max(rounding_of_values(root, a, added), 1, keepdims=True)
+        # The derivative of g_c in f_c is w P_c (1 - P_c).
         of_g = self.weights[:, None] * P * sum_of_others(P) * of_f
         of_g = of_g + rounding_of_coefficients(self.ridge)
         at_zero = abs(self._gradient(jnp.zeros_like(f)))
@@ -143,6 +144,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return stationarity_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
 
     def settled(self, point):
+        # ridge a + g = 0.
         a = -self._gradient(self._function(point)) / self.ridge
         return jnp.append(a, point.x[-1:], 0)
 
@@ -160,6 +162,7 @@ class _SoftmaxRisk(AbstractConvexProblem):
 
     def _gradient(self, f):
         P = jax.nn.softmax(f)
+        # w (P - Y). Of a point's own class P - 1 is minus the sum of the other P: nothing cancels.
         return self.weights[:, None] * jnp.where(
             self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P
         )
@@ -187,6 +190,8 @@ def _biases(pull, sums):
     """
     trace = jnp.trace(pull)
     identity = jnp.eye(len(pull), dtype=pull.dtype)
+    # pull + tr(pull) / c^2 1 1^T: constants, which pull maps to zero, get the eigenvalue
+    # tr(pull) / c. The b of sums without a constant part stays the same.
     whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
 
     def solved(_, b):

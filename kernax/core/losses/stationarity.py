@@ -73,6 +73,8 @@ def slope_of_risk(
     It is divided by the largest entry of the direction, as products would otherwise over- or
     underflow. `gradient` is that of the losses. Several classes are columns, and d_b a row.
     """
+    # With v = Kd + d_b and g at f + t v the slope is g.v + ridge (a + t d).Kd
+    # = (ridge (a + t d) + g).Kd + sum g d_b: near the minimum both terms are small.
     unit = jnp.max(abs(Kd)) + jnp.max(abs(d_b))
     unit = positive_or_one(unit)
     v = Kd + d_b
