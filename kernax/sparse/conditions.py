@@ -149,7 +149,8 @@ def _derivative(
     `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
     with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
     """
-    # The rows of the conditions of the mode.
+    # The rows of the conditions of the mode. At the root A^-1/2 J^T r = v, of which the left side
+    # changes by -v_i / 2 with log alpha_i, the right side by v_i / 2; with log noise, r by -r.
     v = now.v
     through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
     of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
@@ -158,11 +159,14 @@ def _derivative(
     # by the curvatures, and through v.
     used = conditions.used[:, None]
     n, c, size = now.design.shape
+    # d(1 - P_ii) = sum_n X_ni . dB_n X_ni, by the derivative of B in f, df = J A^-1/2 (A^1/2 dw).
     X = matmul(now.design, now.P)
     third = conditions.observations.third_derivative(now.f, now.noise, X)
     through_curvatures = matmul(third.reshape(n * c, size).T, now.design.reshape(n * c, size))
     in_mode = through_curvatures - 2 * jnp.diag(v)
     rates = 2 * conditions.rates * jnp.exp(root.log_precisions)
+    # d(1 - P_ii - v_i^2 - 2 rate alpha_i) / d log alpha_j
+    #     = P_ij^2 - delta_ij (P_ii + v_i^2 + 2 rate alpha_i).
     own_terms = jnp.diagonal(now.P) + v**2 + rates
     in_precisions = now.P**2 - jnp.diag(own_terms)
     identity = jnp.eye(len(v), dtype=v.dtype)
@@ -176,6 +180,8 @@ def _derivative(
     observations = conditions.observations
     count = observations.count
     learned = conditions.learns_noise & isinstance(observations, NoisyObservations)
+    # sum w (y - f)^2 / noise changes by -2 r.J dw = -2 v.(A^1/2 dw), and with log noise by minus
+    # itself.
     total = jnp.zeros((), v.dtype)
     if isinstance(observations, NoisyObservations):
         squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
@@ -197,6 +203,7 @@ def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) 
     """The root with a step added."""
     size = len(root.weights)
     return Root(
+        # dw = A^-1/2 step.
         root.weights + conditions.deviations(root) * step[:size],
         root.log_precisions + step[size:-1],
         root.log_noise + step[-1],

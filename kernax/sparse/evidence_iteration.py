@@ -123,6 +123,8 @@ def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round
     gamma = jnp.maximum(fit.determined, 0)
     ratio = _ratio_of_precisions(problem, active, fit.mode, gamma)
     design = problem.design(active)
+    # gamma_i <= c_i / (alpha_i + c_i) < c_i / alpha_i with c the diagonal of J^T B J, here of the
+    # new alpha_i.
     curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
     used = active.used & (curvature > least * active.precisions * ratio)
     determined = jnp.sum(jnp.where(active.used, gamma, 0))
@@ -153,6 +155,7 @@ def _ratio_of_precisions(
     gamma: Float[Array, " M"],
 ) -> Float[Array, " M"]:
     """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, by at most a million."""
+    # mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate alpha).
     mass = mode**2 + 2 * problem.rates[active.column] * active.precisions
     ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
     return jnp.clip(ratio, 1e-6, 1e6)

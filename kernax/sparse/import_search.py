@@ -186,6 +186,7 @@ class ImportSearch(eqx.Module):
         # Branches are free of kernels, whose rules for batches clash with them.
         rows = self.gram.rows(places)
         widths = _widths(self.most)
+        # phi.G, and s - h^T H^-1 h without the ridge in s.
         slopes, curvatures = in_smallest_size(data.sums, widths, data.now.count, places, rows)
         ridge = self.ridge * jnp.eye(slopes.shape[1], dtype=slopes.dtype)
         return jax.vmap(_half_quotient, (0, 0, None))(slopes, curvatures + ridge[None], self.ridge)
@@ -258,6 +259,7 @@ class _GainData(eqx.Module):
         """`h^T H^-1 h`."""
         (k, n) = phi.shape
         used = jnp.concatenate([self.whitened[:, :width], self.whitened[:, -1:]], 1)
+        # V^T V = h^T H^-1 h, by the columns of F that are not zero and that of the bias.
         V = matmul(phi, used.reshape(n, -1)).reshape(k, -1, self.gradient.shape[1])
         return jnp.einsum("kpc,kpd->kcd", V, V, precision="highest")
 
@@ -278,6 +280,8 @@ def _half_quotient(
     """
 
     def eliminated(k, now):
+        # g.M^-1 g = g_k^2 / M_kk + g'.M'^-1 g' with the rest M' = M - m m^T / M_kk and
+        # g' = g - m g_k / M_kk, m the k-th column of M.
         pivot = jnp.maximum(now.M[k, k], least)
         column = now.M[:, k] / pivot
         M = now.M - column[:, None] * now.M[k][None, :]

@@ -139,11 +139,13 @@ class Labels(AbstractObservations):
             p = jax.nn.softmax(f)[:, :, None]
             mean = jnp.sum(p * parts, 1, keepdims=True)
             square = jnp.sum(p * parts**2, 1, keepdims=True)
+            # In f_k: p_k (x_k^2 - sum p x^2) - 2 (sum p x) p_k (x_k - sum p x).
             third = p * (parts**2 - square - 2 * mean * (parts - mean))
             return w * third
         y = self.y[:, 0]
         curvature = partial(self.loss.curvature, y)
         _, third = jax.jvp(curvature, (f[:, 0],), (jnp.ones_like(y),))
+        # With one value, d(L'' x^2) / df = L''' x^2.
         return w * third[:, None, None] * parts**2
 
     def mode(self, design, start, noise):
@@ -171,6 +173,7 @@ class _PenalisedLoss(AbstractConvexProblem):
         return values(self.design, x)
 
     def correction(self, point):
+        # (I + J^T B J) d = J^T r - v.
         system = second_derivative(self.labels.curvatures(point.values, self.noise), self.design)
         return _solved(lower_factor(system), self._left(point))
 
@@ -182,6 +185,7 @@ class _PenalisedLoss(AbstractConvexProblem):
 
         def slope(t: Array) -> Array:
             r = self.labels.residuals(point.values + t * change, self.noise)
+            # d/dt = (v + t d).d - r.(J d), r at f + t J d.
             return jnp.sum((point.x + t * direction) * direction) - jnp.sum(r * change)
 
         return slope
@@ -226,6 +230,7 @@ class Posterior(eqx.Module):
     @property
     def determined(self) -> Float[Array, " M"]:
         """`gamma = 1 - P_ii`, how far the data determine each weight, between 0 and 1."""
+        # P = L^-T L^-1, so that P_ii = sum_k (L^-1)_ki^2.
         return 1 - jnp.sum(self.inverse_factor**2, 0)
 
 

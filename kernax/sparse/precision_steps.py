@@ -125,6 +125,7 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
     relevant = (excess > 0) & (s > 0)
     s = jnp.where(relevant, s, 1)
     excess = jnp.where(relevant, excess, 1)
+    # At alpha = s^2 / (q^2 - s) it is l = (ratio - log(1 + ratio)) / 2, ratio = (q^2 - s) / s.
     ratio = excess / s
     best = jnp.where(relevant, (ratio - jnp.log1p(ratio)) / 2, 0)
     return best, jnp.where(relevant, s * (s / excess), jnp.inf)
@@ -185,5 +186,6 @@ def _of_new(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> 
     is_multiple = jnp.any(cosines > 1 - eps**0.5, 1)
     allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
     allowed = allowed & ~(taken | is_rounding | is_multiple)
+    # Of a function that is not taken s = S and q = Q.
     gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
     return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)

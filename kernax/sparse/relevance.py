@@ -239,6 +239,8 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
         observations = Labels(y, setting.weights, setting.likelihood)
     noise = _noise_of(setting, observations, exponent)
     shape, rate = setting.solver.hyperprior(y.dtype)
+    # rate alpha stays the same: the alpha of a column is that of its function over
+    # scale^2 2^(-2 exponent).
     rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
     problem = RelevanceProblem(setting.basis, observations, noise, shape, rates, setting.size)
     choice = setting.solver.solve(stop_gradient(problem))
@@ -329,6 +331,8 @@ def _in_units(
     """Weights and precisions of functions that are not divided by their norms, and the deviations
     of the priors.
     """
+    # With phi_j = scale_j times the column and y times 2^-exponent: w and alpha of phi_j are
+    # w 2^exponent / scale_j and alpha scale_j^2 2^(-2 exponent).
     scales = setting.basis.scales[active.column]
     precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
     weights = times_power_of_two(root.weights / scales, exponent)
@@ -351,6 +355,7 @@ def _evidence_of(
     evidence = evidence_at(root, conditions, stationary=stationary)
     if setting.likelihood is not None:
         return evidence
+    # p(y) = 2^(-exponent sum w) p(2^-exponent y).
     return evidence - jnp.sum(setting.weights) * exponent.astype(evidence.dtype) * math.log(2)
 
 

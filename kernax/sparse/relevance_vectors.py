@@ -150,6 +150,7 @@ def _functions_at(machine: RelevanceVectors, x: PyTree) -> Float[Array, " T"]:
 def _covariance_at(machine, x):
     row = _functions_at(machine, x)
     outputs = machine.function.bias.size
+    # F Sigma F^T, F_cj = phi_j(x) where function j is of output c, and zero elsewhere.
     by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
     covariance = matmul(by_output, matmul(machine.covariance, by_output.T))
     return (covariance + covariance.T) / 2

@@ -228,11 +228,13 @@ def _evidence_state(
     # `phi_j^T B phi_j` of all candidates.
     own = jnp.diagonal(fit.curvatures, axis1=1, axis2=2)
     diagonal = matmul((problem.basis.columns**2).T, own).reshape(-1)
-    # What the functions taken take from the sparsity of each candidate.
+    # phi_j^T B J Sigma J^T B phi_j of all candidates, by which S_j is less than phi_j^T B phi_j, as
+    # the sums of squares of the rows of Phi^T B J A^-1/2 L^-T.
     parts = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
     explained = jnp.sum(parts**2, 1)
     # `phi_j^T r` of all candidates.
     residuals = problem.observations.residuals(fit.values, now.noise)
+    # At the mode r = C^-1 t, t the targets, for labels those of the expansion about the mode.
     quality = matmul(problem.basis.columns.T, residuals).reshape(-1)
     return EvidenceState(
         active=active,
@@ -276,7 +278,9 @@ class _RankOne(eqx.Module):
         # The others give way to a unit weight of a new function, which has 1 itself, by so much.
         others = -matmul(now.covariance, now.products[j])
         given_way = jnp.where(now.active.at(i), 1, others)
+        # u = (-Sigma J^T B phi_j, 1), c = Sigma_jj = 1 / (alpha + S_j), t = Q_j.
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
+        # u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), t = mu_i.
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.active.weights[i])
         return tree_where(action.is_new, of_new, of_taken)
 

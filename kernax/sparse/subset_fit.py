@@ -95,12 +95,14 @@ class SubsetFit(eqx.Module):
         """
         W = self.loss.hessian(self.values(self.end))
         r = self.pulled_back(self.gradient(self.end))
+        # A Newton step lowers a quadratic function of gradient r and Hessian H by r.H^-1 r / 2.
         lower = jnp.sum(r * Quadratic.of(self.risk(), W).solve(r)) / 2
         off = abs(self._objective(self.end) - value)
         return jnp.maximum(lower, off) / positive_or_one(value)
 
     def _objective(self, x: Float[Array, "m1 c"]) -> Float[Array, ""]:
         a = x[:-1]
+        # ridge/2 |u|^2 of u = L^T a.
         penalty = self.ridge / 2 * jnp.sum(a * matmul(self.K_SS, a))
         return self.loss.total(self.values(x)) + penalty
 
@@ -134,6 +136,7 @@ def _applied(
     fit: SubsetFit, W: Float[Array, "n c c"], v: Float[Array, "m1 c"]
 ) -> Float[Array, "m1 c"]:
     """The Hessian of the objective times v."""
+    # K_SX W (K_XS v_a + v_b) + ridge K_SS v_a, and the sum of W (K_XS v_a + v_b) for the bias.
     change = jnp.einsum("icd,id->ic", W, fit.values(v), precision="highest")
     product = fit.stacked(change, v[:-1], v[-1:])
     if not (fit.bias and fit.loss.has_free_shift):

@@ -88,6 +88,7 @@ class SoftmaxLoss(AbstractClassLoss):
 
     def hessian(self, f):
         P = jax.nn.softmax(f)
+        # w (diag(P) - P P^T), with P (1 - P) on the diagonal, where 1 - P is a sum.
         own = self.weights[:, None] * P * sum_of_others(P)
         others = -self.weights[:, None, None] * P[:, :, None] * P[:, None, :]
         is_own = jnp.eye(P.shape[1], dtype=bool)[None]
@@ -182,6 +183,7 @@ class SubsetRisk(AbstractConvexProblem):
         F = abs(self.features)
         of_f = eps * (matmul(F, abs(u)) + abs(point.x[-1:]))
         curvature = jnp.diagonal(self.loss.hessian(f), axis1=1, axis2=2)
+        # To first order G_c is off by W_cc of_f, and it is rounded itself.
         of_G = curvature * jnp.max(of_f, 1, keepdims=True) + eps * abs(G)
         size = self._over_points(F, abs(G)) + abs(self._of_norm(u))
         most = eps ** (1 / 3) / 12 * size
@@ -231,6 +233,7 @@ class Quadratic(eqx.Module):
         one = jnp.full_like(W[:, :1, 0], 1.0 if risk.bias else 0.0)
         B = jnp.concatenate([risk.features, one], 1)
         weighted = B[:, :, None] * W.reshape(len(B), 1, -1)
+        # The entry (p c)(q d) of H is sum_i B_ip W_icd B_iq, plus that of the penalty.
         H = _by_pairs(matmul(B.T, weighted.reshape(len(B), -1)), c) + _of_penalty(risk, W)
         # Unnormalised features differ by many orders of magnitude: those chosen last are what the
         # others leave of a point.
@@ -240,6 +243,7 @@ class Quadratic(eqx.Module):
 
     def solve(self, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
         """`H^-1 r`."""
+        # H^-1 = S^-1 (S^-1 H S^-1)^-1 S^-1, S the diagonal matrix of scale.
         return (self.factor.solve(r.ravel() / self.scale) / self.scale).reshape(r.shape)
 
     def whitened(self) -> Float[Array, "n m1 cc"]:
