@@ -104,6 +104,7 @@ class Adagrad(AbstractOnlineLearner):
         f = matmul(state.weights, phi)
         slope = self.loss.derivative(y, f)
         gradient = slope * phi
+        # sqrt(G + g^2), and with it v = soft(h w - g, l1) / (h + ridge), h = sqrt(G + g^2) / rate.
         roots = grown_root(state.roots, gradient)
         weights = adaptive_step(state.weights, gradient, roots, self.rate, self.ridge, self.l1)
         primal = state.primal.moved(features, weights, slope != 0, self.averaging)

@@ -167,6 +167,8 @@ def winnow_bound(
     # Of no use, but finite, where u does not separate the classes.
     best = jnp.where(gamma > 0, gamma, 1) / square
     eta = best if rate is None else as_scalar(rate, weights.dtype, "rate", POSITIVE)
+    # The number of mistakes is at most entropy / progress. At the best rate, gamma / X_inf^2, the
+    # progress is gamma^2 / (2 X_inf^2).
     progress = eta * gamma - eta**2 * square / 2
     entropy = math.log(len(weights) * (2 if balanced else 1))
     return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
@@ -216,6 +218,8 @@ def disjunction_bound(
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)
     _check_disjunction(k, check_count(n, "n"), promotion, theta)
+    # The sum of all weights stays positive: with p promotions and d demotions
+    # 0 <= n + p (a - 1) theta - d (1 - 1 / a) theta. The mistakes are p + d.
     promotions = k * (1 + math.log(theta) / math.log(promotion))
     return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
 

@@ -188,6 +188,7 @@ class Merge(AbstractBudget):
         # With x the removed point, the nearest of the others has the largest `k(x, z)^2 / k(z, z)`.
         explained = jnp.where(others, row**2 / positive_or_one(support.squares), -1)
         nearest = _place(jnp.argmax(stop_gradient(explained)))
+        # The projection of c k(x, .) on k(z, .) is c k(x, z) / k(z, z) k(z, .).
         share = row[nearest] / positive_or_one(support.squares[nearest])
         is_receiver = (support.places == nearest) & others & (support.size >= self.capacity)
         change = jnp.where(is_receiver, share * support.coefficients[place], 0)
@@ -223,6 +224,7 @@ class Project(AbstractBudget):
         at = memory.coordinates(new.row, new.square, support.size)
         is_kept = at.is_independent(self.tolerance) & (support.size < self.capacity)
         place = jnp.where(is_kept, support.size, self.capacity)
+        # The coefficients of the projection, L^-T times the coordinates L^-1 k(X, x).
         onto = coefficient * memory.coefficients(at.inside)
         change = jnp.where(is_kept, 0, onto)
         return Placement(place, change, memory.with_point(place, at), jnp.asarray(False))

@@ -128,6 +128,7 @@ class DualLearner(AbstractOnlineLearner):
         def added(kept: Kept) -> Kept:
             return kept.with_point(self.budget, kernel, new, move.coefficient)[0]
 
+        # f <- shrink f + coefficient k(x, .).
         shrunk = kept.with_coefficients(move.shrink * kept.support.coefficients)
         return lax.cond(move.coefficient != 0, added, lambda kept: kept, shrunk)
 

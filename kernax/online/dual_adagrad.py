@@ -146,6 +146,7 @@ class DualAdagrad(AbstractOnlineLearner):
         self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
     ) -> _Parts:
         """The points with a newcomer, or without it where its coefficient is zero."""
+        # Of the coefficient of x itself, c = 0 and G = 0 before: g = s k(x, x), and sqrt(G) = |g|.
         gradient = slope * new.square
         coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 

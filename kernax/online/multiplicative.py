@@ -106,6 +106,7 @@ class MultiplicativeState(AbstractOnlineState):
         """The same weights on another scale, where all of them sum to the total; for base e."""
         # The largest is subtracted first: its digits would hide those of the logarithm.
         exponents = self.exponents - stop_gradient(jnp.max(self.exponents))
+        # Weights exp(e_i) sum to the total where log sum_i exp(e_i) = log(total).
         excess = jax.nn.logsumexp(exponents) - jnp.log(total)
         return eqx.tree_at(lambda state: state.exponents, self, exponents - excess)
 

@@ -73,6 +73,7 @@ def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
     """The coordinates of `k(x, .)` once its point is in that place; those of its projection where
     the place is the capacity.
     """
+    # The next row of L: L^-1 k(X, x), and sqrt(k(x, x) - |L^-1 k(X, x)|^2) on the diagonal.
     height = jnp.sqrt(positive_or_one(at.rest))
     return at.inside.at[place].set(height, mode="drop")
 

@@ -154,6 +154,7 @@ class _Perceptron(eqx.Module):
         beta = now.beta.at[i].add(change)
         return _Pass(
             beta=beta,
+            # f(x_j) + change k(x_i, x_j) for all j, or w + change phi(x_i).
             f=now.f + change * self.rows[i],
             total=now.total + beta if self.averaged else now.total,
             mistakes=now.mistakes + wrong.astype(jnp.int32),

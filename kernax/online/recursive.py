@@ -34,6 +34,8 @@ class RecursiveFit(eqx.Module):
 
     def with_point(self, phi: Float[Array, " m"], y: Float[Array, ""]) -> "RecursiveFit":
         """The fit with one more point: Sherman and Morrison's formula for the inverse."""
+        # With P = A^-1: (A + phi phi^T)^-1 = P - P phi phi^T P / (1 + phi.P phi), and w moves by
+        # the gain P phi / (1 + phi.P phi) times y - w.phi.
         along = matmul(self.covariance, phi)
         gain = along / (1 + matmul(phi, along))
         return RecursiveFit(

@@ -151,7 +151,8 @@ class PassiveAggressiveI(AbstractRule):
         _check_has_unit_slopes(self.loss)
 
     def move(self, step, f, y, square):
-        # Of a point without features, k(x, x) = 0, no step changes the loss.
+        # A step changes f(x) by length k(x, x), and L, of slope one, by as much: to zero at the
+        # length L / k(x, x). Of a point without features, k(x, x) = 0, no step changes the loss.
         step_to_zero = jnp.where(square > 0, self.loss(y, f) / positive_or_one(square), 0)
         length = jnp.minimum(self.C, step_to_zero)
         return Move(jnp.ones_like(f), -self.loss.derivative(y, f) * length)
@@ -177,6 +178,7 @@ class PassiveAggressiveII(AbstractRule):
         _check_has_unit_slopes(self.loss)
 
     def move(self, step, f, y, square):
+        # length^2 k(x, x) / 2 + C (L - length k(x, x))^2 is least at L / (k(x, x) + 1 / (2 C)).
         length = self.loss(y, f) / (square + 1 / (2 * self.C))
         return Move(jnp.ones_like(f), -self.loss.derivative(y, f) * length)
 
