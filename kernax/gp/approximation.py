@@ -236,6 +236,8 @@ def solution_of(
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
     process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
+    # The density of the normal distribution is stationary at its mean, so that the slopes of the
+    # factors there are a = K^-1 (mean - m).
     precisions = normal.system.weights.values
     posterior = ApproximatePosterior(process, likelihood, log_evidence, precisions, coefficients)
     return Solution(posterior, result, stats | {"log_evidence": log_evidence})

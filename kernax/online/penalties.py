@@ -29,6 +29,7 @@ def adaptive_step(
     `soft_threshold(h w - g, l1) / (h + ridge)` with `h = H / rate`. An element that never had a
     gradient is zero and stays so: 0 / 0 = 0.
     """
+    # The minimum is where h w - g = (h + ridge) v + l1 sign(v), any number of [-1, 1] for sign(0).
     h = root / rate
     moved = soft_threshold(h * w - gradient, l1) / positive_or_one(h + ridge)
     return jnp.where(root == 0, 0, moved)

@@ -158,6 +158,7 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         kernel = kernel_for(self.kernel, x)
         new = support.seen_by(kernel, x, updates)
         at = state.basis.coordinates(new.row, new.square, support.size)
+        # f(x) = w . L^-1 k(X, x).
         f = matmul(state.fit.weights, at.inside)
         has_room = support.size < self.capacity
         is_needed = at.is_independent(self.tolerance)

@@ -36,6 +36,7 @@ class StepBounds(eqx.Module):
         """A step that changes the precision by no more than its bound, and the trend after it."""
         i = action.place
         before = now.active.precisions[i]
+        # log(alpha_new / alpha), inf for a deletion, which a finite bound turns into a step.
         wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))
         reach = self._reach_of(action, wanted)
         made = jnp.clip(wanted, -reach, reach)

@@ -133,6 +133,7 @@ class ImportSearch(eqx.Module):
         # What is left of points in the subset is zero, and of the new one the root of its diagonal.
         column = jnp.where(self._is_member(now), 0, column)
         column = column.at[place].set(jnp.sqrt(now.left[place]))
+        # k(x, x) - |F_x|^2 with the new column of F.
         left = jnp.maximum(now.left - column**2, 0).at[place].set(0)
         grown = lambda now: (now.places, now.count, now.features, now.left)
         parts = (

@@ -54,6 +54,7 @@ class Noise(eqx.Module):
         if not self.learned:
             return noise
         squares = matmul(observations.weights, (observations.y - f)[:, 0] ** 2)
+        # Where as many weights are determined as there are targets, the difference is rounding.
         free = jnp.maximum(observations.count - determined, eps_of(f) * observations.count)
         return jnp.maximum(squares / free, self.least)
 

@@ -168,6 +168,7 @@ class SubsetRisk(AbstractConvexProblem):
 
         def slope(t: Float[Array, ""]) -> Float[Array, ""]:
             u = point.x[:-1] + t * direction[:-1]
+            # (G.(F d_u + d_b) + ridge (u + t d_u).d_u) / unit, G at f + t (F d_u + d_b).
             of_loss = jnp.sum(self.loss.gradient(f + t * change) * change_by_unit)
             return of_loss + self.ridge * jnp.sum(u * scaled[:-1])
 

@@ -182,6 +182,8 @@ class StudentT(AbstractLikelihood):
         """The loss as a function of z^2, in which it is concave."""
         # By b = 1 / nu, in which many degrees are a small number and derivatives keep their digits.
         b = 1 / self.degrees
+        # rising = log(Gamma((nu + 1) / 2) / Gamma(nu / 2)) - log(nu / 2) / 2, and log(2 pi) / 2 +
+        # log(nu / 2) / 2 = log(pi nu) / 2.
         rising = log_rising(jnp.full_like(b, 0.5), 2 * b)
         constant = jnp.log(self.scale) + math.log(2 * math.pi) / 2 - rising
         return (1 + b) / 2 * scaled_log1p(squares, b) + constant

@@ -235,6 +235,7 @@ def bounded_slopes(
     the second derivative in the mean, which is known at a variance of zero too.
     """
     if likelihood.convex:
+        # dE[L] / dmean = E[L'], and d^2 E[L] / dmean^2 = E[L''] = 2 dE[L] / dvariance.
         of_mean = lambda mean: jnp.sum(likelihood.bounded_loss(y, mean, variance))
         return jax.jvp(jax.grad(of_mean), (mean,), (jnp.ones_like(mean),))
     of_both = lambda mean, variance: jnp.sum(likelihood.bounded_loss(y, mean, variance))

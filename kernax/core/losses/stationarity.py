@@ -47,6 +47,7 @@ def _cancels(
 ) -> Bool[Array, ""]:
     """Whether a third of the digits of `f = K a` is lost, by a bound on the terms of the sums."""
     root = jnp.sqrt(abs(gram.diagonal()))
+    # As |K_ij| <= sqrt(K_ii K_jj), |K_ij a_j| sums to at most sqrt(K_ii) sum_j sqrt(K_jj) |a_j|.
     terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
     return terms * eps_of(f) ** (1 / 3) > jnp.max(abs(f))
 
