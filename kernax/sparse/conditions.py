@@ -251,7 +251,7 @@ def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
 def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
     """A step of Newton's method, and a shorter one next time where it lowers nothing."""
     step = _step(_Figures.of(now.root, conditions), now.root, conditions)
-    # By no more than a factor e in a precision.
+    # By no more than a factor e in a precision, or in the noise.
     longest = jnp.max(abs(step[len(now.root.weights) :]))
     root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
     left = _left_at(root, conditions)

@@ -57,7 +57,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
         def go_on(now: _Round) -> Array:
             return ~(now.change <= self.tol) & (now.steps < self.max_steps)
 
-        # What is determined is 1 - P, which is known to rounding.
+        # gamma_i = 1 - P_ii is off by some eps, below which no gamma_i differs from zero.
         least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
         step = partial(_renewed, problem, least)
         end = lax.while_loop(go_on, step, _Round.first(problem))

@@ -115,8 +115,8 @@ class ImportSearch(eqx.Module):
         """One more point, unless none lowers the objective."""
         gains = self._gains(now)
         best = jnp.max(gains)
-        # The first of those that are best to rounding. Of a gain below the rounding of the
-        # objective nothing would be seen.
+        # The first of those that are the best but for rounding. A gain below the rounding of the
+        # objective would not show in it.
         slack = 1024 * eps_of(best)
         place = jnp.argmax(gains >= best * (1 - slack)).astype(jnp.int32)
         known = jnp.isfinite(best)
@@ -130,7 +130,8 @@ class ImportSearch(eqx.Module):
         """The subset with one more point, before the fit: a column of Cholesky's factor."""
         rows = self.gram.rows(place[None])
         column = _beyond(now, place[None], rows, self.most)[0]
-        # What is left of points in the subset is zero, and of the new one the root of its diagonal.
+        # The new column of the factor is zero at points chosen before, and at its own point the
+        # root of what they leave there.
         column = jnp.where(self._is_member(now), 0, column)
         column = column.at[place].set(jnp.sqrt(now.left[place]))
         # k(x, x) - |F_x|^2 with the new column of F.

@@ -275,12 +275,12 @@ class _RankOne(eqx.Module):
     def of(now: EvidenceState, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        # The others give way to a unit weight of a new function, which has 1 itself, by so much.
+        # As the weight of a new function rises by 1, the mean of the others moves by
+        # -Sigma J^T B phi_j: of a new one u is that and 1, c = 1 / (alpha + S_j), and t = Q_j.
         others = -matmul(now.covariance, now.products[j])
         given_way = jnp.where(now.active.at(i), 1, others)
-        # u = (-Sigma J^T B phi_j, 1), c = Sigma_jj = 1 / (alpha + S_j), t = Q_j.
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
-        # u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), t = mu_i.
+        # Of one that is taken u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), and t = mu_i.
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.active.weights[i])
         return tree_where(action.is_new, of_new, of_taken)
 

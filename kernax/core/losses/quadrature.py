@@ -106,7 +106,8 @@ def log_normaliser(
     fixed, of_y, at, wide = stop_gradient((likelihood, y, mean, spread))
 
     def log_product(off: Values) -> Values:
-        # Nodes are so far from the mean, exactly; they stay where they are as it moves.
+        # log p(y | f) - (f - mean)^2 / (2 v) at f = at + off, where `at` is the mean without its
+        # derivative: f stays where it is as the mean moves, and off is exact beside a large mean.
         return -likelihood(y, at + off) - (off + (at - mean)) ** 2 / (2 * spread)
 
     count = nodes or size(mean.dtype)[1]
