@@ -63,6 +63,7 @@ def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m
     beta = jnp.where(active.free, point.beta, active.held_at)
     residual = problem.residual(beta)
     of_bias = problem.of_points(point.bias)
+    # targets - K b - epsilon s - bias = 0 at free points, b = held value at the others.
     of_free = residual - problem.epsilon * jnp.sign(point.beta) - of_bias
     of_points = jnp.where(active.free, of_free, active.held_at - point.beta)
     some_free = problem.over_groups(jnp.any, active.free, False)
@@ -162,6 +163,7 @@ class ActiveSystem(eqx.Module):
         pull_2 = jnp.where(self.bordered[1], t[1], 1)
         between = (s[1] + t[0]) / 2
         determinant = pull_1 * pull_2 - between * between
+        # [[p_1, c], [c, p_2]]^-1 = [[p_2, -c], [-c, p_1]] / (p_1 p_2 - c^2).
         bias = (jnp.stack([pull_2, pull_1]) * wanted - between * jnp.flip(wanted)) / determinant
         return alone - first * bias[0] - second * bias[1], bias
 

@@ -113,6 +113,7 @@ class BoxProblem(eqx.Module):
 
 def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, " n"]:
     """Numbers between 0 and a bound that sum to a total >= 0: the first are as large as may be."""
+    # b_i = clip(total - sum_{j < i} min(bound_j, total), 0, bound_i).
     room = jnp.minimum(bound, total)
     before = jnp.concatenate([jnp.zeros_like(room[:1]), jnp.cumsum(room)[:-1]])
     return jnp.clip(total - before, 0, bound)
@@ -187,6 +188,8 @@ def one_sided_slopes(
     an epsilon the finite entries are the sets I_up and I_low of Keerthi et al. (2001), and of Fan,
     Chen & Lin (2005).
     """
+    # residual - epsilon d|b|/db: the one-sided derivatives of |b| are sign(b), and at zero +1 for a
+    # rise and -1 for a fall.
     up = jnp.where(beta < high, residual - jnp.where(beta >= 0, epsilon, -epsilon), -jnp.inf)
     down = jnp.where(beta > low, residual - jnp.where(beta > 0, epsilon, -epsilon), jnp.inf)
     return up, down
@@ -239,6 +242,7 @@ def bias_of(
     """
     if problem.total is None:
         return jnp.zeros((), beta.dtype)
+    # A free point is optimal where residual_i - epsilon sign(b_i) = bias.
     free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
     biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
     sums = problem.sums(jnp.stack([free.astype(beta.dtype), biases], 1))
@@ -268,6 +272,7 @@ def with_all_points_inside(point: DualPoint, problem: BoxProblem) -> DualPoint:
     smallest = problem.over_groups(jnp.min, bound, jnp.inf)
     most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
     most = largest(abs(residual), problem)
+    # The largest sign * off_i, plus the rounding of f.
     lift = jnp.maximum(most_outside, 0) + 8 * eps_of(most) * most
     lift = jnp.where(abs(total) < stop_gradient(smallest), sign * lift, 0)
     return dataclasses.replace(point, bias=point.bias + lift)

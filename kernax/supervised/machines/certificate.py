@@ -89,6 +89,7 @@ def _gaps_of_points(
     low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)[:, None]
     high = jnp.where(jnp.isinf(problem.high), ample, problem.high)[:, None]
     beta = point.beta[:, None]
+    # The maximum over c is at high where off > epsilon, at low where off < -epsilon, else at zero.
     above = high * jnp.maximum(offs - problem.epsilon, 0)
     below = low * jnp.minimum(offs + problem.epsilon, 0)
     return jnp.maximum(above + below - beta * offs + problem.epsilon * abs(beta), 0)

@@ -105,6 +105,7 @@ def _platt(f, y, weights):
     one_minus_t = jnp.where(y > 0, wrong, right)
     sigmoid = _Sigmoid(u, t, one_minus_t, weights)
     x, result, stats = minimum(sigmoid, max_steps=_MOST_STEPS)
+    # x_0 u + x_1 = (x_0 / unit) (f - centre) + x_1.
     slope = jnp.where(apart, x[0] / unit, 0)
 
     known = jnp.isfinite(slope + jnp.sum(y))
@@ -161,6 +162,8 @@ class _Sigmoid(AbstractConvexProblem):
         # The slope stays where the curvature along it is not positive.
         positive = spread > 0
         of_slope = jnp.where(positive, -jnp.sum(g * off) / jnp.where(positive, spread, 1), 0)
+        # x_0 u + x_1 = x_0 (u - m) + (x_1 + m x_0): the step of x_1 is that of the constant, less m
+        # times that of x_0.
         return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
 
     def correction_to_differentiate(self, point):

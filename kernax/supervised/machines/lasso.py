@@ -97,6 +97,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     centred = _centred(data, bias)
     problem = _problem(centred, data.weights, units.penalty(penalty))
     c, _, result, stats = machine(problem, solver)
+    # The best b for given c is the mean of y_i - c.phi_i.
     b = centred.level - matmul(centred.centre, c)
 
     # Back to the user's units, where it may leave the range of floats.
@@ -196,6 +197,7 @@ def _problem(
     centred: _Centred, weights: Float[Array, " n"], penalty: Float[Array, ""]
 ) -> BoxProblem:
     """The programme whose matrix is `Phi^T W Phi`, without bounds."""
+    # 1/2 sum_i w_i (y_i - c.phi_i)^2 = 1/2 c.K c - targets.c + constant.
     weighted = weights[:, None] * centred.features
     K = matmul(weighted.T, centred.features)
     targets = matmul(weighted.T, centred.y)

@@ -48,6 +48,7 @@ class ProjectedGradient(AbstractDualSolver):
         def go_on(now: _Descent) -> Array:
             return (now.violation > tol) & (now.steps < self.max_steps)
 
+        # 1 / max_i K_ii, which is no less than the inverse of the largest eigenvalue of K.
         size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
         violated = violation(problem, beta, residual)
         first = _Descent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
@@ -67,12 +68,13 @@ class _Descent(eqx.Module):
 
 def _step(problem: BoxProblem, now: _Descent) -> _Descent:
     """One step along the projected gradient."""
+    # b + d is the feasible c with the least 1/2 |c - (b + a r)|^2 + a epsilon |c|_1.
     ahead = now.beta + now.size * now.residual
     d = project(problem, ahead, now.size * problem.epsilon) - now.beta
     Kd = problem.operator.mv(d)
     curvature = jnp.sum(d * Kd)
-    # The minimiser along d, no further than to t = 1.
-    # Minus the derivative of the objective along d, with |b + t d|_1 replaced by its chord.
+    # With |b + t d|_1 replaced by its chord (1 - t) |b|_1 + t |b + d|_1, which is no less, the
+    # objective falls by slope t - curvature t^2 / 2: t is the minimiser, but no larger than 1.
     chord = jnp.sum(abs(now.beta + d)) - jnp.sum(abs(now.beta))
     slope = jnp.sum(now.residual * d) - problem.epsilon * chord
     t = jnp.clip(_over_curvature(slope, curvature, otherwise=1), 0, 1)
@@ -165,6 +167,8 @@ def _bound_of_shift(
 ) -> Float[Array, "*groups"]:
     """A bound on the absolute value of the m of `project`."""
     largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
+    # At m = bound no coefficient is above zero, and each is at its lower bound or below -|total|:
+    # they sum to no more than the total. At m = -bound they sum to no less.
     high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
     low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
     return largest + threshold + high + low

@@ -148,6 +148,7 @@ def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
     w = task.weights.values
     scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)
     gram = task.gram()
+    # Divided by the ridge: sum_i (w_i / ridge) L(y_i, f(x_i) + b) + 1/2 |f|^2.
     problem = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
     coefficients, b, result, stats = machine(problem, solver)
     function = KernelExpansion(task.kernel, task.X, coefficients, b)

@@ -276,6 +276,7 @@ def _one_class_svm(task, nu, solver):
     """The machine for one class."""
 
     def problem(operator, y):
+        # The dual: minimise 1/2 b.K b over 0 <= b_i <= w_i with sum b = nu sum w.
         high = task.weights.values
         total = nu * jnp.sum(high)
         return BoxProblem(
@@ -379,6 +380,8 @@ def _nu_svm(task, nu, solver):
     """Machines for two classes, whose coefficients sum to the same on either side."""
 
     def problem(operator, y):
+        # b_i = y_i alpha_i with 0 <= alpha_i <= w_i. Optimality in the bias asks for sum b = 0, and
+        # in rho for sum alpha = nu sum w: the classes sum to +-nu sum w / 2.
         weights = task.weights.values
         half = nu * jnp.sum(weights) / 2
         negative = y < 0
@@ -466,6 +469,8 @@ def nu_support_vector_regression(
 def _nu_support_vector_regression(task, C, nu, solver):
     """Machines for numbers, whose coefficients sum to the same above and below the tube."""
     bound = C * task.weights.values
+    # b = (alpha, -alpha') with 0 <= alpha, alpha' <= C w. Optimality in the bias asks for
+    # sum alpha = sum alpha', and in epsilon > 0 for sum (alpha + alpha') = C nu sum w.
     half = nu * jnp.sum(bound) / 2
 
     def problem(operator, y):

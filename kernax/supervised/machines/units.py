@@ -72,6 +72,7 @@ class ProblemUnits(eqx.Module):
 
     def problem(self, problem: BoxProblem) -> BoxProblem:
         """The user's problem, in these units."""
+        # K / 2^of_K times b / 2^of_beta is K b / 2^of_f.
         gain = times_power_of_two(jnp.ones_like(problem.scale), -self.of_K)
         targets, epsilon, scale = self.values((problem.targets, problem.epsilon, problem.scale))
         low, high, total = self.coefficients((problem.low, problem.high, problem.total))

@@ -304,6 +304,7 @@ def _states_after(pair: _Pair, move: _Move) -> tuple[WorkingState, WorkingState]
     """
     point_i = pair.point_i
     point_j = pair.point_j
+    # The residual targets - K b falls by step (K_ii - K_ij) at i and by step (K_ij - K_jj) at j.
     change_i = move.step * (point_i.diagonal - pair.K_j[pair.i])
     change_j = move.step * (pair.K_i[pair.j] - point_j.diagonal)
     after_i = point_i.moved(move.beta_i, point_i.residual_from_up - change_i)

@@ -182,6 +182,7 @@ class _Classes(eqx.Module):
 
     def beside_heaviest(self) -> "_Differences":
         """The means of the classes as differences from that of the class of largest weight."""
+        # Delta_c = shares_c - shares_h, h the heaviest class: (Delta^T f)_c = m_c - m_h.
         is_heaviest = jnp.arange(len(self.totals)) == jnp.argmax(self.totals)
         share_of_heaviest = jnp.max(self.totals) / jnp.sum(self.totals)
         of_heaviest = jnp.sum(jnp.where(is_heaviest, self.shares, 0), 1)
@@ -205,11 +206,13 @@ class _Differences(eqx.Module):
 
     def apply(self, F: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`B F`."""
+        # B F = Delta D (u - 1 fractions.u) with u = Delta^T F.
         u = matmul(self.shares.T, F)
         return matmul(self.shares, self.totals[:, None] * (u - matmul(self.fractions, u)[None, :]))
 
     def root(self, U: Float[Array, "classes p"]) -> Float[Array, "n p"]:
         """`S U` with `S S^T = B`."""
+        # S = Delta D^1/2 (I - q q^T)^1/2, q_c = sqrt(w_c / w).
         return matmul(self.shares, safe_sqrt(self.totals)[:, None] * self._without_mean(U))
 
     def root_transposed(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
@@ -245,6 +248,7 @@ class _Separation(AbstractProblem):
         K: Float[Array, "n n"], weights: AbstractWeights, classes: _Classes, ridge: Array
     ) -> "_Separation":
         """The problem of these classes."""
+        # N K: row i is w_i (K_i - the mean of the rows of K over the class of i).
         inside = weights.times(K - classes.of_own(classes.means(K)))
         penalty = ridge * jnp.eye(len(K), dtype=K.dtype)
         # The rows of N K sum to zero over each class. With the sum in place of its row, the largest
@@ -257,6 +261,7 @@ class _Separation(AbstractProblem):
 
     def coefficients(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`(N K + ridge)^-1 A`."""
+        # The sum over a class stands in place of the row of its heaviest point, as in `within`.
         heaviest = self.classes.heaviest_points()
         sums = matmul(heaviest, matmul(self.classes.members.T, A))
         rhs = jnp.where(jnp.sum(heaviest, 1, keepdims=True) > 0, sums, A)
@@ -298,6 +303,8 @@ def _kernel_discriminant(task, ridge):
     problem = _Separation.of(gram.as_matrix(), task.weights, classes, ridge)
     pairs, report = leading_pairs(problem, task.y.shape[1] - 1)
     result = ending_of(problem, report, pairs, is_finite(gram), truncated=False)
+    # With B K (N K + ridge)^-1 z = l z the coefficients are a = (N K + ridge)^-1 z, and z^T K a = 1
+    # is the condition a^T (K N K + ridge K) a = 1.
     known = (problem.coefficients(pairs.coefficients), pairs.values)
     C, separations = void_unless_known(known, result)
     means = classes.means(matmul(problem.K, C))

@@ -181,6 +181,8 @@ def _solve_with_bias(
     options: dict[str, Any] | None,
 ) -> tuple[Float[Array, "n p"], Float[Array, " p"], Any, dict[str, Array]]:
     """A and b of `T A + w b = W y`, `sum A = 0`, the result, and stats; rhs is `W y`."""
+    # A = T^-1 W y - T^-1 w b, where T = W K + ridge I, and sum A = 0 gives
+    # b = sum T^-1 W y / sum T^-1 w: one solve for both right sides.
     border = system.weights.values[:, None]
     columns = jnp.append(rhs, border, 1)
     solved, result, stats = weighted_solve(system, columns, solver, options=options)
@@ -210,12 +212,14 @@ def residual_of_fit(
 
     The two solutions that the bias is eliminated from may be accurate, and their difference not.
     """
+    # off = W y - w b - (W K + ridge I) a, in units of the columns of W y.
     off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
     of_points = jnp.linalg.norm(off, axis=0) / size
     if not bias:
         return jnp.max(of_points)
     # The derivative of the squares in b, relatively: `|sum W (y - b - K a)| / sum |W y|`.
     unit = unit_of(rhs)
+    # off + ridge a = W (y - b - K a).
     shifted = system.shift[:, None] * times_power_of_two(a, -unit)
     slope = jnp.sum(off + shifted, 0)
     most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
@@ -341,6 +345,7 @@ class Influence(eqx.Module):
 
     def left_out(self) -> Float[Array, "n p"]:
         """The leave-one-out residuals; NaN where a bias has no other point that has a weight."""
+        # y_i - f_i(x_i) = v_i / P_ii, and with a bias (v_i - b u_i) / (P_ii - u_i^2 w_i / w.u).
         v, diagonal = self.without_bias()
         if self.of_constant is None:
             return v / diagonal[:, None]
@@ -350,6 +355,8 @@ class Influence(eqx.Module):
     def generalised(self) -> Float[Array, " p"]:
         """The generalised cross-validation of each column."""
         v, diagonal = self.without_bias()
+        # The fit leaves the residuals r v, and I - H has the diagonal r d, d that of
+        # `without_bias`: N - tr H = sum_i w_i - sum_i (1 - r d_i).
         left = jnp.sum(self.weights - 1 + self.shift * diagonal)
         residuals = self.shift[:, None] * v / left
         return jnp.sum(self.weights) * jnp.sum(self.weights[:, None] * residuals**2, 0)

@@ -116,6 +116,7 @@ def _solved(
     if not bias:
         a, factors = solutions_of_weighted(systems, columns)
         return a, jnp.zeros_like(a[0]), factors
+    # T_j^-1 W y, and from a column of ones T_j^-1 w, of which b_j is made so that sum a = 0.
     with_constant = jnp.append(columns, jnp.ones_like(columns[:, :1]), 1)
     solved, factors = solutions_of_weighted(systems, with_constant)
     a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
@@ -212,8 +213,10 @@ def _left_out(task, ridges, *, bias):
     systems = systems.with_jitter(factors.jitter)
     unit = unit_of(task.columns)
     columns = _for_each(times_power_of_two(task.columns, -unit), ridges)
+    # v = P_j^T y and u = P_j^T 1 of `Influence`, P_j = (W K + ridge_j I)^-1.
     of_targets = systems.solve_transposed(factors, columns)
     of_constant = _of_constant(systems, factors) if bias else None
+    # P_j = S (S K S + ridge_j I)^-1 S^-1, S = sqrt(W), has the diagonal of its middle factor.
     diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
 
     def of_ridge(ridge, of_targets, of_constant, diagonal):

@@ -52,6 +52,7 @@ class TridiagonalForm(eqx.Module):
         """The diagonal of D in `T + s = L D L^T`, for each shift s."""
 
         def step(before, row):
+            # d_i = t_ii + s - t_(i,i-1)^2 / d_(i-1).
             entry, off = row
             # The square of an entry may leave the range of floats.
             pivot = entry + shifts - off * (off / before)
@@ -62,6 +63,7 @@ class TridiagonalForm(eqx.Module):
 
     def solve(self, pivots: Float[Array, "n r"], B: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
         """`(M + s_j)^-1 B[..., j]` for the shift s_j of each column of pivots."""
+        # (Q (T + s) Q^T)^-1 = Q (L D L^T)^-1 Q^T.
         turned = self._turned_columns(B, back=True)
         return self._turned_columns(_solved_by_pivots(pivots, self._before(), turned))
 
@@ -75,6 +77,8 @@ class TridiagonalForm(eqx.Module):
         """
 
         def step(now, row):
+            # Row i of L z = Q^T, for all points at once:
+            # z_i = (Q^T)_i - t_(i,i-1) / d_(i-1) z_(i-1), and the diagonal is sum_i z_i^2 / d_i.
             before, z, total = now
             column, pivot, entry = row
             z = column[:, None] - (entry / before)[None, :] * z
@@ -96,12 +100,14 @@ def _solved_by_pivots(
     """`(L D L^T)^-1 B`, L with ones on the diagonal and `before / pivot` left of it."""
 
     def forward(now, row):
+        # L z = B: z_i = b_i - t_(i,i-1) / d_(i-1) z_(i-1).
         pivot_before, z = now
         pivot, entry, b = row
         z = b - entry / pivot_before * z
         return (pivot, z), z
 
     def backward(now, row):
+        # D L^T x = z: x_i = (z_i - t_(i+1,i) x_(i+1)) / d_i.
         x_after, entry_after = now
         pivot, entry, z = row
         x = (z - entry_after * x_after) / pivot
@@ -153,6 +159,7 @@ class _Attempt(eqx.Module):
     def at(form: TridiagonalForm, ridges: Float[Array, " r"], jitter: Float[Array, " r"]):
         shifts = ridges + jitter
         pivots = form.pivots(shifts)
+        # A pivot below the rounding of t_ii + s has no sign that can be trusted.
         least = eps_of(shifts) * (form.diagonal[:, None] + shifts[None, :])
         return _Attempt(pivots, jitter, jnp.all(pivots > least, 0))
 
