@@ -29,6 +29,8 @@ def fourier_series(
     # By the trapezoid rule, whose error is the coefficients beyond twice the last one. The kernel
     # less one keeps its digits where it is nearly constant, as at long lengthscales.
     angles = jnp.arange(3 * harmonics + 1, dtype=dtype) * (2 * math.pi / (3 * harmonics + 1))
+    # With e_n = exp(b (cos(angle_n) - 1)): varying = 1 - mean_n e_n and
+    # a_j = 2 mean_n cos(j angle_n) e_n, to which the one that is taken off e_n adds nothing.
     values = jnp.expm1((jnp.cos(angles) - 1) / lengthscale**2)
     j = jnp.arange(1, harmonics + 1, dtype=dtype)
     variances = 2 * jnp.mean(jnp.cos(j[:, None] * angles[None, :]) * values[None, :], 1)

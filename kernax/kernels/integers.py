@@ -176,6 +176,8 @@ class Herglotz(AbstractKernel):
 
     def __call__(self, m, n):
         N = len(self.masses)
+        # Re sum_j masses_j exp(-2 pi i j lag / N) is the same for lag and N - lag, and rfft returns
+        # lags up to N / 2.
         lag = (_index(m) % N - _index(n) % N) % N
         return jnp.real(jnp.fft.rfft(self.masses))[jnp.minimum(lag, N - lag)]
 

@@ -98,6 +98,8 @@ class AllSubstrings(AbstractKernel):
     def __call__(self, x, z):
         check_strings(x, z)
 
+        # S(i, j) = match(i, j) (1 + S(i - 1, j - 1)), match = decay^2 for equal tokens: the sum
+        # over the common suffixes of x up to i and z up to j, and k = sum_ij S(i, j).
         def row(now: _Suffixes, token):
             code, weight = token
             match = jnp.where(code == z.codes, self.decay**2 * weight * z.weights, 0)
@@ -240,6 +242,8 @@ def _neighbourhoods(x: Strings, k: int, m: int) -> Float[Array, " features"]:
     shape = (max(len(x.alphabet), 1),) * k
     counts = [_histogram(x, k).reshape(shape)]
     for place in range(k):
+        # count_e(u) becomes count_e(u) + sum of count_(e-1)(v) over the v that differ from u in
+        # this place alone.
         others = [jnp.sum(count, place, keepdims=True) - count for count in counts]
         counts = [sum(parts) for parts in zip([*counts, 0.0], [0.0, *others])][: m + 1]
     return jnp.asarray(sum(counts)).reshape(-1)
@@ -263,6 +267,8 @@ def _shared_neighbours(k: int, m: int, size: int, apart: int) -> int:
         # Where they differ: equal to the first, to the second, or to neither.
         for first in range(apart + 1):
             for second in range(apart - first + 1):
+                # outside + apart - first mismatches with the first string, and
+                # outside + apart - second with the second.
                 if outside + apart - min(first, second) <= m:
                     neither = apart - first - second
                     places = math.comb(apart, first) * math.comb(apart - first, second)
@@ -274,6 +280,7 @@ def _keys(x: Strings, k: int) -> _Weighted:
     """Substrings of k tokens as numbers, as many of 31 bits as it takes, and their weights."""
     tokens, weights = _windows(x, k)
     size = max(len(x.alphabet), 2)
+    # size^each <= 2^31: every number fits into 31 bits, also where the logarithm is rounded.
     each = max(int(31 / math.log2(size)), 1)  # tokens to a number
     each -= size**each > 2**31
     words = [_number(tokens[at : at + each], size) for at in range(0, k, each)]
@@ -304,6 +311,7 @@ def _first_not_below(
     keys: Int[Array, "words n"], wanted: Int[Array, "words m"]
 ) -> Int[Array, " m"]:
     """The first place in sorted keys that is not below each wanted one, n if there is none."""
+    # All keys before `low` are below; it rises where the last of the next `step` keys is below too.
     low = jnp.zeros(wanted.shape[1], jnp.int32)
     n = keys.shape[1]
     for step in 2 ** np.arange(n.bit_length())[::-1]:  # binary search

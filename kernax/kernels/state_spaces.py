@@ -13,7 +13,9 @@ from jaxtyping import Array, Float
 from kernax.core.base.numerics import matmul
 from kernax.core.kernel.state_space import AbstractStateSpace
 
-# A(s) is exp(-tau) times polynomials in tau = rate s, here their coefficients of 1, tau, tau^2.
+# A(s) = exp(F tau) with tau = rate s and F the companion matrix of (x + 1)^(p + 1). F + I is
+# nilpotent: A(s) is exp(-tau) times I + (F + I) tau + (F + I)^2 tau^2 / 2, here the coefficients of
+# 1, tau, tau^2.
 _TRANSITIONS = (
     [[[1]]],
     [[[1, 1], [0, 1]], [[0, -1], [1, -1]]],
@@ -23,6 +25,8 @@ _TRANSITIONS = (
         [[0, -1, 0.5], [0, -3, 1], [1, -2, 0.5]],
     ],
 )
+# The mean of f_i f_j, f_i the i-th derivative of f in tau: (-1)^j times the derivative of order
+# i + j of the correlation at tau = 0.
 _COVARIANCES = (
     [[1]],
     [[1, 0], [0, 1]],
@@ -64,6 +68,7 @@ class Oscillators(AbstractStateSpace):
         return jnp.diag(jnp.repeat(self.variances, 2))
 
     def transition(self, step):
+        # [[cos, -sin], [sin, cos]] of frequencies_j step for each pair of states.
         angles = self.frequencies * step
         m = 2 * len(angles)
         diagonal = jnp.repeat(jnp.cos(angles), 2)

@@ -50,6 +50,7 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
+        # A match counts decay^2, here decay^2 2^-power: k is the sum times 2^(length power).
         power = self._power_per_match(x, z)
         half = jnp.floor(power / 2)  # in two steps: decay^2 alone may underflow
         factor = times_power_of_two(self.decay, -half) * times_power_of_two(
@@ -176,6 +177,10 @@ def _next_cell(
     column: tuple[Float[Array, "levels *#pairs"], _Tokens],
 ) -> tuple[_Cell, Float[Array, "levels *#pairs"]]:
     """The cell to the right, and the sums over its column for the row below."""
+    # a(i, j) = factor match(i, j) e(i, j), e = extended(before).
+    # above(i, j) = sum_{i' < i} decay^(i - i' - 1) a(i', j), so that
+    # above(i + 1, j) = decay above(i, j) + a(i, j), of the kinds that a match may extend, and
+    # before(i, j + 1) = decay before(i, j) + above(i, j).
     above, other = column
     ends = match(other)[None] * extended(now.before)
     cell = _Cell(decay[None] * now.before + above, now.total + ends[-1])

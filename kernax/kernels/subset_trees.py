@@ -118,6 +118,8 @@ def _add_row(
     node: _Node,
 ) -> tuple[_RowsSoFar, Float[Array, " M"]]:
     """The table with one row of C more, and that row of E."""
+    # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
+    # C(a, b) = decay w_a w_b E(a, b).
     alike = _has_production(node.production, z_productions).astype(now.table.dtype)
     E = _times_children(alike, now.table, node.children, z.children)
     row = decay * node.weight * z.weights * E
@@ -160,6 +162,8 @@ def _outside(C: Float[Array, "N M"], x: Trees, z: Trees) -> Float[Array, "N M"]:
     (z_parents, z_places) = _parents(z)
 
     def with_row(AC, node):
+        # A(a, b) = 1 + A(p, r) C(p, r) / (1 + C(a, b)), where a and b are children of p and r at
+        # the same place; A C is zero for the parents of roots.
         a, C, parent, place = node
         A = 1 + jnp.where(place == z_places, _entries(AC, parent, z_parents), 0) / (1 + C)
         return _with_row(AC, a, A * C), A
@@ -193,6 +197,7 @@ def _with_row(
 def _parents(tree: Trees) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
     """The parent of each node, -1 for none, and which of its children the node is."""
     n, arity = tree.children.shape
+    # The child -1, which is none, is written to the last place, which is cut off.
     owners = jnp.full(n + 1, NONE).at[tree.children.ravel()].set(jnp.arange(n * arity))[:-1]
     return owners // arity, owners % arity
 

@@ -210,6 +210,7 @@ def coverage_curve(
 def _coverage_curve(y, mean, variance, weights, levels):
     """The curve, of checked arguments."""
     level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
+    # P(|z| <= reach) = level for a standard normal z.
     reach = ndtri((1 + level) / 2)
     distance = abs(y - mean) / jnp.sqrt(variance)
 

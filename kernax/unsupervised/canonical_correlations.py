@@ -211,6 +211,7 @@ class _Correlation(AbstractProblem):
         return self.weights.times(self.second.smoothed(self.weights.times(F)))
 
     def root(self, U):
+        # W H_L W = S (S L S) (S L S + ridge)^-1 S = (S B) (S B)^T, B the basis.
         return self.weights.times_roots(matmul(self.basis, U))
 
     def root_transposed(self, F):
@@ -222,6 +223,7 @@ class _Correlation(AbstractProblem):
         return (M + M.T) / 2
 
     def scale(self):
+        # No squared correlation is larger than 1.
         return jnp.ones((), self.basis.dtype)
 
 
@@ -249,6 +251,8 @@ class _Coefficients(eqx.Module):
     @staticmethod
     def of(problem: _Correlation, pairs: EigenPairs) -> "_Coefficients":
         """`A = T_K^-1 W H_K z` and, from the values of the first functions, B alike."""
+        # z^T H_K z = 1. The first functions have A = T_K^-1 z, of the values f = K A = H_K z, and
+        # the second ones B = T_L^-1 W f / rho.
         correlations = safe_sqrt(pairs.values)
         of_first = problem.weights.times(problem.first.smoothed(pairs.coefficients))
         B = problem.second.coefficients(of_first / positive_or_one(correlations)[None, :])

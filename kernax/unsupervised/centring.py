@@ -24,6 +24,7 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
     that sum is zero.
     """
     diagonal = gram.diagonal()
+    # sum_i p_i |phi(x_i) - mu|^2 = sum_i p_i K_ii - p.K p.
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
     rounding = eps_of(diagonal) * jnp.max(jnp.where(p > 0, jnp.abs(diagonal), 0))
     first = jnp.argmax(p > 0)
@@ -70,6 +71,7 @@ class CentredGram(eqx.Module):
         means = gram.mv(p)
         if not (held and gram.is_dense):
             return CentredGram(gram, p, means, centred=False)
+        # H K H^T = K - m 1^T - 1 m^T + (p.m) 1 1^T with m = K p.
         centred = gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)
         return CentredGram(DenseGram(centred), p, means, centred=True)
 
@@ -77,6 +79,7 @@ class CentredGram(eqx.Module):
         """The product."""
         if self.centred:
             return self.gram.mv(A)
+        # H^T A = A - p (1^T A), and H F = F - 1 (p^T F).
         inside = self.gram.mv(A - expand_to(self.shares, A) * jnp.sum(A, 0, keepdims=True))
         return inside - matmul(self.shares, inside)[None, :]
 
@@ -104,6 +107,7 @@ class CentredGram(eqx.Module):
         """The largest `k(x_i, x_i)` of a point of positive weight, to which rounding errors of
         centring are relative.
         """
+        # K_ii = (H K H^T)_ii + 2 m_i - p.m.
         mean = jnp.sum(self.shares * self.means)
         diagonal = jnp.abs(self.diagonal() + 2 * self.means - mean)
         return jnp.max(jnp.where(self.shares == 0, 0, diagonal))
@@ -113,5 +117,7 @@ class CentredGram(eqx.Module):
 
         Their weighted mean over the points is zero.
         """
+        # sum_i A_ij (phi(x_i) - mu) = sum_i C_ij phi(x_i) with C = H^T A. The mean of this function
+        # over the points, m.C, is subtracted.
         C = A - self.shares[:, None] * jnp.sum(A, 0, keepdims=True)
         return KernelExpansion(task.kernel, task.X, C, -matmul(self.means, C))

@@ -149,6 +149,8 @@ def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation)
     labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
     Z = one_hot(labels, E.shape[1], E.dtype)
     inside = weights[:, None] * Z
+    # With Z^T W E = U S V^T the largest tr(Z^T W E R) over rotations R is sum S, for R = V U^T;
+    # LAPACK returns V^T.
     U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
     closeness = jnp.sum(sizes)
     rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)

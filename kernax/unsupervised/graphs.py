@@ -102,6 +102,7 @@ class Graph(eqx.Module):
 
     def rows(self, B: Float[Array, "n c"]) -> Float[Array, "n c"]:
         """`D^-1 K B`, the points in the space of the eigenvectors, times `2^row_unit`."""
+        # f = K B with sum_i w_i f_i^2 / D_i = 1 gives e = D^-1 f with sum_i w_i D_i e_i^2 = 1.
         return self.inverse[:, None] * self.gram.mv(B)
 
     def objective(self, R: Float[Array, "n c"]) -> Float[Array, ""]:
@@ -111,6 +112,7 @@ class Graph(eqx.Module):
         totals = jnp.sum(inside, 0)
         # Shares in the sums: squares of small weights would be zero.
         shares = inside / positive_or_one(totals)[None, :]
+        # With s_c = W 1_c / totals_c each term is (s_c.K s_c) totals_c / (D.s_c).
         links = jnp.sum(shares * self.gram.mv(shares), 0)
         objective = jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
         return objective if self.normalised else times_power_of_two(objective, self.unit)

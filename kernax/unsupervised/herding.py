@@ -215,6 +215,7 @@ def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bo
 
 def _with_next(centred: AboutMean, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
     """With the point of step t."""
+    # |s + phi(x) - mu|^2 = |s|^2 + 2 growth, growth = <s, phi(x) - mu> + |phi(x) - mu|^2 / 2.
     place, growth = centred.best_addition(now.sums, now.free)
     square = now.square + 2 * growth
     free = now.free if replace else now.free.at[place].set(False)

@@ -85,6 +85,8 @@ class KernelClusters(Printed):
         """The membership of one point in each cluster."""
         values = self.function(x)
         soft = self.temperature > 0
+        # -|phi(x) - mu_c|^2 = 2 mu_c(x) - |mu_c|^2 - k(x, x), and a softmax over c does not depend
+        # on k(x, x).
         scaled = 2 * values / jnp.where(soft, self.temperature, 1)
         # Zeros and ones, but NaN where values are.
         nearest = jax.nn.one_hot(jnp.argmax(values), len(values), dtype=values.dtype)

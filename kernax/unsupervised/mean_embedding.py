@@ -220,10 +220,13 @@ def _discrepancies(
     N = sum(across.shape)
     K = jnp.block([[first, across], [across.T, second]])
     off_diagonal = ~jnp.eye(N, dtype=bool)
+    # sum_{j != i} (K_ij - u_i - u_j) = 0 gives u_i = (rows_i - sum_j u_j) / (N - 2) and
+    # sum_j u_j = sum_j rows_j / (2 (N - 1)).
     rows = jnp.sum(K, 1, where=off_diagonal)
     u = (rows - jnp.sum(rows) / (2 * (N - 1))) / (N - 2)
     centred = jnp.where(off_diagonal, K - u[:, None] - u[None, :], 0)
     smaller = (labels if n <= m else ~labels).astype(K.dtype)
+    # a / (n (n - 1)) + a / (m (m - 1)) - 2 (-a) / (n m) = size a.
     size = 1 / (n * (n - 1)) + 1 / (m * (m - 1)) + 2 / (n * m)
     return size * jnp.sum(matmul(smaller, centred) * smaller, 1), size * min(n, m) * jnp.max(
         jnp.abs(K)
@@ -294,12 +297,14 @@ def _centred(K: Array) -> Array:
 
 @compiled
 def _hsic(K, L):
+    # trace(K H L H) / n^2 = sum_ij (H K H)_ij (H L H)_ij / n^2, as H H = H.
     return jnp.mean(_centred(K) * _centred(L))
 
 
 @compiled
 def _independence_test(K, L, permutations, key):
     n = len(K)
+    # Centring commutes with a permutation of the rows and columns: once serves all of them.
     K = _centred(K)
     L = _centred(L)
     orders = _shuffled(jnp.arange(n), permutations, key)

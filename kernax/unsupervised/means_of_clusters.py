@@ -126,6 +126,7 @@ def in_order(labels: Int[Array, " n"], clusters: int) -> Int[Array, " n"]:
     n = len(labels)
     places = jnp.arange(n, dtype=labels.dtype)
     first = jnp.full((clusters,), n, labels.dtype).at[labels].min(places)
+    # The argsort of a permutation is its inverse: here the rank of each cluster.
     ranks = jnp.argsort(jnp.argsort(first)).astype(labels.dtype)
     return ranks[labels]
 
@@ -144,6 +145,7 @@ class _Spreading(eqx.Module):
     def with_another(self, c: Array, cloud: Cloud, key: PRNGKeyArray) -> "_Spreading":
         """With the c-th point drawn."""
         mass = cloud.weights * self.nearest
+        # Where all points coincide with some that were drawn, any point will do.
         mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
         i = jax.random.categorical(key, jnp.log(mass)).astype(jnp.int32)
         return _Spreading(
@@ -170,6 +172,7 @@ def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, 
 
 def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
     """The labels of all points by the nearest of those chosen."""
+    # |phi(x_i) - phi(z_c)|^2 less k(x_i, x_i), which is the same for every c.
     diagonal = cloud.gram.diagonal()
     rows = cloud.gram.rows(chosen).T
     return jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
@@ -327,6 +330,7 @@ def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
     """How many clusters have no weight, or up to rounding the mean of an earlier cluster."""
     at_points, squares = cloud.values(R)
     products = matmul(cloud.shares(R).T, at_points)
+    # |mu_c - mu_d|^2 = |mu_c|^2 + |mu_d|^2 - 2 <mu_c, mu_d>.
     apart = squares[:, None] + squares[None, :] - 2 * products
     same = jnp.tril(apart <= cloud.noise(), -1)
     return jnp.sum(jnp.any(same, 1) | ~cloud.present(R))

@@ -123,6 +123,7 @@ def _eigenpairs(gram, count):
     pairs, report = leading_pairs(problem, count)
     sound = report.least >= -zero_below(stop_gradient(pairs.values[0]), problem.scale(), n)
     good = pairs.kept & sound
+    # a_j = u_j / sqrt(l_j), so that sqrt(n) a_j / sqrt(l_j) = sqrt(n) u_j / l_j.
     coefficients = pairs.of_unit_square() * jnp.sqrt(jnp.asarray(n, unit.dtype))
     coefficients = jnp.where(good[None, :], coefficients, jnp.nan)
     values = jnp.where(good, pairs.values, jnp.nan) / n

@@ -124,6 +124,8 @@ class _Distance(eqx.Module):
         """The step of the fixed point, divided by the absolute value of the sum of its weights: so
         it always points downhill.
         """
+        # k(x, x) is constant, so that -J'(x) = 4 sum_i g_i (x_i - x) / lengthscale^2,
+        # g_i = -c_i dk/ds.
         kernel = self.f.kernel
         assert isinstance(kernel, AbstractStationary)
         apart = self.f.points - x[None, :]

@@ -82,6 +82,8 @@ class PrincipalComponents(Printed):
                 f"projections must have shape {self.variances.shape}, those of one point, but have "
                 f"shape {y.shape}: use jax.vmap for a stack"
             )
+        # With s_j^2 the variances, the coefficients of whitened functions are a_j / s_j, and y_j is
+        # a projection over s_j: (a_j / s_j) (y_j s_j^2) is a_j times the projection.
         if self.whitened:
             y = y * self.variances
         f = self.function
@@ -200,6 +202,7 @@ def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     finite = centred.is_finite()
     result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=allowed)
     total = jnp.sum(weights.values)
+    # sum_i w_i f_j(x_i)^2 = l_j for the f_j of norm 1. Whitened, the sum is that of the weights.
     scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients
     known = (scaled, pairs.values / total, centred.total_variance())
     scaled, variances, total_variance = void_unless_known(known, result)

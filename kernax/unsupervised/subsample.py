@@ -109,6 +109,8 @@ class AboutMean(eqx.Module):
         """
         (c, size) = parts.shape
         columns = jnp.arange(c, dtype=parts.dtype)[:, None]
+        # |sum_i q_i phi_i - sum_i p_i phi_i|^2 = (q - p).K (q - p), q the shares of the points in
+        # the part.
         times = jnp.zeros((len(self.means), c), self.means.dtype).at[parts, columns].add(1)
         apart = times / size - self.shares[:, None]
         return jnp.maximum(jnp.sum(apart * self.gram.mv(apart), 0), 0)

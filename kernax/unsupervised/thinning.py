@@ -168,7 +168,8 @@ def _walk(
         # alpha of the paper is the inner product of f_p with minus the walk.
         alpha = -jnp.sum(D[p] * now.signs)
         sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
-        # Quotients of numbers of one size: their products may leave the range of floats.
+        # sigma^2 grows by b^2 (1 + (b^2 - 2 a) sigma^2 / a^2)_+, b^2 the square and a the reach: by
+        # quotients of numbers of one size, as their products may leave the range of floats.
         shrink = 1 + (square / reach - 2) * (now.variance / reach)
         variance = now.variance + square * jnp.maximum(shrink, 0)
         return _Walk(now.signs.at[p].set(sign), variance)

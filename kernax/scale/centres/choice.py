@@ -275,6 +275,7 @@ def _next_drawn(
     scores = _scores(
         kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
     )
+    # The effective dimension sum_i l_i of all n points is about n times the mean over candidates.
     size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
     # The largest of these are places drawn one after the other by their scores, without repetition
     # (Efraimidis & Spirakis 2006).
@@ -314,6 +315,7 @@ def _scores(kernel, points, shares, candidates, ridge):
 
     def of_tile(_, places):
         tile = points_at(candidates, places)
+        # k(x, J) (L L^T)^-1 k(J, x) = |L^-1 k(J, x)|^2, with L L^T = K_JJ + ridge A.
         explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
         left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
         # A score is at most one, and that of a point explained entirely is rounding.

@@ -138,6 +138,8 @@ class Newton(eqx.Module):
     def measured(self, end: MinimumProgress, found: Steps) -> MinimumProgress:
         """The same point, at which what is left is known."""
         point = end.point
+        # d.F'' d = x.F'' x + (d - x).F'' (d - x), as conjugate gradients keep x.F'' (d - x) = 0.
+        # The second term is r.F''^-1 r, r the residual, which is about r.P^-1 r.
         length = jnp.hypot(found.length, point.P.excess * found.left)
         left = _relative(length, point.size, point.gradient)
         known = found.arrived & jnp.isfinite(left)

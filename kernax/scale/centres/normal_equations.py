@@ -94,6 +94,8 @@ def found_by(end: ConjugateIterate, unit: Int[Array, "1 p"]) -> Steps:
 
 def one_step(multiply: Multiply, P: HessianFactor, now: ConjugateIterate) -> ConjugateIterate:
     """One step; none in columns that have arrived, or along which A is not positive."""
+    # step = r.P^-1 r / d.A d; the next direction is z + (r'.z / r.P^-1 r) d, z = P^-1 r', r' the
+    # next residual.
     image = multiply(now.direction)
     slope = jnp.sum(now.direction * image, 0)
     moves = now.active & (slope > 0)

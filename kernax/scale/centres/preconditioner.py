@@ -40,6 +40,7 @@ class HessianFactor(eqx.Module):
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
     ) -> "HessianFactor":
         """That of G. Its rounding is multiplied by the squares of `L^-1`: for float64."""
+        # L^-1 (L^-1 G)^T = L^-1 G L^-T, as G is symmetric.
         white = solve_lower(lower, solve_lower(lower, square).T)
         squares = jnp.sum(inverse_of_lower(lower) ** 2)
         off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) * squares
@@ -66,6 +67,7 @@ class HessianFactor(eqx.Module):
     @compiled
     def whitened(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """A v with `|v|^2 = g.P^-1 g`."""
+        # P = (L R) (L R)^T: v = R^-1 L^-1 g.
         return solve_lower(self.inner, solve_lower(self.lower, g))
 
     @compiled

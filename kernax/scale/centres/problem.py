@@ -70,6 +70,7 @@ class RiskOverCentres(NamedTuple):
         lower = at.lower
         penalties = jnp.ones(len(K), dtype)
         if within.bias:
+            # M = L D L^T also for the bias: L = 1 / sqrt(v) and D = _OF_BIAS.
             inverse = 1 / jnp.mean(jnp.diagonal(K))
             gram = _bordered(gram, _OF_BIAS * inverse)
             lower = _bordered(lower, jnp.sqrt(inverse))
@@ -109,6 +110,8 @@ def _largest_inverse(
     """
     if sample is not None:
         return None
+    # An entry of K_nm^T W K_nm is at most about sum_i w_i v^2, v the mean variance; 4 eps of it
+    # times the sum of squares of L^-1 is to be at most the ridge.
     entry = rows.weight.astype(K.dtype) * jnp.mean(jnp.diagonal(K)) ** 2
     return ridge.astype(K.dtype) / (4 * eps_of(K) * entry)
 

@@ -159,6 +159,7 @@ class Risk(eqx.Module):
         unit = exponent_of(jnp.max(jnp.abs(d)))
         u = times_power_of_two(d, -unit)
         slopes = self.rows.total(_slope_part, (self.loss, a, u, unit, lengths))
+        # The slope of ridge/2 (a + t d).M (a + t d) is ridge (a.M d + t d.M d), here over 2^unit.
         image = matmul(self.gram, u)
         return slopes + self.ridge * (jnp.sum(a * image) + lengths * jnp.sum(d * image))
 

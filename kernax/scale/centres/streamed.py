@@ -280,6 +280,8 @@ def drawn(
     for place, (X, _, weights) in enumerate(_checked_chunks(chunks, kernel, check, not_shown)):
         X = jax.tree.map(np.asarray, X)
         new = np.asarray(jax.random.uniform(jax.random.fold_in(key, place), (count(X),)))
+        # Ranks are independent and uniform: the points of the smallest are drawn without
+        # repetition.
         both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
         best = np.argsort(both, kind="stable")[:number]
         best = best[np.isfinite(both[best])]

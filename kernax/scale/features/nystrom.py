@@ -37,6 +37,7 @@ class NystromFeatures(eqx.Module):
     whitening: Float[Array, "m m"] = data()
 
     def __call__(self, x: PyTree) -> Float[Array, " m"]:
+        # phi(x).phi(z) = k(x, Z) (L L^T)^-1 k(Z, z).
         row = jax.vmap(lambda centre: self.kernel(centre, x))(self.centres)
         return matmul(self.whitening, row)
 

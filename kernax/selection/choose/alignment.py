@@ -156,6 +156,7 @@ def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array,
     K = times_power_of_two(K, -_unit_of_gram(K, task))
     if not centred:
         return K
+    # H K H^T with H = I - 1 p^T.
     p = shares(task.weights)
     means = matmul(K, p)
     return K - means[:, None] - means[None, :] + jnp.sum(p * means)
@@ -250,6 +251,7 @@ class _Descent(eqx.Module):
 
 def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
     """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
+    # With c_k = size_k m_k: m.M m - 2 m.a = c.C c - 2 c.(a / size), C the correlations.
     size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
     correlations = M / (size[:, None] * size[None, :])
     sweep = partial(_sweep, correlations, a / size)
@@ -266,6 +268,7 @@ def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _D
     """Each weight in turn at its minimum, given the others."""
 
     def along(k, m):
+        # m_k = max(0, goal_k - sum_{l != k} C_kl m_l), as C_kk = 1.
         others = matmul(correlations[k], m) - m[k]
         return m.at[k].set(jnp.maximum(goals[k] - others, 0))
 

@@ -122,6 +122,7 @@ class Bootstrap(Printed):
 
 def _corrected(leaf: Array, level: float, estimate: Array, acceleration: Array) -> Array:
     """The level at which the resamples are read, in place of this one."""
+    # Phi(z + (z + q) / (1 - a (z + q))), q = Phi^-1(level); equal resamples count one half in z.
     below = (leaf < estimate[None]).astype(leaf.dtype)
     equal = (leaf == estimate[None]).astype(leaf.dtype)
     z = ndtri(jnp.mean(below + equal / 2, 0))
@@ -249,6 +250,7 @@ def _acceleration(left_out: Array, known: Bool[Array, " n"]) -> Array:
     column = known.reshape(-1, *[1] * (left_out.ndim - 1))
     mean = jnp.sum(jnp.where(column, left_out, 0), 0) / jnp.sum(known).astype(left_out.dtype)
     d = jnp.where(column, mean[None] - left_out, 0)
+    # The quotient has no unit: in that of the largest d no power leaves the range of floats.
     largest = jnp.max(abs(d), 0)
     d = d / jnp.where(largest > 0, largest, 1)[None]
     spread = jnp.sum(d**2, 0)
