@@ -84,6 +84,7 @@ class SpectralClusters(Printed):
     def embed(self, x: PyTree) -> Float[Array, " e"]:
         """One point, new or not, in the space of the eigenvectors (the Nystrom extension)."""
         values = self.function(x)
+        # e(x) = f(x) / d(x), as e = D^-1 f at the points; D is the identity for the trace.
         if self.degree is None:
             return values
         # In a unit near the largest weight: products of the smallest floats would be zero.

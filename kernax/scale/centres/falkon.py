@@ -321,7 +321,7 @@ def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
         d = solve_normal_equations(
             multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
         ).x
-        # Conjugate gradients drift from their recurrence: the residual is computed anew.
+        # The residual of the recurrence drifts from the true one, which is computed here.
         left = fixed.length_of_step(b - multiply(d))
         sound = left <= accurate * fixed.length_of_step(b)
         return jnp.where(sound[None, :], d, jnp.nan)

@@ -60,6 +60,7 @@ class HessianFactor(eqx.Module):
         rounding = 4 * eps_of(square) * jnp.trace(square) + off
         enough = jnp.maximum(ridges, rounding)
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + jnp.diag(enough)))
+        # (excess^2 - 1) ridge is the rounding and what was added to the ridge.
         more = rounding + jnp.max(enough - ridges)
         excess = jnp.sqrt(1 + more / jnp.max(ridges))
         return HessianFactor(lower, factor.lower, factor.exists, excess)

@@ -131,6 +131,7 @@ def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
 
 def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
     """A sum with one part more, and by how much it is too large."""
+    # Kahan: with y = part - excess the sum becomes total + y, and the excess (sum - total) - y.
     total, excess = state
     added = jax.tree.map(jnp.subtract, part(tile, known), excess)
     after = jax.tree.map(jnp.add, total, added)

@@ -214,6 +214,7 @@ def _padded_matrix(
 
     The other points have that mean on the diagonal, and zeros beside it.
     """
+    # [[K_FF, 0], [0, mean I]]: the padding leaves K_FF^-1 as it is, with pivots of the same size.
     mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
     filler = jnp.diag((1 - inside) * positive_or_one(mean))
     return inside[:, None] * K * inside[None, :] + filler, mean

@@ -174,6 +174,7 @@ class _Sigmoid(AbstractConvexProblem):
         return lambda t: jnp.sum(self._gradient(point.values + t * v) * v)
 
     def stationarity(self, point):
+        # F'(x) = (sum_i g_i u_i, sum_i g_i), g_i = w_i (p_i - t_i).
         g = self._gradient(point.values)
         pull, push = self._pulls(point.values)
         left = jnp.stack([jnp.sum(g * self.u), jnp.sum(g)])
