@@ -39,8 +39,8 @@ class FourierFeatures(eqx.Module):
         x, _ = vectors(x, x, self.origin)
         # Subtracted first: the rounding of an angle grows with its size, and whole turns are lost.
         angles = 2 * jnp.pi * matmul(self.frequencies, x - self.origin)
-        # cos s cos t + sin s sin t = cos(s - t): phi(x).phi(z) = sum_i weights_i cos(2 pi w_i.(x -
-        # z)).
+        # cos s cos t + sin s sin t = cos(s - t), so that
+        # phi(x).phi(z) = sum_i weights_i cos(2 pi w_i.(x - z)).
         roots = safe_sqrt(self.weights)
         return jnp.concatenate([roots * jnp.cos(angles), roots * jnp.sin(angles)])
 
