@@ -37,6 +37,7 @@ def _matern_jvp(p, primals, tangents):
     (dq,) = tangents
     if p == 0:
         r = safe_sqrt(q)
+        # d exp(-sqrt(q)) / dq = -exp(-r) / (2 r).
         slope = jnp.where(r > 0, -jnp.exp(-r) / (2 * positive_or_one(r)), 0)
     else:
         slope = -matern(p - 1, q) / (2 * (2 * p - 1))
@@ -98,6 +99,7 @@ def _rough_matern_near_zero(nu: Float[Array, ""], s: Float[Array, ""]) -> Float[
     d = 1 - nu
     x = nu * s / 2
     growth = _log_gamma_ratio(d) - jnp.log(x)
+    # (exp(E) - 1) / d = growth (exp(E) - 1) / E, the latter by its series for small E.
     E = growth * d
     is_small = jnp.abs(E) < 1
     small = jnp.where(is_small, E, 0)
@@ -124,6 +126,8 @@ _LOG_GAMMA_RATIO = [
 
 def _log_gamma_ratio(d: Float[Array, ""]) -> Float[Array, ""]:
     """`(log Gamma(1 + d) - log Gamma(2 - d)) / d` for -1 < d < 1, by its power series near zero."""
+    # log Gamma(1 + d) = -gamma d + sum_k zeta(k) (-d)^k / k, and log Gamma(2 - d) = log(1 - d) +
+    # log Gamma(1 - d).
     is_small = jnp.abs(d) < 1 / 8
     large = jnp.where(is_small, 0.5, d)
     return jnp.where(
@@ -147,6 +151,7 @@ def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Ar
     digits, count = _quadrature_size(q.dtype)
     window = lax.stop_gradient(_matern_window(nu, kappa, excess, digits))
     t, step = _trapezoid_nodes(*window, count)
+    # u^nu exp(-u - q / (4 u)) / Gamma(nu) at u = exp(peak + t), as du = u dt.
     exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
     return step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
 
@@ -158,6 +163,8 @@ def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple
     ends where `excess cosh t` is large, and if nu is before, where its first derivative is down by
     more than `exp(-digits)` and the second one by half as much.
     """
+    # To the right it falls by at least kappa (cosh t - 1), to the left by excess (cosh t - 1) + nu
+    # (|t| - 1 + exp(-|t|)), of which either may end it.
     right = jnp.arccosh(1 + digits / kappa)
     end = jnp.arccosh(1 + digits / jnp.maximum(excess, _least_square(nu.dtype)))
     decay = jnp.where(nu > 1.5, nu - 1.5, 1)
@@ -191,6 +198,7 @@ def log_matern_of_large_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Floa
     """
     w = jnp.sqrt(1 + 2 * (s / nu))
     e = s / ((1 + w) / 2)
+    # e = nu (w - 1) = 2 s / (1 + w), as nu (w^2 - 1) = 2 s, and log(w) / 2 = log(1 + 2 s / nu) / 4.
     leading = scaled_log1p(e, 1 / (2 * nu)) / 2 - e - jnp.log1p(2 * (s / nu)) / 4
     # sum_k Q_k(p) / nu^k as one polynomial in p, whose coefficients depend on nu alone: they are
     # found once for all pairs of points.
@@ -289,6 +297,8 @@ def _gamma_mean_by_quadrature(
     digits, count = _quadrature_size(q.dtype)
     window = _gamma_window(lax.stop_gradient(p), lax.stop_gradient(size), digits)
     t, step = _trapezoid_nodes(*window, count)
+    # v^p exp(-v - q / (4 v)) / Gamma(alpha) at v = exp(t), as dv = v dt. For q = 0 its integral is
+    # Gamma(p) / Gamma(alpha).
     logarithm = p * t - jnp.exp(t) - size / 4 * jnp.exp(-t) - gammaln(alpha)
     mean = step * jnp.sum(jnp.exp(logarithm))
     at_zero = jnp.where(p > 0, jnp.exp(gammaln(positive_or_one(p)) - gammaln(alpha)), jnp.inf)
@@ -303,7 +313,10 @@ def _gamma_window(p: Array, q: Array, digits: int) -> tuple[Array, Array]:
     """
     kappa = jnp.sqrt(p**2 + q)
     order = jnp.abs(p)
+    # exp(peak) = (p + kappa) / 2, without cancellation where p is negative.
     peak = jnp.arcsinh(p / jnp.sqrt(q)) + jnp.log(q / 4) / 2
+    # To the side of the sign of p it falls by at least kappa (cosh t - 1), to the other by (kappa -
+    # |p|) (cosh t - 1) + |p| (|t| - 1 + exp(-|t|)), kappa - |p| = q / (kappa + |p|).
     near = jnp.arccosh(1 + digits / kappa)
     far = jnp.minimum(jnp.arccosh(1 + digits * (kappa + order) / q), 1 + digits / order)
     left = jnp.where(p > 0, far, near)

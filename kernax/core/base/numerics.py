@@ -138,6 +138,7 @@ def _ratio(a: Array, b: Array) -> Array:
 def _ratio_jvp(primals, tangents):
     (a, b) = primals
     (da, db) = tangents
+    # d(a / b) = da / b - (a / b) db / b.
     inverse = 1 / b
     ratio = _ratio(a, b)
     return ratio, da * inverse - ratio * (inverse * db)
@@ -292,6 +293,7 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     v = (z - origin) / lengthscale
     # Not -2 * dot(u, v): one n^2 cotangent serves all three terms.
     s = dot(u, u) + dot(v, v) + dot(-2 * u, v)
+    # Zero where rounding made it negative, but with the derivative of s.
     return jnp.where(s < 0, s - lax.stop_gradient(s), s)
 
 

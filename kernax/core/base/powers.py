@@ -21,6 +21,7 @@ def times_power_of_two(x: Any, exponent: Array) -> Any:
     most = 3 * (_bias(dtype) - 3)
     # With larger ones too products are zero or inf.
     exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
+    # 2^e = 2^t 2^t 2^(e - 2 t), t = e / 3 towards zero.
     third = lax.div(exponent, jnp.full_like(exponent, 3))
     factor = _power_of_two(third, dtype)
     last = _power_of_two(exponent - 2 * third, dtype)
@@ -34,6 +35,7 @@ def exponent_of(size: Array) -> Array:
     """
     size = lax.stop_gradient(size)
     limits = jnp.finfo(size.dtype)
+    # size = f 2^(bits - bias) with 1 <= f < 2 is below 2^(bits - bias + 1).
     bits = lax.bitcast_convert_type(size, _as_wide(size.dtype)) >> limits.nmant
     is_normal = (size >= limits.tiny) & (size <= limits.max)
     return jnp.where(is_normal, bits.astype(jnp.int32) - (_bias(size.dtype) - 1), 0)
@@ -45,6 +47,7 @@ def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:
     It is the reciprocal of a normal float that is made of its bits. Of a product with a scalar XLA
     compiles the scalar's own arithmetic again in every loop that uses it, but no division.
     """
+    # The float 2^-exponent: its exponent with the bias, and a mantissa of zeros.
     bits = (_bias(dtype) - exponent) << jnp.finfo(dtype).nmant
     return lax.integer_pow(lax.bitcast_convert_type(bits, dtype), -1)
 

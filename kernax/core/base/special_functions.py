@@ -27,6 +27,7 @@ def scaled_log1p(x: Array, b: Array) -> Array:
     one in b.
     """
     u = b * x
+    # log(1 + u) / b = x (1 - u / 2 + ...) is x to rounding where u is below eps / 4.
     bends = u > jnp.finfo(u.dtype).eps / 4
     return jnp.where(bends, jnp.log1p(u) / jnp.where(bends, b, 1), x)
 

@@ -206,12 +206,16 @@ class PointWeights(AbstractWeights):
         return values_of(self.weights) > 0 if is_concrete(self.weights) else None
 
     def solve(self, inner, multiply, shift, B):
+        # The rows of weight zero read shift a = b. Their a adds W K a to the others, among which
+        # T^-1 = S M^-1 S^-1.
         removed = self._without_kept(shift, B)
         explained = self.times(multiply(removed))
         x, report = inner(self.over_roots(B - explained))
         return self.roots[:, None] * x + removed, report
 
     def solve_transposed(self, inner, multiply, shift, B):
+        # K W + diag(shift) = S^-1 M S where weights are positive. The rows of weight zero read
+        # shift a = b - K W a, where W a is of the others alone.
         x, report = inner(self.roots[:, None] * B)
         kept = self.over_roots(x)
         left = B - multiply(self.times(kept))

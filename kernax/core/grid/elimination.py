@@ -63,6 +63,8 @@ class Eliminated(eqx.Module):
     def correction(self) -> Float[Array, "m m"]:
         """The G of `(K + diag(d / w))^-1 = A^-1 - A^-1 U G U^T A^-1`, smooth in w at zero."""
         identity = jnp.eye(len(self.roots), dtype=self.roots.dtype)
+        # G = C^-1 - C^-1 S R^-1 S C^-1, which is (C + (diag(d / w) - noise I)^-1)^-1 of Woodbury's
+        # formula where that exists.
         removed = self.by_inner(identity)
         back = solve_lower(self.outer, self.roots[:, None] * removed)
         return removed - matmul(back.T, back)

@@ -118,6 +118,7 @@ class GridGram(AbstractComputedGram):
 
         if grid.offsets is None:
             return ToeplitzMatrix(at(grid.lags), grid.order)
+        # t and its slope in the lag. D is antisymmetric, so that its diagonal is zero.
         column, slopes = jax.jvp(at, (grid.lags,), (jnp.ones_like(grid.lags),))
         offsets = PlaceOffsets(grid.offsets, slopes.at[0].set(0))
         return ToeplitzMatrix(column, grid.order, offsets)

@@ -90,6 +90,8 @@ class GridFactor(AbstractFactor):
         s are from it.
         """
         assert self.eliminated is not None
+        # A^-1 (b_o + U p) vanishes at s for p = -C^-1 U^T A^-1 b_o, and so is A_oo^-1 b_o at o; p
+        # is K_so A_oo^-1 b_o.
         there = inside[self.special]
         without = inside.at[self.special].set(0)
         predicted = -self.eliminated.by_inner(self.whole.solve(without)[self.special])
@@ -99,6 +101,8 @@ class GridFactor(AbstractFactor):
     def _eliminating(self, inside: Float[Array, "N p"]) -> Float[Array, "N p"]:
         without, predicted, off = self._parts(inside)
         assert self.eliminated is not None
+        # x_s = R^-1 (b_s - S p), and x_o = A_oo^-1 (b_o - K_os S x_s): A^-1 U C^-1 S x_s is S x_s
+        # at s, and so -A_oo^-1 K_os S x_s at o.
         solved = self.eliminated.by_outer(off)
         back = self.eliminated.by_inner(self.eliminated.roots[:, None] * solved)
         found = self.whole.solve(without + self._placed(predicted + back))
@@ -122,6 +126,7 @@ class GridFactor(AbstractFactor):
     def inverse_diagonal(self):
         diagonal = self.whole.inverse_diagonal()
         if self.eliminated is not None:
+            # M^-1 has the diagonal of A^-1 - A^-1 U G U^T A^-1 at o, and that of R^-1 at s.
             inverse = self.eliminated.by_outer(jnp.eye(len(self.special), dtype=diagonal.dtype))
             removed, _ = self.whole.between_columns(self.special, self.eliminated.correction())
             diagonal = diagonal - removed
@@ -223,6 +228,7 @@ def _eliminated(operator: GridForm, whole: WholeFactor, noise: Array, jitter: Ar
     grid = operator.gram.grid
     special = grid.special
     roots = _roots_of_special(operator)
+    # Missing cells have w = 0 and d = 1.
     missing = jnp.ones_like(noise, shape=grid.missing.shape)
     shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
     C = whole.inverse_at(special)
@@ -292,7 +298,8 @@ def _diagonals(
     of_product = 1 - shift * inverse
     eliminated = factor.eliminated
     if eliminated is not None:
-        # Where w = 0, K P is the covariance given the data, over d.
+        # (K P)_ii is the variance given the data, over d_i. At s the covariance given the data is
+        # V - V S R^-1 S V; elsewhere w = 1 and (K P)_ii = 1 - d P_ii.
         grid = factor.grid
         V = eliminated.covariance
         scaled = eliminated.roots[:, None] * V

@@ -107,6 +107,7 @@ class KroneckerEigenpairs(eqx.Module):
         """The factor of `K + noise I`."""
         values = tuple(jnp.maximum(of_axis, 0) for of_axis in self.values)
         spectrum = outer_product(values) + noise
+        # The mean of the eigenvalues is that of the diagonal, tr(A) / N.
         least = eps_of(noise) * jnp.mean(spectrum)
         return KroneckerFactor(
             vectors=self.vectors,
@@ -180,6 +181,7 @@ class KroneckerFactor(eqx.Module):
 
     def inverse_diagonal(self) -> Float[Array, " N"]:
         """That of `A^-1`."""
+        # (Q D Q^T)_ii = sum_j Q_ij^2 D_jj, D = (L + noise I)^-1.
         squares = tuple(Q**2 for Q in self.vectors)
         return along_axes(squares, 1 / self.spectrum[:, None])[:, 0]
 
@@ -225,6 +227,8 @@ class KroneckerFactor(eqx.Module):
         @jax.checkpoint
         def step(sums, blocks):
             diagonal, trace = sums
+            # For some columns c, with l = A^-1 U e_c and r = A^-1 U G e_c: B_ii sums l_i r_i, and
+            # tr(B L) sums r.L l = (Q^T r).(Q^T L Q) (Q^T l).
             halves = [self._in_basis(placed(cells, columns, N)) for columns in blocks]
             left, right = (along_axes(self.vectors, half) for half in halves)
             if turned:
@@ -268,6 +272,8 @@ class KroneckerFactor(eqx.Module):
 
     def _slopes(self, D: Array, axis: int) -> Array:
         """The derivative of `log |A|` in the eigenvalues of an axis."""
+        # d log |A| / d l_k is the sum, over the cells of the slice k of the axis, of D times the
+        # eigenvalues of the other axes.
         others = [values for place, values in enumerate(self.values) if place != axis]
         return matmul(
             jnp.moveaxis(D, axis, 0).reshape(D.shape[axis], -1),

@@ -44,6 +44,7 @@ def correlated_with(a: Float[Array, " p"], V: Float[Array, "p k"]) -> Float[Arra
 
 
 def _by_transforms(a: Float[Array, " p"], V: Float[Array, "m k"], adjoint: bool) -> Array:
+    # So long that nothing wraps around; the conjugate transform is that of a turned around.
     length = fast_length(len(a) + len(V) - 1)
     of_a = jnp.fft.rfft(a, length)
     of_a = jnp.conj(of_a) if adjoint else of_a
@@ -121,6 +122,7 @@ def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
     size = len(a)
     k = now.order + 1
     lags = lax.dynamic_slice(backwards, (size - 1 - k,), (size,))
+    # reflection = -sum_j a_j t_k-j / v, then a_j + reflection a_k-j and v (1 - reflection^2).
     reflection = -dot(a, lags) / now.variance
     turned = lax.dynamic_slice(
         jnp.concatenate([a[::-1], jnp.zeros_like(a)]), (size - 1 - k,), (size,)
@@ -149,6 +151,7 @@ def remainder_of(column: Float[Array, " m"], now: Recursion) -> Float[Array, ""]
     m = len(column)
     length = fast_length(2 * m)
     of_a = jnp.fft.rfft(a, length)
+    # r_k = sum_j a_j t_k-j is right beyond the order, where all lags k - j are positive.
     r = jnp.fft.irfft(of_a * jnp.fft.rfft(column, length), length)[:m]
     slight = 8 * eps_of(column) * jnp.linalg.norm(a) * jnp.linalg.norm(column)
     beyond = jnp.arange(m) > now.order

@@ -175,11 +175,13 @@ class ToeplitzFactor(eqx.Module):
         p = len(a) - 1
         found = convolved(a, correlated(a, B))
         if p:
+            # (L(b)^T B)_r = sum_j a_r+j+1 B_m-1-j for r < p, else zero.
             inner = correlated_with(a[1:], B[::-1][:p])
             found = found.at[-p:].add(-convolved(a[:0:-1], inner))
         return found / self._variance
 
     def whitened(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
+        # b.T^-1 b = sum_i e_i^2 / v_i of a column b, e_i the prediction error of row i.
         return self._errors(B) / jnp.sqrt(self._of_rows(self.variances))[:, None]
 
     def _of_rows(self, variances: Float[Array, " p1"]) -> Float[Array, " m"]:
@@ -198,6 +200,8 @@ class ToeplitzFactor(eqx.Module):
 
         def step(now):
             k, forward, backward = now
+            # f_i = f_i + reflection g_i-1 and g_i = g_i-1 + reflection f_i, each of the f and g
+            # before. Row i has i rows before it: its f is final once k = i.
             reflection = self.reflections[k]
             before = jnp.roll(backward, 1, 0)
             later = (rows > k)[:, None]
@@ -213,9 +217,11 @@ class ToeplitzFactor(eqx.Module):
         return filtered.at[: p + 1].set(found)
 
     def log_determinant(self) -> Float[Array, ""]:
+        # |T| is the product of the variances of the prediction errors.
         return jnp.sum(jnp.log(self._of_rows(self.variances)))
 
     def inverse_diagonal(self) -> Float[Array, " m"]:
+        # (T^-1)_ii = sum_k (a_k^2 - b_k^2) / v over k <= i.
         squares = self.predictor**2
         rest = self._size - len(squares)
         # Not by updates in place: jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
@@ -230,6 +236,7 @@ class ToeplitzFactor(eqx.Module):
         size = len(a)
         lags = jnp.arange(size, dtype=a.dtype)
         length = fast_length(2 * size)
+        # sum_i (T^-1)_i,i+k = sum_r (m - k - 2 r) a_r a_r+k / v, both sums as correlations.
         of_a = jnp.fft.rfft(a, length)
         plain = jnp.fft.irfft(jnp.conj(of_a) * of_a, length)[:size]
         # sum_r r a_r a_r+k
@@ -256,10 +263,12 @@ class ToeplitzFactor(eqx.Module):
         """The rows j - p to j + p of column j of T^-1; any numbers for those it does not have."""
         a = self.predictor
         p = len(a) - 1
+        # L(a)^T e_j holds a_p, ..., a_0 in the rows j - p to j.
         rows = jnp.arange(p + 1) + j - p
         own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
         found = convolved(a, own[:, None])[:, 0]
-        # Of L(b) L(b)^T only what is in the last p rows, for columns there.
+        # Of L(b) L(b)^T only what is in the last p rows, for columns there: (L(b)^T e_j)_r is
+        # a_m-j+r.
         start = jnp.minimum(self._size - j, p + 1)
         inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
         last = convolved(a[:0:-1], inner[:, None])[:, 0]

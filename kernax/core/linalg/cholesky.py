@@ -31,6 +31,7 @@ def rounding_of_entries(
     """
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(diagonal), 4))
     root = jnp.sqrt(diagonal)[:, None]
+    # C^-1 Z = D^1/2 M^-1 D^1/2 Z; |C^-1|_F is near |C^-1 Z|_F / sqrt(4), of four columns.
     image = root * solve(root * jnp.asarray(signs, diagonal.dtype))
     return eps_of(diagonal) * jnp.linalg.norm(image) / 2
 
@@ -64,6 +65,7 @@ class CholeskyFactor(AbstractDirectFactor):
         return jnp.where(self.exists, sequential_vmap(_diagonal_of_inverse, self.lower), jnp.nan)
 
     def log_determinant(self):
+        # log |M| = 2 sum_i log L_ii.
         diagonal = self.packed[:: math.isqrt(self.packed.size) + 1]
         return jnp.where(self.exists, 2 * jnp.sum(jnp.log(diagonal)), jnp.nan)
 
@@ -83,6 +85,7 @@ def _solved_halfway(L, B):
 
 
 def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
+    # (M^-1)_ii = sum_k (L^-1)_ki^2.
     return jnp.sum(_solved_halfway(L, jnp.eye(len(L), dtype=L.dtype)) ** 2, 0)
 
 
@@ -173,6 +176,7 @@ def _upper_factor(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
     if n * A.dtype.itemsize <= _LONGEST_COLUMN:
         return lax.linalg.cholesky(A.T, symmetrize_input=False).T
     h = n // 2
+    # U11^T U11 = A11, U12 = U11^-T A12 and U22^T U22 = A22 - U12^T U12.
     corner = _upper_factor(A[:h, :h])
     right = lax.linalg.triangular_solve(corner.T, A[:h, h:], left_side=True, lower=True)
     rest = _upper_factor(A[h:, h:] - matmul(right.T, right))

@@ -119,6 +119,7 @@ def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFact
     """`y.a`."""
     if not factor.is_direct:
         return _square_by(system, y, system.solve(factor, system.weights.times(y)))
+    # y.a = (S y).M^-1 (S y) of the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
     data = system.weights.times_roots(y)
     unit = unit_of(data)
     squares, exponent = factor.squares(times_power_of_two(data, -unit))

@@ -187,6 +187,7 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
     held = jnp.where(kept, values, 0)
+    # S^T K S u = l u with |u| = 1 gives a = S u / sqrt(l): W K a = l a and a^T K a = 1.
     every = _with_signs(problem.root(U * _inverse_roots(held)[None, :]))
     leading = EigenPairs(
         coefficients=every[:, :count],
@@ -275,6 +276,7 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     F = problem.inner(A)
     T = problem.outer(F)
     known = stop_gradient(problem)
+    # a_i^T K t_j, with the derivative a_i^T K dt_j; and t_j without its parts along all a_i.
     along = matmul(root.every.T, known.inner(T))
     turned = _turned(root, along, matmul(A.T, F))
     left = T - matmul(root.every, along)
@@ -294,6 +296,7 @@ def _turned(
     leading = root.leading.values
     near = _near(root.values, leading)
     gap = leading[None, :] - root.values[:, None]
+    # a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 where both coincide.
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     beside = jnp.where(_together(root), -lengths / 2, 0)
     return apart.at[: len(leading)].add(beside)
@@ -302,6 +305,7 @@ def _turned(
 def _moved_quotient(root: _Root, along: Float[Array, "m c"]) -> Float[Array, "c c"]:
     """The quotient of leading vectors, whose entries between eigenvalues that differ stay zero."""
     together = _together(root)
+    # dl_j = a_j^T K dt_j, as K a_j is the left eigenvector of W K and a_j^T K a_j = 1.
     square = along[: len(together)]
     return jnp.where(together, (square + square.T) / 2, 0)
 
@@ -327,6 +331,7 @@ def _left_over(
     """`(l_j - W K)^-1` of columns j without a part along any vector that is held."""
     values = positive_or_one(root.leading.values)
     if complete:
+        # W K x = sum_i l_i a_i (a_i^T K x) is zero where x has no part along any a_i.
         return left / values[None, :]
     solve = partial(_solved_outside, problem, root.every)
     return jax.vmap(solve, (0, 1), 1)(values, left)
@@ -352,6 +357,7 @@ class _Outside(eqx.Module):
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         product = self.problem.outer(self.problem.inner(x[:, None]))
+        # (I - A A^T K) W K x: what it has along the vectors held, A, is rounding.
         along = matmul(self.held.T, self.problem.inner(product))
         outside = product - matmul(self.held, along)
         return self.value * x - outside[:, 0]
@@ -380,8 +386,8 @@ def _inverse_roots(values: Float[Array, " c"]) -> Float[Array, " c"]:
 
 @_inverse_root.defjvp
 def _inverse_root_jvp(primals, tangents):
-    # dR_ij = dQ_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein) with r = l^(-1/2), written without
-    # the cancellation.
+    # dR_ij = dQ_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein) with r = l^(-1/2). Without the
+    # cancellation the quotient is -(r_i r_j)^2 / (r_i + r_j).
     roots = _inverse_roots(jnp.diagonal(primals[0]))
     a = roots[:, None]
     b = roots[None, :]

@@ -362,9 +362,11 @@ class DenseInverse(AbstractInverse):
         return main_diagonal(self.matrix)
 
     def diagonal_of_product(self, system):
+        # (K P)_ii = sum_j K_ij P_ji.
         return jnp.sum(self.matrix.T * system.gram.as_matrix(), 1)
 
     def trace_with(self, system):
+        # tr(P W K) + tr(P diag(shift)), without a product of matrices.
         of_gram = jnp.sum(self.matrix.T * system.weights.times(system.gram.as_matrix()))
         return of_gram + jnp.sum(self.diagonal() * system.shift)
 

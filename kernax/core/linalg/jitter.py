@@ -40,6 +40,7 @@ def with_jitter(
 
     def again(now: _Tried) -> _Tried:
         before = now.made.jitter
+        # Zero, first, 10 first, 100 first, ..., most.
         larger = jnp.where(before > 0, jnp.minimum(10 * before, most), first)
         return _Tried(attempt(jnp.where(now.is_first, 0, larger)), jnp.array(False))
 

@@ -49,6 +49,7 @@ class _Basis(eqx.Module):
         place = (0, i * block.shape[1])
         Q = lax.dynamic_update_slice(self.Q, block, place)
         products = lax.dynamic_update_slice(self.products, product, place)
+        # M times the newest block is what widens the space next.
         return _Basis(Q, products, product)
 
 
@@ -84,6 +85,7 @@ def leading_by_products(
     blocks = min(_MOST_BLOCKS, n // width)
 
     def go_on(now: Ritz) -> Array:
+        # Rounding of M u leaves a residual of some eps |M|, however good u is.
         noise = 8 * n * eps_of(now.values) * jnp.abs(now.values[0])
         wanted = rtol * jnp.abs(now.values[:count]) + noise
         close = now.residuals[:count] <= wanted
@@ -144,16 +146,20 @@ class _Pass(eqx.Module):
         """
         largest = jnp.max(jnp.abs(self.block), 0, keepdims=True)
         unit = self.block / positive_or_one(largest)
+        # B = (I - Q Q^T) U, and then B^T B = V L V^T, so that B V L^(-1/2) is orthonormal.
         left = unit - matmul(Q, matmul(Q.T, unit))
         values, turns = jnp.linalg.eigh(matmul(left.T, left))
+        # Eigenvalues that are rounding may be zero or negative: the columns of these stay short.
         least = left.shape[1] * eps_of(values) * values[-1]
         roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
+        # The least of B^T B is small beside U^T U where a column was nearly in Q, or in the others.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
         return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
 
 
 def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
     """The leading Ritz pairs of a basis."""
+    # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L takes no further product.
     values, turns = _largest(matmul(basis.Q.T, basis.products), width)
     vectors = matmul(basis.Q, turns)
     off = matmul(basis.products, turns) - vectors * values[None, :]

@@ -115,6 +115,7 @@ class _System(AbstractMethod):
             return jnp.zeros_like(self.b), self.b
         image = self.multiply(self.start)
         curvature = matmul(self.start, image)
+        # c = s.b / s.A s minimises 1/2 (c s).A (c s) - b.(c s), s the start.
         multiple = matmul(self.start, self.b) / positive_or_one(curvature)
         known = (curvature > 0) & jnp.isfinite(multiple) & jnp.all(jnp.isfinite(image))
         x = jnp.where(known, multiple * self.start, 0)
@@ -125,14 +126,17 @@ class _System(AbstractMethod):
         # No step is taken where A is not positive along the direction.
         image = self.multiply(now.direction)
         slope = matmul(now.direction, image)
+        # |A| >= |A d| / |d| for any direction d.
         norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
         before = matmul(now.residual, now.preconditioned)
         # The error that rounding leaves in `v.A v`.
         rounding = _rounding(norm, now.direction) * _length(now.direction)
         stuck = ~(slope > rounding) | ~(before > 0)
+        # x = x + c d and r = r - c A d with c = r.z / d.A d, z the preconditioned residual.
         step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
         residual = jnp.where(stuck, now.residual, now.residual - step * image)
         preconditioned = self.precondition(residual)
+        # Then d = z + (r.z / r_before.z_before) d, which is conjugate to the directions so far.
         turn = matmul(residual, preconditioned) / before
         return _Iterate(
             x=now.x + step * now.direction,
@@ -158,6 +162,7 @@ class _System(AbstractMethod):
             x=now.x,
             residual=true,
             preconditioned=preconditioned,
+            # Where d = z + c d_before, the true z takes the place of that by recurrence.
             direction=now.direction + (preconditioned - now.preconditioned),
             best=best,
             progress=progress,
@@ -349,6 +354,7 @@ class KrylovFactor(AbstractIterativeFactor):
             goal=goal,
         )
         last = self.iteration.run(system, _VERIFIED_EVERY)
+        # x' of (M / curvature) x' = b, where vector = b length largest.
         x = last.best.x * length / curvature * largest
         return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
 

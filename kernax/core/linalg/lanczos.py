@@ -90,11 +90,13 @@ def log_determinant_by_probes(
     """
     steps = min(steps, len(Z))
     T = jax.vmap(lambda z: _tridiagonal(multiply, z, steps), 1)(Z)
+    # z.log(M) z is near |z|^2 e.log(T) e, T = Q^T M Q with Q e = z / |z|.
     squared_lengths = jnp.sum(Z**2, 0)
     values = squared_lengths * _first_entry_of_logarithm(T)
     sampling = jnp.var(values, ddof=1) / Z.shape[1]
 
     whole = jnp.mean(values)
+    # With as many steps as points T is all of M in another basis, and nothing is left out.
     truncation = 0.0 if steps == len(Z) else _truncation(T, squared_lengths, whole)
     return Estimate(whole, jnp.sqrt(sampling + truncation**2))
 
@@ -107,6 +109,7 @@ def _truncation(
     """
 
     def after(fewer: int) -> Float[Array, ""]:
+        # The leading part of T is that of fewer steps.
         return jnp.mean(squared_lengths * _first_entry_of_logarithm(T[:, :fewer, :fewer]))
 
     steps = T.shape[1]
@@ -122,6 +125,7 @@ def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, "
     last = jnp.abs(third - second)
     before = jnp.abs(second - first)
     ratio = jnp.where(last < 0.9 * before, last / positive_or_one(before), 0.9)
+    # Changes d r, d r^2, ... that follow the last one, d, sum to d r / (1 - r).
     return last * jnp.maximum(1, ratio / (1 - ratio))
 
 
@@ -137,6 +141,7 @@ def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float
     size = jnp.max(jnp.where(jnp.isfinite(diagonal), jnp.abs(diagonal), 0))
     goes_on = jnp.append(jnp.isfinite(diagonal[0]), off_diagonal > 32 * eps_of(H) * size)
     known = jnp.cumprod(goes_on).astype(bool)
+    # Beyond the end T is the identity, apart from the rest, and its logarithm is zero.
     beside_it = jnp.where(known[0], 1, jnp.nan)
     beside = jnp.where(known[1:], off_diagonal, 0)
     on_diagonal = jnp.where(known, diagonal, beside_it)
@@ -146,6 +151,7 @@ def _tridiagonal(multiply: Multiply, z: Float[Array, " n"], steps: int) -> Float
 def _first_entry_of_logarithm(T: Float[Array, "count k k"]) -> Float[Array, " count"]:
     """`e.log(T) e`, e the first unit vector; NaN where T is not positive definite."""
     values, vectors = jax.vmap(lambda T: sequential_vmap(jnp.linalg.eigh, T))(T)
+    # T = V diag(l) V^T: e.log(T) e = sum_i V_1i^2 log l_i.
     logarithms = jnp.log(jnp.where(values > 0, values, jnp.nan))
     return jnp.sum(vectors[:, 0, :] ** 2 * logarithms, 1)
 

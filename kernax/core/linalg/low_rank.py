@@ -50,6 +50,7 @@ class LowRankFactor(AbstractDirectFactor):
         return self.solve(B), (self.result, {"features": features})
 
     def whitened(self, B):
+        # b.M^-1 b = |L^-1 Q^T c|^2 + |(I - Q Q^T) c|^2 with c = D^-1/2 b and L L^T = I + R R^T.
         within, outside = self._parts(B / self.root[:, None])
         outside = jnp.where(self.exists, outside, jnp.nan)
         return jnp.concatenate([self.inside.whitened(within), outside])
@@ -58,11 +59,12 @@ class LowRankFactor(AbstractDirectFactor):
         return self.solve(jnp.diag(jnp.ones_like(self.root)))
 
     def inverse_diagonal(self):
-        # Q (S^-1 - I) Q^T + I, of which S^-1 = (L L^T)^-1.
+        # D^1/2 M^-1 D^1/2 = Q (L L^T)^-1 Q^T + I - Q Q^T with L L^T = I + R R^T.
         within = jnp.sum(self.inside.whitened(self.basis.T) ** 2, 0)
         return (within + 1 - jnp.sum(self.basis**2, 1)) / self.root**2
 
     def log_determinant(self):
+        # |F F^T + D| = |I + R R^T| |D|.
         return self.inside.log_determinant() + 2 * jnp.sum(jnp.log(self.root))
 
     def inverse_of(self, system):
@@ -99,6 +101,7 @@ def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
     20).
     """
     d = len(R)
+    # [R^T; I] = Q U has U^T U = R R^T + I.
     upper = jnp.linalg.qr(jnp.concatenate([R.T, jnp.eye(d, dtype=R.dtype)]), mode="r")
     # A QR may turn rows around; Cholesky's factor has a positive diagonal.
     upper = jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None] * upper
@@ -147,11 +150,13 @@ class LowRankInverse(AbstractInverse):
 
     def diagonal_of_product(self, system):
         gram = low_rank(system)
+        # (K P)_ii = f_i.(P^T F)_i + e_i P_ii for K = F F^T + diag(e), f_i the rows of F.
         of_features = jnp.sum(gram.features * self.transposed_mv(gram.features), 1)
         return of_features + gram.remainder * self.diagonal()
 
     def trace_with(self, system):
         features = low_rank(system).features
+        # tr(P (W F F^T + D)) = tr(F^T P W F) + sum_i P_ii D_ii.
         inside = jnp.sum(features * self.mv(system.weights.times(features)))
         return inside + jnp.sum(self.diagonal() * _diagonal_part(system))
 

@@ -92,6 +92,7 @@ def partial_cholesky(
         # K_P - F_P^T F, the rows of the residual matrix at the pivots P.
         residual = rows_at(pivots) - matmul(F[:, pivots].T, F)
         if block == 1:
+            # R_p / sqrt(R_pp) of the residual matrix R, a step of Cholesky's method.
             rows = residual / jnp.sqrt(positive_or_one(now.left[pivots]))[:, None]
         else:
             # B^T R_P, where B B^T = R_PP^-1: pivots of one block may represent each other.
@@ -99,7 +100,8 @@ def partial_cholesky(
             is_within = now.number + jnp.arange(block, dtype=jnp.int32) < count
             rows = jnp.where(is_within[:, None], rows, 0)
         start = (now.number, jnp.zeros_like(now.number))
-        # Rounding may leave less than nothing, and of the pivots themselves something.
+        # R_ii less the squares of the new rows. Rounding may make it negative, and may leave
+        # something at the pivots, where it is zero.
         left = jnp.maximum(now.left - jnp.sum(rows**2, 0), 0)
         return PartialCholesky(
             indices=lax.dynamic_update_slice(now.indices, pivots, start[:1]),
@@ -136,6 +138,7 @@ def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:
     """
     values, vectors = sequential_vmap(jnp.linalg.eigh, (A + A.T) / 2)
     sound = values > len(A) * eps_of(A) * values[-1]
+    # A = V diag(l) V^T: B = V diag(l)^(-1/2), the largest l first.
     roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
     return (vectors * roots[None, :])[:, ::-1]
 

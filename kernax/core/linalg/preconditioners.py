@@ -48,12 +48,14 @@ class Preconditioner(eqx.Module):
     ) -> "Preconditioner":
         """That of F and the diagonal of D, whose rows may be spread over a mesh."""
         root = jnp.sqrt(diagonal)
+        # D^-1/2 F = Q R: D^-1/2 P D^-1/2 = Q (I + R R^T) Q^T + I - Q Q^T, and C C^T = I + R R^T.
         basis, R = tsqr(F / root[:, None], rows)
         inside = sequential_vmap(factor_beside_identity, R).lower
         return Preconditioner(basis, inside, inverse_of_lower(inside), root)
 
     def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         """`P^-1 v`."""
+        # P^-1 = D^-1/2 (Q C^-T C^-1 Q^T + I - Q Q^T) D^-1/2.
         return self._turned(v / self.root, self.inverse, self.inverse.T) / self.root
 
     def root_times(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -70,11 +72,13 @@ class Preconditioner(eqx.Module):
 
     def log_determinant(self) -> Float[Array, ""]:
         """`log |P|`."""
+        # |Q C Q^T + I - Q Q^T| = |C|, so that log |P| = 2 log |C| + log |D|.
         of_span = jnp.sum(jnp.log(jnp.diagonal(self.inside)))
         return 2 * (of_span + jnp.sum(jnp.log(self.root)))
 
     def _turned(self, v: Float[Array, " n"], *factors: Float[Array, "r r"]) -> Float[Array, " n"]:
         """`(Q A Q^T + I - Q Q^T) v`, of the factors of A, the first one applied first."""
+        # v + Q (A - I) Q^T v.
         within = matmul(self.basis.T, v)
         turned = within
         for factor in factors:
@@ -169,10 +173,13 @@ class NystromPreconditioner(AbstractPreconditioner):
         # A shift that is taken off again afterwards, as rounding may make W^T A W indefinite.
         shift = eps_of(sketch) * jnp.linalg.norm(sketch)
         sketch = sketch + shift * W
+        # With A + shift I for A, G = A W B of B B^T = (W^T A W)^-1 is U diag(s) V^T, and the
+        # eigenvalues s^2 of G G^T are those of F F^T plus the shift.
         inner = matmul(W.T, sketch)
         columns = matmul(sketch, inverse_root(inner))
         U, singular = svd_by_tsqr(columns, rows)
         values = jnp.maximum(singular**2 - shift, 0)
+        # What F leaves is taken to be as large as the least eigenvalue of F F^T.
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
 
 
@@ -221,6 +228,7 @@ class PivotedCholesky(AbstractPreconditioner):
             return roots[pivots][:, None] * weights.times_roots(form.gram.rows(pivots).T).T
 
         rank = _rank(self.rank, form.in_size())
+        # tr(S K S - F F^T) is compared with tr(D), and spread evenly over the diagonal.
         least = jnp.sum(form.shift)
         end = partial_cholesky(rows_at, diagonal, rank, least, key=self.key, block=self.block)
         return end.rows.T, jnp.mean(end.left)

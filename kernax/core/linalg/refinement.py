@@ -40,6 +40,7 @@ def refined(
     goal = 4 * eps_of(b) * whole
 
     def once(now: _Refinement) -> _Refinement:
+        # x = x + solve(r) with r = b - A x.
         solution = now.solution + solve(now.residual)
         return _better_of(now, solution, b - apply(solution))
 

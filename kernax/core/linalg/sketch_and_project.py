@@ -46,6 +46,7 @@ class BlockedSystem(eqx.Module):
         if isinstance(operator, WeightedForm):
             inside = BlockedSystem.of(operator.gram)
             roots = operator.weights.times_roots(jnp.ones_like(operator.shift))
+            # S (R K R + diag(d)) S + diag(shift) = (S R) K (S R) + diag(w d + shift).
             shift = operator.weights.times(inside.shift) + operator.shift
             return BlockedSystem(inside.gram, roots * inside.roots, shift)
         if isinstance(operator, ForeignGram):
@@ -84,6 +85,7 @@ class BlockedSystem(eqx.Module):
         """`M[:, indices] U`."""
         inside = self.roots[indices][:, None] * U
         product = self.gram.columns_product(indices, inside)
+        # Of the columns of diag(shift) only the rows at the indices are not zero.
         own = self.shift[indices][:, None] * U
         return (self.roots[:, None] * product).at[indices].add(own)
 
@@ -142,6 +144,7 @@ def _swept(
     def solve_block(i: Array, now: _Direction) -> _Direction:
         # The last block begins early enough to be a whole one.
         indices = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
+        # M_BB u = (r - M d)_B for the indices B of a block, d the change so far.
         U = _solved(system.block(indices), residual[indices] - now.image[indices])
         image = now.image + system.columns_product(indices, U)
         return _Direction(now.change.at[indices].add(U), image)
@@ -160,10 +163,12 @@ def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Arra
     """The part d of a direction for which `d.M e = 0`, e the last one, scaled to `d.M d = 1`, and
     whether that is known; zero where it is not positive to rounding.
     """
+    # d = s - (s.M e) e of the new direction s, as e.M e = 1; M d likewise, without a product.
     along = _products(new.change, last.image)
     change = new.change - along * last.change
     image = new.image - along * last.image
     square = _products(change, image)
+    # Below this d.M d is the rounding of its own sum.
     known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
     unit = jnp.where(known, jax.lax.rsqrt(positive_or_one(square)), 0)
     return _Direction(unit * change, unit * image), known
@@ -207,6 +212,7 @@ class _Sweeps(AbstractMethod):
         order = jax.random.permutation(of_order, len(now.X))
         swept = _swept(self.system, now.residual, order, self.block)
         direction, known = _conjugate(swept, now.last)
+        # The best x + c d has c = d.r / d.M d, and d.M d = 1.
         length = _products(direction.change, now.residual)
         return _Iterate(
             X=now.X + length * direction.change,
@@ -341,6 +347,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             goal=self.tolerance(B.dtype),
         )
         last = self._iteration.run(method, _VERIFIED_EVERY)
+        # (M / scale) X' = B / (largest size), so that X = X' size largest / scale.
         X = last.best.x * size / scale * largest
         steps = jnp.broadcast_to(last.steps, B.shape[1])
         return X, last.best.residual[0], last.stuck[0], steps

@@ -19,6 +19,7 @@ def tsqr(
     """
     if rows is None:
         return sequential_vmap(jnp.linalg.qr, A)
+    # A_i = Q_i R_i on device i, and [R_1; R_2; ...] = [V_1; V_2; ...] R: the rows Q_i V_i are Q.
     parts, triangles = on_parts(lambda _, A: sequential_vmap(jnp.linalg.qr, A), rows, None, A)
     turns, R = sequential_vmap(jnp.linalg.qr, triangles)
     return on_parts(lambda _, Q, turn: matmul(Q, turn), rows, None, parts, turns), R
@@ -29,5 +30,6 @@ def svd_by_tsqr(
 ) -> tuple[Float[Array, "n r"], Float[Array, " r"]]:
     """The left singular vectors of A and its singular values, descending."""
     Q, R = tsqr(A, rows)
+    # R = U diag(values) V^T, so that A = (Q U) diag(values) V^T.
     U, values, _ = sequential_vmap(jnp.linalg.svd, R)
     return matmul(Q, U), values

@@ -166,6 +166,8 @@ def without_border(
     # zero.
     size = stop_gradient(jnp.max(jnp.abs(of_border)))
     size = positive_or_one(size)
+    # A = T^-1 rhs - T^-1 border b and along.A = total give b by
+    # (along.T^-1 border) b = along.T^-1 rhs - total, both sides of which are divided by the size.
     pull = jnp.sum(expand_to(along, of_border) * (of_border / size), 0)
     sums = jnp.sum(expand_to(along, of_rhs) * (of_rhs / size), 0) - total / size
     b = bias_of(pull, sums)

@@ -72,6 +72,7 @@ class KalmanFilter(eqx.Module):
         """For each point, F at the point before it, that point's own share included; zero for the
         first one.
         """
+        # A = kept + q (A^T h)^T w / s.
         transitions = self.kept + jax.vmap(outer)(self._shared(self.gains), self.seen)
         return self.recursions.covariances(transitions, self.gains, self.shares)
 
@@ -104,11 +105,13 @@ class KalmanFilter(eqx.Module):
         """
         last = jnp.maximum(i - 1, 0)
         q = self.gains[last]
+        # F = A F A^T + q q^T w / s at the last point, with A = kept + q (A^T h)^T w / s.
         carried = self.kept[last] + outer(self.shares[last] * q, self.seen[last])
         before = congruence(carried, self.explained()[last]) + outer(self.shares[last] * q, q)
         first = jnp.minimum(i, len(self.shares) - 1)
         h = self.observation
         share = self.shares[first]
+        # N = (I - q h^T w / s)^T N (I - q h^T w / s) + h h^T w / s, with its own observation.
         left = jnp.eye(len(h), dtype=h.dtype) - outer(share * self.gains[first], h)
         after = congruence(left.T, self.information()[first]) + outer(share * h, h)
         return jnp.where(i > 0, before, 0), jnp.where(i < len(self.shares), after, 0)
@@ -119,6 +122,8 @@ class KalmanFilter(eqx.Module):
         """The diagonals of `P = (W K + diag(d))^-1` and of `K P`. The latter is the variance of the
         value at each point given the data, over d, where d may be zero.
         """
+        # P_ii = (1 + w q.N q / s) / s, and (K P)_ii = (1 - d P_ii) / w = (h.q - d q.N q / s) / s,
+        # as s = w h.q + d. The last is smooth in w at zero.
         size = jnp.sum(at_points(self.gains, information) * self.gains, 1)
         own = matmul(self.gains, self.observation)
         of_posterior = (own - shift / self.variances * size) / self.variances

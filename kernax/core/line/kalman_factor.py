@@ -61,6 +61,8 @@ class KalmanFactor(AbstractDirectFactor):
     def whitened(self, B):
         columns = self._sorted(B)
         roots = self.roots[:, None]
+        # b.M^-1 b = sum_i w_i v_i^2 / s_i of a column b, with the innovations v of S^-1 b. Where
+        # w_i = 0, s_i is d_i and the term is b_i^2 / d_i.
         innovations = self.filter.innovations(columns / positive_or_one(roots))
         white = jnp.where(roots > 0, roots * innovations, columns)
         return white / jnp.sqrt(self.filter.variances)[:, None]
@@ -70,10 +72,12 @@ class KalmanFactor(AbstractDirectFactor):
 
     def inverse_diagonal(self):
         kalman = self.filter
+        # M^-1 has the diagonal of (W K + diag(d))^-1 = S M^-1 S^-1.
         diagonal, _ = kalman.diagonals(kalman.information(), jnp.zeros_like(kalman.variances))
         return self.line.unsorted(self._known(diagonal))
 
     def log_determinant(self):
+        # log |M| = sum_i log s_i, of L D L^T with the s_i in D.
         return jnp.sum(jnp.log(self._known(self.filter.variances)))
 
     def inverse_of(self, system):
@@ -191,7 +195,8 @@ class LineInverse(AbstractSolvedInverse):
         return self._diagonals()[1]
 
     def trace_with(self, system):
-        # To first order about the system of which this is the inverse.
+        # To first order about T, the system of which this is the inverse. There tr(P T) = n, and
+        # -1/2 tr(P dT) is the inner product of dT with the slopes for y = 0.
         own = self.system.with_jitter(self.factor)
         nothing = jnp.zeros_like(own.shift)[:, None]
         found = slopes(Along.of(own), nothing)
@@ -261,6 +266,8 @@ class LineExplanation(AbstractExplanation):
         until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
         there = model.transition(since)
         on = model.transition(until)
+        # With the transitions A from the point before to the place, and B on to the next point, F
+        # at the place is A F A^T of the former, and N is B^T N B of the latter.
         seen = matmul(h, there)
         known = matmul(before, seen)
         left = matmul(on, matmul(model.stationary(), h) - matmul(there, known))

@@ -127,6 +127,7 @@ class LineGram(AbstractComputedGram):
         return self.mv(in_places(indices, values, len(self.points)))
 
     def squares_in_products(self, vector):
+        # The squares of K_ij are the Gram matrix of the squared kernel.
         square = LineGram(self.kernel**2, self.points, self.line)
         return square.mv(vector**2)
 
@@ -141,6 +142,8 @@ def _product(
     sum over those after it.
     """
     A = chain.transitions
+    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is read by A_i^T h before
+    # its step; backwards x = A_i^T x + A_i^T h v_i^T is read by P h.
     seen = matmul(chain.observation, A)
     start = jnp.broadcast_to(chain.start, seen.shape)
     before = recursions.readings(A, start, V, seen)

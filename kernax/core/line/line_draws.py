@@ -104,6 +104,7 @@ def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
     exists = factor.exists & jnp.all(kalman.variances > 0)
     deviations = jnp.sqrt(jnp.where(exists, kalman.variances, 1))[:, None]
     z = weights[:, None] * normal[gram.order]
+    # x = A x + q z / sqrt(s), of which a value is (A^T h).x before the step, plus sqrt(s) z.
     readings = line.recursions.readings
     moved = readings(chain.transitions, kalman.gains, z / deviations, kalman.seen)
     is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))

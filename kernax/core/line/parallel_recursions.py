@@ -50,6 +50,7 @@ class ParallelRecursions(AbstractRecursions):
 
     def gains(self, chain, weights, shift):
         A, w = _blocks((chain.transitions, weights))
+        # A point beyond the last one has A = 0, w = 0 and d = 1, so that s is not zero.
         d = _blocks(shift, fill=1)
         whole = jax.vmap(_as_fractional, (0, 0, 0, None))(A, w, d, chain)
         runs = _prefixes(_fractional_after, whole)
@@ -158,6 +159,7 @@ def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
     identity = jnp.eye(len(first.moved), dtype=first.moved.dtype)
     between = identity - small_product(first.added, second.seen)
     gained = small_product(first.added, second.moved.T)
+    # E M1 and E C1 M2^T, of one solve.
     solved = small_solution(between, jnp.concatenate([first.moved, gained], 1))
     moved, gained = jnp.split(solved, 2, 1)
     seen = small_product(first.moved.T, small_product(second.seen, moved))
@@ -249,6 +251,7 @@ def small_solution(A: Float[Array, "m m"], B: Float[Array, "m p"]) -> Float[Arra
         return B / A[0, 0]
     if len(A) > 2:
         return jnp.linalg.solve(A, B)
+    # [a b; c d]^-1 = [d -b; -c a] / (a d - b c).
     determinant = A[0, 0] * A[1, 1] - A[0, 1] * A[1, 0]
     first = jnp.stack([A[1, 1], -A[0, 1]])
     second = jnp.stack([-A[1, 0], A[0, 0]])

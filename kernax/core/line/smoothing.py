@@ -109,6 +109,7 @@ class Smoothed(eqx.Module):
         """By the filter of `kalman`, and its recursions back."""
         kalman = filter_of(system)
         states = kalman.states(y)
+        # v = y - h.A x, x of the point before.
         v = y - at_points(kalman.seen, states)
         later = kalman.later(v)
         information = kalman.information()
@@ -127,10 +128,14 @@ class Smoothed(eqx.Module):
 
 def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
     """The slopes of a system and data, by one smoothing pass."""
+    # -1/2 (p tr(P dT) + b.dW y - b.dT a) with a = W b and y = K a + d b, summed over columns:
+    # (w_i |b_i|^2 - p P_ii) / 2 in d_i, -(d_i |b_i|^2 + p (K P)_ii) / 2 in w_i; and -a in y.
     now = Smoothed.of(system, y)
     w = system.weights
     p = y.shape[1]
     a = w[:, None] * now.b
+    # r_j = sum_i a_i (A_i ... A_j+1)^T h over i > j. With (P W)_ij in place of a_i that sum is -N q
+    # w / s of point j. So the slope in P h sums a_j r_j and p N q w / s.
     of_later = at_points(a, jnp.swapaxes(now.later, 1, 2)) + p * now.informed
     squares = jnp.sum(now.b**2, 1)
     of_shift = (w * squares - p * now.inverse) / 2
@@ -151,7 +156,9 @@ def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Flo
     for `Q = P - A P A^T`, whose terms that cancel are left out.
     """
     h = system.chain.observation
+    # r = r + h w b, as in one step back of the smoother.
     r = now.later + h[None, :, None] * a[:, None, :]
+    # N = (I - q h^T w / s)^T N (I - q h^T w / s) + h h^T w / s, multiplied out.
     crossed = h[None, :, None] * now.informed[:, None, :]
     own = (system.weights * now.inverse)[:, None, None] * outer(h, h)[None]
     N = now.information - crossed - jnp.swapaxes(crossed, 1, 2) + own

@@ -14,6 +14,7 @@ def extra_bits(n: int, dtype: jnp.dtype) -> int:
 
     For n = 1000 these are 21 in float64, and 7 in float32.
     """
+    # n products of numbers of b bits sum to 2 b + log2(n) bits at most, which fit in a float.
     return (jnp.finfo(dtype).nmant + 1 - math.ceil(math.log2(n + 1))) // 2
 
 
@@ -29,6 +30,7 @@ def compensated_product(K: Array, v: Array) -> Array:
     coarse_v = _coarse(v, bits)
     leading_v = (v + coarse_v) - coarse_v
     leading_K = (K + coarse_K) - coarse_K
+    # K v = K1 v1 + K (v - v1) + (K - K1) v1 with the leading bits K1 and v1.
     rest = matmul(K, v - leading_v) + matmul(K - leading_K, leading_v)
     return matmul(leading_K, leading_v) + rest
 
@@ -40,4 +42,5 @@ def _coarse(x: Array, bits: int) -> Array:
     """
     digits = jnp.finfo(x.dtype).nmant + 1
     unit = times_power_of_two(jnp.ones((), x.dtype), exponent_of(jnp.max(abs(x))) - bits)
+    # Floats near 1.5 2^(digits - 1) unit are one unit apart, so that adding it rounds x to units.
     return 1.5 * 2.0 ** (digits - 1) * unit

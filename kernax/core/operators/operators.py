@@ -183,8 +183,8 @@ class LowRankGram(AbstractGram):
         return matmul(self.features, inside) + expand_to(self.remainder, vector) * vector
 
     def compensated_mv(self, vector):
-        # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 a careful
-        # product would be no better.
+        # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 the
+        # compensated product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
         unit = exponent_of(jnp.max(jnp.abs(vector)))

@@ -79,6 +79,7 @@ class _Tiles(eqx.Module):
         def step(product, offset):
             return product + at_offsets(self, offset), None
 
+        # The offsets 0, 1, ..., m of the 2 m + 1 blocks, two at a time.
         steps = (len(self.values) + 1) // (2 * _TOGETHER)
         return lax.scan(step, jnp.zeros_like(self.values), _TOGETHER * jnp.arange(steps))[0]
 
