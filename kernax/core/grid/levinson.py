@@ -40,6 +40,7 @@ def correlated(a: Float[Array, " p"], V: Float[Array, "m k"]) -> Float[Array, "m
 
 def correlated_with(a: Float[Array, " p"], V: Float[Array, "p k"]) -> Float[Array, "p k"]:
     """`sum_j a_i+j V_j`."""
+    # The entry p - 1 - i of a convolution with a turned around.
     return convolved(a[::-1], V)[::-1]
 
 

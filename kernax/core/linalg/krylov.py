@@ -152,7 +152,7 @@ class _Pass(eqx.Module):
         # Eigenvalues that are rounding may be zero or negative: the columns of these stay short.
         least = left.shape[1] * eps_of(values) * values[-1]
         roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
-        # The least of B^T B is small beside U^T U where a column was nearly in Q, or in the others.
+        # Where a column was nearly in Q, or in the others, B^T B has a tiny eigenvalue.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
         return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
 

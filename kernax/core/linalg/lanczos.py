@@ -93,6 +93,7 @@ def log_determinant_by_probes(
     # z.log(M) z is near |z|^2 e.log(T) e, T = Q^T M Q with Q e = z / |z|.
     squared_lengths = jnp.sum(Z**2, 0)
     values = squared_lengths * _first_entry_of_logarithm(T)
+    # The variance of a mean of independent values.
     sampling = jnp.var(values, ddof=1) / Z.shape[1]
 
     whole = jnp.mean(values)

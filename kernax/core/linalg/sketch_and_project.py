@@ -146,6 +146,7 @@ def _swept(
         indices = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
         # M_BB u = (r - M d)_B for the indices B of a block, d the change so far.
         U = _solved(system.block(indices), residual[indices] - now.image[indices])
+        # u at B moves M d by M[:, B] u.
         image = now.image + system.columns_product(indices, U)
         return _Direction(now.change.at[indices].add(U), image)
 

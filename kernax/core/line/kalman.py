@@ -50,6 +50,7 @@ class KalmanFilter(eqx.Module):
         chain: Chain, weights: Float[Array, " n"], found: Gains, recursions: AbstractRecursions
     ) -> "KalmanFilter":
         """The filter of known gains."""
+        # x = A x + q w (y - h.A x) / s = kept x + q w y / s.
         seen = matmul(chain.observation, chain.transitions)
         shares = weights / found.variances
         return KalmanFilter(

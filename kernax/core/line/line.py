@@ -142,8 +142,8 @@ def _product(
     sum over those after it.
     """
     A = chain.transitions
-    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is read by A_i^T h before
-    # its step; backwards x = A_i^T x + A_i^T h v_i^T is read by P h.
+    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is read by A_i^T h,
+    # backwards x = A_i^T x + A_i^T h v_i^T is read by P h, each before the step of its point.
     seen = matmul(chain.observation, A)
     start = jnp.broadcast_to(chain.start, seen.shape)
     before = recursions.readings(A, start, V, seen)

@@ -67,6 +67,7 @@ def _as_affine(
     """`x -> B x + y`, as (B, y)."""
 
     def step(run, at):
+        # x -> A (B x + y) + a v^T.
         B, y = run
         A, a, v = at
         return (small_product(A, B), small_product(A, y) + outer(a, v)), None
@@ -81,6 +82,7 @@ def _as_congruence(
     """`F -> B F B^T + G`, as (B, G)."""
 
     def step(run, at):
+        # F -> A (B F B^T + G) A^T + scale a a^T.
         B, G = run
         A, a, scale = at
         return (small_product(A, B), congruence(A, G) + outer(a, scale * a)), None
@@ -139,12 +141,14 @@ def _as_fractional(
 
 
 def _affine_after(first, second):
+    # B (A z + x) + y.
     A, x = first
     B, y = second
     return small_product(B, A), small_product(B, x) + y
 
 
 def _congruence_after(first, second):
+    # B (A Z A^T + F) B^T + G.
     A, F = first
     B, G = second
     return small_product(B, A), congruence(B, F) + G
@@ -189,6 +193,7 @@ def _prefixes(after: Callable, runs: Any) -> Any:
     places = jnp.arange(count)[:, None, None]
 
     def doubled(k: Array, runs: Any) -> Any:
+        # A run of 2^k blocks follows the one that ends before it: together they are 2^(k+1).
         length = jnp.left_shift(1, k)
         # Zero where there is none: what is not taken must have a derivative as well.
         shifted = lambda leaf: jnp.where(places < length, 0, jnp.roll(leaf, length, 0))

@@ -171,6 +171,7 @@ def gain_at(
     h: Float[Array, " m"],
 ) -> tuple[Float[Array, " m"], Float[Array, ""]]:
     """q and s of a point."""
+    # q = P h - F h, s = w h.q + d.
     q = start - jnp.sum(F * h[None, :], 1)
     return q, w * jnp.sum(h * q) + d
 

@@ -134,8 +134,8 @@ def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
     w = system.weights
     p = y.shape[1]
     a = w[:, None] * now.b
-    # r_j = sum_i a_i (A_i ... A_j+1)^T h over i > j. With (P W)_ij in place of a_i that sum is -N q
-    # w / s of point j. So the slope in P h sums a_j r_j and p N q w / s.
+    # r_j = sum_i a_i (A_i ... A_j+1)^T h over i > j. With (P W)_ij in place of a_i that sum is
+    # -N q w / s of point j. So the slope in P h sums a_j r_j + p N q w / s over all points.
     of_later = at_points(a, jnp.swapaxes(now.later, 1, 2)) + p * now.informed
     squares = jnp.sum(now.b**2, 1)
     of_shift = (w * squares - p * now.inverse) / 2
