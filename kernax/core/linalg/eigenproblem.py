@@ -322,6 +322,7 @@ def _near(values: Float[Array, " m"], leading: Float[Array, " c"]) -> Bool[Array
     a = values[:, None]
     b = leading[None, :]
     noise = zero_below(values[0], jnp.zeros_like(values[0]), len(values))
+    # A quotient by a gap g is off by some eps l / g: half of its digits at g = sqrt(eps) l.
     return jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
 
 

@@ -83,6 +83,7 @@ class AbstractFactor(eqx.Module):
         """
         white = self.whitened(B)
         unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
+        # |v|^2 = |2^-u v|^2 2^(2 u), u the unit of a column.
         return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
 
     @property
@@ -265,6 +266,7 @@ class WeightedSystem(eqx.Module):
         # Without jitter, products that go through few numbers may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
         multiply = jax.vmap(self.gram.compensated_mv, 1, 1) if narrow else self.gram.mv
+        # T = W K + diag(shift); K A by a compensated product where its terms cancel.
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
         return off, positive_or_one(size)

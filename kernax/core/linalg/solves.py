@@ -19,6 +19,7 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
     """`L^-1 B` for a lower triangular L, with its derivatives."""
     apply = lambda x: matmul(jnp.tril(L), x)
+    # dX = L^-1 (dB - dL X), of which JAX takes dL X from the derivative of `apply`.
     return lax.custom_linear_solve(apply, B, _triangular(L, 0), _triangular(L, 1))
 
 

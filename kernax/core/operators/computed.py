@@ -82,6 +82,7 @@ class AbstractComputedGram(AbstractUnheldGram):
     def rows(self, indices):
         part = points_at(self.points, indices)
         K = gram_of_prepared(self.kernel, part, self.points)
+        # A point beside itself is k(x, x) exactly, as in the whole matrix.
         return K.at[jnp.arange(len(indices)), indices].set(diagonal_of(self.kernel, part))
 
     def submatrix(self, indices):

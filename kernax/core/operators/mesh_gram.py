@@ -88,6 +88,7 @@ def _rows_of_product(
         return product + at_offset(offset, kernel, X, V), None
 
     product = product_by_tiles(kernel, X, V, most_rows * count(X))
+    # The offsets below half of the circle; of an even number the opposite device is left.
     if spread.parts > 2:
         product, _ = lax.scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
     return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product

@@ -210,6 +210,7 @@ class LowRankGram(AbstractGram):
     def columns_product(self, indices, values):
         inside = matmul(self.features[indices].T, values)
         alone = expand_to(self.remainder[indices], values) * values
+        # F (F_I^T U), and the remainder in the rows I; it is added, as an index may come twice.
         return matmul(self.features, inside).at[indices].add(alone)
 
     def submatrix(self, indices):

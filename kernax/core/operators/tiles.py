@@ -95,6 +95,7 @@ class _Tiles(eqx.Module):
             return of_step(self, offset, *xs)
 
         to_rows, to_columns = lax.map(step, (self.parts, self.values, parts, values))
+        # What block i adds for the blocks i + offset and i + offset + 1 is put where those stand.
         to_first, to_second = jnp.split(to_columns, 2, 2)
         return to_rows + _moved(to_first, offset) + _moved(to_second, offset + 1)
 
