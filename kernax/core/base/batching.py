@@ -51,7 +51,7 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
         if any(batched[:of_matrix]):
             out = _one_after_the_other(call, together, batched, leaves)
         else:
-            # A batch of right-hand sides alone is one call, and may be batched over the matrix yet.
+            # A batch of the others alone is one call, whose matrix an outer vmap may still batch.
             out = _looped(together, of_matrix)(*leaves)
         return out, jax.tree.map(lambda _: True, out)
 

@@ -272,7 +272,7 @@ def in_common_unit(
     least or the largest float, terms of its gradient would be zero or inf.
     """
     exponents = exponent_of(jnp.max(weights)) + exponent_of(ridge)
-    # max(w) ridge is about 2^exponents, and the product of both parts is 2^(-2 e) times that.
+    # max(w) ridge is about 2^exponents, and (2^-e max(w)) (2^-e ridge) is 2^(-2 e) times that.
     unit = lax.div(exponents, jnp.full_like(exponents, 2))
     scaled_weights, scaled_ridge = times_power_of_two((weights, ridge), -unit)
     return scaled_weights, scaled_ridge, unit

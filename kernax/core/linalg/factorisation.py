@@ -266,7 +266,7 @@ class WeightedSystem(eqx.Module):
         # Without jitter, products that go through few numbers may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
         multiply = jax.vmap(self.gram.compensated_mv, 1, 1) if narrow else self.gram.mv
-        # T = W K + diag(shift); K A by a compensated product where its terms cancel.
+        # rhs - known - (W K + diag(shift)) A.
         off = rhs - known - self.weights.times(multiply(A)) - self.shift[:, None] * A
         size = jnp.linalg.norm(rhs, axis=0)
         return off, positive_or_one(size)
@@ -291,6 +291,7 @@ def solve(
     system = system.with_jitter(factor)
     fixed = stop_gradient(system)
     factor = stop_gradient(factor)
+    # dX = T^-1 (dB - dT X), of which JAX takes dT X from the derivative of `apply`.
     return lax.custom_linear_solve(
         system.apply,
         B,
