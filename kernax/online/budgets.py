@@ -251,7 +251,7 @@ class Kept(eqx.Module):
 
     @property
     def result(self) -> Any:
-        """A word of `RESULTS`."""
+        """A status of `RESULTS`."""
         return RESULTS.where(self.lost, RESULTS.over_capacity, RESULTS.successful)
 
     def function(

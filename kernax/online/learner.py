@@ -32,7 +32,7 @@ class AbstractOnlineState(Printed):
     @property
     @abc.abstractmethod
     def result(self) -> Any:
-        """A word of `RESULTS`: whether the state is what the learner promises.
+        """A status of `RESULTS`: whether the state is what the learner promises.
 
         Whether it is finite need not be looked at: `run` does.
         """

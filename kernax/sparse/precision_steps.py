@@ -20,7 +20,7 @@ class EvidenceState(eqx.Module):
     """What the evidence depends on, while noise and curvatures stay.
 
     Attributes:
-        slots: the functions taken.
+        active: the functions in the model.
         covariance: Sigma, of their weights.
         products: `Phi^T B J`, the second derivatives of the losses between all m c candidates and
             the functions taken.
@@ -56,7 +56,7 @@ class Action(eqx.Module):
 
     Attributes:
         gain: by how much the log evidence rises.
-        place: of the function among the slots.
+        place: of the function among the active ones.
         candidate: its number.
         is_new: whether it is added.
         precision: inf where it is deleted.

@@ -212,7 +212,7 @@ class _Fit(eqx.Module):
     """One machine, in the units of the user.
 
     Attributes:
-        slots: its functions, with precisions and weights.
+        active: its functions, with precisions and weights.
         covariance: of the weights.
         noise: its variance.
         log_evidence: its own.

@@ -224,13 +224,13 @@ def _evidence_state(
     deviations = active.deviations
     fit = problem.posterior(active, now.noise)
     active = eqx.tree_at(lambda active: active.weights, active, fit.mode * deviations)
-    of_slots = _second_derivatives(problem, products, active, fit, now.noise)
+    of_active = _second_derivatives(problem, products, active, fit, now.noise)
     # `phi_j^T B phi_j` of all candidates.
     own = jnp.diagonal(fit.curvatures, axis1=1, axis2=2)
     diagonal = matmul((problem.basis.columns**2).T, own).reshape(-1)
     # phi_j^T B J Sigma J^T B phi_j of all candidates, by which S_j is less than phi_j^T B phi_j, as
     # the sums of squares of the rows of Phi^T B J A^-1/2 L^-T.
-    parts = matmul(of_slots * deviations[None, :], fit.inverse_factor.T)
+    parts = matmul(of_active * deviations[None, :], fit.inverse_factor.T)
     explained = jnp.sum(parts**2, 1)
     # `phi_j^T r` of all candidates.
     residuals = problem.observations.residuals(fit.values, now.noise)
@@ -239,7 +239,7 @@ def _evidence_state(
     return EvidenceState(
         active=active,
         covariance=deviations[:, None] * fit.covariance * deviations[None, :],
-        products=of_slots,
+        products=of_active,
         sparsity=diagonal - explained,
         quality=quality,
         curvatures=fit.curvatures,
@@ -305,15 +305,15 @@ def _moved(
     """
     is_place = now.active.at(action.place)
     column = _column(problem, products, now, action)
-    of_slots = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
+    of_active = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
-    p = matmul(of_slots, step.u)
+    p = matmul(of_active, step.u)
     # Rows and columns of a function deleted are zero but for rounding.
     kept = ~(is_place & jnp.isinf(action.precision))
     return EvidenceState(
         active=_renewed(problem, now.active, action, step.of_weights(now.active.weights)),
         covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
-        products=jnp.where(kept[None, :], of_slots, 0),
+        products=jnp.where(kept[None, :], of_active, 0),
         sparsity=now.sparsity - step.c * p**2,
         quality=now.quality - step.c * step.t * p,
         curvatures=now.curvatures,

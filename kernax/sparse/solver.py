@@ -90,7 +90,7 @@ class RelevanceChoice(eqx.Module):
     """What a solver returns.
 
     Attributes:
-        slots: the functions taken, with their precisions, in `capacity` places.
+        active: the functions in the model, with their precisions, in `capacity` places.
         noise: its variance.
         steps: taken.
         finished: whether the evidence rises no more.

@@ -250,7 +250,7 @@ class _Coefficients(eqx.Module):
 
     @staticmethod
     def of(problem: _Correlation, pairs: EigenPairs) -> "_Coefficients":
-        """`A = T_K^-1 W H_K z` and, from the values of the first functions, B alike."""
+        """`A = T_K^-1 z`, and from the values of the first functions `B = T_L^-1 W H_K z / rho`."""
         # z^T H_K z = 1. The first functions have A = T_K^-1 z, of the values f = K A = H_K z, and
         # the second ones B = T_L^-1 W f / rho.
         correlations = safe_sqrt(pairs.values)
@@ -296,8 +296,8 @@ def _kernel_cca(first, second, ridge, components):
 def _ending(
     problem: _Correlation, report: EigenReport, pairs: EigenPairs, rounding: Float[Array, ""]
 ) -> Any:
-    """A word of `RESULTS`: negative eigenvalues and residuals within the rounding of both views are
-    no failure, but rounding that leaves less than two digits is.
+    """The status of the solution: negative eigenvalues and residuals within the rounding of both
+    views are no failure, but rounding that leaves less than two digits is.
     """
     first = problem.first
     second = problem.second

@@ -255,7 +255,7 @@ def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Membership
 
 
 def _ending(R: Float[Array, "n c"], unfinished: Array) -> Any:
-    """A word of `RESULTS`."""
+    """A status of `RESULTS`."""
     endings = (
         (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
         (unfinished, RESULTS.max_steps_reached),

@@ -41,7 +41,7 @@ with warnings.catch_warnings(action="ignore"):
     # Equinox warns that lineax's word for success, which is empty, is replaced.
 
     class _RESULTS(_Words):
-        """lineax's words for how a solve ended, and five more."""
+        """How a solve ended: the statuses of lineax, and five more."""
 
         successful = "successful"
         inaccurate = (
@@ -88,7 +88,7 @@ _ERRORS = {
 
 
 def promoted(word: Any) -> Any:
-    """One of lineax's words as one of `RESULTS`.
+    """A status of lineax as one of `RESULTS`.
 
     This is `RESULTS.promote` without its look-up in a table, which fails inside `jax.shard_map`. A
     word that is not known, of a later lineax, becomes `breakdown`.
@@ -112,9 +112,9 @@ def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
     """The word of the first ending whose condition holds, and `otherwise` where none does.
 
     Arguments:
-        endings: pairs of a condition (a boolean array) and a word of `RESULTS`, in order of
+        endings: pairs of a condition (a boolean array) and a status of `RESULTS`, in order of
             precedence.
-        otherwise: a word of `RESULTS`, or a result that is left as it was.
+        otherwise: a status of `RESULTS`, or a result that is left as it was.
     """
     result = otherwise
     for condition, word in reversed(endings):

@@ -64,14 +64,14 @@ class GridFactor(AbstractFactor):
         return self.whole.is_direct
 
     @property
-    def word_for_none(self):
-        return RESULTS.where(self.whole.exists, RESULTS.not_psd, self.whole.word_for_none)
+    def status_without_factor(self):
+        return RESULTS.where(self.whole.exists, RESULTS.not_psd, self.whole.status_without_factor)
 
     def accurate_residual(self, dtype):
         return direct_accuracy(dtype)
 
     @property
-    def word_for_inaccuracy(self):
+    def status_if_inaccurate(self):
         return RESULTS.inaccurate
 
     @property

@@ -144,7 +144,7 @@ class KroneckerFactor(eqx.Module):
         return True
 
     @property
-    def word_for_none(self) -> Any:
+    def status_without_factor(self) -> Any:
         """Why there is no factor, where there is none."""
         return RESULTS.not_psd
 

@@ -153,7 +153,7 @@ class ToeplitzFactor(eqx.Module):
         return False
 
     @property
-    def word_for_none(self) -> Any:
+    def status_without_factor(self) -> Any:
         return RESULTS.where(self.is_positive, RESULTS.max_steps_reached, RESULTS.not_psd)
 
     def figures(self) -> dict[str, Array]:

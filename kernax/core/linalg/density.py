@@ -36,7 +36,7 @@ def factor_of(
     factor = factorise(form) if solver is None else factor_by(solver, form)
     diagonal = lx.diagonal(form)
     finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
-    failure = RESULTS.where(finite, factor.word_for_none, RESULTS.nonfinite)
+    failure = RESULTS.where(finite, factor.status_without_factor, RESULTS.nonfinite)
     result = RESULTS.where(jnp.asarray(factor.exists), RESULTS.successful, failure)
     stats = {"jitter": factor.jitter} | factor.figures()
     if factor.knows_determinant:

@@ -68,7 +68,7 @@ class AbstractFactor(eqx.Module):
 
     @abc.abstractmethod
     def solve_and_report(self, B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Report]:
-        """The same, with how it ended, a word of `RESULTS`, and figures about it."""
+        """The same, with how it ended, a status of `RESULTS`, and figures about it."""
 
     @abc.abstractmethod
     def whitened(self, B: Float[Array, "n p"]) -> Float[Array, "m p"]:
@@ -113,18 +113,20 @@ class AbstractFactor(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def word_for_inaccuracy(self) -> Any:
-        """The word of `RESULTS` for a solution with a residual above `accurate_residual`."""
+    def status_if_inaccurate(self) -> Any:
+        """The status of `RESULTS` for a solution with a residual above `accurate_residual`."""
 
     @property
     @abc.abstractmethod
-    def word_for_none(self) -> Any:
-        """The word of `RESULTS` for a matrix of which there is no factor."""
+    def status_without_factor(self) -> Any:
+        """The status of `RESULTS` for a matrix of which there is no factor."""
 
     @property
     def result(self) -> Any:
         """Whether there is a factor: `successful`, or why not."""
-        return RESULTS.where(jnp.asarray(self.exists), RESULTS.successful, self.word_for_none)
+        return RESULTS.where(
+            jnp.asarray(self.exists), RESULTS.successful, self.status_without_factor
+        )
 
     @abc.abstractmethod
     def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
@@ -178,14 +180,14 @@ class AbstractDirectFactor(AbstractFactor):
         return True
 
     @property
-    def word_for_none(self):
+    def status_without_factor(self):
         return RESULTS.not_psd
 
     def accurate_residual(self, dtype):
         return direct_accuracy(dtype)
 
     @property
-    def word_for_inaccuracy(self):
+    def status_if_inaccurate(self):
         return RESULTS.inaccurate
 
 

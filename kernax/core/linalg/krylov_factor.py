@@ -329,7 +329,7 @@ class KrylovFactor(AbstractIterativeFactor):
         return self.iteration.accurate_residual(dtype)
 
     @property
-    def word_for_inaccuracy(self):
+    def status_if_inaccurate(self):
         return RESULTS.breakdown
 
     def rounding(self, diagonal):

@@ -40,7 +40,7 @@ class AbstractSymmetricSolver(lx.AbstractLinearSolver):
         return direct_accuracy(dtype)
 
     @property
-    def word_for_inaccuracy(self) -> Any:
+    def status_if_inaccurate(self) -> Any:
         """The result where it claims success, but the residual is above `accurate_residual`."""
         return RESULTS.inaccurate
 
@@ -170,7 +170,7 @@ class AbstractIterativeFactor(AbstractFactor):
         return False
 
     @property
-    def word_for_none(self):
+    def status_without_factor(self):
         return RESULTS.not_psd
 
     def solve(self, B):
@@ -198,7 +198,7 @@ class AbstractIterativeFactor(AbstractFactor):
 
 
 def ending_of_columns(results: Any) -> Any:
-    """The first failure among the results of several columns, as a word of `RESULTS`."""
+    """The first failure among the results of several columns, as a status of `RESULTS`."""
     failed = jnp.argmax(results != lx.RESULTS.successful)
     return promoted(jax.tree.map(lambda leaf: leaf[failed], results))
 
@@ -241,10 +241,10 @@ class SolverFactor(AbstractIterativeFactor):
         return accurate_residual(self.solver, dtype)
 
     @property
-    def word_for_inaccuracy(self):
+    def status_if_inaccurate(self):
         solver = self.solver
         is_ours = isinstance(solver, AbstractSymmetricSolver)
-        return solver.word_for_inaccuracy if is_ours else RESULTS.inaccurate
+        return solver.status_if_inaccurate if is_ours else RESULTS.inaccurate
 
 
 def factor_by(

@@ -307,7 +307,7 @@ class SketchAndProject(AbstractSymmetricSolver):
         return self._iteration.accurate_residual(dtype)
 
     @property
-    def word_for_inaccuracy(self):
+    def status_if_inaccurate(self):
         return RESULTS.breakdown
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> BlockedSystem:

@@ -102,7 +102,7 @@ def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFacto
     result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
     claimed = result == RESULTS.successful
     large = residual > factor.accurate_residual(residual.dtype)
-    result = RESULTS.where(claimed & large, factor.word_for_inaccuracy, result)
+    result = RESULTS.where(claimed & large, factor.status_if_inaccurate, result)
     return RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
 
 

@@ -20,7 +20,7 @@ def ending(
     rescaled: AfterRescaling,
     tol: ArrayLike,
 ) -> Any:
-    """A word of `RESULTS` for a point with the certificate `stats`.
+    """A status of `RESULTS` for a point with the certificate `stats`.
 
     Success asks for a small gap that rounding cannot have hidden, and for a solution that is
     representable in the user's units.

@@ -3,7 +3,7 @@
 The programme is solved in units in which nothing overflows (`units`), to ever finer tolerances of
 the solver until the duality gap is small (`certificate`). Only where it is differentiated, the
 solution is made exact for its active set (`polish`), because the derivative is that of the active
-set's equations (`active_set`). `ending` chooses the word of `RESULTS` for the whole solve.
+set's equations (`active_set`). `ending` chooses the status of `RESULTS` for the whole solve.
 """
 
 from typing import Any

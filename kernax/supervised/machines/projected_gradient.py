@@ -22,7 +22,8 @@ class ProjectedGradient(AbstractDualSolver):
 
     The direction is `d = P(b + a r) - b`, where r is the residual, a the inverse of the curvature
     along the last direction (Barzilai & Borwein), and P the proximal projection onto box and
-    hyperplane. The step along d is the exact minimiser, so that the objective never rises.
+    hyperplane. The step along d minimises the objective, or with epsilon > 0 an upper bound of it
+    that is exact where no coefficient changes its sign, so that the objective never rises.
 
     Attributes:
         tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
