@@ -17,7 +17,8 @@ PUBLIC = {name: thing for name, thing in public_names() if not name.startswith("
 DESCRIBED = {
     name: thing
     for name, thing in PUBLIC.items()
-    if inspect.isclass(thing) or inspect.isroutine(inspect.unwrap(thing))
+    if thing is not jax.Array
+    and (inspect.isclass(thing) or inspect.isroutine(inspect.unwrap(thing)))
 }
 # Abstract classes, and what needs files, figures or several processes.
 NO_SHORT_EXAMPLE = {

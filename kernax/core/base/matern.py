@@ -120,7 +120,7 @@ _ZETA = {  # Riemann's zeta function at odd numbers
 }
 _LOG_GAMMA_RATIO = [
     1 - 2 * np.euler_gamma,
-    *((1 - 2 * _ZETA.get(k, 0.5 if k % 2 else 0)) / k for k in range(2, 18)),
+    *((1 - 2 * _ZETA[k] if k % 2 else 1) / k for k in range(2, 18)),
 ]
 
 

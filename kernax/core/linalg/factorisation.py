@@ -3,8 +3,8 @@
 A factor is that of the symmetric `M = S K S + diag(shift)`, S = sqrt(W), computed once so that
 systems can be solved many times. All factors have the same methods, whatever they are made of:
 solutions, the logarithm of the determinant, the inverse and its diagonal, the derivative of the
-evidence, the reduction of a covariance, the jitter that was added. `factorise` in `solvers` makes
-the one that suits an operator.
+evidence, the reduction of a covariance, the jitter that was added. `factorise` in
+`linear_solvers` makes the one that suits an operator.
 """
 
 import abc
