@@ -516,6 +516,7 @@ def test_the_weights_advised_for_missing_targets_are_taken(outputs, weights):
     advised = eval(advice, {"np": np, "y": y, "weights": weights})
     known = np.ones(5, DTYPE) if weights is None else weights.copy()
     known[3] = 0
+    assert advised.shape == known.shape
     ours = kernax.kernel_ridge(KERNEL, X, y, 0.1, weights=advised).value
     expected = kernax.kernel_ridge(KERNEL, X, full, 0.1, weights=known).value
     np.testing.assert_array_equal(ours.coefficients, expected.coefficients)
