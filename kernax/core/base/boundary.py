@@ -1,7 +1,7 @@
 """Checks and conversions of what users pass: lists become arrays, integers floats.
 
-Every function calls these on its arguments before anything is compiled. What no solver could use is
-refused by name. Shapes are checked always, values where they are known (not while tracing).
+Public functions call these on their arguments before anything is compiled. What no solver could use
+is refused by name. Shapes are checked always, values where they are known (not while tracing).
 """
 
 import math
