@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,6 +36,18 @@ LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]+
 NAME = re.compile(r"(?<!\[)`(kernax(?:\.\w+)+)`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 INCLUDED = re.compile(r"<!-- include (\S+)#(.+?) -->")
+# The pictures of the first page: the picture, the page that it leads to, and what it shows.
+GALLERY = [
+    ("first_process.png", "first_process.html", "A Gaussian process with its uncertainty"),
+    ("deep_kernels.png", "deep_kernels.html", "A kernel inside a network, which follows a jump"),
+    ("notebooks/gallery-13-0.png", "notebooks/gallery.html", "The probability of a class"),
+    ("notebooks/classification-9-0.png", "notebooks/classification.html", "Three species of iris"),
+    ("notebooks/choosing_a_kernel-9-0.png", "learning.html", "Gradients on a cross-validated loss"),
+    ("notebooks/components_and_clusters-3-2.png", "components.html", "Kernel principal components"),
+    ("notebooks/sparse_machines-5-0.png", "classifiers.html", "Import, relevance, support vectors"),
+    ("notebooks/kernels-7-0.png", "kernels.html", "Kernels of places, and functions under them"),
+    ("co2.png", "command_line.html", "A forecast of CO2 from the command line"),
+]
 # Pages that stand elsewhere in the repository.
 ELSEWHERE = {
     "README.md": "index.md",
@@ -59,6 +72,8 @@ def main(folder: Path) -> None:
             text = notebook(ROOT / source, pages / page)
         else:
             text = (ROOT / source).read_text(encoding="utf-8")
+        if page == "index.md":
+            text = text.replace("\n## Install\n", f"\n{gallery()}\n## Install\n", 1)
         write(pages / page, rendered(text, source, written, public))
     for page, (_, text) in reference.items():
         write(pages / page, text)
@@ -73,9 +88,26 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def gallery() -> str:
+    """The pictures of the first page, each a link."""
+    figures = [
+        f'<a href="{page}"><img src="{picture}" alt="{title}" loading="lazy"><span>{title}</span></a>'
+        for picture, page, title in GALLERY
+    ]
+    return '<div class="gallery">\n' + "\n".join(figures) + "\n</div>\n"
+
+
+def version() -> str:
+    """The version of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["version"]
+
+
 def configuration(reference: dict[str, tuple[str, str]], notebooks: Iterable[Path]) -> str:
     """`site.yml`, with the notebooks and the pages of docstrings in its menu."""
     settings = yaml.safe_load((ROOT / "docs" / "site.yml").read_text(encoding="utf-8"))
+    settings["site_name"] = f"kernax {version()}"
+    settings["copyright"] = f"kernax {version()}, Apache-2.0"
     named = {title: entries for entry in settings["nav"] for title, entries in entry.items()}
     named["Notebooks"] += [{heading_of(path): f"notebooks/{path.stem}.md"} for path in notebooks]
     named["Reference"] += [{title: page} for page, (title, _) in reference.items()]
@@ -125,10 +157,27 @@ def entry(name: str, thing: object) -> str:
         return f"## {name} {{#{name}}}\n\n{write_api.first_paragraph(thing)}"
     if not inspect.isclass(thing):
         return f"::: {name}"
-    arguments = "" if issubclass(thing, Exception) else write_api.signature(thing)
-    heading = json.dumps(f"{name}{arguments}")
-    label = json.dumps(thing.__name__)  # `On` alone would be true
-    return f"::: {name}\n    options:\n      heading: {heading}\n      toc_label: {label}"
+    short = thing.__name__
+    heading = f'## {name} {{#{name} data-toc-label="{short}"}}'
+    hidden = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n      heading_level: 3"
+    parts = [heading, f"::: {name}\n{hidden}"]
+    if not issubclass(thing, Exception):
+        parts.insert(1, f"```python\n{call_of(short, write_api.signature(thing))}\n```")
+    return "\n\n".join(parts)
+
+
+def call_of(name: str, arguments: str) -> str:
+    """A call with its arguments, one a line where they do not fit into one."""
+    if len(name + arguments) <= 72 or arguments == "()":
+        return name + arguments
+    pieces, depth = [""], 0
+    for letter in arguments[1:-1]:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return "\n".join([f"{name}(", *(f"    {piece.strip()}," for piece in pieces), ")"])
 
 
 def slug(title: str) -> str:
