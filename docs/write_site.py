@@ -91,7 +91,7 @@ def write(path: Path, text: str) -> None:
 def gallery() -> str:
     """The pictures of the first page, each a link."""
     figures = [
-        f'<a href="{page}"><img src="{picture}" alt="{title}" loading="lazy"><span>{title}</span></a>'
+        f'<a href="{page}"><img src="{picture}" alt="{title}"><span>{title}</span></a>'
         for picture, page, title in GALLERY
     ]
     return '<div class="gallery">\n' + "\n".join(figures) + "\n</div>\n"
@@ -159,8 +159,9 @@ def entry(name: str, thing: object) -> str:
         return f"::: {name}"
     short = thing.__name__
     heading = f'## {name} {{#{name} data-toc-label="{short}"}}'
-    hidden = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n      heading_level: 3"
-    parts = [heading, f"::: {name}\n{hidden}"]
+    options = ["show_root_heading: false", "show_root_toc_entry: false", "heading_level: 3"]
+    body = "\n      ".join([f"::: {name}\n    options:", *options])
+    parts = [heading, body]
     if not issubclass(thing, Exception):
         parts.insert(1, f"```python\n{call_of(short, write_api.signature(thing))}\n```")
     return "\n\n".join(parts)
