@@ -100,7 +100,7 @@ class DivergedError(SolveError):
 
 
 class CapacityError(SolveError):
-    """A learner of a stream needed more points than it has room for, and left some out.
+    """An online learner needed more points than its capacity, and left some out.
 
     Examples:
         >>> X, y = jnp.array([[0.0], [1.0]]), jnp.array([1.0, -1.0])
@@ -125,9 +125,9 @@ class MemoryBudgetError(MemoryError):
 
 
 class KernaxFileError(ValueError):
-    """A file is no sound model or checkpoint of kernax, or not the one that was asked for.
+    """A file is not a valid model or checkpoint of kernax, or belongs to another call.
 
-    Or what is to be saved cannot be put into a file.
+    Also raised for an object that cannot be saved.
     """
 
 
@@ -165,7 +165,8 @@ class FeaturelessWarning(UserWarning):
 
 
 class ClusterWarning(UserWarning):
-    """Clusters coincide because there are fewer distinct points, or a graph falls into parts.
+    """Clusters coincide, because there are fewer distinct points or because a graph is
+    disconnected.
 
     Examples:
         >>> import warnings
@@ -179,7 +180,7 @@ class ClusterWarning(UserWarning):
 
 
 class RelevanceWarning(UserWarning):
-    """No basis function is relevant, and a machine is zero everywhere.
+    """No basis function is relevant, so that a relevance vector machine is zero everywhere.
 
     Examples:
         >>> import warnings

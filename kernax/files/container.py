@@ -18,14 +18,14 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     """Writes a model to a file, from which `load` returns it bitwise.
 
     A model is a kernel, an expansion, a Gaussian process, or tuples, lists and dicts of them.
-    `notes` is a dict of what JSON can hold, for `load_notes`, where tuples come back as lists. The
-    file is written whole or not at all; a link is followed.
+    `notes` is a dict that JSON can represent; `load_notes` reads it, with lists in place of tuples.
+    The file is written whole or not at all; a link is followed.
 
     Raises KernaxFileError for a model that holds functions, or modules of classes that are not
     kernax's own: `register` them, or save a dict of their parts. Also for fields of the wrong type,
-    for float64 arrays while JAX's 64-bit mode is off, and for notes that are no dict or that JSON
-    cannot hold. OSError if there is no folder, and for a device or a pipe. TypeError for a path
-    that is none.
+    for float64 arrays while JAX's 64-bit mode is off, and for notes that are not a dict or that
+    JSON cannot represent. OSError if there is no folder, and for a device or a pipe. TypeError for
+    a path that is none.
     """
     _check_path(path, "save(path, model)")
     arrays: dict[str, np.ndarray] = {}
@@ -53,7 +53,7 @@ def _notes_as_json(notes: Any) -> str:
 
 
 def load(path: str | os.PathLike) -> Any:
-    """The model that `save` wrote, bitwise.
+    """Reads the model that `save` wrote, bitwise equal.
 
     Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, or that
     names a class or function which is not registered; for fields of a type that their classes do
@@ -75,7 +75,7 @@ def load(path: str | os.PathLike) -> Any:
 
 
 def load_notes(path: str | os.PathLike) -> dict[str, Any]:
-    """The notes that were given to `save`; an empty dict if there were none.
+    """Reads the notes that were given to `save`; an empty dict if there were none.
 
     Raises KernaxFileError and OSError for a file that is damaged, of another kind or not there.
     TypeError for a path that is none.

@@ -14,7 +14,7 @@ def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:
 
 
 def load_predictor(path: str | os.PathLike) -> Predictor:
-    """The predictor that `save_predictor`, or `kernax fit --out`, wrote.
+    """Reads the predictor that `save_predictor` or `kernax fit --out` wrote.
 
     Raises KernaxFileError for any other file, for arrays whose shapes do not fit each other or the
     columns, and as `load` does.

@@ -72,7 +72,7 @@ _registered: dict[str, Any] = {}
 
 
 def register(thing: Thing, name: str | None = None) -> Thing:
-    """Lets files name a class of equinox modules of yours, or a function that a module holds.
+    """Allows files to name your own class of equinox modules, or a function that a module contains.
 
     The name is its `__name__` or the one given. `save` and `load` then take models that contain it,
     such as a network in a `Warped` kernel, or the function of a `Custom` kernel. A file holds the

@@ -14,7 +14,9 @@ from kernax.core.base.weights import AbstractWeights
 
 
 def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
-    """Two classes as -1 and +1, and the pair `classes`, of which `classes[0]` is -1.
+    """Encodes the labels of two classes as -1 and +1.
+
+    Returns the signs, and the pair `classes`, of which `classes[0]` is the class encoded as -1.
 
     Labels are numbers, strings or booleans, shape (n,).
 
@@ -36,9 +38,11 @@ def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
 
 
 def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
-    """A column for each class, 1 where the label is that class and 0 elsewhere, and the classes.
+    """Encodes labels as one column for each class, 1 for a label of that class and 0 elsewhere.
 
-    `2 * one_hot(labels)[0] - 1` are the targets of one machine against the rest for each class.
+    Returns the matrix (n, classes), and the classes.
+
+    `2 * one_hot(labels)[0] - 1` are the targets of one-against-the-rest classifiers.
     Raises ValueError for fewer than two classes.
 
     Examples:

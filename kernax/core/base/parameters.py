@@ -67,7 +67,7 @@ def nonnegative(**kwargs) -> Any:
 def interval(
     low: float, high: float, *, closed: tuple[bool, bool] = (False, False), **kwargs
 ) -> Any:
-    """A field for parameters between two finite ends; `closed` says which end is itself allowed.
+    """A field for parameters between two finite ends; `closed` says whether each end is allowed.
 
     Examples:
         >>> import equinox as eqx
@@ -469,7 +469,7 @@ Trainable = Callable[[str, Array], bool | np.ndarray]
 def unconstrain(
     model: PyTree, trainable: Trainable | None = None
 ) -> tuple[dict[str, Array], Rebuild]:
-    """The free parameters of a model as unconstrained arrays, and the way back.
+    """Returns the free parameters of a model as unconstrained arrays, and a function to rebuild it.
 
     Arguments:
         model: any pytree of modules and arrays.

@@ -138,10 +138,10 @@ class Solution(Printed, Generic[Value]):
     Attributes:
         value: the solution: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise
             the best finite iterate.
-        result: how it ended, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
+        result: the status, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
             can be relied on.
-        stats: figures about the solve: steps, true residual, jitter, whatever the docstring of
-            the function names.
+        stats: diagnostics of the solve, such as steps, true residual and jitter; the docstring of
+        each function lists its own.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -42,40 +42,39 @@ class SoundCheckpoint(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A folder in which a computation keeps its state, to go on from where it was killed.
+    """A folder in which a computation saves its state, so that it can resume after it was killed.
 
-    Functions that learn take one as `checkpoint`, or its path. A loop of your own keeps its state
-    by `steps`:
+    Functions that learn take one, or its path, as the argument `checkpoint`. A loop of your own
+    saves its state with `steps`:
 
         checkpoint = kernax.Checkpoint("run", name="evidence of x.npy", every=10)
         for step, state in checkpoint.steps(advance, state, 200, args=(X, y)):
             print(step)
 
-    The same program, started again, goes on from the last state that was kept, and ends where it
-    would have ended without the interruption: bitwise on the same devices (on a GPU where XLA's
-    algorithms are deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`), and up to the order
-    of sums on another number of devices or processes. What was kept is written whole or not at all.
+    The same program, started again, resumes from the last saved state, and ends where it would have
+    ended without the interruption: bitwise on the same devices (on a GPU where XLA's algorithms are
+    deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`), and up to the order of sums on
+    another number of devices or processes. A state is written whole or not at all.
 
     A checkpoint with a file that is missing, cut or changed in any bit is never read: a
-    `DamagedCheckpointWarning` says so, and the one before it is taken. Where all are damaged, or
-    the folder is that of another call, a `KernaxFileError` says what to do, and what differs.
+    `DamagedCheckpointWarning` says so, and the one before it is used. Where all are damaged, or the
+    folder belongs to another call, a `KernaxFileError` says what to do, and what differs.
 
     A state is any pytree, whose arrays may be spread over devices and processes. Several processes
-    write it together, by orbax, into a folder that all of them see:
-    `pip install 'kernax-toolkit[cluster]'`. A state with rows that were filled up to be shared
-    evenly can only go on where the number of devices fills them up to the same number.
+    write it together, by orbax, into a folder that all of them see: `pip install
+    'kernax-toolkit[cluster]'`. A state whose rows were padded to divide evenly over the devices can
+    only resume on a number of devices that pads them to the same length.
 
     Arguments:
         path: of the folder, which is created where there is none. Two jobs must not use one folder
             at a time.
-        every: after how many steps the state is kept; it is kept at the end as well. Writing takes
-            some twenty milliseconds, more for megabytes.
-        name: of the call, by which it is identified beside what the function that takes the
-            checkpoint says.
-        seconds: after how many seconds the state is kept, by the clock of process 0; with `every`,
-            whichever comes first. Without either it is kept some fifty times in a run.
-        keep: how many of the newest checkpoints stay: by default two, of which one is left if the
-            other is damaged.
+        every: the number of steps between saved states; the last state is saved as well. Writing
+            takes some twenty milliseconds, more for megabytes.
+        name: a name for the call. It identifies the call, together with what the function that
+        takes the checkpoint adds. seconds: the seconds between saved states, by the clock of
+        process 0; with `every`, whichever comes first. Without either, a run saves its state some
+        fifty times. keep: how many of the newest checkpoints are kept. The default is two, so that
+        one remains if the other is damaged.
 
     Raises ValueError for arguments of the wrong kind.
     """
@@ -113,18 +112,18 @@ class Checkpoint:
         """Yields `(step, state)` where the loop begins, and after each step up to `count`, or up to
         the first state that is over.
 
-        It begins at `(0, state)`, or at the last state that was kept, so that the last one yielded
-        is always the result. Where the loop is killed, or left by `break`, the steps since the last
-        state that was kept are lost. The call is identified by `name`, `facts` and the structure,
-        shapes and dtypes of the state, not by the values of data: let the name say what they are.
+        It begins at `(0, state)`, or at the last saved state, so that the last one yielded is
+        always the result. If the loop is killed, or ended by `break`, the steps since the last
+        saved state are lost. The call is identified by `name`, `facts` and the structure, shapes
+        and dtypes of the state, not by the values of data: let the name say what they are.
 
         Arguments:
             advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
                 and dtypes. It should be compiled by `jax.jit`.
             state: any pytree. Arrays that are not spread over devices, and numbers, must be the
                 same in all processes.
-            count: how many steps there are at most. None where `is_over` alone ends the loop; then
-                the state is kept after every step, unless `every` or `seconds` says otherwise.
+            count: the largest number of steps. None where `is_over` alone ends the loop; then the
+            state is saved after every step, unless `every` or `seconds` says otherwise.
             args: what else `advance` takes. Arrays that are spread over processes must be passed
                 so, since a compiled function cannot close over them.
             is_over: whether a state is the last one, which must be the same in all processes.
@@ -156,9 +155,9 @@ class Checkpoint:
             yield step, state
 
     def latest(self, like: Any, facts: Mapping[str, str] = _NO_FACTS) -> tuple[int, Any] | None:
-        """`(step, state)` of the last state that `steps` kept; None where there is none.
+        """Returns `(step, state)` of the last state that `steps` saved, or None if there is none.
 
-        Another job may go on using the folder meanwhile.
+        Another job may use the folder at the same time.
 
         Arguments:
             like: a state of the same structure, shapes and dtypes, onto whose devices it is read.

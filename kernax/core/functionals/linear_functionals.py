@@ -26,9 +26,9 @@ from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 class Functionals(Printed):
     """n functionals `sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j)`, j = 1, ..., q.
 
-    A single functional has no axis n. All functionals of a stack have the same number q of nodes;
-    `joined` pads with nodes of weight zero. `F[i]` picks functionals, `len(F)` counts them, and
-    `F + G`, `F - G`, `2.0 * F` are sums, differences and multiples of functionals, one by one.
+    A single functional has no axis n. All functionals of a batch have the same number q of nodes;
+    `joined` pads with nodes of weight zero. `F[i]` picks functionals, `len(F)` counts them, and `F
+    + G`, `F - G`, `2.0 * F` are sums, differences and multiples of functionals, one by one.
 
     Attributes:
         nodes: points, stacked along the axes (n, q).
@@ -77,7 +77,7 @@ class Functionals(Printed):
         return jnp.sum(terms(self.nodes, self.weights, self.directions), 0)
 
     def joined(self, other: "Functionals") -> "Functionals":
-        """The functionals of both stacks, one after the other."""
+        """Concatenates the functionals of two batches."""
         mine, others = _alike(self, other)
         q = max(mine.weights.shape[1], others.weights.shape[1])
         return jax.tree.map(
@@ -194,8 +194,8 @@ class OfFunctionals(AbstractKernel):
     takes q^2 evaluations of k, for q nodes each.
 
     Raises ValueError for directions where functions of k have no derivative (`rough` kernels:
-    Matern 1/2, Brownian motion, ...), and where the kernel is none; NaN where a traced parameter is
-    one for which there is no derivative.
+    Matern 1/2, Brownian motion, ...), and for an argument that is not a kernel. The value is NaN
+    where a traced parameter has a value for which there is no derivative.
 
     Examples:
         >>> x, right = jnp.array([[0.5]]), jnp.array([1.0])
@@ -324,7 +324,7 @@ def gradients_at(X: ArrayLike) -> Functionals:
 def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functionals:
     """`integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f and of volume.
 
-    By products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
+    Uses products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
     `2 nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
     lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
 
@@ -355,9 +355,9 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
 
 
 def joined(*stacks: Functionals) -> Functionals:
-    """Several stacks of functionals as one, in their order: what a function takes as X.
+    """Concatenates batches of functionals, in their order, into one that learners take as X.
 
-    Raises ValueError for anything but stacks of functionals.
+    Raises ValueError for anything but batches of functionals.
 
     Examples:
         >>> X = jnp.array([[0.0], [0.5]])

@@ -43,7 +43,8 @@ class SteinKernel(AbstractKernel):
     if log p is concave far out; with RBF and Matern in d >= 3 it may (Gorham & Mackey 2017).
 
     Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
-    and for a log density that is no scalar; NaN where that depends on a parameter being traced.
+    and for a log density that is not a scalar. Where that depends on a traced parameter, the value
+    is NaN.
 
     Examples:
         >>> k = kernax.SteinKernel(kernax.RBF(1.0), log_density=lambda x: -0.5 * x @ x)

@@ -410,26 +410,25 @@ def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
 
 
 class Grid(AbstractDirectSolver):
-    """Points on a grid and a kernel that is a product over its axes, in `O(n sum n_a)`, or points
-    at equal distances along one column and a stationary kernel, in `O(n log n)`.
+    """Exact solves on a grid: `O(n sum n_a)` for a kernel that is a product over the axes, and `O(n
+    log n)` for a stationary kernel and points at equal distances along one column.
 
-    The rows of X, in any order, are the combinations of the places along each axis. An axis is one
-    column, or several that the kernel takes together, and where there are others it has at most
-    10000 places. Equal numbers are one place, and numbers that differ in their last digit are two:
-    round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns, as are products,
-    scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) * On(RBF(), [1,
-    2])`; a sum is one factor, of all columns of its terms. X and weights must be known: functions
-    that are compiled or differentiated close over them. Rows that are missing or of weight zero are
-    left out exactly. Weights may be any, if one of them is one: each of the m rows that are
-    missing, or of another weight, costs a solution, and a row of an m x m matrix.
+    The rows of X, in any order, are the combinations of the coordinates along each axis. An axis is
+    one column, or several that one factor of the kernel takes together; if there are several axes,
+    each has at most 10000 coordinates. Numbers that differ in their last digit are different
+    coordinates: round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns, as
+    are products, scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) *
+    On(RBF(), [1, 2])`; a sum is one factor, of all columns of its terms. X and weights must be
+    concrete: a function that is compiled or differentiated must close over them. Missing rows and
+    rows of weight zero are left out exactly. At least one weight must be one; each of the m rows
+    that are missing or have another weight costs one more solve and a row of an m x m matrix.
 
     Along one column, points may differ from equal steps by the rounding of their numbers, if that
-    is at most `2 sqrt(eps)` of a step. Solutions are those for the points as they are, to first
-    order in the differences; the evidence is that of equal steps, and `rounding` says how far it
-    may be off.
+    is at most `2 sqrt(eps)` of a step. Solutions are corrected for the differences to first order;
+    the evidence is that of equal steps, and `rounding` estimates its error.
 
-    The factor along one column predicts each value from those before it, `order` of them at most.
-    How many it takes is in `stats["order"]`; where `order` is too few, the solve fails with
+    The factor along one column predicts each value from at most `order` values before it.
+    `stats["order"]` is the number used; where `order` is too small, the solve fails with
     `max_steps_reached`. Kernels whose values hardly decay, and little noise, need many: the points
     within some 25 lengthscales of an RBF.
 
@@ -437,8 +436,8 @@ class Grid(AbstractDirectSolver):
         most: how many cells may be missing or have a weight other than one.
         order: the most terms of the predictor.
 
-    Raises ValueError for points that are on no grid, for kernels, noise and weights that have no
-    place on one, and for second derivatives of the evidence.
+    Raises ValueError for points that are not on a grid, for kernels, noise and weights that it does
+    not support, and for second derivatives of the evidence.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -35,13 +35,13 @@ class Description:
 def describe(
     model: PyTree, trainable: Trainable | None = None, columns: Sequence[str] = ()
 ) -> Description:
-    """A table of a model's parameters: path, value, interval, and whether free or frozen.
+    """Returns a table of a model's parameters: path, value, interval, and whether free or frozen.
 
     `trainable` says which are free, see `unconstrain`. With the names of d columns, a parameter of
     shape (d,), such as a lengthscale for each column, has a row for each: `lengthscale[age]`. Any
     other array is one row, of several lines if it is long.
 
-    Raises ValueError for a bare Python float in a tuple, list or dict, which is no parameter.
+    Raises ValueError for a bare Python float in a tuple, list or dict, which is not a parameter.
 
     Examples:
         >>> print(kernax.describe(2.0 * kernax.RBF(0.3)))

@@ -50,7 +50,7 @@ NO_POWER = ": other powers of a kernel are not kernels"
 
 
 class Invariance(enum.IntEnum):
-    """Under which motions of R^d, applied to both points, a kernel is known not to change.
+    """The motions of R^d under which a kernel is known not to change, if both points move.
 
     Examples:
         >>> kernax.RBF(0.3).invariance
@@ -141,13 +141,13 @@ class AbstractKernel(Printed):
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether `k(x, z)` and `k(z, x)` are known to be rounded alike."""
+        """Whether `k(x, z)` and `k(z, x)` are known to be equal bitwise."""
         return self.mirrors and all(part.is_mirrored for part in parts_of(self))
 
     @property
     def has_derivatives(self) -> ArrayLike:
-        """Whether functions of this kernel have derivatives in mean square: whether `d^2 k / dx dz`
-        exists at x = z. An array where that depends on a parameter.
+        """Whether functions of this kernel have derivatives in mean square, that is, whether `d^2 k
+        / dx dz` exists at x = z. An array if that depends on a parameter.
         """
         smooth: Any = not self.rough
         for part in parts_of(self):
@@ -160,36 +160,36 @@ class AbstractKernel(Printed):
         return None
 
     def sufficient_columns(self, dim: int) -> frozenset[int]:
-        """The columns of points (dim,) each of which alone is all that this kernel looks at.
+        """The columns of points (dim,) each of which alone determines the value of this kernel.
 
-        Of most kernels it is the only column there is; of a constant it is any.
+        For most kernels that is a column only if it is the only one; for a constant it is any.
         """
         return frozenset([0]) if dim == 1 else frozenset()
 
     def factors_over_columns(self, dim: int) -> "tuple[ColumnFactor, ...]":
-        """The factors of this kernel of points (dim,), whose product it is. Columns of different
-        factors may overlap.
+        """The factors whose product this kernel is on points (dim,). Columns of different factors
+        may overlap.
 
-        Most kernels are one factor, of all columns.
+        Most kernels have one factor, of all columns.
         """
         if self.separates:
             return tuple(ColumnFactor(frozenset([column]), self) for column in range(dim))
         return (ColumnFactor(frozenset(range(dim)), self),)
 
     def check_points(self, X: PyTree) -> None:
-        """Raises ValueError for a stack that this kernel is known not to take, such as one with an
-        index that is out of range.
+        """Raises ValueError for points that this kernel does not accept, such as an index that is
+        out of range.
         """
 
     def explicit_features(self) -> Features | None:
-        """A function phi of a point with `k(x, z) = phi(x) . phi(z)`, (D,); None where none is
-        known.
+        """The feature map phi with `k(x, z) = phi(x) . phi(z)`, a function from a point to (D,), or
+        None if it is not known.
         """
         return None
 
     def low_rank(self) -> LowRank | None:
-        """A function from a stack to F, (n, D), and r, (n,), of its Gram matrix `F F^T + diag(r)`;
-        None where none is known.
+        """A function from points X to F (n, D) and r (n,), whose Gram matrix is `F F^T + diag(r)`,
+        or None if it is not known.
 
         By default F are the explicit features and r is zero. An approximation by inducing points
         that keeps the variances has another r, which it adds in `k(x, z)` where x and z are one
@@ -206,10 +206,10 @@ class AbstractKernel(Printed):
         return of_stack
 
     def spectral_parts(self, dim: int) -> Parts:
-        """The spectrum of this kernel of points (dim,), a sum of parts from which frequencies are
-        drawn.
+        """The spectral density of this kernel on points (dim,), as a sum of parts from which
+        frequencies are drawn.
 
-        Raises ValueError where none is known, and for parameters of another dimension.
+        Raises ValueError if it is not known, and for parameters of another dimension.
         """
         raise ValueError(
             f"{type(self).__name__} has no spectral density that is known: random frequencies are "
@@ -219,7 +219,7 @@ class AbstractKernel(Printed):
         )
 
     def state_space(self, harmonics: int) -> AbstractStateSpace | None:
-        """The state-space model of this kernel of one coordinate; None where none is known.
+        """The state-space model of this kernel of one coordinate, or None if it is not known.
 
         `harmonics` is the number of terms for kernels that are a series, as periodic ones are.
         """
@@ -365,7 +365,7 @@ class AbstractStationary(AbstractKernel):
 
     @property
     def invariance(self) -> Invariance:
-        """Homogeneous with one lengthscale; with one per dimension it changes under rotations."""
+        """Homogeneous for one lengthscale; with one per dimension, rotations change it."""
         of_distance = Invariance.HOMOGENEOUS
         if jnp.ndim(self.lengthscale):
             of_distance = Invariance.STATIONARY

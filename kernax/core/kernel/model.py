@@ -9,18 +9,19 @@ from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 
 class Model(Printed):
-    """A kernel and one positive number, both parameters: what `minimise` and `multi_start` learn.
+    """A kernel and one positive number, both of them parameters that `minimise` and `multi_start`
+    learn.
 
     The number is the `ridge` of `kernel_ridge`, `leave_one_out`, `kernel_logistic`,
     `kernel_softmax` and `regularised_risk`; the noise variance of `condition` and
-    `log_marginal_likelihood`, where `model.noise` reads better; and `1 / C` of a machine:
-    `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one for each
-    point, for the functions that take such a noise.
+    `log_marginal_likelihood`, where `model.noise` reads better; and `1 / C` of a support vector
+    machine: `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one
+    for each point, for the functions that take such a noise.
 
     Where more is to be learned, such as the mean of a process, write a module of your own: its
     fields say what is learned (`kernax.fields`).
 
-    Raises ValueError for what is no kernel, and for a known number that is not positive and finite.
+    Raises ValueError if `kernel` is not a kernel, or if the number is not positive and finite.
 
     Examples:
         >>> model = kernax.Model(kernax.RBF(0.3), ridge=0.1)
@@ -39,7 +40,7 @@ class Model(Printed):
 
     @property
     def noise(self) -> Float[Array, "..."]:
-        """`ridge` by the name that it has in a Gaussian process, the variance of the noise: the
-        same number, to read and not to set.
+        """The same number as `ridge`, under the name that it has in a Gaussian process: the
+        variance of the noise. Read-only.
         """
         return self.ridge

@@ -28,10 +28,10 @@ from kernax.core.base.printing import Printed
 
 
 class AbstractPrior(Printed):
-    """A density of one number; of an array, that of independent elements.
+    """A density of one number; the elements of an array are independent.
 
-    Its parameters are scalars, or arrays of the shape of what it is the prior of. A subclass has a
-    `support` and a `log_density`.
+    Its parameters are scalars, or arrays of the shape of the parameter that it is a prior for. A
+    subclass has a `support` and a `log_density`.
     """
 
     support: ClassVar[Interval]
@@ -111,7 +111,7 @@ class InverseGamma(AbstractPrior):
     """`scale^shape v^(-shape - 1) exp(-scale / v) / Gamma(shape)`: that of 1 / v is `Gamma(shape,
     scale)`.
 
-    It falls so fast towards zero that it keeps a noise, or a lengthscale, away from there.
+    The density vanishes so fast at zero that it keeps a noise or a lengthscale away from it.
 
     Examples:
         >>> prior = kernax.priors.InverseGamma(shape=2.0, scale=1.0)
@@ -217,8 +217,8 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
             a flat density in its natural units.
 
     Raises:
-        ValueError: a key that is the end of no path, no parameter with a prior, or what is no
-            prior; a prior whose support does not hold the parameter's interval, such as a `Gamma`
+        ValueError: a key that no path ends with, no parameter with a prior, or a value that is not
+            a prior; a prior whose support does not hold the parameter's interval, such as a `Gamma`
             of a mean that may be negative, or whose own parameters have another shape; a value at
             the end of its interval, where the prior has no density.
 

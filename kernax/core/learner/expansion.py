@@ -52,8 +52,8 @@ class KernelExpansion(Printed):
     (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
     part: `f(x) - bias = <f, k(x, .)>`.
 
-    Raises ValueError for a stack in place of a point, for functions in different kernels or of
-    other outputs, and for a scale that is neither one number nor one for each output.
+    Raises ValueError for many points where one is expected, for functions of different kernels or
+    numbers of outputs, and for a scale that is neither one number nor one for each output.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -245,7 +245,8 @@ def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
     """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
 
-    It is that in the kernel's Hilbert space. Raises ValueError for what is no kernel.
+    The distance is that in the kernel's Hilbert space. Raises ValueError if `kernel` is not a
+    kernel.
 
     Examples:
         >>> x, z = jnp.array([0.0]), jnp.array([3.0])

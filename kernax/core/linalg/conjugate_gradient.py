@@ -25,17 +25,17 @@ class ConjugateGradient(AbstractFactorSolver):
 
     Nothing depends on the units of A and b. The true residual decides: it is computed anew every
     ten steps and at the end. The value is the best iterate. The iteration ends early where A is not
-    positive along a direction, where the residual falls by recurrence alone, and where the residual
-    is at most ten times `eps |A| |x|`, which is what rounding leaves, and has not halved for 100
-    steps: the result is then `breakdown`, unless the residual is within twice rtol. In float32 and
-    with 10000 points rounding often leaves 1e-3 of |b|: there the default rtol is out of reach, and
-    1e-2 is right. `stats["steps"]` counts the steps.
+    positive along a direction, where only the residual of the recurrence still falls, and where the
+    residual is at most ten times `eps |A| |x|`, which is what rounding leaves, and has not halved
+    for 100 steps: the result is then `breakdown`, unless the residual is within twice rtol. In
+    float32 and with 10000 points rounding often leaves 1e-3 of |b|: there the default rtol is out
+    of reach, and 1e-2 is right. `stats["steps"]` counts the steps.
 
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
             float32. Variances, which are differences, are solved for to the default at least.
-        max_steps: default 1000.
-        preconditioner: a matrix near a Gram matrix, which saves steps: `PivotedCholesky(key)`.
+        max_steps: default 1000. preconditioner: an approximation of the Gram matrix, such as
+        `PivotedCholesky(key)`, which saves steps.
         determinant: how the logarithm of the determinant is estimated, which
             `log_marginal_likelihood` needs: `StochasticLanczos(key)`.
         start: columns near the solutions (n, columns), which save steps: `warm_started` makes them

@@ -283,12 +283,12 @@ def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFa
 
 
 class JitteredCholesky(AbstractDirectSolver):
-    """`factorise` as a lineax solver: Cholesky, with jitter on the diagonal only where the plain
+    """Cholesky's factorisation as a lineax solver, with jitter on the diagonal only if the plain
     factorisation fails.
 
     A matrix that needs more than 1e-4 of its mean diagonal is indefinite and gives NaN.
-    `stats["jitter"]` is what was added. An operator of few features is solved in those, without
-    jitter, and `stats["features"]` is their number.
+    `stats["jitter"]` is the amount added. An operator with explicit features, fewer than points, is
+    solved in feature space without jitter, and `stats["features"]` is their number.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -151,25 +151,25 @@ def inducing_points(
     rtol: ArrayLike | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Solution[PyTree]:
-    """Points of X, each where most of the variance is left by those before: `argmax_i K_ii - Q_ii`,
-    `Q = K_XZ K_ZZ^-1 K_ZX`.
+    """Chooses points of X greedily, each where the conditional variance given the points before it
+    is largest: `argmax_i K_ii - Q_ii`, `Q = K_XZ K_ZZ^-1 K_ZX`.
 
     This is Cholesky's method with pivots, greedy conditional variance (Burt, Rasmussen & van der
-    Wilk 2020, section 4.4.1). With a key each point is drawn with chances proportional to the
-    variance that is left, `K_ii - Q_ii`: randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber
+    Wilk 2020, section 4.4.1). With a key each point is drawn with probability proportional to the
+    conditional variance `K_ii - Q_ii`: randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber
     2024, algorithm 2.1), whose `tr(K - Q)` is near that of the best approximation of about as many
     columns, also where many points are far from all others, which a greedy choice takes first.
 
-    It stops at `count` points, or where the trace of what is left, `t =
-    tr(K - Q)`, is at most `rtol tr(K)`. With t the approximate posterior of `sgpr` is no further
-    from the exact one than `KL <= t (1 + |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so
-    that an `rtol` well below `2 noise / tr(K)` needs no more points.
+    It stops at `count` points, or when the residual trace `t = tr(K - Q)` is at most `rtol tr(K)`.
+    With t the approximate posterior of `sgpr` is no further from the exact one than `KL <= t (1 +
+    |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so that an `rtol` well below `2 noise /
+    tr(K)` needs no more points.
 
     Arguments:
         kernel: any kernel.
         X: a stack of n points of any kind.
-        count: points at most, no more than n.
-        rtol: the share of the variance that may be left. The default is sqrt(eps) in float64 and 10
+        count: points at most, no more than n. rtol: the share of the variance that may remain. The
+        default is sqrt(eps) in float64 and 10
             eps in float32, beyond which `k(Z, Z)` would be singular to working precision.
         key: draws the points; without one the choice is greedy.
 

@@ -87,17 +87,17 @@ class Preconditioner(eqx.Module):
 
 
 class AbstractPreconditioner(Printed):
-    """How a matrix `P = F F^T + D` near `M = S K S + D` is made, whose inverse is cheap.
+    """A recipe for an approximation `P = F F^T + D` of `M = S K S + D` whose inverse is cheap.
 
-    A preconditioner changes how many steps conjugate gradients take, not what they find.
+    A preconditioner changes the number of steps of conjugate gradients, not their solution.
     """
 
     @abc.abstractmethod
     def features(self, form: WeightedForm) -> tuple[Float[Array, "n r"], Float[Array, ""]]:
-        """F, and a number to be added to D that stands for what F leaves of `S K S`."""
+        """Returns F, and a number to add to D that accounts for the remainder `S K S - F F^T`."""
 
     def made_of(self, operator: lx.AbstractLinearOperator) -> Preconditioner:
-        """P. It is a constant to derivatives."""
+        """Returns P, which derivatives treat as a constant."""
         if not isinstance(operator, WeightedForm):
             raise ValueError(
                 f"{type(self).__name__} is for Gram matrices, but the operator is a "
@@ -138,8 +138,8 @@ class NystromPreconditioner(AbstractPreconditioner):
     """Randomised Nystrom approximation: `F F^T = A W (W^T A W)^-1 W^T A`, A = S K S, of a random
     orthonormal W (n, rank) (Frangella, Tropp & Udell 2023, algorithm 2.1).
 
-    It takes one product with `rank` columns. Nearly the best approximation of that rank, and as
-    costly as some `rank / 10` steps of conjugate gradients.
+    It takes one product with `rank` columns, which costs as much as some `rank / 10` steps of
+    conjugate gradients, and is nearly the best approximation of that rank.
 
     Attributes:
         key: the directions depend on it.
@@ -189,15 +189,14 @@ def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r
 
 
 class PivotedCholesky(AbstractPreconditioner):
-    """Partial Cholesky factor of `S K S` whose pivots are drawn with chances proportional to the
-    diagonal that is left (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
+    """Partial Cholesky factor of `S K S` whose pivots are drawn with probability proportional to
+    the residual diagonal (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
 
-    It computes `rank` rows of K, hardly more than one product, and stops earlier where the trace of
-    what is left is below that of D: more would hardly save steps.
+    It computes `rank` rows of K, hardly more than one product, and stops earlier where the residual
+    trace is below the trace of D, since more columns would hardly save steps.
 
     Attributes:
-        key: the pivots depend on it.
-        rank: at most so many columns; default `2 sqrt(n)`.
+        key: the pivots depend on it. rank: the largest number of columns; default `2 sqrt(n)`.
         block: how many pivots are drawn together, at most; all blocks are of one size.
 
     Examples:

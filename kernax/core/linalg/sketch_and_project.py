@@ -243,30 +243,30 @@ def default_block(n: int) -> int:
 
 
 class SketchAndProject(AbstractSymmetricSolver):
-    """Blocks of points, drawn at random without replacement, whose equations are solved exactly in
-    turn, until `|b - A x| <= rtol |b|` in the 2-norm.
+    """Solves the equations of random blocks of points exactly, one block after the other, until `|b
+    - A x| <= rtol |b|` in the 2-norm. Blocks are drawn without replacement.
 
-    Each sweep through all blocks is made conjugate to the one before, with the best step along it,
-    which accelerates as Nesterov's method does but has no parameters. Solving the equations of a
-    block is a projection by the sketch that picks it (Gower & Richtarik 2015; Rathore, Frangella,
-    Yang, Derezinski & Udell 2024, whose ASkotch solves blocks approximately and takes Nesterov's
-    steps).
+    Each sweep through all blocks is made conjugate to the one before, with an exact line search
+    along it. This accelerates as Nesterov's method does, without parameters. Solving the equations
+    of a block is a projection by the sketch that picks it (Gower & Richtarik 2015; Rathore,
+    Frangella, Yang, Derezinski & Udell 2024, whose ASkotch solves blocks approximately and takes
+    Nesterov's steps).
 
     A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
     block^2 / 3` operations for the factors besides. Where rows of K are computed for each product,
     it took about twice as long as a step; where K is held, ten to twenty times as long. It holds
     `block^2` entries, and what a product of the operator holds.
 
-    It wins where K has many large eigenvalues, for each of which conjugate gradients take a step:
-    of kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps what plain conjugate
-    gradients did not in 400 steps. Where A is well conditioned, or has only a few large
+    It is faster where K has many large eigenvalues, for each of which conjugate gradients take a
+    step: of kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps what plain
+    conjugate gradients did not in 400 steps. Where A is well conditioned, or has only a few large
     eigenvalues, a few dozen steps of those are cheaper. Where the ridge is tiny (1e-4 there) it is
     slow as well: 100 sweeps left 2e-2 on kin40k. Where a Cholesky factor fits into memory, up to
     some 10000 points, that is faster than either.
 
     Nothing depends on the units of A and b. Columns of b share the blocks. The residual is computed
-    anew every five sweeps and at the end, so that the true one decides. Where rounding leaves half
-    of it, or a direction has no curvature, the value is the best iterate, and the result
+    anew every five sweeps and at the end, so that the true one decides. Where rounding accounts for
+    half of it, or a direction has no curvature, the value is the best iterate, and the result
     `breakdown` unless its residual is within twice rtol. `stats["steps"]` counts the sweeps.
 
     Attributes:

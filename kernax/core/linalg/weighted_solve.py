@@ -191,11 +191,11 @@ def solve(
     rhs. Stats: those of the solver (`jitter`, or `steps`), and the true relative `residual`, the
     largest of all columns.
 
-    Raises ValueError for an operator that is not tagged, a rhs of another shape, and for what is no
-    operator or no solver. With `throw=True` a failed solve raises NonFiniteError, NotPSDError,
-    MaxStepsError or BreakdownError: the last of these for conjugate gradients on a singular system,
-    whose `value` with `throw=False` is the best iterate, and for a direct solver whose residual is
-    above eps^(1/3).
+    Raises ValueError for an operator that is not tagged as positive semidefinite, a rhs of another
+    shape, and for an argument that is not an operator or not a solver. With `throw=True` a failed
+    solve raises NonFiniteError, NotPSDError, MaxStepsError or BreakdownError: the last of these for
+    conjugate gradients on a singular system, whose `value` with `throw=False` is the best iterate,
+    and for a direct solver whose residual is above eps^(1/3).
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

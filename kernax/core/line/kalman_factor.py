@@ -280,18 +280,19 @@ class LineExplanation(AbstractExplanation):
 
 
 class StateSpace(AbstractDirectSolver):
-    """Points along one line and a kernel that has a state-space model, in O(n).
+    """The Kalman filter: exact solves in O(n) for points along one line and a kernel that has a
+    state-space model.
 
     The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
     Fourier series is cut off, constants, and sums, products, powers and scales of these. Points may
     be in any order, and several of them may be the same. A series needs two states for each of its
-    `harmonics`, a sum those of all its terms, and a product the product of their numbers; m states
-    take O(n m^3) operations. Where the part of a series that is cut off exceeds eps^(2/3) of the
-    variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`:
-    take more harmonics.
+    `harmonics`, a sum has the states of all its terms, and the numbers of states of a product's
+    factors multiply; m states take O(n m^3) operations. Where the part of a series that is cut off
+    exceeds eps^(2/3) of the variance, as for a short lengthscale of a periodic kernel, the solve
+    fails with `nonfinite`: take more harmonics.
 
-    The evidence and its derivatives lose digits where the variance of the process is large against
-    the noise, no more than those of the whole matrix do. `rounding`, among the stats of
+    The evidence and its derivatives lose digits where the variance of the process is large compared
+    with the noise, but no more than with the dense matrix. `rounding`, among the stats of
     `condition`, says how many: derivatives in the logarithms of parameters are off by at most ten
     times as much, for targets that are likely under the process (in float64, at a variance of 1e5
     times the noise, some 1e-10; at 1e9 times some 1e-6).
@@ -301,13 +302,12 @@ class StateSpace(AbstractDirectSolver):
         parallel: True computes the recursions from point to point by blocks of points side by side
             (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
             operations; False takes one point after the other. Both are as exact as `rounding` says;
-            where K is nearly singular, one may take jitter where the other does not. On a CPU
-            blocks take as long for one state, and three to ten times as long for more. By default
-            (None) a CPU takes one point after the other, and any other device blocks, which has
-            not been measured on one.
+            where K is nearly singular, one may need jitter where the other does not. On a CPU,
+            blocks take as long for one state, and three to ten times as long for more. The default
+            (None) is one point after the other on a CPU, and blocks on any other device.
 
     Raises ValueError for kernels without a state-space model, for points that are not along one
-    line, and where learners other than Gaussian processes take it.
+    line, and in learners other than Gaussian processes.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -59,7 +59,9 @@ class AbstractLoss(Printed):
 
     @abc.abstractmethod
     def response(self, f: Values) -> Values:
-        """The inverse link: what f predicts, a mean, a probability of +1, a quantile, or a sign."""
+        """The inverse link, which turns f into a prediction: a mean, a probability of +1, a
+        quantile, or a sign.
+        """
 
 
 class AbstractSmoothLoss(AbstractLoss):
@@ -92,7 +94,7 @@ class AbstractLikelihood(AbstractSmoothLoss):
     def log_normaliser(
         self, y: Values, mean: Values, variance: Values, nodes: int | None = None
     ) -> Values:
-        """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
+        """`log E p(y | f)` for `f ~ N(mean, variance)`: the predicted log density of y."""
         return quadrature.log_normaliser(self, y, mean, variance, nodes)
 
     def predicted_moments(

@@ -144,14 +144,14 @@ _NOT_OF_EACH_POINT = "one for each point would not be known at new points"
 
 
 class StudentT(AbstractLikelihood):
-    """Student's t about f, of so many degrees of freedom: numbers with outliers.
+    """Student's t distribution about f, for numbers with outliers.
 
     With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
     log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: the farther a
     target is from f, the less influence it has, and a posterior may have several modes.
     `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other functions refuse
-    it. Up to two degrees y has infinite variance; up to one it has no mean, and f, its median, is
-    given as one.
+    it. For at most two degrees of freedom y has infinite variance; for at most one it has no mean,
+    and its median f is returned instead.
 
     Raises ValueError for degrees or a scale that are not one positive number.
 

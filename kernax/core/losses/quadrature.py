@@ -56,8 +56,8 @@ def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarr
 def expectation(
     function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int | None = None
 ) -> Any:
-    """`E g(f)` for `f ~ N(mean, variance)`, for a function g that works element by element, and may
-    return several arrays.
+    """`E g(f)` for `f ~ N(mean, variance)` and an elementwise function g, which may return several
+    arrays.
 
     Examples:
         >>> mean, variance = jnp.array(0.0), jnp.array(4.0)

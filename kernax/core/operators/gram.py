@@ -45,7 +45,7 @@ from kernax.core.operators.tiles import product_by_rows, product_by_tiles, squar
 def gram(
     kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_size: int | None = None
 ) -> Float[Array, "n m"]:
-    """The matrix `K[i, j] = k(x_i, z_j)`, shape (n, m).
+    """Returns the Gram matrix `K[i, j] = k(x_i, z_j)`, shape (n, m).
 
     `gram(kernel, X)` is symmetric, with the exact diagonal `k(x_i, x_i)`. All rows are computed
     together, unless the kernel needs much more memory than a number per pair, such as a table for
@@ -93,7 +93,7 @@ def cross_gram(
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
-    """The vector of `k(x_i, x_i)`, shape (n,).
+    """Returns the diagonal `k(x_i, x_i)`, shape (n,).
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -114,17 +114,18 @@ def gram_operator(
 ) -> lx.AbstractLinearOperator:
     """The Gram matrix as a lineax operator: `K` (n, n), `K + ridge I`, or `k(x_i, z_j)` (n, m).
 
-    Without `block_size` the dense matrix is held. With it, each product computes the matrix in
-    tiles, of at most as many numbers at a time as `block_size` rows have, and on a CPU of no more
-    than fit its caches, in the forward and in the backward pass: memory is O(block_size n). "auto"
-    holds the matrix of up to 8192 points. It holds none of more, and none of rows over a mesh
-    (`kernax.scale.rows_over`), of which each device computes its own.
+    Without `block_size` the operator stores the dense matrix. With it, the operator is matrix-free:
+    each product computes K in tiles of at most `block_size` rows' worth of numbers (on a CPU, no
+    more than fit its caches), in the forward and in the backward pass, so that memory is
+    O(block_size n). "auto" stores the matrix for up to 8192 points and is matrix-free beyond, and
+    for rows over a mesh (`kernax.scale.rows_over`), where each device computes its own rows.
 
-    The operator of one stack is tagged as positive semidefinite for lineax. Without a ridge it has,
-    held or not: products with one column or many (`mv`), `diagonal()`, `rows(indices)`,
-    `columns_product(indices, values)`, `submatrix(indices)`. That of two stacks has a transpose.
+    The operator of X alone is tagged as positive semidefinite for lineax. Without a ridge it has,
+    dense or matrix-free: products with one column or many (`mv`), `diagonal()`, `rows(indices)`,
+    `columns_product(indices, values)`, `submatrix(indices)`. The operator of X and Z has a
+    transpose.
 
-    Raises as `gram` does, and ValueError for a ridge together with two stacks.
+    Raises as `gram` does, and ValueError for a ridge together with Z.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
