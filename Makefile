@@ -27,13 +27,13 @@ demo: .venv/demo
 # The suite, once in each precision, each in its own processes; then what takes 1.5 to 5 s, which CI runs as well.
 # Annotated shapes are checked in the first pass alone.
 test: .venv/test
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest
-	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest --budgets
+	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=1 $(BIN)/python -m pytest --budgets
 
 slow nightly: export JAXTYPING_DISABLE = 1
 slow: .venv/test
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --durations=10 tests/fuzz tests/kernels tests/supervised tests/test_memory.py
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 tests/fuzz tests/kernels tests/supervised tests/test_memory.py
 
 # All that takes longer than 1.5 s, with the flags of XLA that users have: the conftest has quicker ones.
 nightly: export XLA_FLAGS =

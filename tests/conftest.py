@@ -41,6 +41,7 @@ gc.set_threshold(200_000, 20, 100)
 
 import numpy as np
 import pytest
+from budgets import pytest_addoption, pytest_runtest_call  # noqa: F401
 
 if TYPE_CHECKING:
     from support import *  # noqa: F403
@@ -73,7 +74,14 @@ def rng():
 
 
 # What takes minutes begins first, so that no worker is left alone with it at the end.
-FIRST = ("test_notebooks.py", "test_readme.py", "test_rows_over_mesh.py", "test_sharding.py")
+FIRST = (
+    "test_notebooks.py",
+    "test_readme.py",
+    "test_rows_over_mesh.py",
+    "test_sharding.py",
+    "test_mesh.py",
+    "test_processes.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -203,7 +203,8 @@ def again(learner: str, seed: int, name: str, number: int) -> tuple[dict, np.nda
 
 
 # Compilation is most of the time, and takes a third without optimisations. One form has them;
-# it and calls one by one run in the precision of most users alone.
+# it and calls one by one run in the precision of most users alone. In CI a learner runs in a loop
+# in float64 and by single calls in float32.
 IN_FLOAT32 = ("batch", "eager")
 # What takes longer than five seconds in one of the precisions, almost all of it to compile. Every
 # learner stays in CI in one form at least.
@@ -248,12 +249,15 @@ QUICK_IN_A_BATCH = (
 )
 
 
-def takes_long(learner: str, name: str) -> bool:
-    return learner not in QUICK_IN_A_BATCH if name == "batch" else learner in LONG[name]
+def is_nightly(learner: str, name: str) -> bool:
+    if name == "batch":
+        return learner not in QUICK_IN_A_BATCH
+    runs_eagerly_in_ci = learner not in LONG["eager"]
+    return learner in LONG[name] or (name == "loop" and not X64 and runs_eagerly_in_ci)
 
 
 def case(learner: str, name: str):
-    marks = [needs_x32] * (name in IN_FLOAT32) + [pytest.mark.nightly] * takes_long(learner, name)
+    marks = [needs_x32] * (name in IN_FLOAT32) + [pytest.mark.nightly] * is_nightly(learner, name)
     return pytest.param(learner, name, marks=marks)
 
 
