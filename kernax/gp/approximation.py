@@ -43,9 +43,10 @@ class ApproximatePosterior(Printed):
         process: the approximation of the posterior of f, a `GaussianProcess`.
         likelihood: p(y | f).
         log_evidence: the approximation of `log p(y | X)`; maximise it to learn hyperparameters.
-        precisions, slopes: of the normal factors that stand for the likelihoods of the n
-            observations: minus the second derivative of a factor's logarithm, and the first at the
-            posterior mean. None after `svgp`, which has no factor for each of them.
+        precisions, slopes: the parameters of the normal factors (sites) that approximate the
+        likelihoods of the n observations: minus the second derivative of a factor's logarithm, and
+        the first derivative at the posterior mean. None after `svgp`, which has no factor for each
+        of them.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -88,10 +89,11 @@ class ApproximatePosterior(Printed):
     def leave_one_out(self, y: ArrayLike) -> HeldOut:
         """The mean, the variance and the log density of each y_i, given the other observations.
 
-        The normal factor of a point is taken out of the posterior, whose other factors stay as they
-        are (Vehtari et al. 2016, sections 3.2 and 3.3). For `Gaussian` this is exact, otherwise
-        close to a refit where no other factor depends much on the point. y is what the posterior
-        was given; signs have the mean `p(+1) - p(-1)`. Raises ValueError after `svgp`.
+        The normal factor of a point is removed from the posterior, and the other factors are held
+        fixed (Vehtari et al. 2016, sections 3.2 and 3.3). For `Gaussian` this is exact, otherwise
+        close to a refit where no other factor depends much on the point. y are the targets that the
+        posterior was fitted to; signs have the mean `p(+1) - p(-1)`. Raises ValueError after
+        `svgp`.
         """
         if self.precisions is None:
             raise ValueError(

@@ -40,7 +40,7 @@ def expectation_propagation(
     The evidence is that of eq. 3.65. Its derivatives, and those of predictions, go through the
     fixed point.
 
-    A weight is a power of the likelihood, and that power is replaced by one factor; a point that is
+    A weight is a power of the likelihood, and one factor approximates that power; a point that is
     in X twice has two factors, which is not quite the same.
 
     Arguments are those of `laplace`, and:
@@ -52,7 +52,8 @@ def expectation_propagation(
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
-        `laplace`. Stats: `log_evidence`, `steps`, and `residual`, the largest change that is left.
+        `laplace`. Stats: `log_evidence`, `steps`, and `residual`, the largest change of a factor in
+            the last step.
 
     Raises:
         ValueError: bad shapes or values.

@@ -52,7 +52,8 @@ def leave_one_out_predictions(
     *,
     weights: ArrayLike | None = None,
 ) -> HeldOut:
-    """The mean, variance and log density of each y_i under the process conditioned on the others.
+    """Returns the mean, variance and log density of each y_i under the process conditioned on the
+    others.
 
     They come from one factorisation. With `P = (W K + noise I)^-1`, W the weights, the mean is `y_i
     - (P^T (y - m))_i / P_ii` and the variance `(K P)_ii / P_ii + noise_i`, which is `1 / P_ii`

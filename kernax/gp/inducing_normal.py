@@ -47,7 +47,7 @@ class InducingNormal(Printed):
 
     @property
     def lower(self) -> Float[Array, "m m"]:
-        """The lower triangle of the root, which is all of it that is used."""
+        """The lower triangle of the root; the rest of it is not used."""
         return jnp.tril(self.root)
 
     def divergence(self) -> Float[Array, ""]:

@@ -43,24 +43,25 @@ def jackknife_plus(
     coverage: float = 0.9,
     folds: ArrayLike | None = None,
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """The low and the high ends of intervals for new targets at the points Z, (m,) each.
+    """Returns the lower and upper ends of prediction intervals at the points Z, (m,) each.
 
-    With f_-i the mean of the process given all observations but the i-th (or but those of its
-    fold), and `R_i = |y_i - f_-i(x_i)|`, an interval reaches from a low quantile of `f_-i(z) - R_i`
+    Let f_-i be the mean of the process given all observations but the i-th (or but those of its
+    fold), and `R_i = |y_i - f_-i(x_i)|`. An interval reaches from a low quantile of `f_-i(z) - R_i`
     to a high one of `f_-i(z) + R_i` (jackknife+, and with folds CV+: Barber, Candes, Ramdas &
     Tibshirani 2021). All f_-i come from one factorisation, and with folds one more for each.
 
     Guarantee: where the n points and a new one are exchangeable, and the process was not learned
     from y, the new target is inside with a probability of at least `2 coverage - 1`, whatever the
-    process; with folds of equal size at least `2 coverage - 1 - sqrt(2 / n)`. In practice it is
-    close to `coverage`; also, without a guarantee, for a process that was learned from y. Where n
-    is too small for that, `n < coverage / (1 - coverage)`, the ends are -inf and inf.
+    process; with folds of equal size at least `2 coverage - 1 - sqrt(2 / n)`. In practice the
+    coverage is close to `coverage`, also for a process that was learned from y, though without a
+    guarantee. Where n is too small for that, `n < coverage / (1 - coverage)`, the ends are -inf and
+    inf.
 
     Arguments:
         process, X, y, noise: as for `condition`, with one column of targets.
         Z: a stack of m points.
-        coverage: between 0 and 1.
-        folds: (n,), the number of the fold of each point, 0 to k - 1; default, each its own.
+        coverage: between 0 and 1. folds: (n,), the number of the fold of each point, 0 to k - 1; by
+        default each point is a fold.
 
     NaN if there is no Cholesky factor. There is a warning if jitter was needed, or where fewer than
     four digits (two in float32) are right.

@@ -72,7 +72,7 @@ def laplace(
     max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior] | Solution[CategoricalPosterior]:
-    """The posterior of a process as the normal distribution about its mode.
+    """Laplace's approximation: the normal distribution about the mode of the posterior.
 
     The mode of f at X minimises `sum_i w_i L(y_i, f_i) + (f - m) K^-1 (f - m) / 2` with
     `L = -log p(y | f)`; it is `f = m + K a` for the a of `regularised_risk` with ridge 1. With the
@@ -81,8 +81,8 @@ def laplace(
     2006, section 3.4, algorithms 3.1 and 3.2; no inverse of K is taken). The evidence's derivatives
     include those of the mode.
 
-    Several classes (`Categorical`) have a value each, with the same prior, and the Hessian of all
-    of them is used (algorithm 3.3), about `classes + 1` factorisations of size n a step.
+    For several classes (`Categorical`) each class has a latent function, with the same prior, and
+    the joint Hessian is used (algorithm 3.3), about `classes + 1` factorisations of size n a step.
 
     Arguments:
         process: the prior of f: a kernel, and a mean m.

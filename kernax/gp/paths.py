@@ -46,12 +46,12 @@ HELD_FOR_EACH = (3.5, 5.2)
 
 
 class SamplePaths(Printed):
-    """Functions drawn from a process: `paths(x)` are their values at one point, (count,).
+    """Functions drawn from a process: `paths(x)` returns their values at one point, (count,).
 
-    `jax.vmap(paths)(X)` are those at a stack, (n, count). `paths[i]` is one of them, a function
-    with a single value, and a slice or an array of places are several; the place may be traced, as
-    in `jax.vmap(lambda i: highest(paths[i]))(jnp.arange(len(paths)))`. Differentiable in x where
-    the kernel is. Processes of several outputs add an axis for them.
+    `jax.vmap(paths)(X)` returns those at n points, (n, count). `paths[i]` is one of the functions,
+    with a single value, and `paths` indexed by a slice or an array of indices is several; an index
+    may be traced, as in `jax.vmap(lambda i: highest(paths[i]))(jnp.arange(len(paths)))`.
+    Differentiable in x where the kernel is. Processes of several outputs add an axis for them.
 
     Attributes:
         mean: that of the process.
@@ -148,17 +148,18 @@ def pathwise_sample(
 ) -> SamplePaths:
     """Draws of a process as functions of a point, by Matheron's rule.
 
-    Of observations `y = f(X) + e`, `e ~ N(0, noise)`, and a draw (p, e) of the prior and the noise,
+    For observations `y = f(X) + e`, `e ~ N(0, noise)`, and a draw (p, e) of the prior and the
+    noise,
 
         path(x) = mean(x) + p(x) - k(x, X) C^-1 (p(X) + e),    C = K + diag(noise),
 
-    is a draw of the posterior, mean(x) its mean (Wilson et al. 2020, eq. 11). With weights it is
-    `k(x, X) S (S K S + diag(noise))^-1 (S p(X) + e)`, `S = sqrt(w)`; the sites of an approximate
-    posterior are such weights. p is a sum of random Fourier features, `features` frequencies of
-    their own for each path, where the kernel has a spectral density, and exact where it has
-    explicit features. So each path has exactly the mean and the covariance of the process, whatever
-    the number of features; with more of them its joint distribution comes nearer to a normal one,
-    at a rate of 1 / features. Without noise paths go through the data.
+    is a draw of the posterior, where mean(x) is its mean (Wilson et al. 2020, eq. 11). With weights
+    it is `k(x, X) S (S K S + diag(noise))^-1 (S p(X) + e)`, `S = sqrt(w)`; the sites of an
+    approximate posterior are such weights. p is a sum of random Fourier features where the kernel
+    has a spectral density, with `features` independent frequencies for each path, and exact where
+    it has explicit features. Each path has exactly the mean and the covariance of the process,
+    whatever the number of features; with more of them its joint distribution comes nearer to a
+    normal one, at a rate of 1 / features. Without noise paths go through the data.
 
     Arguments:
         process: a prior, or what `condition` returned, or the `.process` of what `laplace`,

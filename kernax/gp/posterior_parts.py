@@ -104,7 +104,7 @@ class ComponentUpdate(eqx.Module):
 
 
 def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianProcess:
-    """The posterior of one term f_i of `f = m + f_0 + f_1 + ...`, given what was observed of f.
+    """The posterior of one term f_i of `f = m + f_0 + f_1 + ...`, given observations of f.
 
     Where the prior covariance is a sum `k_0 + k_1 + ...`, f_i has the mean `k_i(x, X) a` and the
     covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)`, `a = C^-1 (y - m(X))`, with the C of
@@ -115,12 +115,12 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     Arguments:
         process: what `condition` returned, given values once or more often, or the `process` of an
             `ApproximatePosterior`. Its prior is a sum of kernels, scaled or not.
-        terms: the place of a term in the sum, or several; negative ones count from the end.
+        terms: the index of a term in the sum, or several; negative ones count from the end.
 
     Returns a process like any other: differentiable, with a mean, variances and samples.
 
-    Raises ValueError for a process that was not conditioned, whose prior is no sum, or whose mean
-    was replaced, and for a place out of range.
+    Raises ValueError for a process that was not conditioned, whose prior is not a sum, or whose
+    mean was replaced, and for an index out of range.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -55,10 +55,10 @@ class GaussianProcess(Printed):
     Attributes:
         covariance: the kernel; `gram(process.covariance, X)` is the covariance matrix of the values
             at X.
-        mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number means that
-            constant, which is not learned; `ConstantMean` and `LinearMean` are, and any module or
-            plain function of a point will do. With a kernel `OfFunctionals` it is still the mean
-            of f at a point, from which that of a functional follows.
+        mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number is a
+            constant mean that is not learned; `ConstantMean` and `LinearMean` are learned, and any
+            module or plain function of a point may be passed. With a kernel `OfFunctionals` it is
+            still the mean of f at a point, from which that of a functional follows.
 
     Examples:
         >>> prior = kernax.GaussianProcess(kernax.RBF(0.3), mean=2.0)
@@ -102,15 +102,15 @@ class GaussianProcess(Printed):
         """Joint draws of f at a stack of n points: `(*shape, n)`, or `(*shape, n, outputs)` if the
         mean has several.
 
-        Differentiable in the process for a fixed key. A covariance that is singular to rounding, as
-        that of smooth kernels is, is drawn from with jitter no larger than 1e-4 of the prior
-        variance. Of a process that was conditioned along a line by `StateSpace()` draws take
-        O(n + m) for n observations and m points, and so do those of a prior at many points, where
-        `condition` takes the line.
+        Differentiable in the process for a fixed key. If the covariance is singular to rounding, as
+        for smooth kernels, jitter of at most 1e-4 of the prior variance is added. Draws of a
+        process that was conditioned by `StateSpace()` take O(n + m) for n observations and m
+        points, and so do draws of a prior at many points, where `condition` would use
+        `StateSpace()`.
 
         Raises NotPSDError if there is no Cholesky factor, NonFiniteError if the mean or the
-        covariance is not finite: with `throw=False` the draws are NaN instead. ValueError for what
-        is no key or no shape. MemoryBudgetError.
+        covariance is not finite: with `throw=False` the draws are NaN instead. ValueError for an
+        argument that is not a key or not a shape. MemoryBudgetError.
         """
         check_key(key)
         if not isinstance(shape, (tuple, list)) or not all(

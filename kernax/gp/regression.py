@@ -69,7 +69,7 @@ def condition(
     solver: lx.AbstractLinearSolver | None = None,
     throw: bool = True,
 ) -> Solution[GaussianProcess]:
-    """The process given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`: another process.
+    """Gaussian process regression: the posterior given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`.
 
     With `C = K + noise I`, its mean is `m(x) + k(x, X) C^-1 (y - m(X))` and its covariance
     `k(x, z) - k(x, X) C^-1 k(X, z)` (Rasmussen & Williams 2006, eqs. 2.25-2.26). Conditioning twice
@@ -79,15 +79,15 @@ def condition(
         process: a prior, or a process that has been conditioned already.
         X: stack of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
-        noise: variance >= 0 of the noise, a number or one for each point (n,); it is
-            scikit-learn's `alpha`, and the ridge of `kernel_ridge`. Without noise a positive weight
-            changes nothing, and the evidence is finite for weights of zero and one only.
+        noise: variance >= 0 of the noise, a number or one for each point (n,); it is scikit-learn's
+            `alpha`, and the ridge of `kernel_ridge`. Without noise a positive weight has no effect,
+            and the evidence is finite for weights of zero and one only.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
         solver: one of `kernax.solvers`: `JitteredCholesky()` factorises the matrix, `StateSpace()`
             takes O(n) along a line, `Grid()` O(n log n) at regular times and `O(n sum n_a)` on
-            grids. `ConjugateGradient(...)` needs products alone, and holds no matrix beyond 8192
-            points, nor one of rows over a mesh; each variance and each draw is a solve of its own.
+            grids. `ConjugateGradient(...)` needs products alone: it is matrix-free beyond 8192
+            points and for rows over a mesh, and each variance and each draw takes one more solve.
             By default the line is taken on a CPU from 1000 points on, where points have one column
             and the kernel a model of few states.
         throw: raise on failure; otherwise look at `result`.
@@ -190,14 +190,14 @@ def log_marginal_likelihood(
     number or a function of a point. With weights w and `S = sqrt(diag(w))` it is
     `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
 
-    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
-    By `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
-    function of the key; its error is `condition(...).stats["standard_error"]`. NaN if there is no
-    Cholesky factor, or a solve does not end. There is a warning if jitter was needed, or if the
-    rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`; `condition(...).stats`
-    holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise of variance eps *
-    variance: in float32 a prior variance of 1e5 times the noise costs several per cent of the
-    evidence. A `mean` that takes a large trend out avoids it.
+    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. By
+    `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
+    function of the key; its error is `condition(...).stats["standard_error"]`. It is NaN if there
+    is no Cholesky factor, or if a solve does not converge. There is a warning if jitter was needed,
+    or if the rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`;
+    `condition(...).stats` holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise
+    of variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per
+    cent of the evidence. A `mean` that removes a large trend avoids it.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
 
@@ -253,7 +253,7 @@ def warm_started(
     weights: ArrayLike | None = None,
     mean: Callable | ArrayLike = 0.0,
 ) -> ConjugateGradient:
-    """The same solver, which starts from the solutions for this kernel and noise.
+    """Returns the same solver, with the solutions for this kernel and noise as its start.
 
     The evidence of a nearby kernel and noise, and its derivative, then take fewer steps (Lin,
     Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024). While a kernel is learned, call this again
@@ -265,8 +265,8 @@ def warm_started(
     50 after 5 %, and 28 % saved none.
 
     Arguments are those of `log_marginal_likelihood`. It solves for y, and for the vectors of the
-    `determinant`, from the `start` that the solver has; a solve that does not end gives the best
-    that it has found. `start` is (n, outputs + probes), and a constant to derivatives.
+    `determinant`, from the `start` that the solver has; a solve that does not converge gives its
+    best iterate. `start` is (n, outputs + probes), and a constant to derivatives.
 
     Raises ValueError for bad shapes or values, and for any other solver.
 

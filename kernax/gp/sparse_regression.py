@@ -58,11 +58,11 @@ def sgpr(
     weights: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[GaussianProcess]:
-    """The process given noisy values, through m inducing points Z: another process.
+    """Sparse Gaussian process regression with m inducing points Z, by Titsias' collapsed bound.
 
-    Of all distributions that agree with the prior given the values at Z, it is the one closest to
-    the posterior (Titsias 2009). With `U = L^-1 k(Z, X)`, `L L^T = k(Z, Z)` and `B = I + U U^T /
-    noise` its mean is `m(x) + u(x).B^-1 U (y - m(X)) / noise` and its covariance `k(x, z) -
+    Of all distributions that agree with the prior given the values at Z, the result is the one
+    closest to the posterior (Titsias 2009). With `U = L^-1 k(Z, X)`, `L L^T = k(Z, Z)` and `B = I +
+    U U^T / noise` its mean is `m(x) + u(x).B^-1 U (y - m(X)) / noise` and its covariance `k(x, z) -
     u(x).u(z) + u(x).B^-1 u(z)`, `u(x) = L^-1 k(Z, x)`. With Z = X it is that of `condition`. It
     takes O(n m^2) operations and O(n m) memory.
 
@@ -80,8 +80,9 @@ def sgpr(
     Returns:
         A `Solution` whose `value` is a `GaussianProcess`; its mean is a `KernelExpansion` at Z if
         the prior mean is a fixed number. Differentiable in everything, Z included. Stats: `bound`
-        (`sgpr_bound`); `trace`, the variance that Z leaves, `sum_i k(x_i, x_i) - |u(x_i)|^2`;
-        `jitter`, which was added to k(Z, Z) where it is singular (as if inducing values had noise
+        (`sgpr_bound`); `trace`, the variance that Z does not explain, `sum_i k(x_i, x_i) -
+        |u(x_i)|^2`; `jitter`, which was added to k(Z, Z) where it is singular (as if inducing
+        values had noise
         of that variance: the bound still is one, and somewhat lower); the relative `residual` of
         the solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above
         0.01 there is a ConditionWarning.

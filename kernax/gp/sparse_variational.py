@@ -71,7 +71,7 @@ def svgp(
     trainable: Trainable | None = None,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior]:
-    """The process given observations of any likelihood, through m inducing points, by minibatches.
+    """Stochastic variational inference with m inducing points, for any likelihood, by minibatches.
 
     Maximises `sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, at most the log evidence,
     over normal distributions q of the whitened values v at Z (Hensman, Matthews & Ghahramani 2015),
@@ -86,8 +86,8 @@ def svgp(
             where learning starts.
         Z: a stack of m inducing points, to start from.
         optimiser: any of optax, made once; None keeps process, likelihood and Z as they are.
-        steps: the number of steps; another number compiles again.
-        key: draws the order in which points enter batches, anew each time no whole batch is left.
+        steps: the number of steps; another number compiles again. key: draws the order in which
+        points enter batches, a new one for each pass.
         batch_size: points in a batch, at most n. None takes all.
         rate: of the natural gradient, in (0, 1]: a q is the average over some 1 / rate batches.
         trainable: as for `unconstrain`, of paths such as `process.covariance.lengthscale`,
@@ -95,7 +95,7 @@ def svgp(
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is an `ApproximatePosterior` with what was learned:
+        A `Solution` whose `value` is an `ApproximatePosterior` with the learned parameters:
         `posterior.likelihood`, and of `posterior.process.covariance` the `prior` and the `points`
         Z; its `log_evidence` is the bound on all data at the end. No reverse-mode derivative goes
         through the steps. Stats: `log_evidence`; `losses` (steps,), minus the bound a point, of

@@ -31,7 +31,7 @@ def variational(
     max_steps: int = 200,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior]:
-    """The normal distribution closest to the posterior of a process.
+    """Variational inference: the normal distribution closest to the posterior of a process.
 
     q(f) maximises `sum_i w_i E[log p(y_i | f_i)] - KL(q | prior)`, which is at most the log
     evidence, over all normal distributions. The best has the covariance `(K^-1 + D)^-1` with `D =
@@ -52,7 +52,7 @@ def variational(
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
         `laplace`; its `log_evidence` is the bound. Stats: `log_evidence`, `steps`, and `residual`,
-        the largest change that is left.
+        the largest change of a factor in the last step.
 
     Raises:
         ValueError: bad shapes or values.

@@ -114,7 +114,8 @@ class SigmoidBasis(AbstractLocalBasis):
 
 
 class IndicatorBins(AbstractBasis):
-    """Indicators for each of R components: in which of `bins` equal parts of [0, 1) it lies.
+    """Indicators for each of R components, which say in which of `bins` equal parts of [0, 1) it
+    lies.
 
     With `order` > 1 the features are all (R bins)^order products of that many indicators, so that
     the kernel is `(number of components in the same bin)^order`; `FeatureMap(IndicatorBins(bins))

@@ -109,7 +109,7 @@ class Normalised(AbstractCombinator):
     """`k(x, z) / sqrt(k(x, x) k(z, z))`, the cosine of the angle between features.
 
     It is 0 where `k(x, x)` or `k(z, z)` is 0: for points without features, such as an empty string
-    or set, of which `gram` and learners warn. At such a point a learned f equals its bias, and a
+    or set; `gram` and learners warn of them. At such a point a learned f equals its bias, and a
     Gaussian process has variance zero, prior and posterior, although no data inform its value.
 
     Examples:

@@ -136,8 +136,9 @@ def _check_square(B: np.ndarray) -> None:
 class Tanh(AbstractKernel):
     """`tanh(scale x . z + offset)`, the "sigmoid kernel": *not* positive semidefinite.
 
-    There are no useful parameters for which it is; it is here because other libraries have it.
-    `indefinite=True` says that you know this. Solvers report `not_psd`.
+    There are no useful parameters for which it is positive semidefinite; it is included because
+    other libraries have it. Pass `indefinite=True` to confirm that you know this. Solvers report
+    `not_psd`.
 
     Examples:
         >>> k = kernax.Tanh(scale=0.5, offset=-1.0, indefinite=True)

@@ -37,8 +37,8 @@ class Precomputed(AbstractKernel):
 
     An index out of range gives NaN. The blocks `cross` and `new`, see `from_blocks`, are for points
     that are not in K. K must be square, symmetric and finite; whether it is positive semidefinite
-    is not checked (solvers report it). Of a matrix that is symmetric except for rounding, or that
-    is being traced, the symmetric part is used.
+    is not checked (solvers report it). If the matrix is symmetric only up to rounding, or traced,
+    its symmetric part is used.
 
     Examples:
         >>> k = kernax.Precomputed([[2.0, 0.5], [0.5, 1.0]])
@@ -67,7 +67,7 @@ class Precomputed(AbstractKernel):
 
     @staticmethod
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
-        """One kernel over n old points, for fitting, and m new ones, for predictions.
+        """One kernel over n old points, to fit, and m new points, to predict.
 
         Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. Values that are not
         given are NaN; the blocks themselves must be finite.

@@ -21,10 +21,10 @@ OF_TEXTS = "kernax.strings.encode makes points of texts"
 
 
 class Strings(AbstractEncoded):
-    """A stack of n strings, or one string (without the axis n), as `encode` makes them.
+    """A batch of n strings, or one string (without the axis n), as `encode` makes them.
 
     Attributes:
-        codes: (n, L), places of the tokens in the alphabet; anything where the weight is zero.
+        codes: (n, L), indices of the tokens in the alphabet; arbitrary where the weight is zero.
         weights: (n, L), 1 for a token, 0 for padding. A match of two tokens counts as the product
             of their weights. Their dtype is that in which kernels are computed, unless the points
             are mixed and contain vectors. Derivatives "in the points" are in the weights.
@@ -59,7 +59,7 @@ def encode(
     unknown: str = "refuse",
     length: int | None = None,
 ) -> Strings:
-    """A stack of strings, padded to the longest of them.
+    """Encodes strings as a batch, padded to the longest of them.
 
     Padding never changes the value of a kernel, not even in its last bit.
 
@@ -68,9 +68,9 @@ def encode(
             `[text.split() for text in texts]`.
         alphabet: every token that may occur, in any order; by default all that do, sorted. Strings
             to be compared need the same one: `encode(new, X.alphabet)`.
-        unknown: what becomes of other tokens: "refuse" them with an error, or leave a "gap", which
+        unknown: what to do with other tokens: "refuse" them with an error, or leave a "gap", which
             keeps its place in the string and matches nothing, not even another gap.
-        length: the number of places, at least that of the longest string, which is the default.
+        length: the padded length, at least that of the longest string, which is the default.
 
     Raises ValueError for anything but strings, for a token outside the alphabet, and for a length
     that is too short.

@@ -26,15 +26,15 @@ OF_TREES = "kernax.trees.encode makes points of trees in brackets"
 
 
 class Trees(AbstractEncoded):
-    """A stack of n trees of at most N nodes, or one tree (without the axis n), made by `encode`.
+    """A batch of n trees of at most N nodes, or one tree (without the axis n), made by `encode`.
 
     Nodes are in postorder, children before their parents, followed by padding. Trees of different
     N and arity can be compared.
 
     Attributes:
-        labels: (n, N), places of the nodes' labels in the alphabet; -1 for padding, -2 for a label
+        labels: (n, N), indices of the nodes' labels in the alphabet; -1 for padding, -2 for a label
             that is not in it.
-        children: (n, N, arity), the places of each node's children among the nodes, from left to
+        children: (n, N, arity), the indices of each node's children among the nodes, from left to
             right; -1 for none.
         weights: (n, N), 1 for a node, 0 for padding and unknown labels. A match of two productions
             counts as the product of their nodes' weights. Their dtype is that in which kernels are
@@ -70,7 +70,7 @@ class Trees(AbstractEncoded):
 
 
 def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = "refuse") -> Trees:
-    """A stack of trees, from bracket notation or nested tuples.
+    """Encodes trees in bracket notation or nested tuples as a batch.
 
     `"(S (NP (D the) (N dog)) (VP barks))"` and `("S", ("NP", ("D", "the"), ("N", "dog")), ("VP",
     "barks"))` are one tree: a node is `(label child child ...)`, and one without children may stand
@@ -80,7 +80,7 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
         trees: a list of at least one tree, in one notation or the other.
         alphabet: every label that may occur, at a leaf or above, in any order; by default all that
             do, sorted. Trees to be compared need the same one: `trees.encode(new, X.alphabet)`.
-        unknown: what becomes of a label that is not in the alphabet: "refuse" it with an error, or
+        unknown: what to do with a label that is not in the alphabet: "refuse" it with an error, or
             leave a "gap", a node that matches nothing, not even another gap.
 
     Raises ValueError, with the place, for unbalanced brackets, empty trees, missing labels and

@@ -24,7 +24,7 @@ from kernax.metrics.arguments import (
 
 
 def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
-    """The share of rows whose class is the predicted one.
+    """The share of rows whose class is predicted correctly.
 
     One value predicts by its sign, several by the largest of them.
 

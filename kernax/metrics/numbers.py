@@ -163,7 +163,8 @@ def standardised_residuals(
 
 
 class CoverageCurve(Printed):
-    """How many targets lie in central intervals of each probability, both (levels,).
+    """The share of targets in central intervals of each probability; both arrays have shape
+    (levels,).
 
     Examples:
         >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])

@@ -21,11 +21,11 @@ def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Ar
     Split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018): with `residuals =
     |y - f(x)|` of m points that f has not seen, `f(x) +- radius` covers the target of a new point
     with a probability of at least `coverage`, and at most `coverage + 1 / (m + 1)` where no two are
-    equal, if it is exchangeable with those m. Residuals over a predicted deviation give intervals
-    of `radius` deviations.
+    equal, if it is exchangeable with those m. Residuals divided by a predicted deviation give
+    intervals of `radius` deviations.
 
-    Raises ValueError for residuals that are negative or not finite, which while tracing make the
-    radius NaN, and for a coverage that is not between 0 and 1.
+    Raises ValueError for residuals that are negative or not finite (if they are traced, the radius
+    is NaN), and for a coverage that is not between 0 and 1.
 
     Examples:
         >>> residuals = jnp.array([0.1, 0.2, 0.3, 0.4])  # sizes of the errors at held-out points
@@ -44,7 +44,7 @@ def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Ar
 def conformal_set(
     probabilities: ArrayLike, Y: ArrayLike, new: ArrayLike, *, coverage: float = 0.9
 ) -> Bool[Array, "k c"]:
-    """The classes that new points may have: those of a probability of at least a threshold.
+    """Prediction sets: the classes of new points whose probability is at least a threshold.
 
     The threshold is one minus the `conformal_radius` of `1 - p` of the true classes of m points
     that the classifier has not seen (Sadinle, Lei & Wasserman 2019). The true class of a new point

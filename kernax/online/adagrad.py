@@ -17,12 +17,12 @@ Number = Float[Array, ""]
 
 
 class AdagradState(AbstractOnlineState):
-    """What `Adagrad` keeps.
+    """The state of `Adagrad`.
 
     Attributes:
         primal: the weights and their mean.
-        roots: sqrt(G), G the sum of the squared gradients, of each weight.
-        updates: points whose loss had a slope.
+        roots: sqrt(G), G the sum of the squared gradients, of each weight. updates: the number of
+        points whose loss had a slope.
 
     Examples:
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
@@ -52,11 +52,11 @@ class AdagradState(AbstractOnlineState):
 class Adagrad(AbstractOnlineLearner):
     """`w <- w - rate g / sqrt(G)`, `g = L'(y, f) phi(x)`, and G the sum of all `g^2`, this one too.
 
-    Each weight of the explicit features, `f = w . phi(x)`, has a rate of its own, larger where
-    gradients were rare or small; nothing is added to the root, and 0 / 0 is 0. With penalties it
-    is the minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).sqrt(G) (v -
-    w)`: `v = soft(h w - g, l1) / (h + ridge)`, `h = sqrt(G) / rate`, with the soft threshold
-    `sign(a) max(|a| - l1, 0)`. The penalties are no part of g and G, and l1 makes weights exactly
+    Each weight of the explicit features, `f = w . phi(x)`, has its own rate, which is larger where
+    gradients were rare or small; nothing is added to the root, and 0 / 0 is 0. With penalties the
+    new w is the minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).sqrt(G) (v
+    - w)`: `v = soft(h w - g, l1) / (h + ridge)`, `h = sqrt(G) / rate`, with the soft threshold
+    `sign(a) max(|a| - l1, 0)`. The penalties do not enter g and G, and l1 makes weights exactly
     zero.
 
     It is not invariant under rotations of the features: with another `phi` of the same kernel it

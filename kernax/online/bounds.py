@@ -36,18 +36,19 @@ Function = KernelExpansion | LinearFunction
 
 
 def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
-    """`min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0`, in feature space.
+    """The margin `min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0` in
+    feature space.
 
-    Negative where f does not separate the classes: then it is that of the point farthest on the
-    wrong side.
+    It is negative where f does not separate the classes, and then belongs to the point farthest on
+    the wrong side.
 
     Arguments:
         f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
             counts in the values, not in the norm.
-        X, y: a stack of n points, and -1 or +1 for each, (n,). One class alone will do.
+        X, y: n points, and -1 or +1 for each, (n,). All of them may be of one class.
 
-    Differentiable. NaN for the function zero. Raises ValueError for what is no such function, and
-    for shapes and targets that do not fit. Source: Novikoff 1962.
+    Differentiable. NaN for the function zero. Raises ValueError for any other function, and for
+    shapes and targets that do not fit. Source: Novikoff 1962.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -73,7 +74,7 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
         X, y: a stack of n points, and -1 or +1 for each, (n,).
 
     inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, for
-    what is no such function, and for shapes and targets that do not fit.
+    any other function, and for shapes and targets that do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -235,7 +236,8 @@ def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
 
 
 class Costs(NamedTuple):
-    """What one prediction costs in either form, both in one unit: `costs` counts operations.
+    """The cost of one prediction in the dual and in the primal form, in one unit: `costs` counts
+    operations.
 
     Attributes:
         kernel: t1, of one kernel evaluation `k(x, x_i)`.

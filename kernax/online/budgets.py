@@ -21,13 +21,12 @@ from kernax.online.support import Newcomer, Support, empty_support
 
 
 class Placement(Printed):
-    """What a budget does with a newcomer.
+    """What a budget does with a new point.
 
     Attributes:
-        place: where it goes, in place of the point there; `capacity` where it is not kept.
-        change: added to the coefficients of the points of the support.
-        memory: of the budget, from now on.
-        lost: whether something was left out that the budget promises to keep.
+        place: the index at which it replaces the point there; `capacity` if it is not kept.
+        change: added to the coefficients of the points of the support. memory: the new memory of
+        the budget. lost: whether a point was left out that the budget promises to keep.
     """
 
     place: Int[Array, ""]
@@ -37,7 +36,7 @@ class Placement(Printed):
 
 
 class AbstractBudget(Printed):
-    """How many points a function may have, and what happens when there are more.
+    """A limit on the number of points of a function, and a rule for further points.
 
     Attributes:
         capacity: the largest number of points.
@@ -52,7 +51,7 @@ class AbstractBudget(Printed):
 
     @abc.abstractmethod
     def memory(self, support: Support) -> Any:
-        """What the budget keeps beside the support, which is empty here; None for nothing."""
+        """The state of the budget beside the support, which is empty here; None if it has none."""
 
     @abc.abstractmethod
     def place(
@@ -63,8 +62,8 @@ class AbstractBudget(Printed):
         new: Newcomer,
         coefficient: Float[Array, ""],
     ) -> Placement:
-        """Where a newcomer goes, whose `k(x, .)` is added to the function with this coefficient,
-        which is not zero.
+        """Where to put a new point x, whose `k(x, .)` is added to the function with this nonzero
+        coefficient.
 
         The first free place is `support.size`; there is none where that is the capacity.
         """
@@ -85,7 +84,7 @@ def hint_of_budget(budget: AbstractBudget) -> str:
 
 
 class NoBudget(AbstractBudget):
-    """Every point is kept; more than `capacity` end `run` with `RESULTS.over_capacity`.
+    """Keeps every point; more than `capacity` end `run` with `RESULTS.over_capacity`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -108,7 +107,7 @@ class NoBudget(AbstractBudget):
 
 
 class RemoveOldest(AbstractBudget):
-    """The point that came first makes room.
+    """Removes the oldest point.
 
     See Kivinen, Smola & Williamson 2004; with a perceptron, Dekel, Shalev-Shwartz & Singer 2008.
 
@@ -132,10 +131,10 @@ class RemoveOldest(AbstractBudget):
 
 
 class RemoveSmallest(AbstractBudget):
-    """The point without which f changes least makes room: that of the smallest `|coefficient|
-    sqrt(k(x, x))`, of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
+    """Removes the point whose removal changes f least: that of the smallest `|coefficient|
+    sqrt(k(x, x))`, and of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
 
-    The newcomer is kept, however small that of its own is.
+    The new point is kept, however small its own coefficient is.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -158,7 +157,7 @@ class RemoveSmallest(AbstractBudget):
 
 
 class Merge(AbstractBudget):
-    """The smallest point makes room, as in `RemoveSmallest`, and its part of f goes to another.
+    """Removes a point as `RemoveSmallest` does, and adds its part of f to another point.
 
     `c k(x, .)` is replaced by its projection on the point z that is nearest in direction, the one
     of largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the coefficient of z. Wang,
@@ -196,13 +195,14 @@ class Merge(AbstractBudget):
 
 
 class Project(AbstractBudget):
-    """A newcomer that is nearly a combination of the kept points is replaced by that combination.
+    """Replaces a new point that is nearly a combination of the kept points by that combination.
 
-    It is kept if its distance from the span of the kept ones is `|k(x, .) - p|^2 > tolerance
-    k(x, x)`, p its projection, and there is room; otherwise `coefficient p` is added to f, by the
-    coefficients of the kept points (approximate linear dependence: Engel, Mannor & Meir 2004; with
-    a perceptron, the projectron of Orabona, Keshet & Caputo 2009). So when all places are taken the
-    points are fixed, and only their coefficients still move. O(capacity^2) operations and memory.
+    It is kept if its distance from the span of the kept ones is `|k(x, .) - p|^2 > tolerance k(x,
+    x)`, p its projection, and the capacity is not reached; otherwise `coefficient p` is added to f,
+    through the coefficients of the kept points (approximate linear dependence: Engel, Mannor & Meir
+    2004; with a perceptron, the projectron of Orabona, Keshet & Caputo 2009). Once the capacity is
+    reached the points are fixed, and only their coefficients change. O(capacity^2) operations and
+    memory.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -16,7 +16,7 @@ from kernax.online.support import Newcomer, Support, kernel_for
 
 
 class DualState(AbstractOnlineState):
-    """What a `DualLearner` keeps.
+    """The state of a `DualLearner`.
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
@@ -55,7 +55,8 @@ class DualState(AbstractOnlineState):
 
 
 class DualLearner(AbstractOnlineLearner):
-    """A rule in the space of a kernel: `f = sum_i c_i k(x_i, .)` over at most `capacity` points.
+    """Applies a rule in the space of a kernel: `f = sum_i c_i k(x_i, .)` over at most `capacity`
+    points.
 
     Predictions are those of the function after the last step, whether or not it is averaged.
 

@@ -18,14 +18,13 @@ Number = Float[Array, ""]
 
 
 class DualAdagradState(AbstractOnlineState):
-    """What `DualAdagrad` keeps.
+    """The state of `DualAdagrad`.
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
         kept: the points of the function, as their budget keeps them.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
-        steps: points seen.
-        updates: points whose loss had a slope.
+        steps: points seen. updates: the number of points whose loss had a slope.
 
     Examples:
         >>> budget = kernax.online.NoBudget(capacity=5)
@@ -69,14 +68,14 @@ class DualAdagrad(AbstractOnlineLearner):
     1. For each point that is kept, `g_i = s k(x_i, x)`, then `G_i <- G_i + g_i^2`, and then `c_i <-
        c_i - rate g_i / sqrt(G_i)`, 0 / 0 being 0; with penalties `c_i <- soft(h_i c_i - g_i, l1) /
        (h_i + ridge)`, `h_i = sqrt(G_i) / rate`, as in `Adagrad`.
-    2. x joins with what the same step makes of c = 0 and G = 0: `g = s k(x, x)`, `G = g^2`, and
-       without penalties `c = -rate sign(s)`. It does not join where that is zero. The budget says
-       which point makes room for it.
+    2. x is added with the result of the same step from c = 0 and G = 0: `g = s k(x, x)`, `G = g^2`,
+       and without penalties `c = -rate sign(s)`. It is not added where that is zero. The budget
+       says which point it replaces.
 
     This is Adagrad on the features `k(x_1, x), ..., k(x_m, x)`, to which each point adds one. It is
-    no dual form of `Adagrad`: that depends on the features chosen for a kernel, this one on the
-    kernel and the points. Where s is zero only the penalties act. All coefficients move at each
-    step, O(m) operations and kernel values.
+    not a dual form of `Adagrad`, which depends on the features chosen for a kernel; this learner
+    depends on the kernel and the points. Where s is zero only the penalties act. All coefficients
+    move at each step, O(m) operations and kernel values.
 
     Attributes:
         loss: any of `kernax.losses`, smooth or piecewise linear.

@@ -13,13 +13,13 @@ from kernax.core.base.printing import Printed
 
 
 class AbstractOnlineState(Printed):
-    """All that a learner keeps between two points: arrays, whose shapes never change.
+    """The state of a learner between two points: arrays whose shapes never change.
 
     A kernel in it is the learner's, for `function`. No update may change it, and a run that goes on
     with another learner replaces it by the kernel of that one.
 
     Attributes:
-        updates: at how many points the learner moved the function.
+        updates: the number of points at which the learner changed the function.
     """
 
     updates: eqx.AbstractVar[Int[Array, ""]]
@@ -34,12 +34,13 @@ class AbstractOnlineState(Printed):
     def result(self) -> Any:
         """A status of `RESULTS`: whether the state is what the learner promises.
 
-        Whether it is finite need not be looked at: `run` does.
+        `run` itself checks that it is finite.
         """
 
 
 class AbstractOnlineLearner(Printed):
-    """Sees one point after another: predicts, is told the target, and learns from it.
+    """An online learner: for one point after another it predicts, receives the target, and learns
+    from it.
 
     Attributes:
         loss: one of `kernax.losses`: what a prediction costs. `loss.targets` says what targets are.
@@ -71,7 +72,7 @@ class AbstractOnlineLearner(Printed):
         return self.loss(y, prediction) > 0
 
     def hint_of_capacity(self) -> str:
-        """What to do where more points were needed than there is room for."""
+        """Advice for the case that more points were needed than the capacity."""
         return "a larger capacity is needed."
 
 

@@ -46,7 +46,7 @@ def features_at(features: Callable, x: PyTree) -> Float[Array, " d"]:
 
 
 class MultiplicativeState(AbstractOnlineState):
-    """What a multiplicative learner keeps.
+    """The state of a multiplicative learner.
 
     Attributes:
         features: the learner's, which the weights multiply.

@@ -20,7 +20,7 @@ from kernax.online.rules import AbstractRule, as_rule
 
 
 class PrimalState(AbstractOnlineState):
-    """What a `PrimalLearner` keeps.
+    """The state of a `PrimalLearner`.
 
     Attributes:
         features: those of the learner's kernel, in the dtype of the points.
@@ -123,9 +123,10 @@ def moved_by_rule(
 
 
 class PrimalLearner(AbstractOnlineLearner):
-    """A rule in the explicit features of a kernel, `f = w . phi(x)` with `k(x, z) = phi(x).phi(z)`.
+    """Applies a rule in the explicit features of a kernel: `f = w . phi(x)`, `k(x, z) =
+    phi(x).phi(z)`.
 
-    Its predictions are those of a `DualLearner` without a budget, step by step, at the price of the
+    Its predictions are those of a `DualLearner` without a budget, step by step, at the cost of the
     features rather than of kernel values at kept points: O(D) operations a step.
 
     Attributes:

@@ -53,15 +53,15 @@ class RecursiveFit(eqx.Module):
 
 
 class RecursiveState(AbstractOnlineState):
-    """What `KernelRecursiveLeastSquares` keeps.
+    """The state of `KernelRecursiveLeastSquares`.
 
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         fit: the least squares in that basis; `fit.residual` says what rounding did to them.
-        updates: points seen, all of which move the function.
-        lost: whether there was no room for a point that is no combination of the kept ones.
+        updates: points seen, all of which move the function. lost: whether a point was left out
+        although it is not a combination of the kept ones.
 
     Examples:
         >>> k = kernax.RBF(0.3)
@@ -100,14 +100,13 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     f lies in the span of the kept points, which are those that were further from the span of the
     points before them than `tolerance`: `|k(x, .) - p|^2 > tolerance k(x, x)`, p the projection
     (Engel, Mannor & Meir 2004). Other points enter the squares by their projections. With tolerance
-    zero and room for all points it is `kernel_ridge`, up to rounding, after each of them.
+    zero and a capacity for all points it equals `kernel_ridge` after each of them, up to rounding.
 
     In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
-    weights: a further point adds a coordinate, in which all points before it are zero. No matrix
-    has to be bordered, and none is ill conditioned because points are close. Rounding errors of the
-    recursion, some eps `sum_t k(x_t, x_t) / ridge`, show in the residual of its equations,
-    `state.fit.residual`, from which success is decided. O(capacity^2) operations for each point,
-    and as much memory.
+    weights: a further point adds a coordinate, in which all points before it are zero. No matrix is
+    ill conditioned because points are close. Rounding errors of the recursion, some eps `sum_t
+    k(x_t, x_t) / ridge`, show in the residual of its equations, `state.fit.residual`, from which
+    success is decided. O(capacity^2) operations for each point, and as much memory.
 
     Attributes:
         kernel: any kernel, of any kind of points.

@@ -35,15 +35,15 @@ HELD_FOR_EACH = (2.0, 2.0)
 
 
 class Progress(Printed):
-    """What a learner did on n points.
+    """The course of an online learner over n points.
 
     Attributes:
         state: the learner's, after the last point; `run(..., state=state)` goes on from there.
-        predictions: f(x_i), (n,), each before y_i was seen.
-        losses: of these predictions, (n,); zero at points that were skipped.
-        mistakes: which of them were wrong, (n,): those of the other sign, or zero, where targets
-            are signs. Where they are numbers or counts, those whose loss is positive, which for
-            most losses are all but exact ones: look at `losses` there. False at points that were
+        predictions: f(x_i), (n,), each before y_i was seen. losses: the losses of these
+        predictions, (n,); zero at points that were skipped. mistakes: which predictions were wrong,
+        (n,). If targets are signs, those of the other sign or zero. If they are numbers or counts,
+        those whose loss is positive, which for most losses are all but exact ones: use `losses`
+        instead. False at points that were
             skipped. Where the result is `nonfinite` all others are True.
 
     Examples:
@@ -77,22 +77,22 @@ def run(
     present: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[Progress]:
-    """Shows a learner the points in their order: `state, f(x_i) = update(state, x_i, y_i)`.
+    """Runs an online learner over points in their order: `state, f(x_i) = update(state, x_i, y_i)`.
 
-    One loop of one compiled program, whatever the number of points: beside the points and what is
-    recorded of each, memory is that of the state. Forward derivatives in the learner's parameters
-    (`jax.jvp`) keep that; reverse ones (`jax.grad`) hold the state of every step. They are those of
-    the recursion with its decisions held fixed, such as which points are mistakes.
+    It is one loop of one compiled program, whatever the number of points; beside the points and the
+    record of each, it needs the memory of one state. Forward derivatives in the learner's
+    parameters (`jax.jvp`) need no more; reverse ones (`jax.grad`) store the state of every step.
+    Derivatives hold the decisions of the recursion fixed, such as which points are mistakes.
 
     Arguments:
         learner: one of `kernax.online`, or any other `AbstractOnlineLearner`.
         X: a stack of n points; several streams are batched by `jax.vmap`.
-        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. One class alone will do.
-        state: that of an earlier run, to go on from; None starts anew. A learner with other
-            parameters goes on with its own: with the same points and coefficients, or weights, in
-            its own kernel. What was computed by then stays: squares `k(x, x)` of kept points, and
-            bases and fits of `Project` and `KernelRecursiveLeastSquares`; so does what only a
-            start takes, `ridge` of the latter, and `promotion` and `threshold` of Winnow.
+        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. All may be of one class.
+        state: the state of an earlier run, to continue it; None starts anew. A learner with other
+            parameters continues with its own: with the same points and coefficients, or weights, in
+            its own kernel. Earlier results are kept: squares `k(x, x)` of kept points, and bases
+            and fits of `Project` and `KernelRecursiveLeastSquares`; so are arguments that only a
+            start uses: `ridge` of the latter, and `promotion` and `threshold` of Winnow.
         present: (n,) booleans, or ones and zeros. A point where it is False is predicted but
             skipped: as a point of weight zero it changes nothing, and counts as neither loss nor
             mistake.

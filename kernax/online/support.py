@@ -13,7 +13,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 
 
 class Newcomer(Printed):
-    """A point that may be added to a function.
+    """A new point that may be added to a function.
 
     Attributes:
         point: x.
@@ -38,11 +38,9 @@ class Support(Printed):
     """`f = sum_i coefficients_i k(points_i, .)` over the first `size` of the points.
 
     Attributes:
-        points: a stack of as many points as there is room for; free places repeat the first point.
-        coefficients: zero in free places.
-        squares: `k(points_i, points_i)`, zero in free places.
-        ages: the step of the stream at which each point came.
-        size: how many places are taken.
+        points: `capacity` points; unused rows repeat the first point. coefficients: zero in unused
+        rows. squares: `k(points_i, points_i)`, zero in unused rows.
+        ages: the step of the stream at which each point came. size: how many rows are used.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -61,11 +59,11 @@ class Support(Printed):
 
     @property
     def capacity(self) -> int:
-        """How many points there is room for."""
+        """The largest number of points."""
         return len(self.coefficients)
 
     def seen_by(self, kernel: AbstractKernel, x: PyTree, step: Int[Array, ""]) -> Newcomer:
-        """A point with its values of the kernel, as budgets take it."""
+        """A new point with its kernel values, as budgets take it."""
         return Newcomer(x, self.row(kernel, x), kernel(x, x), step)
 
     def row(self, kernel: AbstractKernel, x: PyTree) -> Float[Array, " m"]:
@@ -84,8 +82,8 @@ class Support(Printed):
     def with_point(
         self, place: Int[Array, ""], new: Newcomer, coefficient: Float[Array, ""]
     ) -> "Support":
-        """The support with a point in that place, instead of what was there; unchanged where the
-        place is `capacity`.
+        """The support with a point at that index, in place of the one there; unchanged where the
+        index is `capacity`.
         """
 
         def put(array: Array, value: Array) -> Array:

@@ -40,16 +40,16 @@ class Winnow(AbstractOnlineLearner):
 
     Where few of many features matter it makes far fewer mistakes than a perceptron. With targets
     that are +1 where one of k relevant features of n is 1, a = 2 and theta = n, there are at most
-    `2 + 3 k (1 + log2 n)`: see `disjunction_bound`. Weights are positive, so that no feature can
-    speak for -1, as in `BalancedWinnow`. Its loss is the hinge.
+    `2 + 3 k (1 + log2 n)`: see `disjunction_bound`. Weights are positive, so that no feature is
+    evidence for -1, unlike in `BalancedWinnow`. Its loss is the hinge.
 
     Attributes:
         promotion: a > 1.
         threshold: theta > 0; None for n, the number of features.
         features: a function of a point, (n,) numbers between 0 and 1; default, the point itself.
 
-    `run` raises ValueError for features below 0 or above 1, and where they are not known its result
-    is `RESULTS.nonfinite`. Source: Littlestone 1988 (Winnow2).
+    `run` raises ValueError for features below 0 or above 1, and if they are traced its result is
+    `RESULTS.nonfinite`. Source: Littlestone 1988 (Winnow2).
 
     Examples:
         >>> X = jnp.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
@@ -101,7 +101,7 @@ class BalancedWinnow(AbstractOnlineLearner):
     """`w+_i <- w+_i a^(y phi_i(x))`, `w-_i <- w-_i a^(-y phi_i(x))` on a mistake.
 
     The function is `(w+ - w-) . phi(x) - theta`, all weights are one at first, and a mistake is `y
-    f(x) <= 0`. Features may have both signs, and speak for either class. Weights grow
+    f(x) <= 0`. Features may have both signs, and be evidence for either class. Weights grow
     exponentially in the features: put these on a scale of about 1. Its loss is the hinge.
 
     Attributes:
@@ -143,8 +143,9 @@ class NormalisedWinnow(AbstractOnlineLearner):
 
     With the rate `delta / (|u|_1 X^2)` it makes at most `2 ln(n) |u|_1^2 X^2 / delta^2` mistakes,
     if weights u >= 0 have `y u . phi(x) >= delta` and X is the largest `|phi_i(x)|`: see
-    `winnow_bound`. The balanced one, of the features and their negatives, takes u of both signs and
-    ln(2 n). This is the exponentiated gradient of the perceptron's loss; its own loss is the hinge.
+    `winnow_bound`. The balanced form, of the features and their negatives, allows u of both signs,
+    with ln(2 n). This is the exponentiated gradient of the perceptron's loss; its own loss is the
+    hinge.
 
     Attributes:
         rate: eta > 0.

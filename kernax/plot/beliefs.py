@@ -33,7 +33,7 @@ def kernel_profile(
     draws: int = 3,
     axes: "tuple[Axes, Axes] | None" = None,
 ) -> "tuple[Axes, Axes]":
-    """`k(x, z)` with z in the middle of the range, and beside it draws from the prior.
+    """Draws `k(x, z)` with z in the middle of the range, and beside it samples from the prior.
 
     Together they show which functions are likely under the prior.
 
@@ -44,7 +44,8 @@ def kernel_profile(
         draws: their number, one or more.
         axes: two matplotlib axes; default, those of a new figure.
 
-    Raises ValueError for x of another shape, a key that is none, and a number of draws below one.
+    Raises ValueError for x of another shape, an argument that is not a key, and a number of draws
+    below one.
     """
     check_count(draws, "draws")
     (x,) = columns(x=x)

@@ -47,7 +47,7 @@ def decision_regions(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The class that a machine predicts at each place of the plane, and the points.
+    """Draws the class that a classifier predicts at each point of the plane, and the data.
 
     Arguments:
         f: a function of one point, such as a `KernelExpansion`. Its value is a number, whose sign
@@ -123,7 +123,7 @@ def values_of_classes(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The distribution of a machine's decision values: stacked histograms of the classes.
+    """Draws the distribution of decision values, as stacked histograms of the classes.
 
     A line marks zero, where the decision changes.
 

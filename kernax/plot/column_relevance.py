@@ -35,9 +35,9 @@ def relevance(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """`1 / lengthscale` of each input column as bars, the most relevant column on top.
+    """Draws `1 / lengthscale` of each input column as bars, the most relevant column on top.
 
-    A kernel does not change along a column whose lengthscale is large against the range of the
+    A kernel hardly changes along a column whose lengthscale is large compared with the range of the
     column; columns can be compared if they were standardised. Where a kernel is made of several
     with lengthscales, each has bars of its own, and columns are sorted by their largest.
 
@@ -46,13 +46,13 @@ def relevance(
             number for each column, and those of kernels on some of the columns (`On`). Or the
             lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
             not see a column.
-        columns: the names of the d columns, in the order of the dimensions of a point.
-        most: how many columns are drawn; the title says of how many.
+        columns: the names of the d columns, in the order of the dimensions of a point. most: the
+        largest number of columns to draw; the title has the number of all.
         title: above the axes.
         ax: matplotlib axes to draw on; default, the axes of a new figure, which grows with the
             number of bars.
 
-    Raises ValueError for names that are no sequence, a model without such lengthscales, and
+    Raises ValueError for names that are not a sequence, a model without such lengthscales, and
     lengthscales of another shape, or that are not positive.
     """
     if isinstance(columns, str) or len(columns) == 0:

@@ -31,13 +31,13 @@ def embedding(
     names: tuple[str, str] = ("component 1", "component 2"),
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Points in a space of two components, in the colours of their labels.
+    """Draws points in a space of two components, in the colours of their labels.
 
     Arguments:
         points: shape (n, 2), such as `f.values(X)` of two kernel principal components, or two
             columns of the embedding of spectral clustering.
-        labels: (n,), numbers or words; default, one colour. Beyond ten different ones, colours
-            come again with another mark.
+        labels: (n,), numbers or strings; default, one colour. Beyond ten labels, colours repeat
+        with another marker.
         names: of the two axes.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 

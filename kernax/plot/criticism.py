@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def coverage(
     y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, ax: "Axes | None" = None
 ) -> "Axes":
-    """The share of targets in central intervals over the probability of the intervals.
+    """Draws the share of targets in central intervals against the probability of the intervals.
 
     On the diagonal the predicted variances are right; below it they are too small, above it too
     large. The title has the mean distance from the diagonal.
@@ -57,7 +57,8 @@ def coverage(
 def residual_quantiles(
     y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, ax: "Axes | None" = None
 ) -> "Axes":
-    """Sorted standardised residuals over the quantiles of the standard normal distribution.
+    """Draws sorted standardised residuals against the quantiles of the standard normal
+    distribution.
 
     On the diagonal the predicted distributions are right; steeper, their variances are too small;
     points far from it at the ends are tails that a normal distribution does not have.
@@ -96,7 +97,7 @@ def _sorted_by_middle(
 
 
 def intervals(y: ArrayLike, low: ArrayLike, high: ArrayLike, *, ax: "Axes | None" = None) -> "Axes":
-    """An interval and the target of each point, in the order of the middle of the intervals.
+    """Draws the interval and the target of each point, in the order of the middle of the intervals.
 
     Targets outside are drawn in another colour; the title has the share that is inside.
 

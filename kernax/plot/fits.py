@@ -35,11 +35,11 @@ def predicted_against_true(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Predictions over true values, with the diagonal.
+    """Draws predictions against true values, with the diagonal.
 
     With deviations there is a bar of two of them on either side of each prediction; where it does
     not reach the diagonal, the prediction is a diamond in another colour. The legend counts them:
-    of normal distributions with the right deviations they are one in twenty.
+    for normal distributions with the right deviations they are one in twenty.
 
     Arguments:
         true, predicted: shape (n,), n >= 1, in the same units.
@@ -131,15 +131,15 @@ def posterior_band(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """A mean over one input, with a band of two standard deviations on either side.
+    """Draws a mean over one input, with a band of two standard deviations on either side.
 
     Arguments:
         x, mean, deviation: shape (n,), x in any order. The deviation of targets is
             `sqrt(variance + noise)`.
         observed, held_out: points to draw, pairs (x, y): those the fit is conditioned on, and
             others.
-        learned_until: where what was learned from ends and the forecast begins. There is a dashed
-            line, the forecast stands on grey, and both sides are named above the axes.
+        learned_until: where the training data end and the forecast begins. A dashed line marks it,
+        the forecast has a grey background, and both sides are named above the axes.
         names: of the input and the output, for the axes.
         title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.

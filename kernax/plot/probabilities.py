@@ -31,7 +31,7 @@ def reliability(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The frequency of events over the probability that was predicted, in bins.
+    """Draws the frequency of events against the predicted probability, in bins.
 
     There is a dot for each bin of probabilities, which is on the diagonal if they are calibrated;
     dots grow with the number of points. Bars are Wilson's intervals of 95 %. The expected

@@ -36,7 +36,7 @@ def loss_surface(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The losses on a grid of two parameters as bands of colour, and the path of a search.
+    """Draws the losses on a grid of two parameters as bands of colour, and the path of a search.
 
     The bands are quantiles of the losses, narrower towards the least, since losses may differ by
     powers of ten. Cells whose loss is NaN or infinite are hatched. The best cell has a square, the

@@ -110,20 +110,19 @@ _RULES = {
 
 
 class Route(NamedTuple):
-    """One way to fit, or why there is none.
+    """One method of fitting, or the reason why it is not possible.
 
     Attributes:
         name: in words.
         call: the code to run.
-        gives: what it computes: mean, variance, evidence.
-        held: the most bytes at one time, beside X and y.
+        gives: what it computes: mean, variance, evidence. held: the peak memory in bytes, beside X
+        and y.
         operations: how its work grows with n, the features D, the centres m.
         error: relative to the exact fit, in words.
-        relative: the same as a number, which is compared with `accuracy`.
-        slow: why it takes long beside others for so many points, more than about a minute; None
-            where it does not.
-        impossible: why it cannot be taken; None where it can.
-        given: what X must be for it, which n and d do not say; None where any X will do.
+        relative: the same as a number, which is compared with `accuracy`. slow: why it takes more
+        than about a minute for so many points; None if it does not. impossible: why it is not
+        possible; None if it is. given: what the method requires of X beyond n and d; None if any X
+        will do.
 
     Examples:
         >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)
@@ -144,8 +143,8 @@ class Route(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """Routes: the recommended one first, then the others that any X can take, those that only some
-    X can take, and those that are not possible.
+    """Methods of fitting: the recommended one first, then the others that any X allows, those that
+    only some X allow, and those that are not possible.
 
     Attributes:
         routes: each a `Route`: its `name`, the `call` to make, what that `gives`, the bytes `held`,
@@ -167,7 +166,7 @@ class Recommendation(NamedTuple):
 
     @property
     def best(self) -> Route:
-        """The recommended route. Raises ValueError where none is possible for every X."""
+        """The recommended method. Raises ValueError if none is possible for every X."""
         best = self.routes[0]
         if best.impossible or best.given:
             raise ValueError(f"no route is possible for every X:\n{self}")
@@ -213,14 +212,13 @@ def recommend(
     accuracy: float = 0.02,
     dtype: Any = None,
 ) -> Recommendation:
-    """Which way to fit n points (d,) by a kernel: the most exact route of those that are not slow
-    for so many points, or where there is none the one of the least work; then all others, and why
-    some are not possible.
+    """Recommends a method to fit n points (d,): the most exact method that is not slow for so many
+    points, or else the one of the least work. Lists all others, and why some are not possible.
 
     The rules are a table of the numbers of points up to which a fit takes about a minute, on two
     cores of a CPU or on one accelerator, whichever JAX uses. Sizes are estimates for one column of
-    targets: the temporaries and results of compiled programs. X and y are not known here: which
-    error centres leave, measure on held-out rows.
+    targets: the temporaries and results of compiled programs. The estimates do not depend on X and
+    y: measure the error of centres on held-out rows.
 
     Arguments:
         kernel: any kernel of vectors, with parameters of about the right size.
@@ -234,11 +232,11 @@ def recommend(
 
     Returns:
         A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
-        `kernel`, `X`, `y`, `noise` and `key`; other functions take the same route: `kernel_ridge`
+        `kernel`, `X`, `y`, `noise` and `key`; other functions take the same method: `kernel_ridge`
         where `condition` does, `falkon(..., loss=Logistic())` for classes.
 
-    Raises ValueError for a kernel of points that are no vectors (d,), numbers that are not positive
-    and finite, and another dtype.
+    Raises ValueError for a kernel of points that are not vectors (d,), numbers that are not
+    positive and finite, and another dtype.
 
     Examples:
         >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)

@@ -32,7 +32,7 @@ from kernax.errors import ConditionWarning
 
 
 class AbstractChoice(Printed):
-    """How centres are chosen among points: a subclass says their `places`."""
+    """A way to choose centres among points; a subclass returns their indices from `places`."""
 
     @abc.abstractmethod
     def places(self, kernel: AbstractKernel, X: PyTree, number: int, key: PRNGKeyArray) -> Any:
@@ -40,7 +40,7 @@ class AbstractChoice(Printed):
 
 
 class Uniform(AbstractChoice):
-    """Every point with the same probability, none twice.
+    """Draws points uniformly, without replacement.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -57,7 +57,7 @@ _UNIFORM = Uniform()
 
 
 class GreedyPivots(AbstractChoice):
-    """Each centre where those before it leave the most variance: see `inducing_points`.
+    """Chooses centres greedily by conditional variance: see `inducing_points`.
 
     It takes O(n number^2) operations and O(n number) memory. The key is not used.
 
@@ -75,8 +75,8 @@ class GreedyPivots(AbstractChoice):
 
 
 class RandomPivots(AbstractChoice):
-    """Each centre drawn with chances proportional to the variance that those before it leave
-    (randomly pivoted Cholesky): see `inducing_points`, with the key.
+    """Draws each centre with probability proportional to the conditional variance given those
+    before it (randomly pivoted Cholesky): see `inducing_points`, with the key.
 
     It takes O(n number^2) operations and O(n number) memory.
 
@@ -92,12 +92,12 @@ class RandomPivots(AbstractChoice):
 
 
 class LeverageScores(AbstractChoice):
-    """With probabilities that grow with the ridge leverage scores `l_i = (K (K + ridge I)^-1)_ii`:
-    the worse the other points represent a point, the sooner it is drawn (Rudi, Calandriello,
-    Carratino & Rosasco 2018, algorithm 1, BLESS).
+    """Draws centres with probabilities that grow with the ridge leverage scores `l_i = (K (K +
+    ridge I)^-1)_ii`: the worse the other points represent a point, the more likely it is drawn
+    (Rudi, Calandriello, Carratino & Rosasco 2018, algorithm 1, BLESS).
 
-    For a very large ridge all scores are equal. From there the ridge falls by a factor of four at a
-    time; at each level candidates are drawn uniformly, more of them the smaller the ridge, and
+    For a very large ridge all scores are equal. Starting there, each level divides the ridge by
+    four; at each level candidates are drawn uniformly, more of them the smaller the ridge, and
     their scores are estimated by the points drawn at the level before. It takes some `min(n, 4 n
     k(x, x) / ridge) number^2` operations, which is a pass over all points where the ridge is no
     more than 4 k(x, x), and memory for `number^2` numbers.
@@ -135,7 +135,7 @@ def choose_centres(
     key: PRNGKeyArray,
     by: AbstractChoice = _UNIFORM,
 ) -> PyTree:
-    """A stack of `number` points of X, none of them twice, for `nystrom`, `falkon` or `sgpr`.
+    """Chooses `number` different points of X as centres for `nystrom`, `falkon` or `sgpr`.
 
     Arguments:
         kernel: any kernel.

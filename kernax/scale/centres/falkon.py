@@ -67,15 +67,15 @@ def falkon(
     checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Any]:
-    """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over the functions `f = sum_j a_j k(.,
-    z_j)` of m centres z, or `f = a.phi` of m explicit features; with a `bias` over f + b.
+    """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over functions `f = sum_j a_j k(., z_j)`
+    of m centres z, or `f = a.phi` of m explicit features; with `bias`, over f + b.
 
-    For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017),
-    the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
+    For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017), the
+    `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
     Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
-    K_nm, n x m, is never held: conjugate gradients take products over its rows, computed anew a
-    tile at a time. They are preconditioned by the Hessian of all rows, or of a sample in which rows
-    of large weight come first; the centres may be any. Memory is O(m^2), not O(n m).
+    K_nm, n x m, is never stored: conjugate gradients use products whose tiles of K_nm are
+    recomputed each time. They are preconditioned by the Hessian of all rows, or of a sample in
+    which rows of large weight come first; the centres may be any. Memory is O(m^2), not O(n m).
 
     Where the rows are over a mesh (`kernax.scale.rows_over`), each device sums over its own, and
     passes m x p or m x m numbers on for each sum; m x m matrices are held and factorised by each.
@@ -98,9 +98,9 @@ def falkon(
             `kernel_ridge` can hold for n points.
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
-        key: for a number of centres.
-        bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
-            is the mean k(z, z): none, unless the ridge exceeds the sum of weights by far.
+        key: for a number of centres. bias: whether to add one. Its penalty is 1e-4 of that of a
+        constant function whose variance is the mean k(z, z), which is negligible unless the ridge
+        far exceeds the sum of weights.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             4, and accepts sqrt(eps) where no step lowers it further.
         max_steps: the most steps of conjugate gradients in all, each of which is a product with

@@ -21,9 +21,9 @@ def rows_over(
     *,
     axis: str | Sequence[str] | None = None,
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
-    """The same X, y and weights, whose n rows the devices of a mesh share, each as many of them.
+    """Distributes the n rows of X, y and weights evenly over the devices of a mesh.
 
-    Functions take them as they take any arrays:
+    Functions of kernax take the results like any arrays:
 
         mesh = jax.make_mesh((jax.device_count(),), ("rows",))
         X, y, weights = kernax.scale.rows_over(mesh, X, y)

@@ -13,7 +13,7 @@ Chunk = tuple  # (X, y) or (X, y, weights)
 
 
 class Chunks:
-    """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read again and again.
+    """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read several times.
 
     Each process reads all of them. Processes that are to share the rows of one fit hold their parts
     in memory instead: `rows_over(mesh, ParquetRows(...), ParquetRows(...))`.
@@ -22,7 +22,8 @@ class Chunks:
         source: a list of chunks, anything else that can be iterated several times, or a function
             without arguments that returns a new iterator of the same chunks at each call. A fit
             reads every chunk in each pass: see `falkon`. Chunks smaller than the largest, such as
-            the last one, are filled up there with rows of weight zero, for one compiled program.
+            the last one, are padded with rows of weight zero, so that one compiled program serves
+            all.
 
     Raises ValueError for an iterator or a generator, which can be read only once.
 
@@ -88,8 +89,7 @@ class Chunks:
             path: of a file, or of several.
             inputs: the names of the d columns of X, or the name of one, for X (n, 1).
             target: the name of the column of y, or several names, for y (n, outputs).
-            weights: the name of a column, or None.
-            rows: how many rows a chunk has at most.
+            weights: the name of a column, or None. rows: the largest number of rows in a chunk.
             dtype: of the numbers, whatever those in the files are.
 
         Needs pyarrow (`pip install "kernax-toolkit[stream]"`).

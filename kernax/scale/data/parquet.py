@@ -12,8 +12,9 @@ import numpy as np
 class ParquetRows:
     """Columns of one or several Parquet files as an array (n, d), or (n,) for the name of one.
 
-    Nothing is held: `rows[start:stop]` reads the row groups in which these rows are, and returns
-    an array of NumPy. `rows_over` asks, in each process, for the rows of its own devices alone:
+    Nothing is kept in memory: `rows[start:stop]` reads the row groups that contain these rows, and
+    returns an array of NumPy. `rows_over` asks, in each process, for the rows of its own devices
+    alone:
 
         X = kernax.scale.ParquetRows("houses.parquet", ["age", "area"])
         y = kernax.scale.ParquetRows("houses.parquet", "price")

@@ -37,8 +37,8 @@ def alignment(
     centred: bool = True,
     weights: ArrayLike | None = None,
 ) -> Float[Array, ""]:
-    """`<K, Y Y^T> / (|K| |Y Y^T|)`, Frobenius, of K and Y centred: at most 1, where K is a multiple
-    of the products of the targets.
+    """The kernel-target alignment `<K, Y Y^T> / (|K| |Y Y^T|)` in the Frobenius product, with K and
+    Y centred. It is at most 1, and 1 where K is a multiple of `Y Y^T`.
 
     It measures, without a learner, how well a kernel suits the targets, and can be maximised over
     the kernel's parameters (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002). Centred, it is
@@ -55,10 +55,10 @@ def alignment(
 
     Returns:
         A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
-        traced and turn out to be constant.
+        traced and constant.
 
-    Raises ValueError for bad shapes or values, and for a K or targets that are known to be
-    constant, or, not centred, zero.
+    Raises ValueError for bad shapes or values, and for a K or targets that are constant, or zero if
+    not centred.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -22,14 +22,14 @@ Bounds = tuple[PyTree[Array], PyTree[Array]]
 
 
 class Bootstrap(Printed):
-    """A statistic of all rows and of rows drawn with replacement.
+    """The result of a bootstrap: a statistic of all rows, and of rows drawn with replacement.
 
     Intervals are pairs `(low, high)` of pytrees like the estimate, one interval for each number. A
     resample that failed makes them and the standard error NaN: `without_failed()` leaves it out.
 
     Attributes:
-        estimate: the statistic of all rows.
-        resampled: that of each resample, along a first axis.
+        estimate: the statistic of all rows. resampled: the statistic of each resample, along a
+        first axis.
         acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
             a jackknife was asked for.
 
@@ -52,9 +52,9 @@ class Bootstrap(Printed):
 
     def without_failed(self) -> "Bootstrap":
         """The same without the resamples that failed; not under `jit`, since their number is a
-        shape. The others are a biased sample where failing depends on the rows: look at `failed`.
+        shape. If failing depends on the rows, the others are a biased sample: look at `failed`.
 
-        Raises ValueError where fewer than two are left.
+        Raises ValueError if fewer than two remain.
         """
         if not is_concrete(self.resampled):
             raise ValueError("without_failed needs concrete values: call it outside jit and vmap")
@@ -158,10 +158,11 @@ def bootstrap(
     devices: Devices | None = None,
     progress: bool = False,
 ) -> Bootstrap:
-    """A statistic of what is learned from all rows, and from rows drawn with replacement.
+    """The bootstrap: a statistic of the fit to all rows, and of fits to rows drawn with
+    replacement.
 
-    A row that was drawn k times has k times its weight, which is the same as k rows: so all fits
-    have the same shapes, and are one program, made by `batched`.
+    A row that was drawn k times has k times its weight, which is the same as k rows. All fits
+    therefore have the same shapes, and are one program, made by `batched`.
 
     Arguments:
         fit: `fit(X, y, weights)`, as `cross_validate` takes it, defined once, at module level, as
@@ -169,13 +170,12 @@ def bootstrap(
         statistic: `statistic(fitted)`, a number, an array or a pytree of them, such as `lambda f:
             f.values(X_new)`.
         X: stack of n points, of any kind.
-        y: (n,) or (n, outputs).
-        resamples: how many, at least two: hundreds for a standard error, a thousand and more for an
-            interval.
+        y: (n,) or (n, outputs). resamples: their number, at least two: hundreds for a standard
+        error, a thousand and more for an interval.
         key: of the draws.
         weights: (n,) >= 0. As many rows are drawn as have a positive weight, from these alone, each
-            as likely; a row keeps its weight. Rows that stand for several observations are to be
-            repeated, since they are drawn as one.
+            as likely; a row keeps its weight. Repeat rows that stand for several observations,
+            since a row is drawn as one.
         jackknife: fit n times more, without each row in turn, for the intervals of `bca`.
         devices, progress: as in `batched`.
 

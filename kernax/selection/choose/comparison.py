@@ -16,7 +16,7 @@ from kernax.selection.choose.results_table import Table
 
 
 class Selection(Printed):
-    """Candidates compared on the same folds.
+    """The result of a comparison of candidates on the same folds.
 
     Attributes:
         names: of the c candidates.
@@ -42,7 +42,7 @@ class Selection(Printed):
 
     @property
     def best(self) -> Int[Array, ""]:
-        """The place of the candidate of the lowest finite mean loss."""
+        """The index of the candidate with the lowest finite mean loss."""
         return jnp.argmin(jnp.where(jnp.isfinite(self.mean), self.mean, jnp.inf))
 
     @property
@@ -117,7 +117,7 @@ def select(
         A `Selection`: losses on each fold, means, differences from the best with their standard
         errors, a table. Print it.
 
-    Raises ValueError for no candidate, a single fold, or a loss that is no number.
+    Raises ValueError for no candidate, a single fold, or a loss that is not a number.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 6)[:, None]

@@ -62,11 +62,12 @@ def cross_validate(
     *,
     weights: ArrayLike | None = None,
 ) -> CrossValidation:
-    """Scores on the rows that a fold leaves out, of what is learned from its other rows, for every
-    fold: in one program, on a CPU one fold after the other, elsewhere in one `vmap`.
+    """Cross-validation: for each fold, fits the rows that are not held out, and scores the fit on
+    the rows that are. It is one program; a CPU computes one fold after the other, other devices all
+    folds in one `vmap`.
 
     Arguments:
-        fit: `fit(X, y, weights)`, whatever is to be scored, such as `lambda X, y, w:
+        fit: `fit(X, y, weights)`, which returns what `score` takes, such as `lambda X, y, w:
             kernax.kernel_ridge(kernel, X, y, 0.1, weights=w).value`. Rows of weight zero are to be
             ignored, as all learners do.
         score: `score(fitted, X, y, weights)`, a number or a pytree of numbers, such as `lambda f,
@@ -174,7 +175,8 @@ def _check_rows(folds: Folds, n: int) -> None:
 
 
 class CrossValidatedLoss(Printed):
-    """`loss(model, X, y, folds, weights=None)`: the mean score over folds of what a model fits.
+    """`loss(model, X, y, folds, weights=None)`: the cross-validated loss of a model, a mean over
+    folds.
 
     The same loss serves all three ways of choosing parameters, of any learner:
 
@@ -198,11 +200,11 @@ class CrossValidatedLoss(Printed):
 
         kernax.cross_validate(choose, error, X, y, folds)
 
-    Inner folds in the order of the rows: have the rows in a random order, or give them a key.
+    These inner folds are in the order of the rows: shuffle the rows first, or pass a key.
 
     Attributes:
-        fit: `fit(model, X, y, weights)`, whatever is to be scored. With `throw=False` a fit that
-            fails makes a loss of NaN.
+        fit: `fit(model, X, y, weights)`, which returns what `score` takes. With `throw=False` a fit
+            that fails makes a loss of NaN.
         score: `score(fitted, X, y, weights)`, a number, smaller where predictions are better; for
             `minimise` a smooth one, such as a mean squared error or a log loss.
 

@@ -16,12 +16,12 @@ from kernax.core.base.stacks import joined, points_at
 
 
 class Datasets(Printed):
-    """A batch of b data sets, filled up to n rows each.
+    """A batch of b data sets, padded to n rows each.
 
     Attributes:
         X: points, whose arrays have shape (b, n, ...).
-        y: targets (b, n) or (b, n, outputs).
-        weights: (b, n). Copies of the set's first row, of weight zero, fill a set up.
+        y: targets (b, n) or (b, n, outputs). weights: (b, n). A set is padded with copies of its
+        first row, of weight zero.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -36,14 +36,14 @@ class Datasets(Printed):
 
 
 def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Datasets:
-    """Data sets of different lengths as one batch, for `batched` or `vmap` over its members.
+    """Pads data sets of different lengths into one batch, for `batched` or `vmap` over its members.
 
         sets = kernax.stack_datasets([(X_1, y_1), (X_2, y_2)])
         fit = lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1, weights=w, throw=False)
         solutions = kernax.batched(fit)(sets.X, sets.y, sets.weights)
 
-    Every learner of kernax leaves rows of weight zero out exactly, so that each member is what its
-    data set alone would give. Members that failed, such as one that holds NaN, are
+    Every learner of kernax leaves rows of weight zero out exactly, so that each member equals the
+    fit of its data set alone. Members that failed, such as one that holds NaN, are
     `np.flatnonzero(solutions.result != kernax.RESULTS.successful)`.
 
     Arguments:
@@ -52,7 +52,7 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         length: rows of each member, at least as many as the longest has, which is the default.
             Batches of the same few lengths share their compiled programs.
 
-    Raises ValueError for anything but such a list, naming the data set by its place.
+    Raises ValueError for anything but such a list, naming the data set by its index.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
