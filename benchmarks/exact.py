@@ -109,7 +109,7 @@ def learn(n):
     start = learned(X[rows[:1000]], y[rows[:1000]])
     start, X, y, X_new = in_single(start, X[rows], y[rows], X_new)
     near = PivotedCholesky(KEY, rank=1000)
-    probes = StochasticLanczos(key=KEY, steps=12)
+    probes = StochasticLanczos(key=KEY, n_steps=12)
     by_products = ConjugateGradient(RTOL, MOST, near, probes)
     print(f"{'kin40k':11}{n} rows: seconds of a step, evidence a row, error")
     for name, solver in (("Lanczos", by_products), ("Cholesky", JitteredCholesky())):

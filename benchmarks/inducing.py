@@ -161,7 +161,7 @@ def by_minibatches(start, X, y, steps):
         kx.likelihoods.Gaussian(start.noise),
         start.Z,
         optimiser=ADAM,
-        steps=steps,
+        n_steps=steps,
         batch_size=1024,
         key=jax.random.key(0),
     ).value

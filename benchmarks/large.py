@@ -96,7 +96,7 @@ def _weights(X, y, preconditioner):
 
 def _lanczos():
     # Twelve steps are off by 0.06 nats here, signs by 10.
-    probes = StochasticLanczos(key=KEY, steps=12)
+    probes = StochasticLanczos(key=KEY, n_steps=12)
     return ConjugateGradient(rtol=1e-2, preconditioner=PivotedCholesky(KEY), determinant=probes)
 
 

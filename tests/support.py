@@ -1,6 +1,7 @@
 """What tests share: the package under test, imported once, its precision, tolerances and checks."""
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def assert_refused(result, words):
 
 def untyped(function: Any) -> Any:
     """A function without the type checks of the tests."""
-    return getattr(function, "__wrapped__", function) if TYPED else function
+    return inspect.unwrap(function) if TYPED else function
 
 
 def name_of_case(case: object) -> str:

@@ -50,7 +50,7 @@ VERBS = {
     ),
     "one_class_svm": lambda X, y, w: kernax.one_class_svm(RBF, X, 0.1, weights=w, throw=False),
     "regularised_risk of a piecewise linear loss": lambda X, y, w: kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Absolute(), 0.1, weights=w, throw=False
+        RBF, X, y, 0.1, loss=kernax.losses.Absolute(), weights=w, throw=False
     ),
     "kernel_ridge": lambda X, y, w: kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, throw=False),
     "kernel_logistic": lambda X, y, w: kernax.kernel_logistic(
@@ -60,7 +60,7 @@ VERBS = {
         RBF, X, y, 0.1, weights=w, max_vectors=8, throw=False
     ),
     "regularised_risk": lambda X, y, w: kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Huber(), 0.1, weights=w, throw=False
+        RBF, X, y, 0.1, loss=kernax.losses.Huber(), weights=w, throw=False
     ),
     "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(
         RBF, X, y, 0.1, weights=w
@@ -101,7 +101,7 @@ VERBS = {
     ),
     "kernel_pca": lambda X, y, w: kernax.kernel_pca(RBF, X, 3, weights=w, throw=False),
     "kernel_cca": lambda X, y, w: kernax.kernel_cca(
-        RBF, X, RBF, X[::-1], 3, 0.1, weights=w, throw=False
+        RBF, RBF, X, X[::-1], 3, 0.1, weights=w, throw=False
     ),
     "kernel_discriminant": lambda X, y, w: kernax.kernel_discriminant(
         RBF, X, y, 0.1, weights=w, throw=False
@@ -263,7 +263,7 @@ def test_draws_along_a_line_allocate_what_the_table_says():
 
 def svgp(optimiser):
     process = kernax.GaussianProcess(RBF)
-    given = {"optimiser": optimiser, "steps": 3, "batch_size": 64, "key": KEY, "throw": False}
+    given = {"optimiser": optimiser, "n_steps": 3, "batch_size": 64, "key": KEY, "throw": False}
     return lambda X, y, Z: kernax.svgp(process, X, y, kernax.likelihoods.Bernoulli(), Z, **given)
 
 
@@ -307,10 +307,10 @@ def log_density(x):
 def of_permutations(count):
     samples = kernax.samples
     two_samples = lambda X, y: samples.two_sample_test(
-        RBF, X[: N // 2], X[N // 2 :], permutations=count, key=KEY
+        RBF, X[: N // 2], X[N // 2 :], n_permutations=count, key=KEY
     )
     signs = lambda X, y: samples.goodness_of_fit_test(
-        RBF, X, log_density, bootstraps=count, key=KEY
+        RBF, X, log_density, n_resamples=count, key=KEY
     )
     return two_samples, signs
 
@@ -318,7 +318,7 @@ def of_permutations(count):
 def paths(X, y):
     process = kernax.GaussianProcess(RBF)
     return kernax.pathwise_sample(
-        process, key=KEY, count=8, point=X[0], features=4096, throw=False
+        process, key=KEY, n_samples=8, point=X[0], n_features=4096, throw=False
     ).draw
 
 

@@ -106,7 +106,7 @@ def test_a_title_names_the_scores_and_the_rows_that_were_held_out():
     assert score_title({"accuracy": 1.0}, 1) == "1 row held out: accuracy 1"
     with pytest.raises(ValueError, match="scores must name at least one score"):
         score_title({}, 3)
-    with pytest.raises(ValueError, match="rows must be a positive integer, but is 0"):
+    with pytest.raises(ValueError, match="chunk_size must be a positive integer, but is 0"):
         score_title({"RMSE": 1.0}, 0)
 
 
@@ -190,7 +190,7 @@ def test_choices_of_choices_of_columns_are_followed():
 def test_the_most_relevant_of_many_columns_are_drawn_and_the_others_counted():
     lengths = {"rbf": np.arange(1.0, 31.0), "linear": np.full(30, np.nan)}
     lengths["linear"][29] = 0.1
-    ax = relevance(lengths, [f"c{i}" for i in range(30)], most=3, title="many")
+    ax = relevance(lengths, [f"c{i}" for i in range(30)], max_columns=3, title="many")
     assert rows_of(ax) == ["c29", "c0", "c1"]
     assert title_of(ax) == "many, the 3 most relevant of 30 columns"
 

@@ -66,7 +66,7 @@ PRIOR = kernax.GaussianProcess(RBF)
 
 
 def svgp(X, y, Z, optimiser):
-    return kernax.svgp(PRIOR, X, y, Bernoulli(), Z, optimiser=optimiser, steps=5, key=KEY)
+    return kernax.svgp(PRIOR, X, y, Bernoulli(), Z, optimiser=optimiser, n_steps=5, key=KEY)
 
 
 FAST = ConjugateGradient(preconditioner=PivotedCholesky(KEY))
@@ -101,14 +101,14 @@ WAYS = {
         lambda X, y, s: kernax.falkon(RBF, X, s, 0.1, M, key=KEY, loss=Logistic(), bias=True),
     ),
     "regularised_risk": (
-        lambda X, y, s: kernax.regularised_risk(RBF, X, y, Huber(), 0.1),
+        lambda X, y, s: kernax.regularised_risk(RBF, X, y, 0.1, loss=Huber()),
         "kernax.falkon(kernel, X, y, ridge, m, key=key, loss=loss)",
         lambda X, y, s: kernax.falkon(RBF, X, y, 0.1, M, key=KEY, loss=Huber()),
     ),
     "regularised_risk of a piecewise linear loss": (
-        lambda X, y, s: kernax.regularised_risk(RBF, X, y, Absolute(), 0.1),
+        lambda X, y, s: kernax.regularised_risk(RBF, X, y, 0.1, loss=Absolute()),
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
-        lambda X, y, s: kernax.regularised_risk(in_features(X), X, y, Absolute(), 1.0),
+        lambda X, y, s: kernax.regularised_risk(in_features(X), X, y, 1.0, loss=Absolute()),
     ),
     "svm": (
         lambda X, y, s: kernax.svm(RBF, X, s, 1.0),
@@ -188,14 +188,14 @@ WAYS = {
         lambda X, y, s: kernax.expectation_propagation(PRIOR, X, s, Bernoulli()),
         "kernax.svgp(process, X, y, likelihood, Z, ...)",
         lambda X, y, s: kernax.svgp(
-            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, steps=5, key=KEY
+            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, n_steps=5, key=KEY
         ),
     ),
     "variational": (
         lambda X, y, s: kernax.variational(PRIOR, X, s, Bernoulli()),
         "kernax.svgp(process, X, y, likelihood, Z, ...)",
         lambda X, y, s: kernax.svgp(
-            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, steps=5, key=KEY
+            PRIOR, X, s, Bernoulli(), X[:M], optimiser=None, n_steps=5, key=KEY
         ),
     ),
     "herding": (
@@ -210,8 +210,8 @@ WAYS = {
     ),
     "sample": (
         lambda X, y, s: PRIOR.sample(X, key=KEY),
-        "kernax.pathwise_sample(process, key=key, count=..., point=x)",
-        lambda X, y, s: kernax.pathwise_sample(PRIOR, key=KEY, count=2, point=X[0]),
+        "kernax.pathwise_sample(process, key=key, n_samples=..., point=x)",
+        lambda X, y, s: kernax.pathwise_sample(PRIOR, key=KEY, n_samples=2, point=X[0]),
     ),
     "sample along a line": (
         lambda X, y, s: along_a_line(X, y).sample(first_column(X), key=KEY, shape=(4000,)),
@@ -320,7 +320,7 @@ OTHER_FAULTS = {
         RBF, X, y, 0.1, X[:200], loss=Absolute()
     ),
     "steps must": lambda X, y: kernax.svgp(
-        PRIOR, X, np.sign(y), Bernoulli(), X[:200], optimiser=None, steps=0, key=KEY
+        PRIOR, X, np.sign(y), Bernoulli(), X[:200], optimiser=None, n_steps=0, key=KEY
     ),
     "q must have shapes": lambda X, y: kernax.svgp_bound(
         PRIOR, X, np.sign(y), Bernoulli(), X[:200], kernax.InducingNormal.prior(3)
@@ -340,13 +340,13 @@ MANY = np.zeros((12_000, 2))
 LARGE = {
     "aligned_sum": lambda: kernax.aligned_sum(12 * [RBF], MANY, np.arange(12_000.0)),
     "two_sample_test": lambda: kernax.samples.two_sample_test(
-        RBF, MANY[:3000], MANY[:3000], permutations=300_000, key=KEY
+        RBF, MANY[:3000], MANY[:3000], n_permutations=300_000, key=KEY
     ),
     "independence_test": lambda: kernax.samples.independence_test(
-        RBF, RBF, MANY[:6000], MANY[:6000], permutations=300_000, key=KEY
+        RBF, RBF, MANY[:6000], MANY[:6000], n_permutations=300_000, key=KEY
     ),
     "goodness_of_fit_test": lambda: kernax.samples.goodness_of_fit_test(
-        RBF, MANY[:6000], lambda x: -jnp.sum(x**2), bootstraps=300_000, key=KEY
+        RBF, MANY[:6000], lambda x: -jnp.sum(x**2), n_resamples=300_000, key=KEY
     ),
     "svgp": lambda: kernax.svgp(
         PRIOR,
@@ -355,7 +355,7 @@ LARGE = {
         Bernoulli(),
         np.zeros((50_000, 1)),
         optimiser=None,
-        steps=1,
+        n_steps=1,
         key=KEY,
     ),
     "KernelRecursiveLeastSquares": lambda: kernax.online.run(
@@ -367,7 +367,7 @@ LARGE = {
         np.ones(2),
     ),
     "pathwise_sample": lambda: kernax.pathwise_sample(
-        PRIOR, key=KEY, count=1000, point=np.zeros(2), features=2_000_000
+        PRIOR, key=KEY, n_samples=1000, point=np.zeros(2), n_features=2_000_000
     ),
     "Precomputed": lambda: kernax.Precomputed(np.broadcast_to(1.0, (50_000, 50_000))),
     "random_fourier_features": lambda: kernax.random_fourier_features(RBF, 500_000_000, 3, key=KEY),

@@ -31,7 +31,7 @@ Y = jnp.asarray([1.0, -1.0] * 5)
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=(8, N)))
 STEP = 1e-5 * jnp.asarray(RNG.normal(size=(8, N)))
 RBF = kernax.RBF(1.0)
-SMO = kernax.solvers.SMO(tol=1e-10)
+SMO = kernax.solvers.SMO(rtol=1e-10)
 FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
 PRIOR = kernax.GaussianProcess(RBF)
 

@@ -67,42 +67,42 @@ CALLS = {
     "ridge_path": lambda s: kernax.ridge_path(K, X, Y, [s, 2 * s]),
     "kernel_logistic": lambda s: kernax.kernel_logistic(K, X, SIGNS, s, rtol=1e-3 * s),
     "kernel_softmax": lambda s: kernax.kernel_softmax(K, X, CLASSES, s, rtol=1e-3 * s),
-    "svm by SMO": lambda s: kernax.svm(K, X, SIGNS, s, solver=SMO(tol=1e-3 * s)),
+    "svm by SMO": lambda s: kernax.svm(K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)),
     "svm by projected gradients": lambda s: kernax.svm(
-        K, X, SIGNS, s, solver=ProjectedGradient(tol=1e-3 * s)
+        K, X, SIGNS, s, solver=ProjectedGradient(rtol=1e-3 * s)
     ),
     "support_vector_regression": lambda s: kernax.support_vector_regression(
-        K, X, Y, s, 0.1 * s, solver=SMO(tol=1e-3 * s)
+        K, X, Y, s, 0.1 * s, solver=SMO(rtol=1e-3 * s)
     ),
-    "nu_svm": lambda s: kernax.nu_svm(K, X, SIGNS, 0.4 * s, solver=SMO(tol=1e-3 * s)),
+    "nu_svm": lambda s: kernax.nu_svm(K, X, SIGNS, 0.4 * s, solver=SMO(rtol=1e-3 * s)),
     "nu_support_vector_regression": lambda s: kernax.nu_support_vector_regression(
-        K, X, Y, s, 0.4 * s, solver=SMO(tol=1e-3 * s)
+        K, X, Y, s, 0.4 * s, solver=SMO(rtol=1e-3 * s)
     ),
-    "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(tol=1e-3 * s)),
+    "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(rtol=1e-3 * s)),
     "svm_leave_one_out": lambda s: kernax.svm_leave_one_out(
-        K, X, SIGNS, s, solver=SMO(tol=1e-3 * s)
+        K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)
     ),
     "regularised_risk": lambda s: kernax.regularised_risk(
-        K, X, Y, kernax.losses.Huber(s), s, rtol=1e-3 * s
+        K, X, Y, s, loss=kernax.losses.Huber(s), rtol=1e-3 * s
     ),
     "regularised_risk of a piecewise linear loss": lambda s: kernax.regularised_risk(
-        K, X, Y, kernax.losses.EpsilonInsensitive(0.1 * s), s, solver=SMO(tol=1e-3 * s)
+        K, X, Y, s, loss=kernax.losses.EpsilonInsensitive(0.1 * s), solver=SMO(rtol=1e-3 * s)
     ),
-    "lasso": lambda s: kernax.lasso(X, Y, s, solver=SMO(tol=1e-3 * s)),
+    "lasso": lambda s: kernax.lasso(X, Y, s, solver=SMO(rtol=1e-3 * s)),
     "kernel_perceptron": lambda s: kernax.kernel_perceptron(
         K, X, SIGNS, rate=s, threshold=0.1 * s, throw=False
     ),
     "relevance_vector_machine": lambda s: kernax.relevance_vector_machine(
-        K, X, Y, noise=s, solver=SequentialEvidence(tol=1e-3 * s)
+        K, X, Y, noise=s, solver=SequentialEvidence(atol=1e-3 * s)
     ),
     "relevance_vector_machine of all at once": lambda s: kernax.relevance_vector_machine(
-        K, X, Y, noise=s, solver=EvidenceIteration(s, s, tol=1e-3 * s, least=1e-6 * s)
+        K, X, Y, noise=s, solver=EvidenceIteration(s, s, rtol=1e-3 * s, least=1e-6 * s)
     ),
     "import_vector_machine": lambda s: kernax.import_vector_machine(
         K, X, SIGNS, s, rtol=1e-2 * s, max_vectors=5, throw=False
     ),
     "falkon": lambda s: kernax.falkon(K, X, Y, s, Z, rtol=1e-3 * s),
-    "kernel_cca": lambda s: kernax.kernel_cca(K, X, K, X[::-1], 2, s),
+    "kernel_cca": lambda s: kernax.kernel_cca(K, K, X, X[::-1], 2, s),
     "kernel_discriminant": lambda s: kernax.kernel_discriminant(K, X, CLASSES, s),
     "kernel_kmeans": lambda s: kernax.kernel_kmeans(K, X, 2, key=KEY, temperature=s),
     "spectral_clustering": lambda s: kernax.spectral_clustering(
@@ -120,7 +120,7 @@ CALLS = {
         X,
         Y,
         s,
-        solver=ConjugateGradient(rtol=1e-6 * s, determinant=StochasticLanczos(KEY, steps=4)),
+        solver=ConjugateGradient(rtol=1e-6 * s, determinant=StochasticLanczos(KEY, n_steps=4)),
     ),
     "warm_started": lambda s: kernax.solvers.warm_started(
         ConjugateGradient(rtol=1e-4 * s), kernax.RBF(s), X, Y, s, mean=s
@@ -151,7 +151,7 @@ CALLS = {
     ),
     "thin": lambda s: kernax.samples.thin(K, X, 1, key=KEY, delta=0.5 * s, throw=False),
     "goodness_of_fit_test": lambda s: kernax.samples.goodness_of_fit_test(
-        kernax.RBF(s), X, log_density, bootstraps=8, flip=0.4 * s, key=KEY
+        kernax.RBF(s), X, log_density, n_resamples=8, flip=0.4 * s, key=KEY
     ),
     "leverage scores": lambda s: kernax.choose_centres(
         K, X, 4, key=KEY, by=kernax.scale.LeverageScores(s)
@@ -162,12 +162,14 @@ CALLS = {
     "alignment": lambda s: kernax.alignment(kernax.RBF(s), X, Y),
     "herding": lambda s: kernax.samples.herding(kernax.RBF(s), X, 3),
     "two_sample_test": lambda s: kernax.samples.two_sample_test(
-        kernax.RBF(s), X, X + s, permutations=8, key=KEY
+        kernax.RBF(s), X, X + s, n_permutations=8, key=KEY
     ),
     "interval_coverage": lambda s: kernax.metrics.interval_coverage(Y, Y - s, Y + s),
     "coverage_curve": lambda s: kernax.metrics.coverage_curve(Y, Y, np.full_like(Y, s)),
     "sample": lambda s: process(s).sample(X, key=KEY),
-    "pathwise_sample": lambda s: kernax.pathwise_sample(process(s), key=KEY, count=2, point=X[0]),
+    "pathwise_sample": lambda s: kernax.pathwise_sample(
+        process(s), key=KEY, n_samples=2, point=X[0]
+    ),
     "svgp_bound": lambda s: kernax.svgp_bound(
         process(s), X, Y, kernax.likelihoods.Gaussian(s), Z, kernax.InducingNormal.prior(len(Z))
     ),

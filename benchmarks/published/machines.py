@@ -12,7 +12,7 @@ from benchmarks.import_vectors import LENGTHSCALES, PRICES, over_splits, support
 from benchmarks.published.rows import table
 from kernax.solvers import SMO
 
-FINE = SMO(tol=1e-8)
+FINE = SMO(rtol=1e-8)
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import real
 from kernax.core.base.printing import Printed
@@ -41,9 +42,10 @@ class InducingNormal(Printed):
     root: Float[ParameterArray, "m m"] = real()
 
     @staticmethod
-    def prior(count: int, dtype: Any = None) -> "InducingNormal":
-        """`N(0, I)`, of `count` inducing points."""
-        return InducingNormal(jnp.zeros(count, dtype), jnp.eye(count, dtype=dtype))
+    @renamed(count="n_points")
+    def prior(n_points: int, dtype: Any = None) -> "InducingNormal":
+        """`N(0, I)`, of `n_points` inducing points."""
+        return InducingNormal(jnp.zeros(n_points, dtype), jnp.eye(n_points, dtype=dtype))
 
     @property
     def lower(self) -> Float[Array, "m m"]:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.labels import as_one_hot_of_any_class
 from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import data
@@ -150,9 +151,10 @@ class CategoricalPosterior(Printed):
         """The number of classes."""
         return len(self._kernel().parts)
 
-    def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, " c"]:
-        """The probability of each class at x. nodes is a power of two."""
-        count = checked_nodes(nodes)
+    @renamed(nodes="n_nodes")
+    def probability(self, x: PyTree, *, n_nodes: int = NODES) -> Float[Array, " c"]:
+        """The probability of each class at x. n_nodes is a power of two."""
+        count = checked_nodes(n_nodes)
         kernel = self._kernel()
         return _probability(kernel, self._means(), kernel.point_of_prior(as_point(x)), count)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from kernax._advice import WITH_FEATURES
 from kernax.core.base.boundary import as_point, as_stack, cast, check_key, check_one_point, dtype_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import expand_to, is_concrete, matmul, safe_sqrt
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
@@ -63,7 +64,7 @@ class SamplePaths(Printed):
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
         >>> key = jax.random.key(0)
-        >>> paths = kernax.pathwise_sample(prior, key=key, count=3, point=jnp.zeros(1))
+        >>> paths = kernax.pathwise_sample(prior, key=key, n_samples=3, point=jnp.zeros(1))
         >>> jax.vmap(paths)(X).shape
         (5, 3)
         >>> paths[0](jnp.array([0.4])).shape  # a single path
@@ -137,13 +138,14 @@ class UpdatedDraw(AbstractDraw):
         return UpdatedDraw(draw, self.kernel, self.points, self.coefficients[place])
 
 
+@renamed(count="n_samples", features="n_features")
 def pathwise_sample(
     process: GaussianProcess,
     *,
     key: Key[Array, ""],
-    count: int,
+    n_samples: int,
     point: PyTree | None = None,
-    features: int | AbstractKernel = 1000,
+    n_features: int | AbstractKernel = 1000,
     throw: bool = True,
 ) -> SamplePaths:
     """Draws of a process as functions of a point, by Matheron's rule.
@@ -156,20 +158,20 @@ def pathwise_sample(
     is a draw of the posterior, where mean(x) is its mean (Wilson et al. 2020, eq. 11). With weights
     it is `k(x, X) S (S K S + diag(noise))^-1 (S p(X) + e)`, `S = sqrt(w)`; the sites of an
     approximate posterior are such weights. p is a sum of random Fourier features where the kernel
-    has a spectral density, with `features` independent frequencies for each path, and exact where
+    has a spectral density, with `n_features` independent frequencies for each path, and exact where
     it has explicit features. Each path has exactly the mean and the covariance of the process,
     whatever the number of features; with more of them its joint distribution comes nearer to a
-    normal one, at a rate of 1 / features. Without noise paths go through the data.
+    normal one, at a rate of 1 / n_features. Without noise paths go through the data.
 
     Arguments:
         process: a prior, or what `condition` returned, or the `.process` of what `laplace`,
             `expectation_propagation` or `variational` returned.
         key: the paths depend on it and on the process, smoothly on the latter.
-        count: how many paths. Memory grows with `count (features dim + n)`.
+        n_samples: how many paths. Memory grows with `n_samples (n_features dim + n)`.
         point: any point, such as `jnp.zeros(dim)`, of the shape and dtype that all have. Needed for
             a prior only: a posterior holds points.
-        features: the number of frequencies, which kernels without a spectral density do not use; or
-            a kernel of explicit features that stands for the prior's, such as
+        n_features: the number of frequencies, which kernels without a spectral density do not use;
+            or a kernel of explicit features that stands for the prior's, such as
             `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
             from it.
         throw: raise on failure; otherwise all values are NaN.
@@ -189,7 +191,7 @@ def pathwise_sample(
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
         >>> posterior = kernax.condition(kernax.GaussianProcess(kernax.RBF(0.3)), X, y, 0.01).value
-        >>> paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=3)
+        >>> paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), n_samples=3)
         >>> paths(jnp.array([0.4])).shape
         (3,)
         >>> jax.grad(lambda x: paths[0](x))(jnp.array([0.4])).shape  # the slope of one path
@@ -197,13 +199,13 @@ def pathwise_sample(
     """
     check_process(process)
     check_key(key)
-    check_count(count, "count")
+    check_count(n_samples, "n_samples")
     kernel, points = _prepared(process.covariance, point, throw)
-    frequencies, stand_in = _features(features, points)
+    frequencies, stand_in = _features(n_features, points)
     mean = cast(process.mean, dtype_of(points))
     first = points_at(points, 0)
     outputs = eqx.filter_eval_shape(mean, first).shape
-    request = DrawRequest(points, (count, *outputs), frequencies, _INSTEAD)
+    request = DrawRequest(points, (n_samples, *outputs), frequencies, _INSTEAD)
     arguments = kernel, stand_in, request, key
     # The draws are traced, not computed, to count the numbers that they will hold.
     form = eqx.filter_eval_shape(_draws, *arguments)
@@ -213,13 +215,13 @@ def pathwise_sample(
         dtype_of(points),
         verb="pathwise_sample",
         for_each=HELD_FOR_EACH,
-        what=f"{count} paths of {frequencies} features",
+        what=f"{n_samples} paths of {frequencies} features",
         instead="take fewer paths, or fewer features",
     )
     solution = _draws(*arguments)
     hint = "pathwise_sample: look at how the process was conditioned."
     draw = finish(solution, throw, hint).value
-    return SamplePaths(mean, draw, (count,), points)
+    return SamplePaths(mean, draw, (n_samples,), points)
 
 
 def _prepared(

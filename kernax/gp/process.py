@@ -42,7 +42,7 @@ from kernax.gp.posterior import (
 _SAMPLE = Footprint(
     "sample",
     3.4,
-    "kernax.pathwise_sample(process, key=key, count=..., point=x) for functions",
+    "kernax.pathwise_sample(process, key=key, n_samples=..., point=x) for functions",
 )
 
 

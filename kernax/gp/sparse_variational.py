@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast, check_key, count
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import eps_of, stop_gradient, tree_where
 from kernax.core.base.parameters import (
@@ -55,6 +56,7 @@ _STILL = optax.identity()
 _RATE = Interval(0.0, 1.0, (False, True))
 
 
+@renamed(steps="n_steps")
 def svgp(
     process: GaussianProcess,
     X: PyTree,
@@ -63,7 +65,7 @@ def svgp(
     Z: PyTree,
     *,
     optimiser: optax.GradientTransformation | None,
-    steps: int,
+    n_steps: int,
     key: Key[Array, ""],
     batch_size: int | None = None,
     rate: ArrayLike = 0.1,
@@ -86,8 +88,8 @@ def svgp(
             where learning starts.
         Z: a stack of m inducing points, to start from.
         optimiser: any of optax, made once; None keeps process, likelihood and Z as they are.
-        steps: the number of steps; another number compiles again. key: draws the order in which
-        points enter batches, a new one for each pass.
+        n_steps: the number of steps; another number compiles again.
+        key: draws the order in which points enter batches, a new one for each pass.
         batch_size: points in a batch, at most n. None takes all.
         rate: of the natural gradient, in (0, 1]: a q is the average over some 1 / rate batches.
         trainable: as for `unconstrain`, of paths such as `process.covariance.lengthscale`,
@@ -98,7 +100,7 @@ def svgp(
         A `Solution` whose `value` is an `ApproximatePosterior` with the learned parameters:
         `posterior.likelihood`, and of `posterior.process.covariance` the `prior` and the `points`
         Z; its `log_evidence` is the bound on all data at the end. No reverse-mode derivative goes
-        through the steps. Stats: `log_evidence`; `losses` (steps,), minus the bound a point, of
+        through the steps. Stats: `log_evidence`; `losses` (n_steps,), minus the bound a point, of
         each batch; `steps`; `skipped`, the natural gradients that would have left no distribution,
         as may happen where a likelihood is not log-concave. `nonfinite` if a batch gave NaN, where
         it stops, with the last finite model as its value.
@@ -116,7 +118,7 @@ def svgp(
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
         >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
         >>> bernoulli = kernax.likelihoods.Bernoulli()
-        >>> settings = {"optimiser": optax.adam(0.01), "steps": 20, "key": jax.random.key(0)}
+        >>> settings = {"optimiser": optax.adam(0.01), "n_steps": 20, "key": jax.random.key(0)}
         >>> posterior = kernax.svgp(prior, X, y, bernoulli, X[::2], **settings).value
         >>> bool(posterior.probability(jnp.array([0.9])) > 0.5)
         True
@@ -135,7 +137,7 @@ def svgp(
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)
     problem = _Problem(task, rebuild, optimiser, length, key, size)
-    arguments = problem, theta, check_count(steps, "steps")
+    arguments = problem, theta, check_count(n_steps, "n_steps")
     learns = optimiser is not _STILL
     _check_memory(_LEARNED if learns else _SVGP, model, _svgp, arguments)
     solution = _svgp(*arguments)

@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import (
     dot,
@@ -41,7 +42,7 @@ def _numbers(x: Any, z: Any) -> tuple[Array, Array]:
 
 
 class SineBasis(eqx.Module):
-    """`sqrt(2) sin(frequencies x)`, shape (count,), of x in [0, 1], shape (1,); else NaN."""
+    """`sqrt(2) sin(frequencies x)`, shape (n_pairs,), of x in [0, 1], shape (1,); else NaN."""
 
     frequencies: Float[Array, " count"] = data()
 
@@ -73,14 +74,15 @@ class Brownian(AbstractKernel):
         smaller = jnp.minimum(x, z)
         return jnp.where(smaller >= 0, smaller, jnp.nan)
 
-    def eigenpairs(self, count: int) -> Eigenpairs:
-        """The `count` largest eigenvalues of `f -> integral_0^1 k(., t) f(t) dt`, with functions.
+    @renamed(count="n_pairs")
+    def eigenpairs(self, n_pairs: int) -> Eigenpairs:
+        """The `n_pairs` largest eigenvalues of `f -> integral_0^1 k(., t) f(t) dt`, with functions.
 
         These are orthonormal on [0, 1]: `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x /
-        2)`, j = 1, 2, ...: values (count,), and a function from a point to (count,). By Mercer's
-        theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
+        2)`, j = 1, 2, ...: values (n_pairs,), and a function from a point to (n_pairs,). By
+        Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
         """
-        frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 0.5) * jnp.pi
+        frequencies = (jnp.arange(check_count(n_pairs, "n_pairs"), dtype=float) + 0.5) * jnp.pi
         return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
 
@@ -105,9 +107,10 @@ class BrownianBridge(AbstractKernel):
         larger = jnp.maximum(x, z)
         return jnp.where((smaller >= 0) & (larger <= 1), smaller * (1 - larger), jnp.nan)
 
-    def eigenpairs(self, count: int) -> Eigenpairs:
+    @renamed(count="n_pairs")
+    def eigenpairs(self, n_pairs: int) -> Eigenpairs:
         """As `Brownian.eigenpairs`: `1 / (j pi)^2` and `sqrt(2) sin(j pi x)`, j = 1, 2, ..."""
-        frequencies = (jnp.arange(check_count(count, "count"), dtype=float) + 1) * jnp.pi
+        frequencies = (jnp.arange(check_count(n_pairs, "n_pairs"), dtype=float) + 1) * jnp.pi
         return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
 

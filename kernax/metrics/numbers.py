@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import check_count
@@ -168,7 +169,7 @@ class CoverageCurve(Printed):
 
     Examples:
         >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])
-        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), levels=3)
+        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), n_levels=3)
         >>> curve.level
         Array([0.25, 0.5 , 0.75], dtype=float64)
     """
@@ -182,29 +183,30 @@ class CoverageCurve(Printed):
         return jnp.mean(abs(self.coverage - self.level), -1)
 
 
+@renamed(levels="n_levels")
 def coverage_curve(
     y: ArrayLike,
     mean: ArrayLike,
     variance: ArrayLike,
     *,
-    levels: int = 19,
+    n_levels: int = 19,
     weights: ArrayLike | None = None,
 ) -> CoverageCurve:
-    """The share of targets inside the central interval of probability `l / (levels + 1)` of their
-    normal distributions, l = 1 to levels.
+    """The share of targets inside the central interval of probability `l / (n_levels + 1)` of their
+    normal distributions, l = 1 to n_levels.
 
     It is near the probability itself where the variances are right, below where they are too small
     (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
-    `negative_log_predictive_density`; `levels` is a positive integer.
+    `negative_log_predictive_density`; `n_levels` is a positive integer.
 
     Examples:
         >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])
-        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), levels=3)
+        >>> curve = kernax.metrics.coverage_curve(y, mean, jnp.ones(3), n_levels=3)
         >>> jnp.round(curve.coverage, 2)
         Array([0.67, 0.67, 0.67], dtype=float64)
     """
-    levels = check_count(levels, "levels")
-    return _coverage_curve(*_as_normals(y, mean, variance, weights), levels)
+    n_levels = check_count(n_levels, "n_levels")
+    return _coverage_curve(*_as_normals(y, mean, variance, weights), n_levels)
 
 
 @compiled

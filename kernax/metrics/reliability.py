@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import UP_TO_ONE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
@@ -25,7 +26,7 @@ class CalibrationCurve(Printed):
 
     Examples:
         >>> outcomes = jnp.array([0.0, 1.0, 1.0])
-        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), n_bins=2)
         >>> curve.weight
         Array([1., 2.], dtype=float64)
     """
@@ -41,14 +42,16 @@ class CalibrationCurve(Printed):
         return jnp.sum(self.weight * distance, -1) / jnp.sum(self.weight, -1)
 
 
+@renamed(bins="n_bins")
 def calibration_curve(
     outcomes: ArrayLike,
     probabilities: ArrayLike,
     *,
-    bins: int = 10,
+    n_bins: int = 10,
     weights: ArrayLike | None = None,
 ) -> CalibrationCurve:
-    """Mean predicted probabilities and observed frequencies, in bins `[b / bins, (b + 1) / bins)`.
+    """Mean predicted probabilities and observed frequencies, in bins
+    `[b / n_bins, (b + 1) / n_bins)`.
 
     The last bin holds 1 as well.
 
@@ -56,25 +59,25 @@ def calibration_curve(
         outcomes: (n,), 1 or True where the event occurred, otherwise 0. For several classes:
             whether the likeliest class was right.
         probabilities: (n,), between 0 and 1. For several classes: that of the likeliest one.
-        bins: their number.
+        n_bins: their number.
         weights: (n,), nonnegative; default, one each.
 
     Raises ValueError for other shapes and values, and weights that are negative or all zero.
 
     Examples:
         >>> outcomes = jnp.array([0.0, 1.0, 1.0])
-        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> curve = kernax.metrics.calibration_curve(outcomes, jnp.array([0.2, 0.6, 0.8]), n_bins=2)
         >>> jnp.round(curve.probability, 2), curve.frequency
         (Array([0.2, 0.7], dtype=float64), Array([0., 1.], dtype=float64))
     """
-    bins = check_count(bins, "bins")
+    n_bins = check_count(n_bins, "n_bins")
     outcomes, w, dtype = as_targets_and_weights(
         outcomes, probabilities, weights=weights, name="outcomes"
     )
     outcomes = _binary(outcomes)
     probabilities = as_one_per_row(probabilities, "probabilities", len(outcomes), dtype)
     probabilities = as_inside(probabilities, "probabilities", UP_TO_ONE)
-    return _calibration_curve(outcomes, probabilities, w, bins)
+    return _calibration_curve(outcomes, probabilities, w, n_bins)
 
 
 @compiled
@@ -93,27 +96,28 @@ def _calibration_curve(outcomes, probabilities, weights, bins):
     )
 
 
+@renamed(bins="n_bins")
 def calibration_error(
     outcomes: ArrayLike,
     probabilities: ArrayLike,
     *,
-    bins: int = 10,
+    n_bins: int = 10,
     weights: ArrayLike | None = None,
 ) -> Score:
     """`sum_b w_b |probability_b - frequency_b| / sum_b w_b`: the expected calibration error.
 
     It is the mean over rows of the distance between mean probability and frequency in the row's bin
     (Naeini, Cooper & Hauskrecht 2015). Arguments and errors are those of `calibration_curve`. The
-    error depends on the number of bins, and is about `sqrt(bins / n)` even for perfect
+    error depends on the number of bins, and is about `sqrt(n_bins / n)` even for perfect
     probabilities.
 
     Examples:
         >>> outcomes = jnp.array([0.0, 1.0, 1.0])
-        >>> error = kernax.metrics.calibration_error(outcomes, jnp.array([0.2, 0.6, 0.8]), bins=2)
+        >>> error = kernax.metrics.calibration_error(outcomes, jnp.array([0.2, 0.6, 0.8]), n_bins=2)
         >>> round(float(error), 3)  # (0.2 + 2 * 0.3) / 3
         0.267
     """
-    return calibration_curve(outcomes, probabilities, bins=bins, weights=weights).error
+    return calibration_curve(outcomes, probabilities, n_bins=n_bins, weights=weights).error
 
 
 def _binary(outcomes: Array) -> Array:

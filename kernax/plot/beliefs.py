@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.gram import gram
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@renamed(draws="n_samples")
 def kernel_profile(
     kernel: AbstractKernel,
     x: ArrayLike,
     *,
     key: Key[Array, ""],
-    draws: int = 3,
+    n_samples: int = 3,
     axes: "tuple[Axes, Axes] | None" = None,
 ) -> "tuple[Axes, Axes]":
     """Draws `k(x, z)` with z in the middle of the range, and beside it samples from the prior.
@@ -41,13 +43,13 @@ def kernel_profile(
         kernel: a kernel of one-dimensional points.
         x: shape (n,), the places to draw at; a few hundred make smooth lines.
         key: for the draws.
-        draws: their number, one or more.
+        n_samples: their number, one or more.
         axes: two matplotlib axes; default, those of a new figure.
 
     Raises ValueError for x of another shape, an argument that is not a key, and a number of draws
     below one.
     """
-    check_count(draws, "draws")
+    check_count(n_samples, "n_samples")
     (x,) = columns(x=x)
     x = np.sort(x)
     left, right = two_axes() if axes is None else axes
@@ -58,7 +60,7 @@ def kernel_profile(
     left.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
     title_axes(left, f"k(x, {x[middle]:.3g})")
     # On the right are samples from the prior.
-    samples = GaussianProcess(kernel).sample(points, key=key, shape=(draws,))
+    samples = GaussianProcess(kernel).sample(points, key=key, shape=(n_samples,))
     _draw_samples(right, x, np.asarray(samples))
     for ax in (left, right):
         ax.set_xlabel("x", color=INK)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.plot.components import two_columns
 from kernax.plot.style import (
@@ -114,11 +115,12 @@ def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -
     ax.scatter(*points[chosen].T, s=size, zorder=4, label=plain(name), **style)
 
 
+@renamed(bins="n_bins")
 def values_of_classes(
     values: ArrayLike,
     labels: Any,
     *,
-    bins: int = 24,
+    n_bins: int = 24,
     name: str = "decision value",
     title: str | None = None,
     ax: "Axes | None" = None,
@@ -130,14 +132,14 @@ def values_of_classes(
     Arguments:
         values: (n,).
         labels: (n,), numbers or strings.
-        bins: their number; there may be one more, because zero is an edge.
+        n_bins: their number; there may be one more, because zero is an edge.
         name: that of the values.
         title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
     Raises ValueError for shapes that differ, or values that are not finite.
     """
-    check_count(bins, "bins")
+    check_count(n_bins, "n_bins")
     (values,) = columns(values=values)
     labels = labels_of(labels, len(values))
     ax = wide_axes() if ax is None else ax
@@ -146,7 +148,7 @@ def values_of_classes(
     colours = [colour_of(i) for i in range(len(groups))]
     style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
     bars = list(groups.values())
-    edges = _edges_around_zero(values, bins)
+    edges = _edges_around_zero(values, n_bins)
     ax.hist(bars, edges.tolist(), stacked=True, color=colours, label=texts, **style)
     ax.axvline(0, color=INK, linewidth=1.2)
     name_axes(ax, name, "points")

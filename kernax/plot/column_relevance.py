@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo", "||||", "****")
 
 
+@renamed(most="max_columns")
 def relevance(
     model: PyTree | Mapping[str, ArrayLike],
     columns: Sequence[str],
     *,
-    most: int = 20,
+    max_columns: int = 20,
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -46,8 +48,8 @@ def relevance(
             number for each column, and those of kernels on some of the columns (`On`). Or the
             lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
             not see a column.
-        columns: the names of the d columns, in the order of the dimensions of a point. most: the
-        largest number of columns to draw; the title has the number of all.
+        columns: the names of the d columns, in the order of the dimensions of a point.
+        max_columns: the largest number of columns to draw; the title has the number of all.
         title: above the axes.
         ax: matplotlib axes to draw on; default, the axes of a new figure, which grows with the
             number of bars.
@@ -57,7 +59,7 @@ def relevance(
     """
     if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
-    check_count(most, "most")
+    check_count(max_columns, "max_columns")
     d = len(columns)
     named = model if isinstance(model, Mapping) else _lengthscales_of(model, d)
     if not named:
@@ -68,7 +70,7 @@ def relevance(
     # The lengthscales (d,) of each term, by its name.
     terms = {str(name): _checked(str(name), value, d) for name, value in named.items()}
     bars = 1 / np.stack(list(terms.values()))
-    order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:most]
+    order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:max_columns]
     ax = _new_axes(len(order), len(bars)) if ax is None else ax
     _draw_bars(ax, dict(zip(terms, bars[:, order])))
     # The names of the columns stand on the left, the most relevant on top.

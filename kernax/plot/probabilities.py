@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.metrics import CalibrationCurve, calibration_curve
 from kernax.plot.style import (
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@renamed(bins="n_bins")
 def reliability(
     probabilities: ArrayLike,
     outcomes: ArrayLike,
     *,
-    bins: int = 10,
+    n_bins: int = 10,
     name: str | None = None,
     title: str | None = None,
     ax: "Axes | None" = None,
@@ -40,7 +42,7 @@ def reliability(
     Arguments:
         probabilities: (n,), between 0 and 1.
         outcomes: (n,), 1 or True where the event occurred, otherwise 0.
-        bins: their number; all have the same width.
+        n_bins: their number; all have the same width.
         name: that of the event, for the axes.
         title: such as that of `score_title`; default, the number of points. The expected
             calibration error follows.
@@ -48,7 +50,7 @@ def reliability(
 
     Raises ValueError for shapes that differ, and for other values.
     """
-    check_count(bins, "bins")
+    check_count(n_bins, "n_bins")
     p, y = columns(probabilities=probabilities, outcomes=outcomes)
     if p.min() < 0 or p.max() > 1:
         raise ValueError(
@@ -57,7 +59,7 @@ def reliability(
     others = y[~np.isin(y, (0, 1))]
     if others.size:
         raise ValueError(f"outcomes must be 0 or 1, but hold {others[0]:g}")
-    curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), bins=bins)
+    curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), n_bins=n_bins)
     ax = square_axes() if ax is None else ax
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
     # Each bin that has points is a dot and an interval.

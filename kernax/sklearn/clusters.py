@@ -77,7 +77,7 @@ class KernelKMeans(_Clusters):
             self.n_clusters,
             key=self._key(),
             weights=rows.weights,
-            starts=self.n_init,
+            n_starts=self.n_init,
             max_steps=self.max_iter,
         )
         self.function_ = rows.restored(solution.value.function)
@@ -179,9 +179,9 @@ class SpectralClustering(_Clusters):
             self.n_clusters,
             key=self._key(),
             weights=rows.weights,
-            eigenvectors=self._eigenvectors(),
+            n_eigenvectors=self._eigenvectors(),
             rounding=_ROUNDINGS[self.assign_labels],
-            starts=self.n_init,
+            n_starts=self.n_init,
         )
         if self.verbose:
             objective = float(solution.stats["objective"])

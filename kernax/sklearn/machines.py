@@ -36,7 +36,7 @@ def solver_of(estimator, capped: bool = True) -> SMO:
     most = None
     if capped and estimator.max_iter != -1:
         most = check_count(int(estimator.max_iter), "max_iter")
-    return SMO(tol=float(finer * estimator.tol), max_steps=most)
+    return SMO(rtol=float(finer * estimator.tol), max_steps=most)
 
 
 def has_ended_early(estimator, solution) -> bool:

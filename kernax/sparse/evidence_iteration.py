@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
 from kernax.sparse.basis import ActiveFunctions, curved
@@ -16,6 +17,7 @@ from kernax.sparse.sequential import climbed
 from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
 
+@renamed(tol="rtol")
 class EvidenceIteration(AbstractRelevanceSolver):
     """`alpha_i = (gamma_i + 2 shape) / (mu_i^2 + 2 rate)` for all functions at once, `gamma_i = 1 -
     alpha_i Sigma_ii`, from all functions (Tipping 2001, eqs. 16 and 17, with a hyperprior eq. 47).
@@ -27,7 +29,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     Attributes:
         shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
-        tol: of the largest change of a logarithm of a precision, or of the noise, at which to stop.
+        rtol: of the largest change of a logarithm of a precision, or of the noise, at which to
+            stop.
         least: see above.
         max_steps: of all functions at once, at most; up to ten times as many of one function each
             may follow where the hyperprior is flat.
@@ -44,18 +47,18 @@ class EvidenceIteration(AbstractRelevanceSolver):
 
     shape: Float[ParameterArray, ""] = nonnegative(default=0.0)
     rate: Float[ParameterArray, ""] = nonnegative(default=0.0)
-    tol: float | Float[Array, ""] = 1e-3
+    rtol: float | Float[Array, ""] = 1e-3
     least: float | Float[Array, ""] = 1e-8
     max_steps: int | Int[Array, ""] = 2000
 
     def __check_init__(self):
-        check_share(self.tol, "tol")
+        check_share(self.rtol, "rtol")
         check_share(self.least, "least")
         check_steps(self.max_steps)
 
     def solve(self, problem):
         def go_on(now: _Round) -> Array:
-            return ~(now.change <= self.tol) & (now.steps < self.max_steps)
+            return ~(now.change <= self.rtol) & (now.steps < self.max_steps)
 
         # gamma_i = 1 - P_ii is off by some eps, below which no gamma_i differs from zero.
         least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
@@ -73,7 +76,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
             active=last.active,
             noise=last.noise,
             steps=end.steps + last.steps,
-            finished=jnp.where(is_flat, last.finished, end.change <= self.tol),
+            finished=jnp.where(is_flat, last.finished, end.change <= self.rtol),
             # What else would be gained is not known: that of a nat stands for it.
             left_out=jnp.where(room, 0, jnp.ones_like(end.noise)),
         )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_one_point
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -111,12 +112,13 @@ class RelevanceVectors(Printed):
             return probability, probability * (1 - probability)
         return _moments(self.likelihood, self(x), self.variance(x))
 
-    def probability(self, x: PyTree, *, nodes: int = NODES) -> Float[Array, "*outputs"]:
+    @renamed(nodes="n_nodes")
+    def probability(self, x: PyTree, *, n_nodes: int = NODES) -> Float[Array, "*outputs"]:
         """The probability of +1 at one point, for each machine of one-versus-rest its own, or of
-        each class, by `nodes` quasi-random nodes, a power of two. Raises ValueError for other
+        each class, by `n_nodes` quasi-random nodes, a power of two. Raises ValueError for other
         targets.
         """
-        count = checked_nodes(nodes)
+        count = checked_nodes(n_nodes)
         if isinstance(self.likelihood, Categorical):
             return _of_classes(self(x), self._covariance(x), count)
         if self.likelihood.targets != "signs":

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import largest_of_batch
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_where
 from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import ActiveFunctions, curved, values
@@ -23,13 +24,14 @@ from kernax.sparse.precision_steps import Action, EvidenceState, best_action
 from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
 
+@renamed(tol="atol")
 class SequentialEvidence(AbstractRelevanceSolver):
     """Adds, estimates again or deletes the one function that raises the evidence most, from none
     (Tipping & Faul 2003), until no such step raises it. The hyperprior is flat.
 
     Attributes:
-        tol: what a function must add to the evidence to be taken, in nats; at least the root of the
-            rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
+        atol: what a function must add to the evidence to be taken, in nats; at least the root of
+            the rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
             estimated until rounding hides what is gained, and then by Newton's method.
         max_steps: of one function each; default 1000, and ten for each function.
 
@@ -43,11 +45,11 @@ class SequentialEvidence(AbstractRelevanceSolver):
         True
     """
 
-    tol: float | Float[Array, ""] = 1e-6
+    atol: float | Float[Array, ""] = 1e-6
     max_steps: int | Int[Array, ""] | None = None
 
     def __check_init__(self):
-        check_positive(self.tol, "tol")
+        check_positive(self.atol, "atol")
         if self.max_steps is not None:
             check_steps(self.max_steps)
 
@@ -55,7 +57,7 @@ class SequentialEvidence(AbstractRelevanceSolver):
         m = len(problem.basis.scales) * problem.observations.outputs
         most = 1000 + 10 * m if self.max_steps is None else self.max_steps
         active = ActiveFunctions.empty(problem.capacity, problem.basis.columns)
-        return climbed(problem, active, problem.noise.variance, most=most, tol=self.tol)
+        return climbed(problem, active, problem.noise.variance, most=most, tol=self.atol)
 
     def hyperprior(self, dtype):
         return jnp.zeros((), dtype), jnp.zeros((), dtype)

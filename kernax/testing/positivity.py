@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.boundary import count
+from kernax.core.base.deprecation import renamed
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
 from kernax.core.operators.pairs import all_pairs, check_scalar
@@ -65,9 +66,8 @@ class KernelReport:
         return "\n".join(lines)
 
 
-def check_kernel(
-    kernel: AbstractKernel, X: PyTree, *, tolerance: float | None = None
-) -> KernelReport:
+@renamed(tolerance="rtol")
+def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None) -> KernelReport:
     """Tests `k(x, z) = k(z, x)` and `c^T K c >= 0` on the points X.
 
     A Gram matrix with positive entries only can fail: `[[1, 2], [2, 1]]` does, with the witness
@@ -77,7 +77,7 @@ def check_kernel(
     Arguments:
         kernel: any kernel; a function becomes one by `Custom(function)`.
         X: a stack of n points.
-        tolerance: how far below zero an eigenvalue may fall as a fraction of the largest in size,
+        rtol: how far below zero an eigenvalue may fall as a fraction of the largest in size,
             and how far k(x, z) may differ from k(z, x) as a fraction of the largest entry. None
             stands for `8 n eps` of the data's precision.
 
@@ -97,11 +97,11 @@ def check_kernel(
     K, eps = pairs(kernel, X, X)
     if not np.all(np.isfinite(K)):
         return KernelReport(False, float("nan"), float("nan"), None)
-    tolerance = 8 * count(X) * eps if tolerance is None else tolerance
+    rtol = 8 * count(X) * eps if rtol is None else rtol
     asymmetry = largest(K - K.T)
-    smallest_eigenvalue, witness = _negative_direction((K + K.T) / 2, tolerance)
+    smallest_eigenvalue, witness = _negative_direction((K + K.T) / 2, rtol)
     return KernelReport(
-        symmetric=asymmetry <= tolerance * largest(K),
+        symmetric=asymmetry <= rtol * largest(K),
         asymmetry=asymmetry,
         smallest_eigenvalue=smallest_eigenvalue,
         witness=witness,

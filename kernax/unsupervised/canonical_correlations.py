@@ -10,6 +10,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_stack, cast, count
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stop_gradient
 from kernax.core.base.parameters import check_count, data
@@ -45,14 +46,14 @@ class CanonicalPairs(Printed):
     Attributes:
         first, second: the functions f_j and g_j as the outputs of two expansions, of mean zero over
             the points.
-        correlations: `sum_i w_i f_j(x_i) g_j(z_i)`, descending, between 0 and 1.
+        correlations: `sum_i w_i f_j(x_i) g_j(y_i)`, descending, between 0 and 1.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> Z = jnp.cos(6.0 * X)
+        >>> Y = jnp.cos(6.0 * X)
         >>> k = kernax.RBF(0.3)
-        >>> pairs = kernax.kernel_cca(k, X, k, Z, components=1, ridge=0.1).value
-        >>> pairs.first.values(X).shape, pairs.second.values(Z).shape
+        >>> pairs = kernax.kernel_cca(k, k, X, Y, n_components=1, ridge=0.1).value
+        >>> pairs.first.values(X).shape, pairs.second.values(Y).shape
         ((5, 1), (5, 1))
     """
 
@@ -61,18 +62,38 @@ class CanonicalPairs(Printed):
     correlations: Float[Array, " c"] = data()
 
 
+_OLD_ORDER = ("kernel_x", "X", "kernel_z", "Z", "components", "ridge")
+_NEW_NAMES = {"kernel_z": "kernel_y", "Z": "Y", "components": "n_components"}
+
+
+def _in_new_order(*args, **kwargs):
+    """The arguments of a call in the order of 0.2, in today's; None for any other call."""
+    is_old = len(args) > 2 and isinstance(args[2], AbstractKernel)
+    if not is_old and not {"kernel_z", "Z"}.intersection(kwargs):
+        return None
+    given = dict(zip(_OLD_ORDER, args)) | kwargs
+    renamed_arguments = {_NEW_NAMES.get(name, name): value for name, value in given.items()}
+    text = (
+        "kernel_cca(kernel_x, X, kernel_z, Z, components, ridge) is kernel_cca(kernel_x, kernel_y, "
+        "X, Y, n_components, ridge) now"
+    )
+    return (), renamed_arguments, text
+
+
+@translated(_in_new_order)
+@renamed(components="n_components")
 def kernel_cca(
     kernel_x: AbstractKernel,
+    kernel_y: AbstractKernel,
     X: PyTree,
-    kernel_z: AbstractKernel,
-    Z: PyTree,
-    components: int,
+    Y: PyTree,
+    n_components: int,
     ridge: ArrayLike,
     *,
     weights: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[CanonicalPairs]:
-    """Maximises `sum_i w_i f(x_i) g(z_i)` over functions of two kernels with `sum_i w_i f(x_i)^2 +
+    """Maximises `sum_i w_i f(x_i) g(y_i)` over functions of two kernels with `sum_i w_i f(x_i)^2 +
     ridge |f|^2 = 1`, likewise g, both of mean zero over the points; then again, uncorrelated with
     the pairs before.
 
@@ -83,48 +104,49 @@ def kernel_cca(
     perfectly: choose the ridge by the correlations on other data.
 
     Arguments:
-        kernel_x, X, kernel_z, Z: any kernels; stacks of n points each, in pairs.
-        components: how many pairs of functions, from 1 to n.
+        kernel_x, kernel_y: any kernels.
+        X, Y: stacks of n points each, in pairs.
+        n_components: how many pairs of functions, from 1 to n.
         ridge: > 0, in units of k, the same for both.
         weights: (n,) >= 0 of the pairs. Two is the pair repeated, zero the pair removed.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Z,
+        A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Y,
         ridge and weights; where correlations coincide, in what depends only on their common space.
         Functions of a correlation that is zero to rounding are zero. Stats: `rank`, `residual`,
         `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the error of squared correlations:
         above `eps^(1/3)` there is a ConditionWarning, above 0.01 a failure.
 
     Raises:
-        ValueError: bad shapes or values, X and Z of different n. NonFiniteError, NotPSDError,
+        ValueError: bad shapes or values, X and Y of different n. NonFiniteError, NotPSDError,
             BreakdownError, MemoryBudgetError.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> Z = jnp.cos(6.0 * X)
+        >>> Y = jnp.cos(6.0 * X)
         >>> k = kernax.RBF(0.3)
-        >>> pairs = kernax.kernel_cca(k, X, k, Z, components=1, ridge=0.1).value
+        >>> pairs = kernax.kernel_cca(k, k, X, Y, n_components=1, ridge=0.1).value
         >>> bool(pairs.correlations[0] > 0.8)
         True
     """
-    Z = as_stack(Z, "Z")  # as part of a task, messages about it would name X
+    Y = as_stack(Y, "Y")  # as part of a task, messages about it would name X
     first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)
-    m = count(Z)
+    m = count(Y)
     if first.n != m:
-        raise ValueError(f"X and Z must hold n points each, in pairs, but hold {first.n} and {m}")
-    second = check_task("kernel_cca", kernel_z, Z, None, weights, throw=throw, footprint=_FOOTPRINT)
-    components = check_count(components, "components")
-    if components > first.n:
+        raise ValueError(f"X and Y must hold n points each, in pairs, but hold {first.n} and {m}")
+    second = check_task("kernel_cca", kernel_y, Y, None, weights, throw=throw, footprint=_FOOTPRINT)
+    n_components = check_count(n_components, "n_components")
+    if n_components > first.n:
         raise ValueError(
-            f"components must be at most {first.n}, the number of pairs, but is {components}"
+            f"n_components must be at most {first.n}, the number of pairs, but is {n_components}"
         )
     # Both problems are solved in the finer precision of the two.
     dtype = jnp.promote_types(first.dtype, second.dtype)
     first = cast(first, dtype)
     second = cast(second, dtype)
     ridge = first.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    solution = _kernel_cca(first, second, ridge, components)
+    solution = _kernel_cca(first, second, ridge, n_components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."
     solution = finish(solution, throw, hint)
     most = eps_of(ridge) ** (1 / 3)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_scalar, as_weights, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import INSIDE_ONE
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import check_count
@@ -69,12 +70,13 @@ def stein_discrepancy(
     return _stein_discrepancy(K, w)
 
 
+@renamed(bootstraps="n_resamples")
 def goodness_of_fit_test(
     kernel: AbstractKernel,
     X: PyTree,
     log_density: Callable,
     *,
-    bootstraps: int = 1000,
+    n_resamples: int = 1000,
     flip: ArrayLike = 0.5,
     key: PRNGKeyArray,
 ) -> PermutationTest:
@@ -89,15 +91,15 @@ def goodness_of_fit_test(
     are the same for all signs, so that the biased statistic gives the same p-value.
 
     The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
-    Memory O(n^2 + bootstraps n).
+    Memory O(n^2 + n_resamples n).
 
     Arguments:
         kernel, X, log_density: as in `stein_discrepancy`.
-        bootstraps: how many draws of signs.
+        n_resamples: how many draws of signs.
         flip: in (0, 1).
         key: of the signs.
 
-    Raises ValueError as `stein_discrepancy` does, for bootstraps < 1, a flip outside of (0, 1), or
+    Raises ValueError as `stein_discrepancy` does, for n_resamples < 1, a flip outside of (0, 1), or
     what is not one random key.
 
     Examples:
@@ -111,13 +113,13 @@ def goodness_of_fit_test(
         True
     """
     check_key(key)
-    bootstraps = check_count(bootstraps, "bootstraps")
+    n_resamples = check_count(n_resamples, "n_resamples")
     stein, X = _prepared(kernel, X, log_density)
     flip = as_scalar(flip, dtype_of(X), "flip", INSIDE_ONE)
-    check_memory_of_test("goodness_of_fit_test", bootstraps, X)
+    check_memory_of_test("goodness_of_fit_test", n_resamples, X)
     scored, points = with_scores(stein, X)
     K = gram_of_prepared(scored, points)
-    return _goodness_of_fit_test(K, flip, key, bootstraps)
+    return _goodness_of_fit_test(K, flip, key, n_resamples)
 
 
 def _prepared(

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from kernax._advice import IN_BLOCKS
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution, finish
@@ -28,10 +29,11 @@ _HERDING = Footprint("herding", 1.05, IN_BLOCKS)
 _STEIN_THIN = Footprint("stein_thin", 13.1, IN_BLOCKS)
 
 
+@renamed(count="n_points")
 def herding(
     kernel: AbstractKernel,
     X: PyTree,
-    count: int,
+    n_points: int,
     *,
     weights: ArrayLike | None = None,
     replace: bool = True,
@@ -51,7 +53,7 @@ def herding(
 
     Arguments:
         kernel, X: any kernel, a stack of n points, from which it chooses.
-        count: how many to choose.
+        n_points: how many to choose.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, which is not chosen.
         replace: whether a point may be chosen again, as in the paper. Otherwise it is chosen once
             at most, whatever its weight.
@@ -60,11 +62,11 @@ def herding(
 
     Returns:
         A `Solution` whose `value` is a `Subsample`, differentiable in the kernel, X and weights
-        with the choices held fixed. Stats: `discrepancies` (count,), the squared one after each
+        with the choices held fixed. Stats: `discrepancies` (n_points,), the squared one after each
         step.
 
     Raises:
-        ValueError: bad shapes or values, and, without replacement, a count above the number of
+        ValueError: bad shapes or values, and, without replacement, an n_points above the number of
             points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError.
 
     Examples:
@@ -84,23 +86,24 @@ def herding(
         throw=throw,
         footprint=_HERDING,
     )
-    count = _checked_count(count, task, bool(replace))
-    solution = _herding(task, count, bool(replace))
+    n_points = _checked_count(n_points, task, bool(replace))
+    solution = _herding(task, n_points, bool(replace))
     return finish(solution, throw, "herding: centre or rescale the points, or rescale the kernel.")
 
 
+@renamed(count="n_points")
 def stein_thin(
     kernel: AbstractKernel,
     X: PyTree,
     log_density: Callable,
-    count: int,
+    n_points: int,
     *,
     replace: bool = True,
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[Subsample]:
-    """Chooses `count` points of X in turn, so that each mean embedding of the first t in the space
-    of `SteinKernel(kernel, log_density)` is as short as the choices before allow.
+    """Chooses `n_points` points of X in turn, so that each mean embedding of the first t in the
+    space of `SteinKernel(kernel, log_density)` is as short as the choices before allow.
 
         x_{t+1} = argmin_x  sum_{s <= t} k_0(x, x_s) + k_0(x, x) / 2
 
@@ -113,12 +116,12 @@ def stein_thin(
         kernel: of vectors, with derivatives; see `SteinKernel` on which one.
         X: (n, d).
         log_density: a function of one vector, up to a constant.
-        count, replace, block_size, throw: as in `herding`.
+        n_points, replace, block_size, throw: as in `herding`.
 
     Returns:
         A `Solution` whose `value` is a `Subsample`; its `discrepancy` is the squared norm, `1 / t^2
         sum_ij k_0(x_i, x_j)`, differentiable with the choices held fixed. Stats: `discrepancies`
-        (count,), that after each step.
+        (n_points,), that after each step.
 
     Raises:
         ValueError: as `herding`; and a kernel without derivatives, points that are no vectors, or a
@@ -138,17 +141,17 @@ def stein_thin(
     task = check_task(
         "stein_thin", kernel, X, None, block_size=block_size, throw=throw, footprint=_STEIN_THIN
     )
-    count = _checked_count(count, task, bool(replace))
-    solution = _stein_thin(task, count, bool(replace))
+    n_points = _checked_count(n_points, task, bool(replace))
+    solution = _stein_thin(task, n_points, bool(replace))
     hint = "stein_thin: is the score finite at every point?"
     return finish(solution, throw, hint)
 
 
 def _checked_count(count: Any, task: Task, replace: bool) -> int:
     """How many to choose. Raises ValueError where there are fewer points to choose from."""
-    count = check_count(count, "count")
+    count = check_count(count, "n_points")
     if not replace:
-        task.check_at_most_points(count, "count", ": choose fewer, or replace=True")
+        task.check_at_most_points(count, "n_points", ": choose fewer, or replace=True")
     return count
 
 

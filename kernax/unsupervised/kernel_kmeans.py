@@ -12,6 +12,7 @@ from kernax._advice import IN_FEATURES
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, place_of_largest, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
@@ -94,15 +95,16 @@ class KernelClusters(Printed):
         return jnp.where(soft, jax.nn.softmax(scaled), nearest)
 
 
+@renamed(clusters="n_clusters", starts="n_starts")
 def kernel_kmeans(
     kernel: AbstractKernel,
     X: PyTree,
-    clusters: int,
+    n_clusters: int,
     *,
     key: PRNGKeyArray,
     weights: ArrayLike | None = None,
     temperature: ArrayLike | None = None,
-    starts: int = 10,
+    n_starts: int = 10,
     block_size: int | None = None,
     max_steps: int = 1000,
     throw: bool = True,
@@ -121,12 +123,12 @@ def kernel_kmeans(
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
-        clusters: how many.
+        n_clusters: how many.
         key: of the starts.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, which still gets a
             label.
         temperature: > 0, in units of k, or None for a partition.
-        starts: runs from which the best is kept, all in one `vmap`.
+        n_starts: runs from which the best is kept, all in one `vmap`.
         block_size: rows of K computed at a time, which is then never held.
         max_steps: of each run, and of the soft iteration.
         throw: raise on failure; otherwise look at `result`.
@@ -161,13 +163,13 @@ def kernel_kmeans(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    clusters = check_clusters(clusters, task)
+    n_clusters = check_clusters(n_clusters, task)
     most_steps = as_steps(max_steps)
-    starts = check_count(starts, "starts")
+    n_starts = check_count(n_starts, "n_starts")
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
-    solution = _kernel_kmeans(task, key, temperature, clusters, starts, most_steps)
-    warn_of_copies("kernel_kmeans", solution.stats["distinct"], clusters)
+    solution = _kernel_kmeans(task, key, temperature, n_clusters, n_starts, most_steps)
+    warn_of_copies("kernel_kmeans", solution.stats["distinct"], n_clusters)
     others = "" if temperature is None else ", another temperature"
     hint = f"kernel_kmeans: more max_steps{others}, or centred points may help."
     return finish(solution, throw, hint)
@@ -175,8 +177,8 @@ def kernel_kmeans(
 
 def check_clusters(clusters: Any, task: Task) -> int:
     """How many. Raises ValueError for more than there are points of positive weight."""
-    clusters = check_count(clusters, "clusters")
-    task.check_at_most_points(clusters, "clusters", ": ask for fewer")
+    clusters = check_count(clusters, "n_clusters")
+    task.check_at_most_points(clusters, "n_clusters", ": ask for fewer")
     return clusters
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
@@ -96,17 +97,18 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
     return _discrepancy(*_grams(*_checked_samples(kernel, X, Z)))
 
 
+@renamed(permutations="n_permutations")
 def two_sample_test(
-    kernel: AbstractKernel, X: PyTree, Z: PyTree, *, permutations: int = 1000, key: PRNGKeyArray
+    kernel: AbstractKernel, X: PyTree, Z: PyTree, *, n_permutations: int = 1000, key: PRNGKeyArray
 ) -> PermutationTest:
     """Do X and Z come from one distribution? `maximum_mean_discrepancy` against its values for
     permuted labels.
 
     All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
-    permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
+    n_permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
     median heuristic of the pooled sample): otherwise the level does not hold.
 
-    Raises ValueError for fewer than two points in a sample, permutations < 1, or what is not one
+    Raises ValueError for fewer than two points in a sample, n_permutations < 1, or what is not one
     random key.
 
     Examples:
@@ -116,10 +118,10 @@ def two_sample_test(
         >>> bool(test.p_value < 0.05)
         True
     """
-    permutations = _checked(permutations, key)
+    n_permutations = _checked(n_permutations, key)
     kernel, X, Z = _checked_samples(kernel, X, Z)
-    check_memory_of_test("two_sample_test", permutations, X, Z)
-    return _two_sample_test(*_grams(kernel, X, Z), permutations, key)
+    check_memory_of_test("two_sample_test", n_permutations, X, Z)
+    return _two_sample_test(*_grams(kernel, X, Z), n_permutations, key)
 
 
 def hsic(
@@ -144,20 +146,21 @@ def hsic(
     return _hsic(*_gram_of_each(kernel_x, kernel_y, *_checked_pairs(X, Y)))
 
 
+@renamed(permutations="n_permutations")
 def independence_test(
     kernel_x: AbstractKernel,
     kernel_y: AbstractKernel,
     X: PyTree,
     Y: PyTree,
     *,
-    permutations: int = 1000,
+    n_permutations: int = 1000,
     key: PRNGKeyArray,
 ) -> PermutationTest:
     """Are x and y independent? `hsic` against its values for permutations of the y_i.
 
-    Time O(permutations n^2), memory O(n^2 + permutations n).
+    Time O(n_permutations n^2), memory O(n^2 + n_permutations n).
 
-    Raises ValueError for fewer than two points, X and Y of different n, permutations < 1, or what
+    Raises ValueError for fewer than two points, X and Y of different n, n_permutations < 1, or what
     is not one random key.
 
     Examples:
@@ -167,15 +170,15 @@ def independence_test(
         >>> bool(test.p_value < 0.05)
         True
     """
-    permutations = _checked(permutations, key)
+    n_permutations = _checked(n_permutations, key)
     X, Y = _checked_pairs(X, Y)
-    check_memory_of_test("independence_test", permutations, X)
-    return _independence_test(*_gram_of_each(kernel_x, kernel_y, X, Y), permutations, key)
+    check_memory_of_test("independence_test", n_permutations, X)
+    return _independence_test(*_gram_of_each(kernel_x, kernel_y, X, Y), n_permutations, key)
 
 
-def _checked(permutations: Any, key: Any) -> int:
+def _checked(n_permutations: Any, key: Any) -> int:
     check_key(key)
-    return check_count(permutations, "permutations")
+    return check_count(n_permutations, "n_permutations")
 
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:

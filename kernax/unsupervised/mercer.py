@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete, matmul, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.weights import UnitWeights
@@ -26,7 +27,8 @@ _EIGENPAIRS = Footprint("eigenpairs", 2.1)
 _FEATURES = Footprint("empirical_features", 3.1)
 
 
-def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
+@renamed(count="n_pairs")
+def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
     """The largest eigenvalues of f -> `integral k(., z) f(z) dp(z)`, from points X drawn from p,
     and their eigenfunctions.
 
@@ -38,16 +40,16 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
-        count: how many, from 1 to the rank of K. An eigenvalue below `8 n eps` of the largest
+        n_pairs: how many, from 1 to the rank of K. An eigenvalue below `8 n eps` of the largest
             counts as zero.
 
     Returns:
-        A named tuple: `values` (count,), and `functions`, a `KernelExpansion` with `count` outputs.
-        Once differentiable in the kernel and X. Of eigenvalues that coincide only the common space
-        of their functions has a derivative.
+        A named tuple: `values` (n_pairs,), and `functions`, a `KernelExpansion` with `n_pairs`
+        outputs. Once differentiable in the kernel and X. Of eigenvalues that coincide only the
+        common space of their functions has a derivative.
 
     Raises:
-        ValueError: count is no positive integer, or more than the rank; while tracing, where the
+        ValueError: n_pairs is no positive integer, or more than the rank; while tracing, where the
             rank is not known, values beyond it are NaN.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
 
@@ -61,14 +63,14 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, count: int) -> Eigenpairs:
     """
     task = check_task("eigenpairs", kernel, X, None, footprint=_EIGENPAIRS)
     n = task.n
-    if check_count(count, "count") > n:
-        raise ValueError(f"count must be at most {n}, the number of points, but is {count!r}")
-    values, coefficients, rank, sound = _eigenpairs(task.whole_gram(), int(count))
+    if check_count(n_pairs, "n_pairs") > n:
+        raise ValueError(f"n_pairs must be at most {n}, the number of points, but is {n_pairs!r}")
+    values, coefficients, rank, sound = _eigenpairs(task.whole_gram(), int(n_pairs))
     _check_psd(task, sound)
-    if is_concrete(rank) and np.min(np.asarray(rank)) < count:
+    if is_concrete(rank) and np.min(np.asarray(rank)) < n_pairs:
         raise ValueError(
-            f"count is {count}, but K has only {rank} eigenvalues above rounding: ask for at most "
-            "that many"
+            f"n_pairs is {n_pairs}, but K has only {rank} eigenvalues above rounding: ask for at "
+            "most that many"
         )
     no_bias = jnp.zeros_like(values)
     functions = KernelExpansion(task.kernel, task.X, coefficients, no_bias)

@@ -10,6 +10,7 @@ from kernax._advice import IN_FEATURES
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
 from kernax.core.base.printing import Printed
@@ -44,7 +45,7 @@ class PrincipalComponents(Printed):
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, components=2).value
+        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, n_components=2).value
         >>> pca(jnp.array([0.4])).shape
         (2,)
         >>> round(float(pca.total_variance), 2)
@@ -91,10 +92,11 @@ class PrincipalComponents(Printed):
         return KernelExpansion(f.kernel, f.points, coefficients, jnp.zeros_like(y[0]))
 
 
+@renamed(components="n_components")
 def kernel_pca(
     kernel: AbstractKernel,
     X: PyTree,
-    components: int,
+    n_components: int,
     *,
     weights: ArrayLike | None = None,
     whiten: bool = False,
@@ -115,15 +117,15 @@ def kernel_pca(
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
-        components: how many, from 1 to n.
+        n_components: how many, from 1 to n.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         whiten: divide each projection by its standard deviation.
         block_size: rows of K computed at a time, which is then never held.
         truncated: compute the leading components only, by block Lanczos, instead of all by LAPACK;
-            needs `3 (components + 4) < n`. The default is to do so for more than 3000 points, or
+            needs `3 (n_components + 4) < n`. The default is to do so for more than 3000 points, or
             with a `block_size`; there products with a kernel of fewer explicit features than
             points, such as a `FeatureMap`, are with those, and K is never held.
-        max_steps: products of K with `components + 4` columns, at most, where it is truncated.
+        max_steps: products of K with `n_components + 4` columns, at most, where it is truncated.
         indefinite: accept a K with negative eigenvalues, of a similarity that is no kernel, as long
             as none of the components asked for has one.
         throw: raise on failure; otherwise look at `result`.
@@ -142,7 +144,7 @@ def kernel_pca(
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, components=2).value
+        >>> pca = kernax.kernel_pca(kernax.RBF(0.3), X, n_components=2).value
         >>> pca.function.values(X).shape  # the projections
         (5, 2)
         >>> jnp.round(pca.variances / pca.total_variance, 2)
@@ -159,15 +161,17 @@ def kernel_pca(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    components = check_count(components, "components")
+    n_components = check_count(n_components, "n_components")
     n = count(task.X)
-    if components > n:
+    if n_components > n:
         raise ValueError(
-            f"components must be at most {n}, the number of points, but is {components}"
+            f"n_components must be at most {n}, the number of points, but is {n_components}"
         )
-    truncated = _is_truncated(truncated, components, n, block_size)
+    truncated = _is_truncated(truncated, n_components, n, block_size)
     most_steps = as_steps(max_steps)
-    solution = _kernel_pca(task, components, bool(whiten), truncated, most_steps, bool(indefinite))
+    solution = _kernel_pca(
+        task, n_components, bool(whiten), truncated, most_steps, bool(indefinite)
+    )
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
     return finish(solution, throw, hint, suspect=task.suspect())
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import (
     is_concrete,
@@ -101,18 +102,19 @@ class SpectralClusters(Printed):
         return place_of_largest(-jnp.sum(apart**2, 1))
 
 
+@renamed(clusters="n_clusters", starts="n_starts", eigenvectors="n_eigenvectors")
 def spectral_clustering(
     kernel: AbstractKernel,
     X: PyTree,
-    clusters: int,
+    n_clusters: int,
     *,
     key: PRNGKeyArray,
     weights: ArrayLike | None = None,
     normalised: bool = True,
-    eigenvectors: int | None = None,
+    n_eigenvectors: int | None = None,
     rounding: str = "kmeans",
     temperature: ArrayLike | None = None,
-    starts: int = 10,
+    n_starts: int = 10,
     max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[SpectralClusters]:
@@ -134,15 +136,15 @@ def spectral_clustering(
     Arguments:
         kernel: such as `RBF` or `Precomputed` of a graph, with values >= 0 unless
             `normalised=False`; X: a stack of n points.
-        clusters: how many.
+        n_clusters: how many.
         key: of the starts of the rounding.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
-        eigenvectors: how many lead to the partition, as many as clusters by default; other numbers
-            are for rounding="kmeans".
+        n_eigenvectors: how many lead to the partition, as many as clusters by default; other
+            numbers are for rounding="kmeans".
         temperature: > 0, for soft memberships, as in `kernel_kmeans`, of rows of the eigenvectors;
             in units of their squared distances. Differentiable, as long as the eigenvalues
             that are left out are less than those that are not.
-        starts, max_steps: of the rounding.
+        n_starts, max_steps: of the rounding.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -169,17 +171,17 @@ def spectral_clustering(
     task = check_task(
         "spectral_clustering", kernel, X, None, weights, throw=throw, footprint=_FOOTPRINT
     )
-    clusters = check_clusters(clusters, task)
-    count = clusters if eigenvectors is None else check_count(eigenvectors, "eigenvectors")
-    _check_rounding(rounding, temperature, clusters, count, task)
+    n_clusters = check_clusters(n_clusters, task)
+    count = n_clusters if n_eigenvectors is None else check_count(n_eigenvectors, "n_eigenvectors")
+    _check_rounding(rounding, temperature, n_clusters, count, task)
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
         key=key,
         temperature=temperature,
-        clusters=clusters,
+        clusters=n_clusters,
         eigenvectors=count,
-        starts=check_count(starts, "starts"),
+        starts=check_count(n_starts, "n_starts"),
         max_steps=as_steps(max_steps),
         rounding=rounding,
     )
@@ -192,13 +194,14 @@ def spectral_clustering(
                 f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, "
                 "such as RBF, or normalised=False"
             )
-    warn_of_copies("spectral_clustering", solution.stats["distinct"], clusters)
+    warn_of_copies("spectral_clustering", solution.stats["distinct"], n_clusters)
     components = solution.stats["components"]
     if is_concrete(components) and np.max(np.asarray(components)) > 1:
         warn(
             "spectral_clustering: the graph is not fully connected: it falls into "
-            f"{np.max(np.asarray(components))} parts without an edge between them, and {clusters} "
-            "clusters were asked for: a kernel with a larger lengthscale connects them",
+            f"{np.max(np.asarray(components))} parts without an edge between them, and "
+            f"{n_clusters} clusters were asked for: a kernel with a larger lengthscale connects "
+            "them",
             ClusterWarning,
         )
     hint = "spectral_clustering: another kernel or more max_steps may help."
@@ -218,11 +221,11 @@ def _check_rounding(
             f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
             "them out"
         )
-    task.check_at_most_points(eigenvectors, "eigenvectors", ": ask for fewer")
+    task.check_at_most_points(eigenvectors, "n_eigenvectors", ": ask for fewer")
     if eigenvectors != clusters and rounding != "kmeans":
         raise ValueError(
-            f"eigenvectors must be as many as clusters, {clusters}, for rounding={rounding!r}, but "
-            f"is {eigenvectors}: rounding='kmeans' takes any number"
+            f"n_eigenvectors must be as many as n_clusters, {clusters}, for rounding={rounding!r}, "
+            f"but is {eigenvectors}: rounding='kmeans' takes any number"
         )
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import check_key
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import INSIDE_ONE
 from kernax.core.base.numerics import positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
@@ -24,31 +25,32 @@ from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 _FOOTPRINT = Footprint("thin", 1.6)
 
 
+@renamed(halvings="n_halvings")
 def thin(
     kernel: AbstractKernel,
     X: PyTree,
-    halvings: int,
+    n_halvings: int,
     *,
     key: PRNGKeyArray,
     split_kernel: AbstractKernel | None = None,
     delta: ArrayLike = 0.5,
     throw: bool = True,
 ) -> Solution[Subsample]:
-    """Chooses `n / 2^halvings` of n points whose mean embedding is that of all n, up to
-    `O(sqrt(log n)) / count` in the mean of any one function, where random ones are off by `O(1 /
-    sqrt(count))`.
+    """Chooses `n / 2^n_halvings` of n points whose mean embedding is that of all n, up to
+    `O(sqrt(log n)) / m` in the mean of any one function, where m random ones are off by
+    `O(1 / sqrt(m))`, `m = n / 2^n_halvings`.
 
     Kernel thinning (Dwivedi & Mackey 2021, algorithm 1). KT-SPLIT halves the sample again and
     again: of each pair of points in turn one goes into either half, at random, with odds that
     balance what the pairs before left (a self-balancing walk). KT-SWAP takes the best of the
-    `2^halvings` parts and of every `2^halvings`-th point of X (standard thinning), and replaces
+    `2^n_halvings` parts and of every `2^n_halvings`-th point of X (standard thinning), and replaces
     each of its points by the one of X that brings the mean closest; a point may come twice. So
     the discrepancy is never above that of standard thinning.
 
     Arguments:
         kernel, X: any kernel, a stack of n points, such as a Markov chain in its order. They count
             alike; `herding` takes weights.
-        halvings: how often to halve; n must be a multiple of `2^halvings`.
+        n_halvings: how often to halve; n must be a multiple of `2^n_halvings`.
         key: of the walk.
         split_kernel: the kernel that the walk balances: `kernel` itself by default (Dwivedi &
             Mackey 2022, target KT, whose error of any one function of the space does not depend on
@@ -63,8 +65,8 @@ def thin(
         thinning, `standard`. Memory O(n^2), time O(n^2).
 
     Raises:
-        ValueError: bad shapes or values, n that is not a multiple of `2^halvings`, what is not one
-            random key. NonFiniteError, BreakdownError, MemoryBudgetError.
+        ValueError: bad shapes or values, n that is not a multiple of `2^n_halvings`, what is not
+            one random key. NonFiniteError, BreakdownError, MemoryBudgetError.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -74,20 +76,21 @@ def thin(
     """
     check_key(key)
     task = check_task("thin", kernel, X, None, throw=throw, footprint=_FOOTPRINT)
-    halvings = check_count(halvings, "halvings")
-    if 2**halvings > task.n:
+    n_halvings = check_count(n_halvings, "n_halvings")
+    if 2**n_halvings > task.n:
         raise ValueError(
-            f"halvings of {task.n} points must leave one at least, but is {halvings}: take fewer"
+            f"n_halvings of {task.n} points must leave one at least, but is {n_halvings}: take "
+            "fewer"
         )
-    if task.n % 2**halvings:
+    if task.n % 2**n_halvings:
         raise ValueError(
-            f"X must hold a multiple of 2^halvings = {2**halvings} points, but holds {task.n}: "
-            f"leave out {task.n % 2**halvings} of them, or halve less often"
+            f"X must hold a multiple of 2^n_halvings = {2**n_halvings} points, but holds {task.n}: "
+            f"leave out {task.n % 2**n_halvings} of them, or halve less often"
         )
     delta = task.scalar(delta, "delta", INSIDE_ONE, throw=throw)
     if split_kernel is not None:
         split_kernel, _ = prepare(split_kernel, task.X, thrown_by="thin" if throw else None)
-    solution = _thin(task, split_kernel, key, delta, halvings)
+    solution = _thin(task, split_kernel, key, delta, n_halvings)
     return finish(solution, throw, "thin: centre or rescale the points, or rescale the kernel.")
 
 
@@ -112,7 +115,7 @@ def _thin(task, split_kernel, key, delta, halvings):
 def _split(
     K: Float[Array, "n n"], key: PRNGKeyArray, delta: Float[Array, ""], halvings: int
 ) -> Int[Array, "parts count"]:
-    """KT-SPLIT: `2^halvings` parts, halved level by level, all parts of a level together.
+    """KT-SPLIT: `2^n_halvings` parts, halved level by level, all parts of a level together.
 
     The decisions are those of the paper, which takes the points as they come.
     """

@@ -196,7 +196,9 @@ def test_a_solver_of_something_else_is_refused():
         (lambda X, y: untyped(kernax.condition)(PRIOR, X, y, 0.1, solver=SOLVER), SOLVER),
         (lambda X, y: untyped(kernax.svm)(KERNEL, X, y, 1.0, solver=kernax.solvers.SMO), "SMO"),
         (
-            lambda X, y: untyped(kernax.regularised_risk)(KERNEL, X, y, kernax.losses.Huber, 1.0),
+            lambda X, y: untyped(kernax.regularised_risk)(
+                KERNEL, X, y, 1.0, loss=kernax.losses.Huber
+            ),
             "Huber",
         ),
         (lambda X, y: untyped(kernax.laplace)(PRIOR, X, y, kernax.likelihoods.Poisson), "Poisson"),

@@ -83,9 +83,11 @@ MACHINES = {
     "nu-svm": lambda kernel: kernax.nu_svm(kernel, X, SIGNS, 0.3, weights=WEIGHTS),
     "nu-svr": lambda kernel: kernax.nu_support_vector_regression(kernel, X, y, 2.0, 0.3),
     "hinge": lambda kernel: kernax.regularised_risk(
-        kernel, X, SIGNS, kernax.losses.Hinge(), 0.5, bias=True
+        kernel, X, SIGNS, 0.5, loss=kernax.losses.Hinge(), bias=True
     ),
-    "huber": lambda kernel: kernax.regularised_risk(kernel, X, y, kernax.losses.Huber(0.3), 0.5),
+    "huber": lambda kernel: kernax.regularised_risk(
+        kernel, X, y, 0.5, loss=kernax.losses.Huber(0.3)
+    ),
 }
 
 
@@ -180,7 +182,7 @@ def test_in_features_no_program_holds_the_gram_matrix(name):
     fits = {
         "svm": lambda X: kernax.svm(MAP, X, signs, 1.0, solver=solver, throw=False),
         "huber": lambda X: kernax.regularised_risk(
-            MAP, X, signs, kernax.losses.Huber(1.0), 1.0, throw=False
+            MAP, X, signs, 1.0, loss=kernax.losses.Huber(1.0), throw=False
         ),
         "kernel_pca": lambda X: kernax.kernel_pca(MAP, X, 2, throw=False),
     }

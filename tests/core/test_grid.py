@@ -265,10 +265,20 @@ EVEN = np.arange(6, dtype=DTYPE)[:, None]
         (kernax.Matern32(), CELL, GRID, "Matern32 takes all 2 together"),
         (RBF() + kernax.Linear(), CELL, GRID, "Sum takes all 2 together"),
         (RBF(), CELL, GRID, "points 0 and 1 are the same"),
-        (RBF(), np.diag(np.arange(1.0, 7)).astype(DTYPE), Grid(most=5), "X is no grid: 6 points"),
+        (
+            RBF(),
+            np.diag(np.arange(1.0, 7)).astype(DTYPE),
+            Grid(max_missing=5),
+            "X is no grid: 6 points",
+        ),
         (kernax.Linear(), EVEN, GRID, "needs a stationary kernel"),
         (RBF(), EVEN**0.5, GRID, r"at equal distances.*StateSpace\(\)"),
-        (RBF(), EVEN[[0, 1, 2, 5]], Grid(most=1), r"4 of 6 equal steps.*Grid\(most=\.\.\.\)"),
+        (
+            RBF(),
+            EVEN[[0, 1, 2, 5]],
+            Grid(max_missing=1),
+            r"4 of 6 equal steps.*Grid\(most=\.\.\.\)",
+        ),
         (RBF(), np.array([[0.0], [1e-10], [1e10]], DTYPE), GRID, r"3 of \d+ equal steps"),
         (RBF(), EVEN[:1], GRID, "two different points"),
     ],
@@ -347,7 +357,7 @@ def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
     with pytest.raises(ValueError, match=r"one number for Grid\(\), but has shape \(6,\)"):
         evidence_of(EVEN, GRID)(RBF(), y, jnp.full(6, 0.1, DTYPE))
     with pytest.raises(ValueError, match="5 weighted: Grid"):
-        evidence_of(EVEN, Grid(most=3), y)(RBF(), y, 0.1)
+        evidence_of(EVEN, Grid(max_missing=3), y)(RBF(), y, 0.1)
     with pytest.raises(ValueError, match="some point of weight one"):
         evidence_of(EVEN, GRID, 2 * jnp.ones(6, DTYPE))(RBF(), y, 0.1)
     with pytest.raises(ValueError, match="Grid solves for points on a grid"):
@@ -467,7 +477,7 @@ def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
     weights[[2, 5]] = [0, 2]
     process = kernax.GaussianProcess(RBF(1.1))
     posterior = kernax.condition(process, X, X[:, 0], 0.1, weights=weights, solver=GRID).value
-    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=4000, features=400)
+    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), n_samples=4000, n_features=400)
     at = lambda x: (paths(x), posterior.mean(x), posterior.variance(x))
     values, mean, variance = jax.jit(jax.vmap(at))(jnp.asarray(X[:6] + 0.3))
     off = np.mean(values, 1) - mean
@@ -491,7 +501,7 @@ def test_a_term_of_a_sum_is_found_again():
 
     both = [
         jax.jit(jax.value_and_grad(partial(term, solver=solver)))(jnp.asarray(0.6))
-        for solver in (Grid(most=300), DENSE)
+        for solver in (Grid(max_missing=300), DENSE)
     ]
     assert_close(jnp.array(both[0]), jnp.array(both[1]), 1e-8)
 

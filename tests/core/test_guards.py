@@ -32,7 +32,7 @@ def of_length(length):
 
 def svgp(rate):
     return kernax.svgp(
-        PRIOR, X, SIGNS, Bernoulli(), X[:2], optimiser=optax.sgd(0.1), steps=1, key=KEY, rate=rate
+        PRIOR, X, SIGNS, Bernoulli(), X[:2], optimiser=optax.sgd(0.1), n_steps=1, key=KEY, rate=rate
     )
 
 
@@ -56,7 +56,7 @@ OUTSIDE = {
     "kernel_logistic": (lambda r: kernax.kernel_logistic(RBF, X, SIGNS, r), -0.1, "ridge"),
     "kernel_softmax": (lambda r: kernax.kernel_softmax(RBF, X, ONE_HOT, r), 0.0, "ridge"),
     "regularised_risk": (
-        lambda d: kernax.regularised_risk(RBF, X, Y, Huber(d), 0.1),
+        lambda d: kernax.regularised_risk(RBF, X, Y, 0.1, loss=Huber(d)),
         -2.0,
         "Huber.delta",
     ),
@@ -114,7 +114,7 @@ OUTSIDE = {
     ),
     "sample": (lambda w: of_length(w).sample(X, key=KEY), -0.1, "RBF.lengthscale"),
     "pathwise_sample": (
-        lambda w: kernax.pathwise_sample(of_length(w), key=KEY, count=1, point=X[0]),
+        lambda w: kernax.pathwise_sample(of_length(w), key=KEY, n_samples=1, point=X[0]),
         -0.1,
         "RBF.lengthscale",
     ),
@@ -130,7 +130,7 @@ OUTSIDE = {
         -0.1,
         "rate",
     ),
-    "kernel_cca": (lambda r: kernax.kernel_cca(RBF, X, RBF, X, 1, r), -0.1, "ridge"),
+    "kernel_cca": (lambda r: kernax.kernel_cca(RBF, RBF, X, X, 1, r), -0.1, "ridge"),
     "herding": (
         lambda w: kernax.samples.herding(kernax.RBF(w), X, 2),
         -0.1,

@@ -45,7 +45,7 @@ NOISE = 0.1
 PRECONDITIONERS = {
     "none": None,
     "nystrom": NystromPreconditioner(KEY),
-    "pivots": PivotedCholesky(KEY, block=8),
+    "pivots": PivotedCholesky(KEY, block_size=8),
     "all pivots": PivotedCholesky(KEY, rank=N),
 }
 
@@ -53,7 +53,7 @@ PRECONDITIONERS = {
 class Hadamard(AbstractLanczos):
     """Probes `z` with `mean z z^T = I`, of which every trace is exact."""
 
-    steps: int = eqx.field(static=True, default=N)
+    n_steps: int = eqx.field(static=True, default=N)
 
     def signs(self, n, dtype):
         return jnp.asarray(scipy.linalg.hadamard(n), dtype)
@@ -72,7 +72,7 @@ def answers(kernel, weights, noise, solver):
     posterior = solution.value
     at = jax.vmap(lambda x: (posterior.mean(x), posterior.variance(x)))(NEW)
     cross = posterior.covariance(NEW[0], NEW[1])
-    paths = kernax.pathwise_sample(posterior, key=KEY, count=2, features=20, throw=False)
+    paths = kernax.pathwise_sample(posterior, key=KEY, n_samples=2, n_features=20, throw=False)
     at_points = jax.tree.leaves((at, cross, jax.vmap(paths)(NEW)))
     return solution.stats["log_evidence"], jnp.concatenate([jnp.ravel(a) for a in at_points])
 
@@ -126,7 +126,7 @@ def test_hessians_by_products_are_those_of_cholesky():
 def test_predictions_by_products_are_differentiable():
     def predicted(scale, noise, y):
         process = kernax.GaussianProcess(scale * kernax.Matern32(0.7))
-        solver = ConjugateGradient(1e-13, preconditioner=PivotedCholesky(KEY, block=8))
+        solver = ConjugateGradient(1e-13, preconditioner=PivotedCholesky(KEY, block_size=8))
         posterior = kernax.condition(process, X, y, noise, solver=solver, throw=False).value
         return jax.vmap(posterior.mean)(NEW), jax.vmap(posterior.variance)(NEW)
 
@@ -149,7 +149,7 @@ def test_the_standard_error_of_a_log_determinant_is_right():
 
     @jax.jit
     def estimate(key):
-        signs = StochasticLanczos(key, probes=64).signs(100, K.dtype)
+        signs = StochasticLanczos(key, n_probes=64).signs(100, K.dtype)
         return log_determinant_by_probes(lambda v: K @ v, signs, 30)
 
     found = [estimate(key) for key in jax.random.split(KEY, 20)]
@@ -209,7 +209,7 @@ def test_a_multiple_of_the_identity_has_the_determinant_of_its_first_step():
 def test_a_preconditioner_makes_the_standard_error_smaller():
     def errors(preconditioner):
         solver = ConjugateGradient(
-            preconditioner=preconditioner, determinant=StochasticLanczos(KEY, steps=40)
+            preconditioner=preconditioner, determinant=StochasticLanczos(KEY, n_steps=40)
         )
         process = kernax.GaussianProcess(KERNEL)
         stats = kernax.condition(process, X, Y, 0.01, solver=solver).stats
@@ -218,7 +218,7 @@ def test_a_preconditioner_makes_the_standard_error_smaller():
 
     off, plain = errors(None)
     assert off < 4 * plain
-    off, near = errors(PivotedCholesky(KEY, rank=48, block=8))
+    off, near = errors(PivotedCholesky(KEY, rank=48, block_size=8))
     assert off < 4 * near
     assert 3 * near < plain
 
@@ -274,7 +274,7 @@ def test_pivots_stop_where_less_than_the_shift_is_left():
     def features(noise):
         weights = PointWeights(jnp.ones(N))
         form = WeightedForm(BlockedGram(KERNEL, jnp.asarray(X), 8), weights, jnp.full(N, noise))
-        F = features_of(PivotedCholesky(KEY, rank=N, block=8), form)
+        F = features_of(PivotedCholesky(KEY, rank=N, block_size=8), form)
         return F, np.trace(kernax.gram(KERNEL, X) - F @ F.T)
 
     for noise in (1.0, 1e-2):
@@ -287,7 +287,7 @@ def test_pivots_stop_where_less_than_the_shift_is_left():
 @pytest.mark.parametrize(("rank", "block"), [(33, 32), (5, 2), (3, 8)])
 def test_pivots_make_no_more_columns_than_they_are_allowed(rank, block):
     form = WeightedForm(BlockedGram(KERNEL, jnp.asarray(X), 8), UnitWeights(N, DTYPE), ZERO)
-    features = features_of(PivotedCholesky(KEY, rank=rank, block=block), form)
+    features = features_of(PivotedCholesky(KEY, rank=rank, block_size=block), form)
     assert features.shape[1] == min(rank, N)
     assert jnp.all(jnp.any(features != 0, 0))
 
@@ -357,7 +357,7 @@ def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
     weights[:5] = 0
     weights[5:9] = 2
     rows = np.repeat(np.arange(N), weights.astype(int))
-    solver = ConjugateGradient(1e-12, preconditioner=PivotedCholesky(KEY, block=8))
+    solver = ConjugateGradient(1e-12, preconditioner=PivotedCholesky(KEY, block_size=8))
     process = kernax.GaussianProcess(KERNEL)
     weighted = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver).value
     repeated = kernax.condition(process, X[rows], Y[rows], NOISE, solver=solver).value
@@ -368,7 +368,7 @@ def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
 
 @pytest.mark.slow
 def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
-    solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY, block=8))
+    solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY, block_size=8))
     process = kernax.GaussianProcess(KERNEL)
     for weights in (None, WEIGHTS):
         posterior = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver).value
@@ -406,7 +406,7 @@ def test_draws_do_not_mind_an_observation_that_hardly_counts(solver):
         posterior = kernax.condition(
             process, times, times[:, 0], 1e3, weights=weights, solver=solver
         )
-        path = kernax.pathwise_sample(posterior.value, key=KEY, count=1, features=20)
+        path = kernax.pathwise_sample(posterior.value, key=KEY, n_samples=1, n_features=20)
         return jax.vmap(path)(times + DTYPE(0.5))
 
     least = 2 * np.finfo(DTYPE).tiny
@@ -495,9 +495,9 @@ def test_bad_arguments_are_refused_by_name():
         with pytest.raises(ValueError, match=r"key must be one random key, .* but is 0"):
             eqx.tree_at(lambda near: near.key, near, 0).__check_init__()
     with pytest.raises(ValueError, match="probes must be an integer >= 2, but is 1"):
-        StochasticLanczos(KEY, probes=1)
+        StochasticLanczos(KEY, n_probes=1)
     with pytest.raises(ValueError, match="steps must be an integer >= 4, but is 3"):
-        StochasticLanczos(KEY, steps=3)
+        StochasticLanczos(KEY, n_steps=3)
     with pytest.raises(ValueError, match="max_steps must be a positive integer, but is 0"):
         ConjugateGradient(max_steps=0)
     with pytest.raises(ValueError, match=r"rtol must be positive, but is -1\.0"):
@@ -512,7 +512,7 @@ def test_bad_arguments_are_refused_by_name():
 
 def test_without_matfree_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matfree", None)
-    solver = ConjugateGradient(determinant=StochasticLanczos(KEY, probes=3))
+    solver = ConjugateGradient(determinant=StochasticLanczos(KEY, n_probes=3))
     with pytest.raises(ImportError, match=r"pip install 'kernax-toolkit\[scale\]'"):
         kernax.log_marginal_likelihood(KERNEL, X, Y, NOISE, solver=solver)
 

@@ -275,7 +275,7 @@ def test_regularised_risk_takes_every_likelihood(likelihood):
     y = {"signs": np.sign(X[:, 0]), "counts": rng.poisson(2.0, 8)}.get(
         likelihood.targets, np.sign(X[:, 0])
     )
-    solution = kernax.regularised_risk(kernax.RBF(), X, y.astype(DTYPE), likelihood, 0.7)
+    solution = kernax.regularised_risk(kernax.RBF(), X, y.astype(DTYPE), 0.7, loss=likelihood)
     f = solution.value.values(X)
     gradient = 0.7 * solution.value.coefficients + likelihood.derivative(jnp.asarray(y, DTYPE), f)
     np.testing.assert_allclose(gradient, 0, atol=100 * TOLERANCE["value"])

@@ -251,7 +251,7 @@ def test_a_process_over_devices_has_the_means_variances_and_paths_of_one_device(
     solver = ConjugateGradient(rtol=1e-13, preconditioner=PIVOTS)
 
     def answers(process):
-        paths = kernax.pathwise_sample(process, key=KEY, count=2, features=10, throw=False)
+        paths = kernax.pathwise_sample(process, key=KEY, n_samples=2, n_features=10, throw=False)
         of_point = lambda x: (process.mean(x), process.variance(x), paths(x))
         return jax.vmap(of_point)(jnp.asarray(NEW))
 
@@ -273,7 +273,7 @@ def test_a_process_over_devices_has_the_means_variances_and_paths_of_one_device(
 @ON_EIGHT
 def test_the_evidence_over_devices_and_its_gradient_are_those_of_one():
     """In the kernel, the points, the targets and the weights, by the same random signs."""
-    lanczos = StochasticLanczos(KEY, probes=2, steps=5)
+    lanczos = StochasticLanczos(KEY, n_probes=2, n_steps=5)
     solver = ConjugateGradient(rtol=1e-13, preconditioner=PIVOTS, determinant=lanczos)
 
     def evidence(scale, X, y, weights):
@@ -290,7 +290,7 @@ def test_the_evidence_over_devices_and_its_gradient_are_those_of_one():
 
 @ON_EIGHT
 def test_a_machine_over_devices_decides_as_on_one():
-    solver = ProjectedGradient(tol=1e-6)
+    solver = ProjectedGradient(rtol=1e-6)
     signs = np.sign(Y)
     settings = {"solver": solver, "block_size": 5}
     points, targets = spread(2, X, signs)

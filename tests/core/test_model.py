@@ -55,7 +55,7 @@ def test_the_machine_of_one_over_the_ridge_minimises_the_risk_of_that_ridge(prob
     signs = np.sign(y)
     model = kernax.Model(kernax.RBF(1.3), 0.5)
     K = np.asarray(kernax.gram(model.kernel, X))
-    solver = kernax.solvers.SMO(tol=1e-9)
+    solver = kernax.solvers.SMO(rtol=1e-9)
     a = kernax.svm(model.kernel, X, signs, 1 / model.ridge, bias=False, solver=solver).value
     a = np.asarray(a.coefficients)
 

@@ -123,7 +123,7 @@ def test_a_tolerance_that_a_compiled_program_takes_for_zero_is_refused_by_name()
     with pytest.raises(ValueError, match=f"rtol must be positive, but {tiny} is 0 in float"):
         kernax.kernel_logistic(kernax.RBF(), np.eye(2), np.array([1, -1]), 1.0, rtol=tiny)
     with pytest.raises(ValueError, match=f"tol must be between 0 and 1, but {tiny} is 0 in float"):
-        kernax.solvers.SMO(tol=tiny)
+        kernax.solvers.SMO(rtol=tiny)
 
 
 def test_python_numbers_become_strongly_typed_arrays():
@@ -273,7 +273,7 @@ SOLVERS = (
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_tolerance_may_be_an_array_or_traced(solver):
-    assert solver(tol=jnp.asarray(1e-6)).tol == jnp.asarray(1e-6)
+    assert solver(rtol=jnp.asarray(1e-6)).rtol == jnp.asarray(1e-6)
     assert jax.jit(lambda tol: solver(tol=tol).tol)(0.125) == 0.125
     with pytest.raises(ValueError, match="tol must be"):
         solver(tol=jnp.asarray(-1.0))

@@ -24,7 +24,7 @@ Y = np.stack([np.sin(2 * X[:, 0]), X[:, 1] ** 2], 1)
 WEIGHTS = np.where(np.arange(N) % 7 == 0, 0, 1 + np.arange(N) % 3).astype(DTYPE)
 KERNEL = 1.5 * kernax.RBF(0.7)
 RTOL = 1e-11 if X64 else 1e-5
-SOLVER = SketchAndProject(KEY, block=BLOCK, rtol=RTOL)
+SOLVER = SketchAndProject(KEY, block_size=BLOCK, rtol=RTOL)
 
 
 def fit(solver, block_size=None, **rest):
@@ -108,7 +108,7 @@ def test_a_batch_of_ridges_and_of_gradients_is_that_of_single_ones():
 @needs_x64
 def test_a_batch_of_keys_gives_several_solutions_within_the_tolerance():
     rough = lambda key: (
-        fit(SketchAndProject(key, block=BLOCK, rtol=1e-3), throw=False).value.coefficients
+        fit(SketchAndProject(key, block_size=BLOCK, rtol=1e-3), throw=False).value.coefficients
     )
     both = jax.vmap(rough)(jax.random.split(KEY, 2))
     exact = fit(None).value.coefficients
@@ -126,7 +126,7 @@ def test_another_key_or_ridge_is_not_another_program():
 
     kernel = kernax.Custom(counted)
     run = lambda key, ridge: kernax.kernel_ridge(
-        kernel, X, Y, ridge, solver=SketchAndProject(key, block=BLOCK)
+        kernel, X, Y, ridge, solver=SketchAndProject(key, block_size=BLOCK)
     )
     run(KEY, 0.1)
     before = len(traces)
@@ -173,7 +173,7 @@ SPECTRA = {
 }
 
 
-HARD = SketchAndProject(KEY, block=9, max_steps=400)
+HARD = SketchAndProject(KEY, block_size=9, max_steps=400)
 
 
 @jax.jit
@@ -212,7 +212,7 @@ def test_units_change_no_digit():
 
 @needs_x64
 def test_the_cap_on_sweeps_is_reported_with_the_best_solution_so_far():
-    few = SketchAndProject(KEY, block=BLOCK, max_steps=2)
+    few = SketchAndProject(KEY, block_size=BLOCK, max_steps=2)
     solution = fit(few, throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
     assert solution.stats["steps"] == 2
@@ -224,8 +224,8 @@ def test_the_cap_on_sweeps_is_reported_with_the_best_solution_so_far():
 @needs_x64
 def test_a_tolerance_below_rounding_ends_as_a_breakdown_and_soon():
     with pytest.raises(BreakdownError):
-        fit(SketchAndProject(KEY, block=BLOCK, rtol=1e-18))
-    stuck = fit(SketchAndProject(KEY, block=BLOCK, rtol=1e-18), throw=False)
+        fit(SketchAndProject(KEY, block_size=BLOCK, rtol=1e-18))
+    stuck = fit(SketchAndProject(KEY, block_size=BLOCK, rtol=1e-18), throw=False)
     assert stuck.stats["steps"] < 100
     assert stuck.stats["residual"] < 1e-13
 
@@ -234,7 +234,7 @@ def test_a_tolerance_below_rounding_ends_as_a_breakdown_and_soon():
 def test_what_is_not_finite_is_reported():
     A = 2 * np.eye(30)
     A[3, 4] = A[4, 3] = np.nan
-    solver = SketchAndProject(KEY, block=9)
+    solver = SketchAndProject(KEY, block_size=9)
     with pytest.raises(NonFiniteError):
         kernax.solve(lx.MatrixLinearOperator(jnp.asarray(A), PSD), np.ones(30), solver)
 
@@ -253,7 +253,7 @@ def test_a_zero_column_beside_others_is_zero_and_has_a_gradient():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((KEY, {"block": 0}), "block must be a positive integer, but is 0"),
+        ((KEY, {"block_size": 0}), "block_size must be a positive integer, but is 0"),
         ((KEY, {"max_steps": 0}), "max_steps must be a positive integer, but is 0"),
     ],
 )

@@ -160,7 +160,7 @@ def test_shapes_that_are_learned_from_smooth_data_end_at_the_evidence_of_a_gauss
     deviation = float(jnp.std(frequencies))
     assert deviation == pytest.approx(1 / (2 * np.pi * float(quadratic.lengthscale)), rel=0.1)
     process = kernax.condition(kernax.GaussianProcess(quadratic), X, y, 1e-4).value
-    paths = kernax.pathwise_sample(process, key=jax.random.key(1), count=3)
+    paths = kernax.pathwise_sample(process, key=jax.random.key(1), n_samples=3)
     np.testing.assert_allclose(jax.vmap(paths)(X), np.tile(y[:, None], 3), atol=0.1)
 
 

@@ -320,13 +320,13 @@ def test_a_solver_that_knows_no_determinant_is_refused():
 def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wrong():
     arguments = jnp.asarray(X[:20], DTYPE), jnp.asarray(Y[:20], DTYPE), 0.1
     process = kernax.GaussianProcess(kernax.Periodic(0.9, 3.1))
-    short = kernax.condition(process, *arguments, solver=StateSpace(harmonics=2), throw=False)
+    short = kernax.condition(process, *arguments, solver=StateSpace(n_harmonics=2), throw=False)
     assert short.result == kernax.RESULTS.nonfinite
     assert jnp.isnan(short.stats["log_evidence"])
     with pytest.raises(kernax.errors.NonFiniteError, match=r"StateSpace\(harmonics=4\)"):
-        kernax.condition(process, *arguments, solver=StateSpace(harmonics=2))
+        kernax.condition(process, *arguments, solver=StateSpace(n_harmonics=2))
     with pytest.raises(ValueError, match="harmonics"):
-        StateSpace(harmonics=0)
+        StateSpace(n_harmonics=0)
 
 
 def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
@@ -530,7 +530,7 @@ def test_draws_of_the_posterior_have_its_mean_and_variance():
     posterior = kernax.condition(
         process, X[few], Y[few], NOISE[few], weights=WEIGHTS[few], solver=LINE
     ).value
-    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), count=4000, features=400)
+    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), n_samples=4000, n_features=400)
     at = lambda x: (paths(x), posterior.mean(x), posterior.variance(x))
     values, mean, variance = jax.jit(jax.vmap(at))(NEW[2:10])
     off = np.mean(values, 1) - mean

@@ -134,7 +134,7 @@ def test_the_discrepancy_is_differentiable_in_kernel_points_density_and_weights(
 def test_the_null_holds_the_statistics_of_random_signs():
     """All eight that four points have, each as often as the others."""
     few = X[:4]
-    found = goodness_of_fit_test(RBF, few, NORMAL, bootstraps=2000, key=KEY)
+    found = goodness_of_fit_test(RBF, few, NORMAL, n_resamples=2000, key=KEY)
     K = closed_form(few, few)
     rows = np.array([(1, *signs) for signs in itertools.product((1, -1), repeat=3)])
     values = np.array([unbiased(K * np.outer(row, row)) for row in rows])
@@ -155,7 +155,7 @@ def test_signs_change_as_often_as_they_are_told():
     points = jnp.zeros((50, 1))
     flat = lambda x: jnp.sum(x)  # k_0 = 1 + 1 for equal points, with RBF(1)
     often, seldom = (
-        goodness_of_fit_test(kernax.RBF(), points, flat, flip=flip, bootstraps=500, key=KEY)
+        goodness_of_fit_test(kernax.RBF(), points, flat, flip=flip, n_resamples=500, key=KEY)
         for flip in (0.5, 0.02)
     )
     np.testing.assert_allclose(often.statistic, 2, rtol=1e-12)
@@ -180,7 +180,7 @@ def rejections(sampled, flip):
             kernax.RationalQuadratic(1.0, 0.5),
             sampled(of_data),
             STANDARD,
-            bootstraps=BOOTSTRAPS,
+            n_resamples=BOOTSTRAPS,
             flip=flip,
             key=of_test,
         ).p_value
@@ -221,7 +221,7 @@ def test_batches_are_loops_and_nothing_is_traced_twice():
     batch = jnp.stack([jnp.asarray(X), X[::-1] + 1])
 
     def both(points, flip):
-        found = goodness_of_fit_test(RBF, points, NORMAL, bootstraps=9, flip=flip, key=KEY)
+        found = goodness_of_fit_test(RBF, points, NORMAL, n_resamples=9, flip=flip, key=KEY)
         return found, stein_discrepancy(RBF, points, NORMAL)
 
     flips = jnp.asarray([0.5, 0.2])
@@ -238,7 +238,9 @@ def test_batches_are_loops_and_nothing_is_traced_twice():
 @needs_x64
 def test_what_only_a_trace_knows_to_be_bad_is_nan():
     def values(scale, flip, weight):
-        found = goodness_of_fit_test(kernax.RBF(scale), X, NORMAL, bootstraps=9, flip=flip, key=KEY)
+        found = goodness_of_fit_test(
+            kernax.RBF(scale), X, NORMAL, n_resamples=9, flip=flip, key=KEY
+        )
         weights = jnp.full(N, weight)
         return found.p_value, stein_discrepancy(kernax.RBF(scale), X, NORMAL, weights=weights)
 
@@ -297,7 +299,7 @@ def test_a_score_that_is_not_finite_raises():
             "flip must be in",
         ),
         (
-            lambda: goodness_of_fit_test(RBF, X, NORMAL, bootstraps=0, key=KEY),
+            lambda: goodness_of_fit_test(RBF, X, NORMAL, n_resamples=0, key=KEY),
             "bootstraps must be a positive integer",
         ),
         (

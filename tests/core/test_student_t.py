@@ -196,7 +196,7 @@ def test_in_a_batch_each_member_has_the_gradient_that_it_has_alone():
 def test_inducing_points_at_all_points_give_the_same_bound():
     full = kernax.variational(PROCESS, X, Y, T).value.log_evidence
     sparse = kernax.svgp(
-        PROCESS, X, Y, T, X, optimiser=None, steps=100, key=jax.random.key(0), rate=1.0
+        PROCESS, X, Y, T, X, optimiser=None, n_steps=100, key=jax.random.key(0), rate=1.0
     ).value
     np.testing.assert_allclose(sparse.log_evidence, full, rtol=1e-5 if X64 else 1e-2)
 
@@ -216,7 +216,7 @@ def test_posteriors_by_their_only_mode_refuse_it(verb):
 
 def test_a_risk_is_of_a_convex_loss():
     with pytest.raises(ValueError, match=r"^regularised_risk takes convex .* StudentT is not one"):
-        kernax.regularised_risk(kernax.RBF(), X, Y, T, 1.0)
+        kernax.regularised_risk(kernax.RBF(), X, Y, 1.0, loss=T)
 
 
 def test_parameters_that_cannot_be_are_refused():

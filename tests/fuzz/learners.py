@@ -306,7 +306,13 @@ def regularised_risk(problem, kernel, points, form, loss):
         options["solver"] = SMO
     return _expansion(
         kernax.regularised_risk(
-            kernel, points, problem[target], make(problem), problem[ridge], throw=False, **options
+            kernel,
+            points,
+            problem[target],
+            problem[ridge],
+            loss=make(problem),
+            throw=False,
+            **options,
         )
     )
 
@@ -465,8 +471,8 @@ def kernel_pca(problem, kernel, points, form):
 def kernel_cca(problem, kernel, points, form):
     solution = kernax.kernel_cca(
         kernel,
-        points,
         kernax.Linear(),
+        points,
         problem["y"][:, None] / jnp.max(jnp.abs(problem["y"])),
         1,
         problem["ridge"],
@@ -506,7 +512,7 @@ def kernel_kmeans(problem, kernel, points, form):
         CLUSTERS,
         key=jax.random.key(0),
         weights=_weights(problem, form),
-        starts=3,
+        n_starts=3,
         throw=False,
     )
     return _outcome(
@@ -612,7 +618,7 @@ def _log_normal(x):
 
 
 LASSO = kernax.solvers.SMO(
-    tol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
+    rtol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
 )
 
 LEARNERS: dict[str, Callable] = {

@@ -484,7 +484,7 @@ def nu_svm(problem, K, out, form) -> Figures:
     # g on the margin of either class is rounded as rho and its bias are.
     rounding = 32 * EPS * rho
     budget = out["nu"] * np.sum(w)
-    return machine(problem, K, of_g, form, box, SMO.tol, rounding, budget)
+    return machine(problem, K, of_g, form, box, SMO.rtol, rounding, budget)
 
 
 def nu_support_vector_regression(problem, K, out, form) -> Figures:
@@ -493,7 +493,7 @@ def nu_support_vector_regression(problem, K, out, form) -> Figures:
         return problem["y"], -bound, bound, out["epsilon"], WIDE(0)
 
     budget = problem["nu"] * problem["target_C"] * np.sum(problem["weights"])
-    figures = machine(problem, K, out, form, box, SMO.tol, 32 * EPS * out["epsilon"], budget)
+    figures = machine(problem, K, out, form, box, SMO.rtol, 32 * EPS * out["epsilon"], budget)
     figures["spent"] = (np.sum(np.abs(out["coefficients"])), budget * (1 + 64 * EPS))
     return figures
 
@@ -519,7 +519,7 @@ def lasso(problem, K, out, form) -> Figures:
     # Of targets that are differences from their mean.
     rounding = 64 * form.n * EPS * (np.abs(weighted).T @ np.abs(y))
     box = lambda problem, form: (targets, -free, free, problem["penalty"] / 2, None)
-    figures = machine(problem, gram, out | {"bias": WIDE(0)}, form, box, LASSO.tol, rounding)
+    figures = machine(problem, gram, out | {"bias": WIDE(0)}, form, box, LASSO.rtol, rounding)
     bias = w @ (y - Phi @ c) / np.sum(w) if form.bias else WIDE(0)
     return figures | {"bias": (abs(out["bias"] - bias), 64 * EPS * (norm(y) + norm(centre * c)))}
 
@@ -658,16 +658,16 @@ REFEREES: dict[str, Callable[..., Figures]] = {
     "kernel_logistic": partial(smooth, loss="Logistic"),
     "kernel_logistic on a path": partial(smooth, loss="Logistic"),
     "kernel_softmax": kernel_softmax,
-    "svm": _machines(_svm, SMO.tol),
-    "svm by gradients": _machines(_svm, SMO.tol),
-    "support_vector_regression": _machines(_regression, SMO.tol),
-    "support_vector_regression by gradients": _machines(_regression, SMO.tol),
-    "one_class_svm": _machines(_of_one_class, SMO.tol),
-    "one_class_svm by gradients": _machines(_of_one_class, SMO.tol),
+    "svm": _machines(_svm, SMO.rtol),
+    "svm by gradients": _machines(_svm, SMO.rtol),
+    "support_vector_regression": _machines(_regression, SMO.rtol),
+    "support_vector_regression by gradients": _machines(_regression, SMO.rtol),
+    "one_class_svm": _machines(_of_one_class, SMO.rtol),
+    "one_class_svm by gradients": _machines(_of_one_class, SMO.rtol),
     "nu_svm": nu_svm,
     "nu_support_vector_regression": nu_support_vector_regression,
     **{f"regularised_risk of {loss}": partial(smooth, loss=loss) for loss in SLOPES},
-    **{f"regularised_risk of {loss}": _machines(box, SMO.tol) for loss, box in BOXES.items()},
+    **{f"regularised_risk of {loss}": _machines(box, SMO.rtol) for loss, box in BOXES.items()},
     **{f"falkon of {loss}": partial(over_centres, loss=loss) for loss in SLOPES},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,

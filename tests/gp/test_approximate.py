@@ -92,7 +92,7 @@ def test_the_evidence_of_laplace_is_that_of_other_programs():
 def test_the_mode_of_laplace_is_that_of_regularised_risk(likelihood, y):
     process = kernax.GaussianProcess(KERNEL)
     posterior = kernax.laplace(process, X, y, likelihood).value
-    f = kernax.regularised_risk(KERNEL, X, y, likelihood, 1.0).value
+    f = kernax.regularised_risk(KERNEL, X, y, 1.0, loss=likelihood).value
     means = jax.vmap(posterior.process.mean)(Z)
     np.testing.assert_allclose(means, f.values(Z), rtol=1e-9, atol=1e-12)
 

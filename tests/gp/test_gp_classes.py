@@ -125,7 +125,7 @@ def test_two_classes_are_the_difference_of_their_values():
     expected = jax.vmap(of_one.probability)(Z)
     found = jax.vmap(of_two.probability)(Z)[:, 1]
     np.testing.assert_allclose(found, expected, atol=2e-4)
-    finer = jax.vmap(lambda z: of_two.probability(z, nodes=2**14))(Z)[:, 1]
+    finer = jax.vmap(lambda z: of_two.probability(z, n_nodes=2**14))(Z)[:, 1]
     np.testing.assert_allclose(finer, expected, atol=2e-5)
 
 
@@ -270,7 +270,7 @@ def test_bad_input_is_named(posterior):
         with pytest.raises(ValueError, match=r"y must be a row of Y, of shape \(3,\), .* shape"):
             posterior.log_density(Z[0], row)
     with pytest.raises(ValueError, match="power of two"):
-        posterior.probability(Z[0], nodes=1000)
+        posterior.probability(Z[0], n_nodes=1000)
     with pytest.raises(ValueError, match="points \\(x, c\\)"):
         posterior.process.variance(Z[0])
     with pytest.raises(ValueError, match="shape"):

@@ -267,7 +267,7 @@ def test_choosing_stops_where_more_points_would_be_singular():
 
 
 def with_gaussian(**settings):
-    settings = {"optimiser": None, "steps": 1, "rate": 1.0, "key": KEY} | settings
+    settings = {"optimiser": None, "n_steps": 1, "rate": 1.0, "key": KEY} | settings
     return kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **settings)
 
 
@@ -282,7 +282,7 @@ def test_one_natural_gradient_of_all_points_finds_the_collapsed_bound(solution):
 @pytest.mark.nightly
 @needs_x64
 def test_with_all_points_inducing_it_is_variational_inference():
-    settings = {"optimiser": None, "steps": 200, "rate": 0.5, "key": KEY}
+    settings = {"optimiser": None, "n_steps": 200, "rate": 0.5, "key": KEY}
     for likelihood, y in ((Bernoulli(), SIGNS), (Poisson(), np.arange(N) % 4.0)):
         found = kernax.svgp(PROCESS, X, y, likelihood, X, **settings, weights=WEIGHTS)
         exact = kernax.variational(PROCESS, X, y, likelihood, weights=WEIGHTS).value
@@ -345,7 +345,7 @@ def test_minibatches_learn_everything_that_is_free():
     free = lambda path, _: not path.endswith("mean.value")
     settings = {"optimiser": optimiser, "batch_size": 5, "rate": 0.2, "trainable": free}
     learn = lambda process, y, key: kernax.svgp(
-        process, X, y, Gaussian(0.5), Z, steps=150, key=key, **settings
+        process, X, y, Gaussian(0.5), Z, n_steps=150, key=key, **settings
     )
     solution = learn(process, Y, KEY)
     once = len(traces)
@@ -402,7 +402,7 @@ def test_the_rounding_of_a_bound_counts_the_entries_between_inducing_points_and_
 
 def test_a_bound_that_nothing_can_raise_has_not_diverged():
     """With that much noise the bound of the posterior is that of the prior, up to rounding."""
-    settings = {"optimiser": None, "steps": 1, "rate": 1.0, "key": KEY}
+    settings = {"optimiser": None, "n_steps": 1, "rate": 1.0, "key": KEY}
     for power in range(4, 20):
         found = kernax.svgp(PROCESS, X, Y, Gaussian(10.0**power), Z, **settings, throw=False)
         assert found.result == kernax.RESULTS.successful
@@ -412,7 +412,7 @@ def test_a_bound_that_nothing_can_raise_has_not_diverged():
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_natural_gradients_that_were_all_skipped_are_no_success():
     heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))
-    settings = {"optimiser": None, "steps": 5, "rate": 1.0, "key": KEY}
+    settings = {"optimiser": None, "n_steps": 5, "rate": 1.0, "key": KEY}
     kept = kernax.svgp(PROCESS, X, Y + 5, heavy, Z, **settings, throw=False)
     assert kept.stats["skipped"] == 5
     assert kept.result == kernax.RESULTS.stagnation
@@ -430,7 +430,7 @@ def test_inducing_points_that_a_kernel_does_not_take_are_refused():
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::kernax.errors.ConditionWarning")
 def test_a_bad_ending_is_no_success():
-    settings = {"optimiser": optax.sgd(1e6), "steps": 20, "key": KEY}
+    settings = {"optimiser": optax.sgd(1e6), "n_steps": 20, "key": KEY}
     lost = kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **settings, throw=False)
     assert lost.result == kernax.RESULTS.nonfinite
     assert np.all(np.isfinite(latent(lost.value.process)[0]))  # of the last finite model
@@ -439,10 +439,10 @@ def test_a_bad_ending_is_no_success():
     # Of curvatures below zero: Student's t, in a step too long for its outlier.
     heavy = CustomLikelihood(lambda _, y, f: -3.0 * jnp.log1p(20 * (y - f) ** 2))
     kept = kernax.svgp(
-        PROCESS, X, Y, heavy, Z, optimiser=None, steps=5, rate=1.0, key=KEY, throw=False
+        PROCESS, X, Y, heavy, Z, optimiser=None, n_steps=5, rate=1.0, key=KEY, throw=False
     )
     assert np.isfinite(kept.value.log_evidence)
-    steps = {"optimiser": optax.adam(50.0), "steps": 30, "key": KEY}
+    steps = {"optimiser": optax.adam(50.0), "n_steps": 30, "key": KEY}
     errors = (kernax.errors.DivergedError, kernax.errors.NonFiniteError)  # in float32 the second
     with pytest.raises(errors, match="smaller steps"):
         kernax.svgp(PROCESS, X, Y, Gaussian(NOISE), Z, **steps)
@@ -459,12 +459,12 @@ def test_a_bad_ending_is_no_success():
         (lambda: kernax.sgpr(PROCESS, X, Y, NOISE, Z[:, :1]), "points must be vectors of one"),
         (lambda: kernax.sgpr(PROCESS, X, Y, NOISE, Z * np.nan), "Z holds NaN"),
         (lambda: untyped(kernax.sgpr)(KERNEL, X, Y, NOISE, Z), "process must be"),
-        (lambda: kernax.inducing_points(KERNEL, X, N + 1), "count must be at most"),
-        (lambda: kernax.inducing_points(KERNEL, X, 0), "count must be a positive"),
+        (lambda: kernax.inducing_points(KERNEL, X, N + 1), "n_points must be at most"),
+        (lambda: kernax.inducing_points(KERNEL, X, 0), "n_points must be a positive"),
         (lambda: kernax.inducing_points(KERNEL, X, 2, rtol=-1.0), "rtol must be"),
         (lambda: with_gaussian(batch_size=N + 1), "batch_size must be at most"),
         (lambda: with_gaussian(rate=0.0), "rate must be in"),
-        (lambda: with_gaussian(steps=0), "steps must be"),
+        (lambda: with_gaussian(n_steps=0), "n_steps must be"),
         (lambda: untyped(kernax.svgp)(
             PROCESS, X, Y, Gaussian(), Z, optimiser=0.1, steps=1, key=KEY
         ), "optimiser must be None or one of optax"),

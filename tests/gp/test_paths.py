@@ -24,7 +24,7 @@ COUNT = 4000
 
 
 def paths_of(process, count=COUNT, features=20, **options):
-    return kernax.pathwise_sample(process, key=KEY, count=count, features=features, **options)
+    return kernax.pathwise_sample(process, key=KEY, n_samples=count, n_features=features, **options)
 
 
 def assert_moments_of(process, paths):
@@ -164,7 +164,7 @@ def test_paths_are_differentiable_in_the_process_and_compile_once():
         traces.append(1)
         prior = kernax.GaussianProcess(kernax.Matern52(scale), kernax.ConstantMean(noise))
         process = kernax.condition(prior, X, y, noise, weights=weights, throw=False).value
-        paths = kernax.pathwise_sample(process, key=KEY, count=3, features=10, throw=False)
+        paths = kernax.pathwise_sample(process, key=KEY, n_samples=3, n_features=10, throw=False)
         return paths(Z[0])
 
     arguments = (jnp.array(0.8), jnp.array(0.05), jnp.asarray(X), jnp.asarray(WEIGHTS) + 0.5)
@@ -204,14 +204,14 @@ def test_paths_are_saved_and_refused(tmp_path):
     refused = [
         ({"process": KERNEL}, "must be a GaussianProcess"),
         ({"key": 3}, "key must be"),
-        ({"count": 0}, "count must be a positive integer"),
+        ({"n_samples": 0}, "n_samples must be a positive integer"),
         ({"point": None}, "prior needs a point"),
         ({"features": 2.5}, "features must be a positive integer"),
         ({"features": kernax.RBF()}, "explicit features"),
         ({"point": jnp.zeros(3)}, "shape"),
         ({"process": kernax.GaussianProcess(KERNEL * KERNEL)}, "Product has neither a spectral"),
     ]
-    sound = {"process": PRIOR, "key": KEY, "count": 2, "point": jnp.zeros(2)}
+    sound = {"process": PRIOR, "key": KEY, "n_samples": 2, "point": jnp.zeros(2)}
     for bad, words in refused:
         with pytest.raises(ValueError, match=words):
             sample(**(sound | bad))
@@ -230,7 +230,7 @@ def test_covariances_without_a_rule_are_refused_beside_any_features():
     features = kernax.FeatureMap(kernax.bases.GaussianBasis(X[:5], 0.8))
     for options in ({}, {"features": features}):
         with pytest.raises(ValueError, match="no rule for the covariance ComponentKernel"):
-            kernax.pathwise_sample(process, key=KEY, count=2, point=X[0], **options)
+            kernax.pathwise_sample(process, key=KEY, n_samples=2, point=X[0], **options)
 
 
 def test_places_that_are_not_there_are_refused_in_arrays_as_well():
@@ -245,7 +245,7 @@ def test_paths_of_a_kernel_of_large_shape_have_the_moments_of_its_limit():
     """Of shape 3000, whose frequencies were NaN: the covariance of an RBF up to 1e-4."""
     process = kernax.GaussianProcess(kernax.RationalQuadratic(0.5, 3000.0), 0.1)
     X = np.linspace(0, 1, 5).astype(DTYPE)[:, None]
-    paths = kernax.pathwise_sample(process, key=jax.random.key(0), count=2000, point=X[0])
+    paths = kernax.pathwise_sample(process, key=jax.random.key(0), n_samples=2000, point=X[0])
     values = np.asarray(jax.vmap(paths)(X))
     expected = np.exp(-((X - X.T) ** 2) / 2 / 0.5**2)
     # Four standard deviations of a mean of 2000 products: 4 sqrt(2 / 2000).

@@ -140,7 +140,7 @@ def test_mercer_series_of_the_green_kernels_converge_to_them(name):
         error = np.max(np.abs((Phi * np.asarray(values)) @ Phi.T - reference))
         assert error < 2.5 / (np.pi**2 * count)  # 1.1 of these units at 20, 1.0 at 400
     assert jnp.isnan(functions(jnp.array([1.1], DTYPE))).all()
-    with pytest.raises(ValueError, match="count must be a positive integer"):
+    with pytest.raises(ValueError, match="n_pairs must be a positive integer"):
         kernel.eigenpairs(0)
 
 

@@ -53,7 +53,7 @@ def test_slopes_of_learners_are_right_where_times_differ_by_rounding():
     """Of a value of a support vector machine, against differences of exact solutions, and of the
     leave-one-out error, against NumPy.
     """
-    solver = kernax.solvers.SMO(tol=1e-10)
+    solver = kernax.solvers.SMO(rtol=1e-10)
     signs = np.where(VALUES > 0, 1.0, -1.0)
 
     def value(lengthscale):

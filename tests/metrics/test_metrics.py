@@ -149,14 +149,14 @@ def test_the_area_depends_on_the_order_of_values_alone(signs):
 def test_calibration_is_counted_in_bins_of_equal_width_of_which_the_last_holds_one():
     p = np.array([0.0, 0.2, 0.5, 0.9, 1.0])
     came = np.array([0, 1, 1, 1, 0])
-    curve = metrics.calibration_curve(came, p, bins=4)
+    curve = metrics.calibration_curve(came, p, n_bins=4)
     np.testing.assert_allclose(curve.probability, [0.1, np.nan, 0.5, 0.95], rtol=RTOL)
     np.testing.assert_array_equal(curve.frequency, [0.5, np.nan, 1, 0.5])
     np.testing.assert_array_equal(curve.weight, [2, 0, 1, 2])
     close(curve.error, (2 * 0.4 + 0.5 + 2 * 0.45) / 5)
-    close(metrics.calibration_error(came, p, bins=4), curve.error)
+    close(metrics.calibration_error(came, p, n_bins=4), curve.error)
     # 100 * 0.29 is less than 29 in float64, but 0.29 is where bin 29 begins.
-    of_one = metrics.calibration_curve(np.ones(1), np.array([0.29]), bins=100)
+    of_one = metrics.calibration_curve(np.ones(1), np.array([0.29]), n_bins=100)
     np.testing.assert_array_equal(of_one.weight, np.arange(100) == 29)
 
 
@@ -265,7 +265,7 @@ REFUSED = [
         {},
         r"probabilities must be in \[0, 1\], but",
     ),
-    (metrics.calibration_error, (ONES, ONES), {"bins": 0}, "bins must be a positive integer"),
+    (metrics.calibration_error, (ONES, ONES), {"n_bins": 0}, "n_bins must be a positive integer"),
 ]
 
 

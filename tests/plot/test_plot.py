@@ -61,13 +61,13 @@ def test_a_band_is_two_deviations_wide_and_sorted():
 
 def test_a_profile_shows_the_kernel_and_draws():
     x = np.linspace(-2, 2, 41)
-    left, right = kernel_profile(kernax.RBF(), x, key=jax.random.key(0), draws=2)
+    left, right = kernel_profile(kernax.RBF(), x, key=jax.random.key(0), n_samples=2)
     np.testing.assert_allclose(left.lines[0].get_ydata(), np.exp(-(x**2) / 2), rtol=1e-5)
     assert len(right.lines) == 2
     assert not np.allclose(right.lines[0].get_ydata(), right.lines[1].get_ydata())
     for draws in (0, 2.0):
-        with pytest.raises(ValueError, match="draws must be a positive integer, but is"):
-            untyped(kernel_profile)(kernax.RBF(), x, key=jax.random.key(0), draws=draws)
+        with pytest.raises(ValueError, match="n_samples must be a positive integer, but is"):
+            untyped(kernel_profile)(kernax.RBF(), x, key=jax.random.key(0), n_samples=draws)
 
 
 def test_the_line_of_a_profile_is_in_order_whatever_the_order_of_the_places(rng):
@@ -134,7 +134,7 @@ def test_regions_refuse_what_does_not_fit(changes, words):
 
 
 def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
-    ax = reliability(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 1, 1, 1]), bins=2)
+    ax = reliability(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 1, 1, 1]), n_bins=2)
     np.testing.assert_allclose(ax.collections[-1].get_offsets(), [[0.15, 0.5], [0.85, 1.0]])
     assert ax.get_title(loc="left") == "4 points, calibration error 0.25"
     low, high = ax.collections[0].get_segments()[1][:, 1]  # pyright: ignore[reportAttributeAccessIssue]
@@ -143,12 +143,14 @@ def test_reliability_puts_a_dot_at_the_mean_of_each_bin_that_has_points():
         reliability(np.array([0.5, 1.2]), np.array([1.0, 1.0]))
     with pytest.raises(ValueError, match=r"outcomes must be 0 or 1, but hold 0\.5"):
         reliability(np.array([0.5]), np.array([0.5]))
-    with pytest.raises(ValueError, match="bins must be a positive integer"):
-        untyped(reliability)([0.5], [1], bins=0)
+    with pytest.raises(ValueError, match="n_bins must be a positive integer"):
+        untyped(reliability)([0.5], [1], n_bins=0)
 
 
 def test_a_histogram_of_each_class_counts_all_its_values():
-    ax = values_of_classes(np.array([-2.0, -1.0, 0.5, 3.0, 3.0]), ["u", "u", "u", "v", "v"], bins=5)
+    ax = values_of_classes(
+        np.array([-2.0, -1.0, 0.5, 3.0, 3.0]), ["u", "u", "u", "v", "v"], n_bins=5
+    )
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u (3)", "v (2)"]
     assert sum(patch.get_height() for patch in ax.patches) == 5  # pyright: ignore[reportAttributeAccessIssue]
     ends = [patch.get_x() + patch.get_width() for patch in ax.patches]  # pyright: ignore[reportAttributeAccessIssue]

@@ -301,7 +301,9 @@ def test_with_a_bias_it_is_the_fit_in_nystroms_features_with_one(rows):
     cases = [(Logistic(), np.sign(Y + 0.5)), (Squared(), level), (Huber(30.0), level)]
     for loss, y in cases[: 1 if rows == "a sample" else 3]:
         found = kernax.falkon(KERNEL, X, y, RIDGE, Z, loss=loss, weights=WEIGHTS, bias=True).value
-        same = kernax.regularised_risk(map_, X, y, loss, RIDGE, weights=WEIGHTS, bias=True).value
+        same = kernax.regularised_risk(
+            map_, X, y, RIDGE, loss=loss, weights=WEIGHTS, bias=True
+        ).value
         assert_close(found.values(NEW), same.values(NEW), 1e-6)
         assert abs(found.bias - same.bias) < 3e-5 * abs(same.bias)  # measured 1.2e-5
 
@@ -570,7 +572,7 @@ def test_bad_arguments_are_refused_with_words(changed, words):
 
 def chunks_of(y, weights=None):
     """Of 70 rows, the last one smaller."""
-    return kernax.scale.Chunks.of_arrays(X, y, weights, rows=70)
+    return kernax.scale.Chunks.of_arrays(X, y, weights, chunk_size=70)
 
 
 @pytest.mark.slow
@@ -619,7 +621,7 @@ def test_a_stream_that_alternates_shows_both_kinds_to_the_sample():
     kind = np.arange(N) % 2
     columns = X * np.array([[1.0, 1.0]], DTYPE) + 9 * kind[:, None].astype(DTYPE)
     found = streamed.survey(
-        kernax.scale.Chunks.of_arrays(columns, Y, rows=70), KERNEL, check_numbers, 40, no_bar
+        kernax.scale.Chunks.of_arrays(columns, Y, chunk_size=70), KERNEL, check_numbers, 40, no_bar
     )
     rows = np.asarray(found.sample_of(40)[0])
     assert 15 <= np.sum(rows[:, 0] > 4.5) <= 25
@@ -650,7 +652,7 @@ def test_chunks_may_grow_and_more_centres_than_rows_are_warned_of():
 def test_a_memory_map_is_read_in_parts(tmp_path):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    chunks = kernax.scale.Chunks.of_arrays(mapped, Y, rows=70)
+    chunks = kernax.scale.Chunks.of_arrays(mapped, Y, chunk_size=70)
     assert [len(part[0]) for part in chunks] == [70, 70, 70, 70, 20]
     found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
     assert_close(found.values(NEW), by_numpy(Y), VALUES)

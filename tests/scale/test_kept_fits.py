@@ -111,7 +111,7 @@ def test_a_fit_that_is_over_is_returned_at_once_and_another_compiles_nothing(tmp
 
 @pytest.mark.slow
 def test_a_fit_of_chunks_goes_on_and_is_returned_at_once(sample, tmp_path, monkeypatch):
-    chunks = kernax.scale.Chunks.of_arrays(X, Y, rows=N // 2)
+    chunks = kernax.scale.Chunks.of_arrays(X, Y, chunk_size=N // 2)
     options = {"X": chunks, "y": None}
     plain = fit(**options)
     options |= {"checkpoint": Checkpoint(tmp_path)}

@@ -72,7 +72,7 @@ def in_nystroms_features(scale, X, Z, y, weights, ridge):
 
 
 SIGNS = np.sign(Y[:, 0])
-GRADIENTS = kernax.solvers.ProjectedGradient(tol=1e-7)
+GRADIENTS = kernax.solvers.ProjectedGradient(rtol=1e-7)
 CASES = {
     "squares": (over_centres, Y),
     "signs in features, of a sample": (of_signs, SIGNS),

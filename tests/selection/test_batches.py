@@ -20,7 +20,7 @@ NEW = RNG.normal(size=(4, 2)).astype(DTYPE)
 RBF = kernax.RBF(1.3)
 PRIOR = kernax.GaussianProcess(RBF)
 KEY = jax.random.key(0)
-SMO = kernax.solvers.SMO(tol=1e-10)
+SMO = kernax.solvers.SMO(rtol=1e-10)
 
 
 def a_set(n):
@@ -85,7 +85,7 @@ def imported(X, y, w):
 
 
 def clustered(X, y, w):
-    settings = {"temperature": 0.1, "starts": 2, "max_steps": 3000, "throw": False}
+    settings = {"temperature": 0.1, "n_starts": 2, "max_steps": 3000, "throw": False}
     found = kernax.kernel_kmeans(RBF, X, 2, key=KEY, weights=w, **settings)
     return found.stats["objective"]
 
@@ -111,7 +111,9 @@ SLOW = {
     "nu regression": expansion(
         kernax.nu_support_vector_regression, lambda y: y, 1.0, 0.4, solver=SMO
     ),
-    "Huber": expansion(kernax.regularised_risk, lambda y: y, kernax.losses.Huber(), 0.3, bias=True),
+    "Huber": expansion(
+        kernax.regularised_risk, lambda y: y, 0.3, loss=kernax.losses.Huber(), bias=True
+    ),
     "condition": conditioned,
     "evidence": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),
     "sgpr": by_inducing_points,

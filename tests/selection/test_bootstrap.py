@@ -40,7 +40,7 @@ def itself(value):
 
 
 def boot(fit=mean, statistic=itself, X=X, y=Y, *, resamples=COUNT, key=KEY, **options):
-    return kernax.bootstrap(fit, statistic, X, y, resamples=resamples, key=key, **options)
+    return kernax.bootstrap(fit, statistic, X, y, n_resamples=resamples, key=key, **options)
 
 
 def rows_drawn(weights=None, resamples=COUNT):

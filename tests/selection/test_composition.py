@@ -419,7 +419,7 @@ SERIES = np.linspace(0, 20, 24)
         ({"bases": (kernax.Spectrum,)}, "bases must be classes among RBF"),
         ({"bases": ()}, "bases must be classes among RBF"),
         ({"depth": 0}, "depth must be a positive integer"),
-        ({"starts": 0}, "starts must be a positive integer"),
+        ({"n_starts": 0}, "n_starts must be a positive integer"),
         ({"max_rows": 5}, "max_rows must be an integer >= 10"),
         ({"names": ("a", "b")}, "names must be 1"),
         ({"names": "time"}, r"names must be a list, such as \['time'\]"),

@@ -99,7 +99,7 @@ def test_groups_with_labels_are_dealt_as_scikit_learn_deals_them(seed):
 def test_groups_with_labels_stay_together_in_random_orders_and_no_part_lacks_a_class():
     groups = np.repeat(np.arange(20), 3)
     labels = (groups % 5 == 0).astype(int)  # whole groups: four of one class, sixteen of the other
-    pairs = rows_of_folds(k_folds(60, 4, labels=labels, groups=groups, key=KEY, repeats=2))
+    pairs = rows_of_folds(k_folds(60, 4, labels=labels, groups=groups, key=KEY, n_repeats=2))
     assert len({tuple(score) for _, score in pairs}) == 8
     for learn, score in pairs:
         assert not set(groups[learn]) & set(groups[score])
@@ -108,7 +108,7 @@ def test_groups_with_labels_stay_together_in_random_orders_and_no_part_lacks_a_c
 
 @needs_x64
 def test_repeats_have_orders_of_their_own():
-    pairs = rows_of_folds(k_folds(N, 5, key=KEY, repeats=3))
+    pairs = rows_of_folds(k_folds(N, 5, key=KEY, n_repeats=3))
     assert len(pairs) == 15
     scored = [tuple(score) for _, score in pairs]
     assert len(set(scored)) == 15
@@ -120,7 +120,7 @@ def test_repeats_have_orders_of_their_own():
 @needs_x64
 def test_repeats_deal_groups_anew():
     groups = np.repeat(np.arange(8), range(1, 9))
-    pairs = rows_of_folds(k_folds(36, 3, groups=groups, key=KEY, repeats=3))
+    pairs = rows_of_folds(k_folds(36, 3, groups=groups, key=KEY, n_repeats=3))
     assert len({tuple(score) for _, score in pairs}) > 6
     for learn, score in pairs:
         assert not set(groups[learn]) & set(groups[score])
@@ -157,7 +157,7 @@ def test_time_folds_are_those_of_scikit_learn(gap):
             lambda: k_folds(4, 2, labels=[0, 1], groups=[0, 0, 1, 1]),
             r"labels must have shape \(4,\), one per row",
         ),
-        (lambda: k_folds(4, 2, repeats=2), "repeats need a key"),
+        (lambda: k_folds(4, 2, n_repeats=2), "repeats need a key"),
         (lambda: untyped(k_folds)(4, 2, key=3), "key must be one random key"),
         (lambda: time_folds(4, 4), "leave none to learn from"),
         (lambda: time_folds(9, 2, gap=3), "with a gap of 3 leave none to learn from"),

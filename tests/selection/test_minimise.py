@@ -1,5 +1,7 @@
 """Learning by gradients: any optimiser, frozen entries, and never NaN with a good status."""
 
+import inspect
+
 import chex
 import equinox as eqx
 import jax
@@ -299,8 +301,8 @@ def test_the_number_of_steps_may_be_an_integer_of_numpy():
         ),
         ({"optimiser": optax.adam}, "optimiser must be an optimiser of optax, already called"),
         ({"optimiser": "adam"}, "but is 'adam'"),
-        ({"steps": 0}, "steps must be a positive integer"),
-        ({"steps": True}, "steps must be a positive integer, but is True"),
+        ({"n_steps": 0}, "n_steps must be a positive integer"),
+        ({"n_steps": True}, "n_steps must be a positive integer, but is True"),
         ({"args": np.ones(3)}, "args must be a tuple"),
         ({"trainable": ["lengthscale"]}, "trainable must be a function of a path and a value"),
     ],
@@ -309,14 +311,14 @@ def test_arguments_of_the_wrong_kind_are_refused_by_name(change, message):
     task = {
         "loss": lambda model: model.lengthscale,
         "optimiser": optax.adam(0.1),
-        "steps": 2,
+        "n_steps": 2,
         "args": (),
     } | change
     # Without the type checks of the tests.
-    minimise = getattr(kernax.minimise, "__wrapped__", kernax.minimise)
+    minimise = inspect.unwrap(kernax.minimise)
     options = {name: task[name] for name in ("args", "trainable") if name in task}
     with pytest.raises(ValueError, match=message):
-        minimise(task["loss"], kernax.RBF(), task["optimiser"], task["steps"], **options)
+        minimise(task["loss"], kernax.RBF(), task["optimiser"], task["n_steps"], **options)
 
 
 class Undeclared(eqx.Module):

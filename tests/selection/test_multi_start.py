@@ -1,5 +1,7 @@
 """Many starts, bounds for what runs away, starts from the data, densities for samplers."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -104,12 +106,12 @@ def test_starts_of_different_structures_are_refused(sine):
             lambda model: jnp.sum(model["a"]), halves, ADAM, 3, trainable=lambda _, a: a > 0
         )
     # Without the type checks of the tests.
-    multi_start = getattr(kernax.multi_start, "__wrapped__", kernax.multi_start)
+    multi_start = inspect.unwrap(kernax.multi_start)
     with pytest.raises(
         ValueError, match=r"models must be a list of starts, such as .*, but is of type Model"
     ):
         multi_start(loss, model_of(kernax.RBF()), ADAM, 3, args=sine)
-    random_starts = getattr(kernax.random_starts, "__wrapped__", kernax.random_starts)
+    random_starts = inspect.unwrap(kernax.random_starts)
     with pytest.raises(ValueError, match="key must be one random key"):
         random_starts(model_of(kernax.RBF()), 3, key=0)
 

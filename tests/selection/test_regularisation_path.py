@@ -48,7 +48,7 @@ def test_a_path_holds_the_solution_of_each_value_in_order(data):
 def test_machines_have_a_path_of_several_outputs(data):
     X, signs = data
     Y = jnp.stack([signs, -signs], 1)
-    smo = kernax.solvers.SMO(tol=1e-10)
+    smo = kernax.solvers.SMO(rtol=1e-10)
     fit = lambda C, start: kernax.svm(RBF, X, Y, C, solver=smo, start=start, throw=False)
     Cs = jnp.array([0.1, 1.0])
     path = kernax.regularisation_path(fit, Cs)

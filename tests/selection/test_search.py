@@ -172,7 +172,7 @@ def candidate(kernel, ridge=0.1):
 @pytest.mark.slow
 def test_differences_have_the_standard_errors_of_paired_folds():
     """The correction of Nadeau & Bengio (2003) for folds that share rows, written out."""
-    folds = kernax.k_folds(N, 4, key=KEY, repeats=2)
+    folds = kernax.k_folds(N, 4, key=KEY, n_repeats=2)
     candidates = {"wide": candidate(kernax.RBF(30.0)), "fit": candidate(kernax.RBF(1.0))}
     found = kernax.select(candidates, error, X, Y, folds)
     losses = np.stack(

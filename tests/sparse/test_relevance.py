@@ -632,8 +632,8 @@ def test_input_that_makes_no_sense_is_refused():
         verb(rbf, X, Y, max_vectors=0)
     with pytest.raises(ValueError, match="-1"):
         verb(rbf, X, Y, likelihood=Bernoulli())
-    with pytest.raises(ValueError, match="tol must be"):
-        EvidenceIteration(tol=0.0)
+    with pytest.raises(ValueError, match="rtol must be"):
+        EvidenceIteration(rtol=0.0)
     value = fit().value
     with pytest.raises(ValueError, match="predict"):
         value.probability(X[0])

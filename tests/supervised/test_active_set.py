@@ -14,7 +14,7 @@ from kernax.supervised.machines import active_set
 from kernax.supervised.machines.box_problem import BoxProblem
 
 DTYPE = jnp.result_type(float)
-FINE = kernax.solvers.SMO(tol=1e-10)
+FINE = kernax.solvers.SMO(rtol=1e-10)
 N = 23  # with systems of 23, 11 and 5 points: as 1000 have 1000, 500 and 250
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)).astype(DTYPE)
@@ -71,7 +71,14 @@ LEARNERS = {
     ),
     "median": lambda r: on_some(
         kernax.regularised_risk(
-            kernax.RBF(1.0), X, T, kernax.losses.Absolute(), r, bias=True, solver=FINE, throw=False
+            kernax.RBF(1.0),
+            X,
+            T,
+            r,
+            loss=kernax.losses.Absolute(),
+            bias=True,
+            solver=FINE,
+            throw=False,
         ).value
     ),
     "columns": columns,

@@ -74,7 +74,7 @@ def test_leaving_points_out_is_fitting_without_them(values):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(24, 2))
     y = np.sign(X[:, 0] + 0.5 * rng.normal(size=24))
-    solver = kernax.solvers.SMO(tol=1e-8)
+    solver = kernax.solvers.SMO(rtol=1e-8)
     left_out = kernax.svm_leave_one_out(kernax.RBF(1.0), X, y, 1.0, solver=solver)
     for i in (0, 3, 11):
         without = SVC(C=1.0, gamma=0.5, tol=1e-10).fit(np.delete(X, i, 0), np.delete(y, i))

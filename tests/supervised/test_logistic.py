@@ -469,10 +469,10 @@ def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, lea
     weights = np.r_[25.0, np.full(3, 2.0), np.ones(9), np.zeros(27)]
     rows = np.repeat(np.arange(40), weights.astype(int))
     risk = lambda X, y, ridge, **given: kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Huber(0.3), ridge, **given
+        RBF, X, y, ridge, loss=kernax.losses.Huber(0.3), **given
     )
     hinge = lambda X, y, ridge, **given: kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Hinge(), ridge, bias=True, **given
+        RBF, X, y, ridge, loss=kernax.losses.Hinge(), bias=True, **given
     )
     logistic = lambda X, y, ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given)
     softmax = lambda X, y, ridge, **given: kernax.kernel_softmax(RBF, X, y, ridge, **given)
@@ -508,10 +508,10 @@ def test_weights_near_the_ends_of_the_range_of_floats_are_weights_as_others_are(
         "logistic": lambda ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given),
         "softmax": lambda ridge, **given: kernax.kernel_softmax(RBF, X, Y, ridge, **given),
         "Huber": lambda ridge, **given: risk(
-            RBF, X, X[:, 1], kernax.losses.Huber(0.3), ridge, bias=True, **given
+            RBF, X, X[:, 1], ridge, loss=kernax.losses.Huber(0.3), bias=True, **given
         ),
         "Poisson": lambda ridge, **given: risk(
-            RBF, X, counts, kernax.losses.Poisson(), ridge, bias=True, **given
+            RBF, X, counts, ridge, loss=kernax.losses.Poisson(), bias=True, **given
         ),
     }
     shares = np.log(np.mean(Y, 0))

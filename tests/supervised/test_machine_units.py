@@ -41,7 +41,7 @@ def one_class(c):
 
 def medians(c):
     value = kernax.regularised_risk(
-        RBF, X, T * DTYPE(c), kernax.losses.Absolute(), 1 / c, bias=True
+        RBF, X, T * DTYPE(c), 1 / c, loss=kernax.losses.Absolute(), bias=True
     ).value
     return value.coefficients / DTYPE(c), value.bias / DTYPE(c)
 
@@ -131,7 +131,7 @@ def weighted_one_class(rows, how):
 
 def weighted_medians(rows, how):
     return kernax.regularised_risk(
-        RBF, X[rows], T[rows], kernax.losses.Absolute(), 9.0, bias=True, **how
+        RBF, X[rows], T[rows], 9.0, loss=kernax.losses.Absolute(), bias=True, **how
     ).value
 
 
@@ -152,7 +152,7 @@ def test_weights_of_25_are_25_repetitions(fit):
     """No bound is taken for the largest weight."""
     weights = np.r_[1.0, 1.0, 25.0, 1.0, 1.0, 1.0, np.zeros(24)]
     rows = np.repeat(np.arange(30), weights.astype(int))  # of 30 points as well: one program
-    solver = kernax.solvers.SMO(tol=1e-9)
+    solver = kernax.solvers.SMO(rtol=1e-9)
     weighted = fit(np.arange(30), {"weights": weights, "solver": solver})
     repeated = fit(rows, {"weights": np.ones(30), "solver": solver})
     assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6)
@@ -197,7 +197,7 @@ def test_a_removed_point_far_away_leaves_one_class_as_it_is():
     near = np.array([[3.0], [2.0], [1.5], [1.2], [1.0], [0.5]])
     far = np.array([[3.0], [2.0], [1.5], [1.2], [1.0], [1e6]])
     weights = np.array([1.0, 1, 1, 1, 1, 0])
-    solver = kernax.solvers.SMO(tol=1e-6)
+    solver = kernax.solvers.SMO(rtol=1e-6)
     for points in (near, far):
         solution = kernax.one_class_svm(
             kernax.Linear(), points, 0.5, weights=weights, solver=solver

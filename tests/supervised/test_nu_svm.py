@@ -21,7 +21,7 @@ Y = np.sign(X[:, 0] * X[:, 1] + 0.3 * RNG.normal(size=N)).astype(DTYPE)
 T = (2 * np.sin(3 * X[:, 0]) + X[:, 1]).astype(DTYPE)
 W = RNG.uniform(0.5, 2, N).astype(DTYPE)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
-FINE = kernax.solvers.SMO(tol=1e-9) if X64 else None
+FINE = kernax.solvers.SMO(rtol=1e-9) if X64 else None
 
 
 def values(solution):
@@ -169,7 +169,7 @@ COMMON = (np.array(0.9), np.array(0.35), X, W)
 def test_gradients_are_those_of_differences_in_every_argument(value, args):
     """Of machines solved to 1e-11, under jit."""
     gradients = jax.jit(jax.grad(value, tuple(range(len(args)))))(*args)
-    exact = jax.jit(lambda *args: value(*args, solver=kernax.solvers.SMO(tol=1e-11)))
+    exact = jax.jit(lambda *args: value(*args, solver=kernax.solvers.SMO(rtol=1e-11)))
     h = 1e-5
     for i, slope in enumerate(map(np.asarray, gradients)):
         place = np.unravel_index(np.argmax(abs(slope)), slope.shape)
@@ -248,9 +248,9 @@ def test_other_solvers_small_working_sets_and_rows_of_k_give_the_same(kind):
 
     whole = values(fit(solver=FINE))
     for options in (
-        {"solver": kernax.solvers.ProjectedGradient(tol=1e-7)},
-        {"solver": kernax.solvers.SMO(tol=1e-9, working_set=8)},
-        {"solver": kernax.solvers.SMO(tol=1e-9, working_set=8), "block_size": 7},
+        {"solver": kernax.solvers.ProjectedGradient(rtol=1e-7)},
+        {"solver": kernax.solvers.SMO(rtol=1e-9, working_set=8)},
+        {"solver": kernax.solvers.SMO(rtol=1e-9, working_set=8), "block_size": 7},
     ):
         np.testing.assert_allclose(values(fit(**options)), whole, atol=1e-5)
     if kind == "classes":

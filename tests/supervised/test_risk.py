@@ -16,7 +16,7 @@ from kernax.errors import MaxStepsError
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)
-FINE = kernax.solvers.SMO(tol=1e-9)
+FINE = kernax.solvers.SMO(rtol=1e-9)
 SMOOTH = [
     kernax.losses.Squared(),
     kernax.losses.Huber(0.3),
@@ -96,7 +96,7 @@ def test_the_fit_is_the_minimum_that_scipy_finds(data, loss, bias):
     X, y, weights = X[:25], targets(loss, y[:25]), weights[:25]
     K = np.asarray(kernax.gram(RBF, X))
     solution = kernax.regularised_risk(
-        RBF, X, y, loss, 0.3, weights=weights, bias=bias, solver=fine(loss)
+        RBF, X, y, 0.3, loss=loss, weights=weights, bias=bias, solver=fine(loss)
     )
 
     def objective(x, smooth=0.0):
@@ -165,10 +165,24 @@ def test_smooth_fits_scale_with_their_targets(data, bias):
 
     def coefficients(c, delta):
         squared = kernax.regularised_risk(
-            RBF, X, c * y, kernax.losses.Squared(), 0.3, weights=weights, bias=bias, throw=False
+            RBF,
+            X,
+            c * y,
+            0.3,
+            loss=kernax.losses.Squared(),
+            weights=weights,
+            bias=bias,
+            throw=False,
         )
         huber = kernax.regularised_risk(
-            RBF, X, c * y, kernax.losses.Huber(delta), 0.3, weights=weights, bias=bias, throw=False
+            RBF,
+            X,
+            c * y,
+            0.3,
+            loss=kernax.losses.Huber(delta),
+            weights=weights,
+            bias=bias,
+            throw=False,
         )
         return [
             (fit.value.coefficients / c, fit.value.bias / c, fit.result) for fit in (squared, huber)
@@ -190,7 +204,7 @@ def test_smooth_fits_scale_with_their_targets(data, bias):
 def test_the_objective_of_hubers_loss_is_right_where_squares_are_no_floats(data, scale):
     X, y, weights = data
     y = (scale * y).astype(np.float32)
-    fit = kernax.regularised_risk(RBF, X, y, kernax.losses.Huber(0.3), 0.3, weights=weights)
+    fit = kernax.regularised_risk(RBF, X, y, 0.3, loss=kernax.losses.Huber(0.3), weights=weights)
     K = np.asarray(kernax.gram(RBF, X), float)
     a = np.asarray(fit.value.coefficients, float)
     r = np.abs(y.astype(float) - K @ a)
@@ -202,8 +216,8 @@ def test_the_objective_of_hubers_loss_is_right_where_squares_are_no_floats(data,
 def test_an_objective_beyond_the_largest_float_is_inf_where_coefficients_are_right(data):
     X, y, weights = data
     loss = kernax.losses.Squared()
-    of_one = kernax.regularised_risk(RBF, X, y, loss, 0.3, weights=weights)
-    far = kernax.regularised_risk(RBF, X, 1e20 * y, loss, 0.3, weights=weights)
+    of_one = kernax.regularised_risk(RBF, X, y, 0.3, loss=loss, weights=weights)
+    far = kernax.regularised_risk(RBF, X, 1e20 * y, 0.3, loss=loss, weights=weights)
     assert far.result == kernax.RESULTS.successful
     assert jnp.isposinf(far.stats["objective"])
     np.testing.assert_allclose(
@@ -216,7 +230,7 @@ def test_an_objective_beyond_the_largest_float_is_inf_where_coefficients_are_rig
 def test_squares_are_ridge(data):
     X, y, weights = data
     ours = kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Squared(), 0.3, weights=weights, bias=True
+        RBF, X, y, 0.3, loss=kernax.losses.Squared(), weights=weights, bias=True
     )
     np.testing.assert_allclose(
         ours.value.coefficients,
@@ -231,7 +245,7 @@ def test_hinges_are_machines(data):
     X, y, _ = data
     label = np.sign(y)
     ours = kernax.regularised_risk(
-        RBF, X, label, kernax.losses.Hinge(), 0.5, bias=True, solver=FINE
+        RBF, X, label, 0.5, loss=kernax.losses.Hinge(), bias=True, solver=FINE
     )
     machine = kernax.svm(RBF, X, label, 2.0, solver=FINE)
     np.testing.assert_allclose(ours.value.coefficients, machine.value.coefficients, atol=1e-6)
@@ -241,7 +255,7 @@ def test_hinges_are_machines(data):
 def test_a_quantile_has_its_share_of_points_below(data):
     X, y = data[0][:25], data[1][:25]  # of the test before the last, and its program
     f = kernax.regularised_risk(
-        RBF, X, y, kernax.losses.Pinball(0.3), 0.3, bias=True, solver=FINE
+        RBF, X, y, 0.3, loss=kernax.losses.Pinball(0.3), bias=True, solver=FINE
     ).value
     below = np.asarray(jax.vmap(f)(X)) - y
     assert np.sum(below > 1e-5) <= 0.3 * 25 <= np.sum(below > -1e-5)
@@ -262,11 +276,11 @@ def test_gradients_reach_the_kernel_the_targets_and_the_loss(data, loss):
 
     def value(scale, shift, loss, solver=None):
         f = kernax.regularised_risk(
-            kernax.RBF(scale), X, y + shift * X[:, 0], loss, 0.3, solver=solver, throw=False
+            kernax.RBF(scale), X, y + shift * X[:, 0], 0.3, loss=loss, solver=solver, throw=False
         ).value
         return jnp.sum(jnp.sin(jax.vmap(f)(X[:5] + 0.1)))
 
-    finest = fine(loss) and kernax.solvers.SMO(tol=1e-12)  # at 1e-9 differences are good to 4e-5
+    finest = fine(loss) and kernax.solvers.SMO(rtol=1e-12)  # at 1e-9 differences are good to 4e-5
     sloped = jax.jit(jax.value_and_grad(lambda *args: value(*args, finest), (0, 1, 2)))
     slopes, h = sloped(0.9, 0.1, loss)[1], 1e-5
     at = lambda a, b, c: sloped(0.9 + a, 0.1 + b, jax.tree.map(lambda leaf: leaf + c, loss))[0]
@@ -287,8 +301,8 @@ def test_gradients_at_the_default_tolerance_are_those_at_a_fine_one(data):
             kernax.RBF(at),
             X,
             y,
-            kernax.losses.EpsilonInsensitive(0.2),
             0.3,
+            loss=kernax.losses.EpsilonInsensitive(0.2),
             solver=solver,
             throw=False,
         ).value
@@ -308,7 +322,7 @@ def test_gradients_at_the_default_tolerance_are_those_at_a_fine_one(data):
 def test_bad_risks_are_refused_by_name(data):
     X, y, _ = data
     with pytest.raises(ValueError, match="y must hold counts >= 0 for Poisson"):
-        kernax.regularised_risk(RBF, X, y, kernax.losses.Poisson(), 0.1)
+        kernax.regularised_risk(RBF, X, y, 0.1, loss=kernax.losses.Poisson())
     with pytest.raises(ValueError, match=r"Huber.delta must be in \(0, inf\)"):
         kernax.losses.Huber(-1.0)
     with pytest.raises(ValueError, match=r"Pinball.tau must be in \(0, 1\)"):
@@ -317,9 +331,9 @@ def test_bad_risks_are_refused_by_name(data):
         with pytest.raises(ValueError, match=r"one number, but has the shape \(2,\): fit each"):
             untyped(kind)(np.array([0.1, 0.9]))
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
-        kernax.regularised_risk(RBF, X, y, kernax.losses.SquaredHinge(), 0.1)
+        kernax.regularised_risk(RBF, X, y, 0.1, loss=kernax.losses.SquaredHinge())
     with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
-        kernax.regularised_risk(RBF, X, np.sign(y), kernax.losses.Hinge(), 0.0)
+        kernax.regularised_risk(RBF, X, np.sign(y), 0.0, loss=kernax.losses.Hinge())
 
 
 @pytest.mark.slow
@@ -337,7 +351,7 @@ def test_the_lasso_is_scikit_learns(bias):
 
     def third(penalty):
         fit = kernax.lasso(
-            P, y, penalty, bias=bias, solver=kernax.solvers.SMO(tol=1e-12), throw=False
+            P, y, penalty, bias=bias, solver=kernax.solvers.SMO(rtol=1e-12), throw=False
         ).value
         return fit[0][3], fit
 
@@ -421,7 +435,7 @@ def test_numbers_far_from_zero_are_reached_though_hubers_loss_has_no_curvature_t
     """From f = 0 every residual is beyond delta, and no Newton step could move the bias."""
     X, y, _ = data
     far, near = (
-        kernax.regularised_risk(RBF, X, y + offset, kernax.losses.Huber(0.3), 1.0, bias=True)
+        kernax.regularised_risk(RBF, X, y + offset, 1.0, loss=kernax.losses.Huber(0.3), bias=True)
         for offset in (100, 0)
     )
     assert far.stats["residual"] < (1e-9 if X64 else 1e-3)
@@ -458,15 +472,15 @@ def test_options_of_the_other_kind_of_loss_are_refused(data):
         ValueError, match="solver is not used for a smooth loss such as Huber: leave it out"
     ):
         kernax.regularised_risk(
-            kernax.RBF(), X, y, kernax.losses.Huber(), 1.0, solver=kernax.solvers.SMO()
+            kernax.RBF(), X, y, 1.0, loss=kernax.losses.Huber(), solver=kernax.solvers.SMO()
         )
     with pytest.raises(
         ValueError, match="rtol is not used for a piecewise linear loss such as Pinball"
     ):
-        kernax.regularised_risk(kernax.RBF(), X, y, kernax.losses.Pinball(0.5), 1.0, rtol=1e-3)
+        kernax.regularised_risk(kernax.RBF(), X, y, 1.0, loss=kernax.losses.Pinball(0.5), rtol=1e-3)
     for fit in (
         lambda solver: untyped(kernax.regularised_risk)(
-            kernax.RBF(), X, y, kernax.losses.Pinball(0.5), 1.0, solver=solver
+            kernax.RBF(), X, y, 1.0, loss=kernax.losses.Pinball(0.5), solver=solver
         ),
         lambda solver: untyped(kernax.lasso)(np.asarray(X), y, 1.0, solver=solver),
     ):
@@ -512,7 +526,7 @@ def test_without_a_ridge_a_loss_that_falls_for_ever_has_no_solution(name, max_st
     loss, y = FALLING[name]
     points = jnp.asarray([[-1.0], [1.0]], DTYPE)
     fit = lambda ridge: kernax.regularised_risk(
-        RBF, points, np.array(y), loss, ridge, max_steps=max_steps, throw=False
+        RBF, points, np.array(y), ridge, loss=loss, max_steps=max_steps, throw=False
     )
     assert fit(0.0).result == kernax.RESULTS.diverged
     assert fit(0.1).result == kernax.RESULTS.successful
@@ -549,7 +563,7 @@ def test_a_matrix_that_is_not_finite_is_seen_where_the_fit_ends_at_its_start(sev
         solution = kernax.kernel_softmax(broken, X, Y, 1.0, rtol=2.0, throw=False)
     else:
         solution = kernax.regularised_risk(
-            broken, X, np.full(4, 3.0), kernax.losses.Squared(), 0.1, bias=True, throw=False
+            broken, X, np.full(4, 3.0), 0.1, loss=kernax.losses.Squared(), bias=True, throw=False
         )
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(solution.value.coefficients))
@@ -561,7 +575,7 @@ def test_counts_of_zero_alone_leave_nothing_to_hold_the_bias(data):
     X = data[0]
     fit = lambda y, bias: (
         kernax.regularised_risk(
-            RBF, X, y, kernax.losses.Poisson(), 0.3, bias=bias, throw=False
+            RBF, X, y, 0.3, loss=kernax.losses.Poisson(), bias=bias, throw=False
         ).result
     )
     one = np.zeros(len(X)) + (np.arange(len(X)) == 3)
@@ -576,16 +590,16 @@ def test_counts_of_zero_alone_leave_nothing_to_hold_the_bias(data):
     "fit",
     [
         lambda X, y, bad: kernax.regularised_risk(
-            RBF, X, y, kernax.losses.Huber(-bad), 0.3, throw=False
+            RBF, X, y, 0.3, loss=kernax.losses.Huber(-bad), throw=False
         ),
         lambda X, y, bad: kernax.regularised_risk(
-            RBF, X, y, kernax.losses.Pinball(1 + bad), 0.3, throw=False
+            RBF, X, y, 0.3, loss=kernax.losses.Pinball(1 + bad), throw=False
         ),
         lambda X, y, bad: kernax.regularised_risk(
-            RBF, X, np.sign(y), kernax.losses.Hinge(), bad - 1, throw=False
+            RBF, X, np.sign(y), bad - 1, loss=kernax.losses.Hinge(), throw=False
         ),
         lambda X, y, bad: kernax.regularised_risk(
-            RBF, X, jnp.round(y) - bad, kernax.losses.Poisson(), 1.0, throw=False
+            RBF, X, jnp.round(y) - bad, 1.0, loss=kernax.losses.Poisson(), throw=False
         ),
     ],
     ids=["delta", "tau", "ridge", "counts"],

@@ -24,7 +24,7 @@ from kernax.supervised.machines.working_set import WorkingSet, WorkingState
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
-FINE = kernax.solvers.SMO(tol=1e-8)
+FINE = kernax.solvers.SMO(rtol=1e-8)
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_weights_are_repetitions_and_zero_is_removal():
     """
     X, y = np.arange(4.0)[:, None], np.array([1.0, -1.0, -1.0, 1.0])
     machine = lambda rows, w: kernax.svm(
-        RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.solvers.SMO(tol=1e-5)
+        RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.solvers.SMO(rtol=1e-5)
     )
     twice = machine([0, 0, 1, 3], [1.0, 1, 1, 1])
     weighted = machine([0, 1, 2, 3], [2.0, 1, 0, 1])
@@ -335,7 +335,7 @@ def test_a_differentiated_machine_is_solved_on_where_its_active_set_was_wrong(da
     def coefficients(C, solver):
         return kernax.svm(RBF, X, y, C, solver=solver).value.coefficients
 
-    coarse = kernax.solvers.SMO(tol=0.5)
+    coarse = kernax.solvers.SMO(rtol=0.5)
     exact = coefficients(10.0, FINE)
     assert np.max(abs(coefficients(10.0, coarse) - exact)) > 0.1
     differentiated, _ = jax.jvp(lambda C: coefficients(C, coarse), (10.0,), (1.0,))
@@ -352,7 +352,7 @@ def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
     w = np.random.default_rng(3).uniform(0.5, 1.5, 60)
     args, h = (np.array(0.9), np.array(3.0), X, w), 1e-5
     gradient = map(np.asarray, jax.jit(jax.grad(validation, (0, 1, 2, 3)))(*args, y))
-    exact = jax.jit(lambda *args: validation(*args, y, kernax.solvers.SMO(tol=1e-11)))
+    exact = jax.jit(lambda *args: validation(*args, y, kernax.solvers.SMO(rtol=1e-11)))
     for i, slope in enumerate(gradient):
         place = np.unravel_index(np.argmax(abs(slope)), slope.shape)
         unit = np.zeros(slope.shape)
@@ -408,7 +408,7 @@ def test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients(data):
     penalties = jnp.array([1e-2, 1.0, 1e3], DTYPE)
 
     def sum_of_coefficients(C, length, max_steps):
-        solver = kernax.solvers.SMO(tol=1e-4, max_steps=max_steps)
+        solver = kernax.solvers.SMO(rtol=1e-4, max_steps=max_steps)
         machine = kernax.svm(kernax.RBF(length), X, y, C, solver=solver, throw=False)
         successful = machine.result == kernax.RESULTS.successful
         return jnp.sum(abs(machine.value.coefficients)), (successful, machine.stats["steps"])
@@ -472,7 +472,7 @@ def test_several_machines_share_points_and_are_the_single_ones(data):
     X, y = data
     columns = np.stack([y, np.sign(X[:, 0])], 1)
     # At the default tolerance a rounding may choose another pair.
-    exact = kernax.solvers.SMO(tol=1e-12) if X64 else None
+    exact = kernax.solvers.SMO(rtol=1e-12) if X64 else None
     several = kernax.svm(RBF, X, columns, 1.0, solver=exact)
     assert several.value.coefficients.shape == (60, 2)
     for j in range(2):
@@ -629,12 +629,12 @@ def test_bad_input_is_refused_by_name(change, words):
         kernax.svm(RBF, **arguments)
     for solver in (kernax.solvers.SMO, kernax.solvers.ProjectedGradient):
         for tol in (0.0, 1.0, np.nan):
-            with pytest.raises(ValueError, match="tol must be between 0 and 1"):
-                solver(tol=tol)
+            with pytest.raises(ValueError, match="rtol must be between 0 and 1"):
+                solver(rtol=tol)
         with pytest.raises(ValueError, match="max_steps must be a positive integer, but is 0"):
             solver(max_steps=0)
-    with pytest.raises(ValueError, match="tol must be between 0 and 1, but is None"):
-        check_share(None, "tol")
+    with pytest.raises(ValueError, match="rtol must be between 0 and 1, but is None"):
+        check_share(None, "rtol")
     with pytest.raises(ValueError, match="working_set must be an integer >= 2, but is 1"):
         kernax.solvers.SMO(working_set=1)
 

@@ -28,7 +28,7 @@ Y = np.stack([np.sin(X.sum(1)), np.cos(X[:, 0])], 1).astype(DTYPE)
 WEIGHTS = RNG.integers(0, 3, N).astype(DTYPE)
 SOLVER = ConjugateGradient(
     preconditioner=PivotedCholesky(KEY, rank=8),
-    determinant=StochasticLanczos(KEY, probes=3, steps=8),
+    determinant=StochasticLanczos(KEY, n_probes=3, n_steps=8),
 )
 CLOSE = 1e-8 if X64 else 2e-3
 

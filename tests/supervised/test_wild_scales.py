@@ -67,7 +67,7 @@ def problem(rng, y, curvature, digits=15):
     return Problem(kernel, X, K, y, ridge, weights, bool(rng.random() < 0.5))
 
 
-def fitted(fit, one, *args):
+def fitted(fit, one, *args, **options):
     return fit(
         one.kernel,
         one.X,
@@ -76,6 +76,7 @@ def fitted(fit, one, *args):
         one.ridge,
         weights=one.weights,
         bias=one.bias,
+        **options,
         throw=False,
     )
 
@@ -124,10 +125,14 @@ LEARNERS = {
     "softmax": (softmax_problem, lambda one: fitted(kernax.kernel_softmax, one), of_softmax),
     "Poisson": (
         poisson_problem,
-        lambda one: fitted(kernax.regularised_risk, one, Poisson()),
+        lambda one: fitted(kernax.regularised_risk, one, loss=Poisson()),
         of_poisson,
     ),
-    "Huber": (huber_problem, lambda one: fitted(kernax.regularised_risk, one, Huber()), of_huber),
+    "Huber": (
+        huber_problem,
+        lambda one: fitted(kernax.regularised_risk, one, loss=Huber()),
+        of_huber,
+    ),
 }
 
 

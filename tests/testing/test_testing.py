@@ -410,7 +410,7 @@ def test_a_positive_definite_table_passes_and_a_singular_one_too():
 def test_the_tolerance_decides_what_is_rounding():
     table = [[1.0, 1.001], [1.001, 1.0]]
     assert not check_kernel(looked_up(table), INDICES).passed
-    assert check_kernel(looked_up(table), INDICES, tolerance=1e-3).passed
+    assert check_kernel(looked_up(table), INDICES, rtol=1e-3).passed
 
 
 def test_values_that_are_not_finite_do_not_pass():

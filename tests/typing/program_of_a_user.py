@@ -25,7 +25,7 @@ f: kernax.KernelExpansion = solution.value
 prediction: jax.Array = f(jnp.array([0.5]))
 predictions: jax.Array = f.values(X)
 machine = kernax.svm(kernax.RBF(1), X, jnp.sign(y), C=1.0, solver=solvers.SMO())
-risk = kernax.regularised_risk(kernax.RBF(), X, y, losses.Huber(1.0), 0.1)
+risk = kernax.regularised_risk(kernax.RBF(), X, y, 0.1, loss=losses.Huber(1.0))
 
 process = kernax.GaussianProcess(kernel, mean=0.5)
 posterior = kernax.condition(process, X, y, 0.1).value

@@ -323,9 +323,9 @@ def test_clusters_refuse_what_makes_no_sense():
     kmeans = untyped(kernax.kernel_kmeans)
     weights = np.zeros(14)
     weights[:2] = 1.0
-    with pytest.raises(ValueError, match="clusters must be at most 2, the number of points of"):
+    with pytest.raises(ValueError, match="n_clusters must be at most 2, the number of points of"):
         kmeans(kernax.RBF(), X, 3, key=KEY, weights=weights)
-    with pytest.raises(ValueError, match="clusters must be a positive integer"):
+    with pytest.raises(ValueError, match="n_clusters must be a positive integer"):
         kmeans(kernax.RBF(), X, 0, key=KEY)
     with pytest.raises(ValueError, match="temperature"):
         kmeans(kernax.RBF(), X, 2, key=KEY, temperature=0.0)
@@ -345,7 +345,7 @@ def test_points_of_weight_zero_have_no_part_in_a_rounding_by_rotations(rng, roun
     X = np.concatenate([rng.normal(size=(15, 2)) + centre for centre in ([0, 0], [2, 0], [0, 2])])
     far = rng.normal(size=(30, 2)) * 3
     cut = lambda X, w: kernax.spectral_clustering(
-        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding=rounding, starts=30
+        kernax.RBF(), X, 3, key=jax.random.key(1), weights=w, rounding=rounding, n_starts=30
     )
     alone = cut(X, np.ones(45))
     beside = cut(np.concatenate([X, far]), np.repeat([1.0, 0.0], [45, 30]))
@@ -371,7 +371,7 @@ def test_a_rounding_by_pivots_is_that_of_scikit_learn_and_counts_weights_as_copi
 def test_clusters_may_be_of_fewer_or_more_eigenvectors_than_clusters():
     kernel = kernax.RBF(1.5)
     for count in (2, 4):
-        found = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=count)
+        found = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, n_eigenvectors=count)
         embedding = np.asarray(found.value.embedding)
         assert embedding.shape == (60, count)
         if count == 2:  # the others tell points within the blobs apart
@@ -381,13 +381,13 @@ def test_clusters_may_be_of_fewer_or_more_eigenvectors_than_clusters():
             embedding[found.value.labels == found.value.labels[7]].mean(0),
         )
         assert found.stats["objective"] <= found.stats["relaxation"]
-    every = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=5).value.values
+    every = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, n_eigenvectors=5).value.values
     leading = kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY)
     np.testing.assert_allclose(leading.stats["relaxation"], every[:3].sum())
-    with pytest.raises(ValueError, match="eigenvectors must be as many as clusters, 3"):
-        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=5, rounding="qr")
-    with pytest.raises(ValueError, match="eigenvectors must be at most"):
-        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, eigenvectors=61)
+    with pytest.raises(ValueError, match="n_eigenvectors must be as many as n_clusters, 3"):
+        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, n_eigenvectors=5, rounding="qr")
+    with pytest.raises(ValueError, match="n_eigenvectors must be at most"):
+        kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, n_eigenvectors=61)
 
 
 @needs_x64

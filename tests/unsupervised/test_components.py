@@ -254,7 +254,7 @@ def test_a_batch_of_kernels_and_weights_is_a_loop_and_repeated_calls_are_one_pro
 
 @needs_x64
 def test_components_refuse_what_makes_no_sense():
-    with pytest.raises(ValueError, match="components must be at most 12, the number of points"):
+    with pytest.raises(ValueError, match="n_components must be at most 12, the number of points"):
         kernax.kernel_pca(kernax.RBF(), X, 13)
     with pytest.raises(ValueError, match="components must be a positive integer"):
         untyped(kernax.kernel_pca)(kernax.RBF(), X, 0)
@@ -284,7 +284,7 @@ def test_a_matrix_that_is_not_finite_is_no_success():
 def cca(scale, X, Z, ridge, weights, components=2):
     kernels = (kernax.RBF(scale), kernax.RBF(2 * scale))
     return kernax.kernel_cca(
-        kernels[0], X, kernels[1], Z, components, ridge, weights=weights, throw=False
+        kernels[0], kernels[1], X, Z, components, ridge, weights=weights, throw=False
     ).value
 
 
@@ -312,7 +312,7 @@ def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_one
     points = np.random.default_rng(4).normal(size=(200, 4))
     partner = points @ np.random.default_rng(5).normal(size=(4, 3))
     partner += 0.5 * np.random.default_rng(6).normal(size=partner.shape)
-    found = kernax.kernel_cca(kernax.Linear(), points, kernax.Linear(), partner, 2, 1e-5).value
+    found = kernax.kernel_cca(kernax.Linear(), kernax.Linear(), points, partner, 2, 1e-5).value
     peer = CCA(2, scale=False, max_iter=20000, tol=1e-14).fit(points, partner)
     first, second = peer.transform(points, partner)
     expected = [np.corrcoef(first[:, j], second[:, j])[0, 1] for j in range(2)]
@@ -358,13 +358,13 @@ def test_a_batch_of_ridges_is_a_loop():
 @needs_x64
 def test_correlations_refuse_stacks_of_different_length_and_no_ridge():
     with pytest.raises(ValueError, match="in pairs, but hold 12 and 11"):
-        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z[:11], 1, 0.1)
+        kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z[:11], 1, 0.1)
     with pytest.raises(ValueError, match="ridge"):
-        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 1, 0.0)
-    with pytest.raises(ValueError, match="components must be at most 12"):
-        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z, 13, 0.1)
+        kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z, 1, 0.0)
+    with pytest.raises(ValueError, match="n_components must be at most 12"):
+        kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z, 13, 0.1)
     with pytest.raises(ValueError, match="Z holds NaN"):
-        kernax.kernel_cca(kernax.RBF(), X, kernax.RBF(), Z * np.nan, 1, 0.1)
+        kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z * np.nan, 1, 0.1)
 
 
 # Discriminants.
@@ -508,7 +508,7 @@ def test_points_whose_kernel_overflows_are_refused_by_all_three():
     y = np.array([1.0, -1.0, 1.0])
     for verb in (
         lambda: kernax.kernel_pca(kernax.Linear(), wide, 1),
-        lambda: kernax.kernel_cca(kernax.Linear(), wide, kernax.Linear(), wide, 1, 1.0),
+        lambda: kernax.kernel_cca(kernax.Linear(), kernax.Linear(), wide, wide, 1, 1.0),
         lambda: kernax.kernel_discriminant(kernax.Linear(), wide, y, 1.0),
     ):
         with pytest.raises(NonFiniteError):
@@ -521,7 +521,7 @@ def test_components_clusters_and_discriminants_come_back_from_files_bitwise(tmp_
     key = jax.random.key(0)
     for value in (
         kernax.kernel_pca(kernax.RBF(), X, 2, whiten=True).value,
-        kernax.kernel_cca(kernax.RBF(), X, kernax.Linear(), Z, 1, 0.1).value,
+        kernax.kernel_cca(kernax.RBF(), kernax.Linear(), X, Z, 1, 0.1).value,
         kernax.kernel_discriminant(kernax.RBF(), X, CLASSES, 0.1).value,
         kernax.kernel_kmeans(kernax.RBF(), X, 2, key=key).value,
         kernax.spectral_clustering(kernax.RBF(), X, 2, key=key).value,
@@ -557,7 +557,7 @@ def test_correlations_of_a_small_ridge_have_the_digits_that_are_said(ridge):
     few = eps_over(ridge) > np.finfo(float).eps ** (1 / 3)
     expected = pytest.warns(ConditionWarning, match="digits of the correlations")
     with expected if few else contextlib.nullcontext():
-        found = kernax.kernel_cca(kernel, x[:, None], kernel, z[:, None], 2, ridge)
+        found = kernax.kernel_cca(kernel, kernel, x[:, None], z[:, None], 2, ridge)
     np.testing.assert_allclose(found.stats["rounding"], eps_over(ridge), rtol=1e-6)
     exact = squared_correlations(kernel, x, z, ridge)
     error = np.max(abs(np.asarray(found.value.correlations) ** 2 - exact[:2]))
@@ -572,7 +572,7 @@ def test_the_rounding_of_correlations_counts_the_weights():
     z = np.sin(6 * x) + 0.1 * np.random.default_rng(0).normal(size=12)
     kernel = kernax.RBF()
     found = kernax.kernel_cca(
-        kernel, x[:, None], kernel, z[:, None], 2, weight * ridge, weights=np.full(12, weight)
+        kernel, kernel, x[:, None], z[:, None], 2, weight * ridge, weights=np.full(12, weight)
     )
     exact = squared_correlations(kernel, x, z, ridge)
     error = np.max(abs(np.asarray(found.value.correlations) ** 2 - exact[:2]))

@@ -150,7 +150,7 @@ def test_the_null_holds_the_statistics_of_permuted_labels():
     often as the others.
     """
     A, B = X[:3], X[3:6]
-    outcome = kernax.samples.two_sample_test(KERNEL, A, B, permutations=2000, key=KEY)
+    outcome = kernax.samples.two_sample_test(KERNEL, A, B, n_permutations=2000, key=KEY)
     K = matrix(X[:6], X[:6])
     values = np.array([unbiased(K, first) for first in itertools.combinations(range(6), 3)])
     np.testing.assert_allclose(
@@ -168,19 +168,19 @@ def test_the_null_holds_the_statistics_of_permuted_labels():
 
 
 def test_the_p_value_counts_the_statistic_itself_and_ties_to_rounding():
-    outcome = kernax.samples.two_sample_test(KERNEL, X, Z, permutations=99, key=KEY)
+    outcome = kernax.samples.two_sample_test(KERNEL, X, Z, n_permutations=99, key=KEY)
     above = np.sum(np.asarray(outcome.null) >= np.asarray(outcome.statistic))
     assert outcome.p_value == pytest.approx((1 + above) / 100)
     for verb in (
         lambda: kernax.samples.two_sample_test(
-            kernax.Constant(0.7), X, Z, permutations=99, key=KEY
+            kernax.Constant(0.7), X, Z, n_permutations=99, key=KEY
         ),
         lambda: kernax.samples.independence_test(
-            kernax.RBF(), kernax.Constant(0.3), X, Y, permutations=99, key=KEY
+            kernax.RBF(), kernax.Constant(0.3), X, Y, n_permutations=99, key=KEY
         ),
     ):
         assert verb().p_value == 1  # every permutation gives the same statistic
-    apart = kernax.samples.two_sample_test(kernax.RBF(), X, Z + 50, permutations=99, key=KEY)
+    apart = kernax.samples.two_sample_test(kernax.RBF(), X, Z + 50, n_permutations=99, key=KEY)
     assert apart.p_value <= 0.02  # of 792 labellings only the true one is as extreme
 
 
@@ -206,14 +206,14 @@ def rejections(test):
 
 def two_samples(D, shift, key):
     return kernax.samples.two_sample_test(
-        kernax.RBF(), D[:10], D[10:] + shift, permutations=PERMUTATIONS, key=key
+        kernax.RBF(), D[:10], D[10:] + shift, n_permutations=PERMUTATIONS, key=key
     )
 
 
 def two_variables(D, shift, key):
     y = D[:, 1:] + shift * D[:, :1] ** 2  # dependent, and not correlated
     return kernax.samples.independence_test(
-        kernax.RBF(), kernax.RBF(), D[:, :1], y, permutations=PERMUTATIONS, key=key
+        kernax.RBF(), kernax.RBF(), D[:, :1], y, n_permutations=PERMUTATIONS, key=key
     )
 
 
@@ -230,10 +230,10 @@ def test_the_level_holds_under_the_null_hypothesis_and_there_is_power_beyond(tes
 def test_what_tests_return_is_differentiable():
     def values(lengthscale, Z):
         labels = kernax.samples.two_sample_test(
-            kernax.RBF(lengthscale), X, Z, permutations=3, key=KEY
+            kernax.RBF(lengthscale), X, Z, n_permutations=3, key=KEY
         )
         partners = kernax.samples.independence_test(
-            kernax.RBF(lengthscale), kernax.RBF(), X[:5], Z, permutations=3, key=KEY
+            kernax.RBF(lengthscale), kernax.RBF(), X[:5], Z, n_permutations=3, key=KEY
         )
         return jnp.concatenate(
             [labels.statistic[None], labels.null, partners.statistic[None], partners.null]
@@ -269,7 +269,7 @@ def test_hsic_of_linear_kernels_is_the_squared_covariance():
 def test_the_null_of_independence_holds_the_statistics_of_permuted_partners():
     few = slice(0, 3)
     outcome = kernax.samples.independence_test(
-        KERNEL, KERNEL, X[few], Y[few], permutations=200, key=KEY
+        KERNEL, KERNEL, X[few], Y[few], n_permutations=200, key=KEY
     )
     K, L, H = matrix(X[few], X[few]), matrix(Y[few], Y[few]), np.eye(3) - 1 / 3
     orders = [list(order) for order in itertools.permutations(range(3))]
@@ -301,7 +301,7 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
         jax.tree.map(lambda leaf, part=part: leaf[part], pairs)
         for part in (slice(0, 4), slice(4, 7))
     )
-    outcome = kernax.samples.two_sample_test(kernel, first, second, permutations=19, key=KEY)
+    outcome = kernax.samples.two_sample_test(kernel, first, second, n_permutations=19, key=KEY)
     np.testing.assert_allclose(
         outcome.statistic, kernax.samples.maximum_mean_discrepancy(kernel, first, second), rtol=1e-5
     )
@@ -315,9 +315,9 @@ def test_x_and_y_may_differ_in_kind_and_in_precision():
 def test_all_of_them_work_under_jit_and_in_a_batch():
     batch = jnp.stack([Z, Z[::-1] + 1])
     discrepancy = lambda Z: kernax.samples.maximum_mean_discrepancy(KERNEL, X, Z)
-    test = lambda Z: kernax.samples.two_sample_test(KERNEL, X, Z, permutations=9, key=KEY)
+    test = lambda Z: kernax.samples.two_sample_test(KERNEL, X, Z, n_permutations=9, key=KEY)
     dependence = lambda Z: kernax.samples.independence_test(
-        KERNEL, KERNEL, X[:5], Z, permutations=9, key=KEY
+        KERNEL, KERNEL, X[:5], Z, n_permutations=9, key=KEY
     )
     for verb in (discrepancy, test, dependence):
         eager = [verb(Z) for Z in batch]
@@ -346,8 +346,8 @@ def test_all_of_them_work_under_jit_and_in_a_batch():
             "key must be one random key",
         ),
         (
-            lambda: kernax.samples.two_sample_test(KERNEL, X, Z, permutations=0, key=KEY),
-            "permutations must be a positive integer",
+            lambda: kernax.samples.two_sample_test(KERNEL, X, Z, n_permutations=0, key=KEY),
+            "n_permutations must be a positive integer",
         ),
         (
             lambda: kernax.samples.hsic(KERNEL, KERNEL, X, Z),
@@ -364,9 +364,9 @@ def test_all_of_them_work_under_jit_and_in_a_batch():
         ),
         (
             lambda: kernax.samples.independence_test(
-                KERNEL, KERNEL, X, Y, permutations=True, key=KEY
+                KERNEL, KERNEL, X, Y, n_permutations=True, key=KEY
             ),
-            "permutations must be a positive",
+            "n_permutations must be a positive",
         ),
         (
             lambda: kernax.samples.hsic(KERNEL, KERNEL, X, np.full((7, 1), np.nan)),
@@ -383,7 +383,7 @@ def test_bad_input_is_refused_by_name(call, message):
 def test_a_parameter_that_only_a_trace_knows_to_be_bad_gives_no_p_value():
     outcome = jax.jit(
         lambda scale: kernax.samples.two_sample_test(
-            kernax.RBF(scale), X, Z, permutations=3, key=KEY
+            kernax.RBF(scale), X, Z, n_permutations=3, key=KEY
         )
     )(-1.0)
     assert np.isnan(outcome.statistic)

@@ -82,9 +82,9 @@ def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
         (True, "be a positive integer"),
         (7, "be at most 6"),
     ):
-        with pytest.raises(ValueError, match=f"count must {words}"):
+        with pytest.raises(ValueError, match=f"n_pairs must {words}"):
             kernax.eigenpairs(kernax.RBF(), X, count)
-    with pytest.raises(ValueError, match="count is 5, but K has only 4 eigenvalues above rounding"):
+    with pytest.raises(ValueError, match="n_pairs is 5, but K has only 4 eigenvalues"):
         kernax.eigenpairs(kernax.RBF(), TWICE, 5)
     assert np.isfinite(kernax.eigenpairs(kernax.RBF(), TWICE, 4).values).all()
 

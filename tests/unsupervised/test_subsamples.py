@@ -404,8 +404,8 @@ def test_a_kernel_or_a_score_that_overflows_raises():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: herding(RBF, X, 0), "count must be a positive integer"),
-        (lambda: herding(RBF, X, N + 1, replace=False), "count must be at most 32"),
+        (lambda: herding(RBF, X, 0), "n_points must be a positive integer"),
+        (lambda: herding(RBF, X, N + 1, replace=False), "n_points must be at most 32"),
         (
             lambda: herding(RBF, X, 3, weights=np.eye(N)[0], replace=False),
             "positive weight, but is 3: choose fewer, or replace=True",
@@ -417,8 +417,8 @@ def test_a_kernel_or_a_score_that_overflows_raises():
             "= 4 points, but holds 30: leave out 2",
         ),
         (lambda: herding(RBF, X, 30, replace=False).value.of(X[:9]), "X holds 9 points, but point"),
-        (lambda: thin(RBF, X, 0, key=KEY), "halvings must be a positive integer"),
-        (lambda: thin(RBF, X, 6, key=KEY), "halvings of 32 points must leave one"),
+        (lambda: thin(RBF, X, 0, key=KEY), "n_halvings must be a positive integer"),
+        (lambda: thin(RBF, X, 6, key=KEY), "n_halvings of 32 points must leave one"),
         (lambda: thin(RBF, X, 1, key=KEY, delta=1.0), "delta must be in"),
         (lambda: untyped(thin)(RBF, X, 1, key=3), "key must be one random key"),
         (lambda: stein_thin(kernax.Matern12(), X, log_normal, 3), "have no derivatives"),

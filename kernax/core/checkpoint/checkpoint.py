@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import warn
 from kernax.core.base.whole_files import write_through
@@ -99,18 +100,19 @@ class Checkpoint:
             raise ValueError(f"seconds of a Checkpoint must be positive, but is {self.seconds!r}")
         check_count(self.keep, "keep of a Checkpoint")
 
+    @renamed(count="n_steps")
     def steps(
         self,
         advance: Callable[..., Any],
         state: Any,
-        count: int | None,
+        n_steps: int | None,
         args: tuple = (),
         *,
         is_over: Callable[[Any], bool] | None = None,
         facts: Mapping[str, str] = _NO_FACTS,
     ) -> Iterator[tuple[int, Any]]:
-        """Yields `(step, state)` where the loop begins, and after each step up to `count`, or up to
-        the first state that is over.
+        """Yields `(step, state)` where the loop begins, and after each step up to `n_steps`, or up
+        to the first state that is over.
 
         It begins at `(0, state)`, or at the last saved state, so that the last one yielded is
         always the result. If the loop is killed, or ended by `break`, the steps since the last
@@ -122,8 +124,8 @@ class Checkpoint:
                 and dtypes. It should be compiled by `jax.jit`.
             state: any pytree. Arrays that are not spread over devices, and numbers, must be the
                 same in all processes.
-            count: the largest number of steps. None where `is_over` alone ends the loop; then the
-            state is saved after every step, unless `every` or `seconds` says otherwise.
+            n_steps: the largest number of steps. None where `is_over` alone ends the loop; then
+                the state is saved after every step, unless `every` or `seconds` says otherwise.
             args: what else `advance` takes. Arrays that are spread over processes must be passed
                 so, since a compiled function cannot close over them.
             is_over: whether a state is the last one, which must be the same in all processes.
@@ -131,21 +133,21 @@ class Checkpoint:
 
         Raises:
             ValueError: `advance` returns a state of another structure, shape or dtype, or a state
-                is not the same in all processes; neither `count` nor `is_over`.
+                is not the same in all processes; neither `n_steps` nor `is_over`.
             KernaxFileError: the folder is that of another call, or of more steps, all of its
                 checkpoints are damaged, or something else in it has the name of one.
         """
-        count = count if count is None else check_count(count, "count")
-        if count is None and is_over is None:
-            raise ValueError("count must be a number of steps where is_over is None, but is None")
+        n_steps = n_steps if n_steps is None else check_count(n_steps, "n_steps")
+        if n_steps is None and is_over is None:
+            raise ValueError("n_steps must be a number of steps where is_over is None, but is None")
         make_ready(self)
         given = _facts_of_state(state)
         step, state = self.latest(state, facts) or (0, state)
-        if count is not None and step > count:
-            check_same_call(self.path, [f"count ({count} in this call, {step} in the file)"])
+        if n_steps is not None and step > n_steps:
+            check_same_call(self.path, [f"n_steps ({n_steps} in this call, {step} in the file)"])
         yield step, state
-        clock = Clock(self, count)
-        is_last = lambda: step == count or (is_over is not None and is_over(state))
+        clock = Clock(self, n_steps)
+        is_last = lambda: step == n_steps or (is_over is not None and is_over(state))
         while not is_last():
             state = advance(state, *args)
             step += 1

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, check_finite, count, dtype_of
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import as_floats, check_count
 from kernax.core.base.printing import Printed
@@ -321,16 +322,17 @@ def gradients_at(X: ArrayLike) -> Functionals:
     return derivatives_at(jnp.repeat(X, d, 0), jnp.tile(jnp.eye(d, dtype=X.dtype), (n, 1)))
 
 
-def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functionals:
+@renamed(nodes="n_nodes")
+def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functionals:
     """`integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f and of volume.
 
     Uses products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
-    `2 nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
+    `2 n_nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
     lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
 
     Arguments:
         low, high: (n, d), the corners, with low < high.
-        nodes: for each dimension; a box has `nodes^d`.
+        n_nodes: for each dimension; a box has `n_nodes^d`.
 
     Raises ValueError for corners of different shapes, or of which low is not below high.
 
@@ -346,7 +348,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, nodes: int = 8) -> Functiona
         raise ValueError(f"low and high must be of one shape, but are {low.shape}, {high.shape}")
     if is_concrete(low, high) and not np.all(np.asarray(low) < np.asarray(high)):
         raise ValueError("low must be below high in every dimension of every box")
-    places, shares = _rule(check_count(nodes, "nodes"), low.shape[1])
+    places, shares = _rule(check_count(n_nodes, "n_nodes"), low.shape[1])
     widths = high - low
     volumes = jnp.prod(widths, 1)
     # The integral over a box is volume sum_j share_j f(low + width p_j), p_j in the unit cube.

@@ -12,6 +12,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import dot, matmul, split_by_tangent, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
@@ -409,6 +410,7 @@ def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
     return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]
 
 
+@renamed(most="max_missing")
 class Grid(AbstractDirectSolver):
     """Exact solves on a grid: `O(n sum n_a)` for a kernel that is a product over the axes, and `O(n
     log n)` for a stationary kernel and points at equal distances along one column.
@@ -433,7 +435,7 @@ class Grid(AbstractDirectSolver):
     within some 25 lengthscales of an RBF.
 
     Attributes:
-        most: how many cells may be missing or have a weight other than one.
+        max_missing: how many cells may be missing or have a weight other than one.
         order: the most terms of the predictor.
 
     Raises ValueError for points that are not on a grid, for kernels, noise and weights that it does
@@ -449,15 +451,15 @@ class Grid(AbstractDirectSolver):
         0.69
     """
 
-    most: int = eqx.field(static=True, default=2000)
+    max_missing: int = eqx.field(static=True, default=2000)
     order: int = eqx.field(static=True, default=2**15)
 
     def __check_init__(self):
         check_count(self.order, "order")
-        check_count(self.most, "most", 0)
+        check_count(self.max_missing, "max_missing", 0)
 
     def structure_for(self, kernel, X, weights):
-        return grid_for(kernel, X, weights, self.order, self.most)
+        return grid_for(kernel, X, weights, self.order, self.max_missing)
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> GridFactor:
         refuse_options(self, options)

@@ -144,9 +144,9 @@ def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
     if missing + len(weighted) > most:
         raise ValueError(
             f"Grid takes at most {most} cells that are missing or have a weight other than one, "
-            f"but there are {missing} missing and {len(weighted)} weighted: Grid(most=...) takes "
-            "more, in time and memory that grow with their square; leave out rows or columns of "
-            "the grid with many of them, or use another solver"
+            f"but there are {missing} missing and {len(weighted)} weighted: Grid(max_missing=...) "
+            "takes more, in time and memory that grow with their square; leave out rows or columns "
+            "of the grid with many of them, or use another solver"
         )
     if len(weighted) == points:
         raise ValueError(
@@ -189,8 +189,8 @@ def _line(column: np.ndarray, most: int) -> _Found:
     if size > len(column) + most:
         raise ValueError(
             f"X has {len(known)} of {size:.0f} equal steps of {step:g} along its column, and Grid "
-            f"takes at most {most} that are missing: Grid(most=...) takes more, in time and memory "
-            "that grow with their square, and StateSpace() takes Matern kernels at any times"
+            f"takes at most {most} that are missing: Grid(max_missing=...) takes more, in time and "
+            "memory that grow with their square, and StateSpace() takes Matern kernels at any times"
         )
     numbers = numbers.astype(int)
     lags, offsets = _of_equal_steps(known, numbers)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import floored, vectors
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary
 from kernax.core.kernel.spectra import SpectralPart
@@ -41,8 +42,8 @@ def frequencies_of_parts(
     vectors_of = normal_draw(draw)
     if count < len(parts):
         raise ValueError(
-            f"count must be at least {len(parts)}, one frequency for every term of the spectrum, "
-            f"but is {count}"
+            f"n_frequencies must be at least {len(parts)}, one frequency for every term of the "
+            f"spectrum, but is {count}"
         )
     counts = _counts(parts, count)
     keys = jax.random.split(key, len(parts))
@@ -103,15 +104,18 @@ class AbstractSpectral(AbstractKernel):
         are drawn. Raises ValueError for parameters of another dimension.
         """
 
+    @renamed(count="n_frequencies")
     def sample_frequencies(
-        self, count: int, dim: int, *, key: PRNGKeyArray, draw: str = "independent"
+        self, n_frequencies: int, dim: int, *, key: PRNGKeyArray, draw: str = "independent"
     ) -> tuple[Float[Array, "count dim"], Float[Array, " count"]]:
         """Frequencies w_i, drawn from S, and weights a_i that sum to `k(x, x)`.
 
         `sum_i a_i cos(2 pi w_i.(x - z))` has the mean k(x, z). Both are differentiable in the
         kernel's parameters, the key held fixed. `draw` is that of `random_fourier_features`.
         """
-        return frequencies_of_parts(self.spectral_parts(dim), count, dim, key=key, draw=draw)
+        return frequencies_of_parts(
+            self.spectral_parts(dim), n_frequencies, dim, key=key, draw=draw
+        )
 
 
 class AbstractScaleMixture(AbstractStationary, AbstractSpectral):

@@ -124,7 +124,7 @@ class ConjugateGradient(AbstractFactorSolver):
         z = self.determinant.signs(operator.in_size(), operator.in_structure().dtype)
         multiply = _whitened(stop_gradient(operator), near)
         # log |M| is log |L L^T| plus the mean of z.log(L^-1 M L^-T) z.
-        left = log_determinant_by_probes(multiply, z, self.determinant.steps)
+        left = log_determinant_by_probes(multiply, z, self.determinant.n_steps)
         known = 0.0 if near is None else near.log_determinant()
         return Determinant(Estimate(known + left.value, left.standard_error), z)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.parameters import check_count
 
@@ -22,30 +23,31 @@ class AbstractLanczos(eqx.Module):
     """`log |M|`, and traces of products with `M^-1`, by vectors z with `E[z z^T] = I`.
 
     Attributes:
-        steps: of Lanczos's method from each, or as many as there are points.
+        n_steps: of Lanczos's method from each, or as many as there are points.
     """
 
-    steps: eqx.AbstractVar[int]
+    n_steps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def signs(self, n: int, dtype: Any) -> Float[Array, "n probes"]:
         """The vectors z, at least two."""
 
 
+@renamed(probes="n_probes", steps="n_steps")
 class StochasticLanczos(AbstractLanczos):
     """`log |M| = E[z.log(M) z]` for vectors z of random signs, each by Gauss quadrature from a few
     steps of Lanczos's method (Ubaru, Chen & Saad 2017).
 
-    The standard error is `sqrt(2 / probes)` times the Frobenius norm of `log M` without its
+    The standard error is `sqrt(2 / n_probes)` times the Frobenius norm of `log M` without its
     diagonal. A preconditioner makes it smaller: only the logarithm of the preconditioned matrix is
     estimated. Derivatives use the same vectors, so that with one key the estimate is a smooth
     function. It needs `matfree` (`pip install kernax-toolkit[scale]`).
 
     Attributes:
         key: the signs depend on it.
-        probes: how many vectors, at least two.
-        steps: of Lanczos's method from each vector, at least four. Each step of each vector holds n
-            numbers. The standard error includes the error that the steps leave. With a
+        n_probes: how many vectors, at least two.
+        n_steps: of Lanczos's method from each vector, at least four. Each step of each vector holds
+            n numbers. The standard error includes the error that the steps leave. With a
             preconditioner and n = 3000, that is below the error of the signs from 12 steps on where
             the noise is a tenth of the variance, and from 24 on where it is a hundredth.
 
@@ -54,7 +56,7 @@ class StochasticLanczos(AbstractLanczos):
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> determinant = kernax.solvers.StochasticLanczos(jax.random.key(0), probes=8, steps=4)
+        >>> determinant = kernax.solvers.StochasticLanczos(jax.random.key(0), n_probes=8, n_steps=4)
         >>> solver = kernax.solvers.ConjugateGradient(determinant=determinant)
         >>> evidence = kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.1, solver=solver)
         >>> bool(abs(evidence - kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.1)) < 5.0)
@@ -62,15 +64,15 @@ class StochasticLanczos(AbstractLanczos):
     """
 
     key: Key[Array, ""]
-    probes: int = eqx.field(static=True, default=16)
-    steps: int = eqx.field(static=True, default=24)
+    n_probes: int = eqx.field(static=True, default=16)
+    n_steps: int = eqx.field(static=True, default=24)
 
     def __check_init__(self):
-        check_count(self.probes, "probes", 2)
-        check_count(self.steps, "steps", _FEWEST_STEPS)
+        check_count(self.n_probes, "n_probes", 2)
+        check_count(self.n_steps, "n_steps", _FEWEST_STEPS)
 
     def signs(self, n, dtype):
-        return jax.random.rademacher(self.key, (n, self.probes), dtype)
+        return jax.random.rademacher(self.key, (n, self.n_probes), dtype)
 
 
 class Estimate(eqx.Module):

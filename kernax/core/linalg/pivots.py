@@ -13,6 +13,7 @@ from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_scalar, check_key, dtype_of
 from kernax.core.base.boundary import count as size_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
@@ -143,10 +144,11 @@ def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:
     return (vectors * roots[None, :])[:, ::-1]
 
 
+@renamed(count="n_points")
 def inducing_points(
     kernel: AbstractKernel,
     X: PyTree,
-    count: int,
+    n_points: int,
     *,
     rtol: ArrayLike | None = None,
     key: PRNGKeyArray | None = None,
@@ -160,30 +162,30 @@ def inducing_points(
     2024, algorithm 2.1), whose `tr(K - Q)` is near that of the best approximation of about as many
     columns, also where many points are far from all others, which a greedy choice takes first.
 
-    It stops at `count` points, or when the residual trace `t = tr(K - Q)` is at most `rtol tr(K)`.
-    With t the approximate posterior of `sgpr` is no further from the exact one than `KL <= t (1 +
-    |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so that an `rtol` well below `2 noise /
-    tr(K)` needs no more points.
+    It stops at `n_points` points, or when the residual trace `t = tr(K - Q)` is at most
+    `rtol tr(K)`. With t the approximate posterior of `sgpr` is no further from the exact one than
+    `KL <= t (1 + |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so that an `rtol` well
+    below `2 noise / tr(K)` needs no more points.
 
     Arguments:
         kernel: any kernel.
         X: a stack of n points of any kind.
-        count: points at most, no more than n. rtol: the share of the variance that may remain. The
-        default is sqrt(eps) in float64 and 10
+        n_points: points at most, no more than n.
+        rtol: the share of the variance that may remain. The default is sqrt(eps) in float64 and 10
             eps in float32, beyond which `k(Z, Z)` would be singular to working precision.
         key: draws the points; without one the choice is greedy.
 
     Returns:
-        A `Solution` whose `value` is a stack of at most `count` points; differentiable in X, as
+        A `Solution` whose `value` is a stack of at most `n_points` points; differentiable in X, as
         copies of its points. Under a transformation, where their number cannot depend on values,
-        there are always `count`: after the stop those with most of the variance left. Stats:
+        there are always `n_points`: after the stop those with most of the variance left. Stats:
         `places` of the points in X, their `number` up to the stop, and the `trace` left by these,
-        relative to tr(K). It takes O(n count^2) operations and O(n count) memory.
+        relative to tr(K). It takes O(n n_points^2) operations and O(n n_points) memory.
 
     Raises:
         ValueError: bad points or numbers.
         NonFiniteError: the kernel is not finite on these points.
-        MemoryBudgetError: n x count numbers do not fit.
+        MemoryBudgetError: n x n_points numbers do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -195,18 +197,18 @@ def inducing_points(
     """
     kernel, X = prepare(kernel, X)
     n = size_of(X)
-    count = check_count(count, "count")
-    if count > n:
-        raise ValueError(f"count must be at most the number of points, {n}, but is {count}")
+    n_points = check_count(n_points, "n_points")
+    if n_points > n:
+        raise ValueError(f"n_points must be at most the number of points, {n}, but is {n_points}")
     if key is not None:
         check_key(key)
     dtype = dtype_of(X)
     # The share of the variance below which what is left is mostly rounding.
     default = eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
     tolerance = as_scalar(default if rtol is None else rtol, dtype, "rtol", NONNEGATIVE)
-    arguments = *stop_gradient((kernel, X)), tolerance, count, key
+    arguments = *stop_gradient((kernel, X)), tolerance, n_points, key
     first = lambda: eqx.filter_eval_shape(_pivots, *arguments)
-    check_memory(X, points_at(X, slice(count)), footprint=_FOOTPRINT, first=first)
+    check_memory(X, points_at(X, slice(n_points)), footprint=_FOOTPRINT, first=first)
     solution = _pivots(*arguments)
     hint = f"inducing_points with {name_of(kernel)}: rescaled inputs may help."
     solution = finish(solution, True, hint)

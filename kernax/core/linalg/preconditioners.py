@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import check_key
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
@@ -188,6 +189,7 @@ def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r
     return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
 
 
+@renamed(block="block_size")
 class PivotedCholesky(AbstractPreconditioner):
     """Partial Cholesky factor of `S K S` whose pivots are drawn with probability proportional to
     the residual diagonal (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
@@ -196,8 +198,9 @@ class PivotedCholesky(AbstractPreconditioner):
     trace is below the trace of D, since more columns would hardly save steps.
 
     Attributes:
-        key: the pivots depend on it. rank: the largest number of columns; default `2 sqrt(n)`.
-        block: how many pivots are drawn together, at most; all blocks are of one size.
+        key: the pivots depend on it.
+        rank: the largest number of columns; default `2 sqrt(n)`.
+        block_size: how many pivots are drawn together, at most; all blocks are of one size.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -211,12 +214,12 @@ class PivotedCholesky(AbstractPreconditioner):
 
     key: Key[Array, ""]
     rank: int | None = eqx.field(static=True, default=None)
-    block: int = eqx.field(static=True, default=32)
+    block_size: int = eqx.field(static=True, default=32)
 
     def __check_init__(self):
         check_key(self.key)
         _check_rank(self.rank)
-        check_count(self.block, "block")
+        check_count(self.block_size, "block_size")
 
     def features(self, form):
         weights = form.weights
@@ -229,5 +232,5 @@ class PivotedCholesky(AbstractPreconditioner):
         rank = _rank(self.rank, form.in_size())
         # tr(S K S - F F^T) is compared with tr(D), and spread evenly over the diagonal.
         least = jnp.sum(form.shift)
-        end = partial_cholesky(rows_at, diagonal, rank, least, key=self.key, block=self.block)
+        end = partial_cholesky(rows_at, diagonal, rank, least, key=self.key, block=self.block_size)
         return end.rows.T, jnp.mean(end.left)

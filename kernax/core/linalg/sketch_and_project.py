@@ -12,6 +12,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from kernax.core.base.boundary import check_key
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, positive_or_one
 from kernax.core.base.parameters import check_count, check_stopping, with_arrays
 from kernax.core.base.solution import RESULTS
@@ -242,6 +243,7 @@ def default_block(n: int) -> int:
     return min(n, int(10 * np.sqrt(n)))
 
 
+@renamed(block="block_size")
 class SketchAndProject(AbstractSymmetricSolver):
     """Solves the equations of random blocks of points exactly, one block after the other, until `|b
     - A x| <= rtol |b|` in the 2-norm. Blocks are drawn without replacement.
@@ -253,9 +255,9 @@ class SketchAndProject(AbstractSymmetricSolver):
     Nesterov's steps).
 
     A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
-    block^2 / 3` operations for the factors besides. Where rows of K are computed for each product,
-    it took about twice as long as a step; where K is held, ten to twenty times as long. It holds
-    `block^2` entries, and what a product of the operator holds.
+    block_size^2 / 3` operations for the factors besides. Where rows of K are computed for each
+    product, it took about twice as long as a step; where K is held, ten to twenty times as long. It
+    holds `block_size^2` entries, and what a product of the operator holds.
 
     It is faster where K has many large eigenvalues, for each of which conjugate gradients take a
     step: of kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps what plain
@@ -271,7 +273,7 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     Attributes:
         key: draws the order of the points. Another key gives another solution within rtol.
-        block: how many points are solved for together; default ten times the root of n.
+        block_size: how many points are solved for together; default ten times the root of n.
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
             float32.
         max_steps: sweeps, at most; default 300.
@@ -281,22 +283,22 @@ class SketchAndProject(AbstractSymmetricSolver):
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> solver = kernax.solvers.SketchAndProject(jax.random.key(0), block=2)
+        >>> solver = kernax.solvers.SketchAndProject(jax.random.key(0), block_size=2)
         >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
         >>> bool(solution.stats["residual"] < 1e-6)
         True
     """
 
     key: PRNGKeyArray
-    block: int | None = eqx.field(default=None, static=True, kw_only=True)
+    block_size: int | None = eqx.field(default=None, static=True, kw_only=True)
     rtol: float | Float[Array, ""] | None = eqx.field(default=None, kw_only=True)
     max_steps: int | Int[Array, ""] = eqx.field(default=300, kw_only=True)
 
     def __check_init__(self):
         check_key(self.key)
         check_stopping(self.rtol, self.max_steps)
-        if self.block is not None:
-            check_count(self.block, "block")
+        if self.block_size is not None:
+            check_count(self.block_size, "block_size")
 
     @property
     def _iteration(self) -> Iteration:
@@ -355,7 +357,7 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     def _block(self, n: int) -> int:
         """The size of blocks. By default their factors take about as long as all entries of K."""
-        return default_block(n) if self.block is None else min(n, self.block)
+        return default_block(n) if self.block_size is None else min(n, self.block_size)
 
     def tolerance(self, dtype) -> Array:
         """The relative residual that counts as solved in a dtype."""

@@ -10,6 +10,7 @@ import lineax as lx
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import dot, eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
@@ -279,6 +280,7 @@ class LineExplanation(AbstractExplanation):
         return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
 
 
+@renamed(harmonics="n_harmonics")
 class StateSpace(AbstractDirectSolver):
     """The Kalman filter: exact solves in O(n) for points along one line and a kernel that has a
     state-space model.
@@ -286,7 +288,7 @@ class StateSpace(AbstractDirectSolver):
     The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
     Fourier series is cut off, constants, and sums, products, powers and scales of these. Points may
     be in any order, and several of them may be the same. A series needs two states for each of its
-    `harmonics`, a sum has the states of all its terms, and the numbers of states of a product's
+    `n_harmonics`, a sum has the states of all its terms, and the numbers of states of a product's
     factors multiply; m states take O(n m^3) operations. Where the part of a series that is cut off
     exceeds eps^(2/3) of the variance, as for a short lengthscale of a periodic kernel, the solve
     fails with `nonfinite`: take more harmonics.
@@ -298,7 +300,7 @@ class StateSpace(AbstractDirectSolver):
     times the noise, some 1e-10; at 1e9 times some 1e-6).
 
     Attributes:
-        harmonics: how many frequencies represent a periodic kernel.
+        n_harmonics: how many frequencies represent a periodic kernel.
         parallel: True computes the recursions from point to point by blocks of points side by side
             (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
             operations; False takes one point after the other. Both are as exact as `rounding` says;
@@ -319,20 +321,20 @@ class StateSpace(AbstractDirectSolver):
         0.63
     """
 
-    harmonics: int = eqx.field(static=True, default=16)
+    n_harmonics: int = eqx.field(static=True, default=16)
     parallel: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        check_count(self.harmonics, "harmonics")
+        check_count(self.n_harmonics, "n_harmonics")
 
     def advice(self):
         return (
             " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as "
-            f"by StateSpace(harmonics={2 * self.harmonics})."
+            f"by StateSpace(n_harmonics={2 * self.n_harmonics})."
         )
 
     def structure_for(self, kernel, X, weights):
-        return line_for(kernel, X, self.harmonics, self.parallel)
+        return line_for(kernel, X, self.n_harmonics, self.parallel)
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KalmanFactor:
         refuse_options(self, options)

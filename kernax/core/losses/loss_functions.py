@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_targets
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.labels import as_signs, as_signs_of_any_class
 from kernax.core.base.numerics import is_concrete, values_of
 from kernax.core.base.parameters import (
@@ -85,23 +86,26 @@ class AbstractLikelihood(AbstractSmoothLoss):
     # Integrals over f ~ N(mean, variance): by `nodes` of the trapezoid rule (by default 192 in
     # float64, 96 in float32), unless a likelihood says more.
 
+    @renamed(nodes="n_nodes")
     def expected_loss(
-        self, y: Values, mean: Values, variance: Values, nodes: int | None = None
+        self, y: Values, mean: Values, variance: Values, n_nodes: int | None = None
     ) -> Values:
         """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
-        return quadrature.expected_loss(self, y, mean, variance, nodes)
+        return quadrature.expected_loss(self, y, mean, variance, n_nodes)
 
+    @renamed(nodes="n_nodes")
     def log_normaliser(
-        self, y: Values, mean: Values, variance: Values, nodes: int | None = None
+        self, y: Values, mean: Values, variance: Values, n_nodes: int | None = None
     ) -> Values:
         """`log E p(y | f)` for `f ~ N(mean, variance)`: the predicted log density of y."""
-        return quadrature.log_normaliser(self, y, mean, variance, nodes)
+        return quadrature.log_normaliser(self, y, mean, variance, n_nodes)
 
+    @renamed(nodes="n_nodes")
     def predicted_moments(
-        self, mean: Values, variance: Values, nodes: int | None = None
+        self, mean: Values, variance: Values, n_nodes: int | None = None
     ) -> tuple[Values, Values]:
         """The mean and the variance of y for `f ~ N(mean, variance)`."""
-        return quadrature.predicted_moments(self, mean, variance, nodes)
+        return quadrature.predicted_moments(self, mean, variance, n_nodes)
 
     def bounded_loss(self, y: Values, mean: Values, variance: Values) -> Values:
         """At least `E[-log p(y | f)]` for `f ~ N(mean, variance)`, and that itself where the
@@ -234,11 +238,12 @@ class Logistic(AbstractLikelihood):
     def moments(self, f):
         return jnp.tanh(f / 2), 4 * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
 
-    def predicted_moments(self, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def predicted_moments(self, mean, variance, n_nodes=None):
         one = jnp.ones_like(mean)
         # E y = p(+1) - p(-1), and Var y = 1 - (E y)^2 = 4 p(+1) p(-1).
-        up = jnp.exp(self.log_normaliser(one, mean, variance, nodes))
-        down = jnp.exp(self.log_normaliser(-one, mean, variance, nodes))
+        up = jnp.exp(self.log_normaliser(one, mean, variance, n_nodes))
+        down = jnp.exp(self.log_normaliser(-one, mean, variance, n_nodes))
         return up - down, 4 * up * down
 
 
@@ -295,11 +300,13 @@ class Poisson(AbstractLikelihood):
     def moments(self, f):
         return jnp.exp(f), jnp.exp(f)
 
-    def expected_loss(self, y, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def expected_loss(self, y, mean, variance, n_nodes=None):
         # E exp(f) = exp(mean + variance / 2).
         return jnp.exp(mean + variance / 2) - y * mean + jax.lax.lgamma(y + 1)
 
-    def predicted_moments(self, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def predicted_moments(self, mean, variance, n_nodes=None):
         centre = jnp.exp(mean + variance / 2)
         # E y = E exp(f) and Var y = E exp(f) + Var exp(f), the latter (E exp(f))^2 (exp(v) - 1).
         return centre, centre + centre**2 * jnp.expm1(variance)

@@ -16,6 +16,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
 from kernax.core.base.special_functions import log_rising, scaled_log1p
@@ -59,11 +60,13 @@ class Probit(AbstractLikelihood):
     def moments(self, f):
         return norm.cdf(f) - norm.cdf(-f), 4 * norm.cdf(f) * norm.cdf(-f)
 
-    def log_normaliser(self, y, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def log_normaliser(self, y, mean, variance, n_nodes=None):
         # log Phi(y m / sqrt(1 + v)) (Rasmussen & Williams 2006, eq. 3.82)
         return norm.logcdf(y * mean / jnp.sqrt(1 + variance))
 
-    def predicted_moments(self, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def predicted_moments(self, mean, variance, n_nodes=None):
         return self.moments(mean / jnp.sqrt(1 + variance))
 
 
@@ -119,14 +122,17 @@ class Gaussian(AbstractLikelihood):
     def moments(self, f):
         return f, self._noise_of(f)
 
-    def expected_loss(self, y, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def expected_loss(self, y, mean, variance, n_nodes=None):
         # E (y - f)^2 = (y - mean)^2 + variance.
         return self(y, mean) + variance / (2 * self._noise_of(mean))
 
-    def log_normaliser(self, y, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def log_normaliser(self, y, mean, variance, n_nodes=None):
         return norm.logpdf(y, mean, jnp.sqrt(variance + self._noise_of(mean)))
 
-    def predicted_moments(self, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def predicted_moments(self, mean, variance, n_nodes=None):
         return mean, variance + self._noise_of(mean)
 
     def _noise_of(self, f: Values) -> Values:
@@ -296,7 +302,8 @@ class NegativeBinomial(AbstractLikelihood):
         mean = jnp.exp(f)
         return mean, mean + self.dispersion * mean**2
 
-    def predicted_moments(self, mean, variance, nodes=None):
+    @renamed(nodes="n_nodes")
+    def predicted_moments(self, mean, variance, n_nodes=None):
         # E exp(f) = exp(m + v / 2), and the variance of exp(f) is that squared times exp(v) - 1.
         centre = jnp.exp(mean + variance / 2)
         spread = jnp.expm1(variance) + self.dispersion * jnp.exp(variance)
@@ -409,11 +416,13 @@ class Shifted(AbstractLikelihood):
     def moments(self, f):
         return self.inner.moments(f + self.mean)
 
-    def expected_loss(self, y, mean, variance, nodes=None):
-        return self.inner.expected_loss(*self.compared(y, mean), variance, nodes)
+    @renamed(nodes="n_nodes")
+    def expected_loss(self, y, mean, variance, n_nodes=None):
+        return self.inner.expected_loss(*self.compared(y, mean), variance, n_nodes)
 
-    def log_normaliser(self, y, mean, variance, nodes=None):
-        return self.inner.log_normaliser(*self.compared(y, mean), variance, nodes)
+    @renamed(nodes="n_nodes")
+    def log_normaliser(self, y, mean, variance, n_nodes=None):
+        return self.inner.log_normaliser(*self.compared(y, mean), variance, n_nodes)
 
     def bounded_loss(self, y, mean, variance):
         return self.inner.bounded_loss(*self.compared(y, mean), variance)
@@ -444,8 +453,9 @@ class Powered(AbstractLikelihood):
     def moments(self, f):
         return self.inner.moments(f)
 
-    def expected_loss(self, y, mean, variance, nodes=None):
-        return self.weights * self.inner.expected_loss(y, mean, variance, nodes)
+    @renamed(nodes="n_nodes")
+    def expected_loss(self, y, mean, variance, n_nodes=None):
+        return self.weights * self.inner.expected_loss(y, mean, variance, n_nodes)
 
     def bounded_loss(self, y, mean, variance):
         return self.weights * self.inner.bounded_loss(y, mean, variance)

@@ -23,6 +23,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, positive_or_one, safe_sqrt, stop_gradient
 
 Values = Float[Array, "*n"]
@@ -53,8 +54,9 @@ def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarr
     return places.astype(dtype), (weights / np.sum(weights)).astype(dtype)
 
 
+@renamed(nodes="n_nodes")
 def expectation(
-    function: Callable[[Values], Any], mean: Values, variance: Values, nodes: int | None = None
+    function: Callable[[Values], Any], mean: Values, variance: Values, n_nodes: int | None = None
 ) -> Any:
     """`E g(f)` for `f ~ N(mean, variance)` and an elementwise function g, which may return several
     arrays.
@@ -64,7 +66,7 @@ def expectation(
         >>> round(float(kernax.likelihoods.expectation(jnp.square, mean, variance)), 3)
         4.0
     """
-    places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, nodes))
+    places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, n_nodes))
     deviation = safe_sqrt(variance)
     # E g(f) is about sum_k weights_k g(mean + deviation x_k), x_k the nodes.
     values = jax.vmap(lambda place: function(mean + deviation * place))(places)
@@ -77,7 +79,7 @@ def expected_loss(
     y: Values,
     mean: Values,
     variance: Values,
-    nodes: int | None = None,
+    n_nodes: int | None = None,
 ) -> Values:
     """`E[-log p(y | f)]` for `f ~ N(mean, variance)`."""
     powers, default = size(mean.dtype)
@@ -86,7 +88,7 @@ def expected_loss(
     reach = jnp.full_like(mean, math.sqrt(2 * powers))
     ends = -reach, reach
     turn = fixed.turn(of_y, at, wide, ends)
-    places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, nodes or default)
+    places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, n_nodes or default)
     # Weights m_k exp(-x_k^2 / 2), m_k the masses of the nodes, made to sum to one.
     weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
     losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
@@ -98,7 +100,7 @@ def log_normaliser(
     y: Values,
     mean: Values,
     variance: Values,
-    nodes: int | None = None,
+    n_nodes: int | None = None,
 ) -> Values:
     """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
     known = variance > 0
@@ -110,7 +112,7 @@ def log_normaliser(
         # derivative: f stays where it is as the mean moves, and off is exact beside a large mean.
         return -likelihood(y, at + off) - (off + (at - mean)) ** 2 / (2 * spread)
 
-    count = nodes or size(mean.dtype)[1]
+    count = n_nodes or size(mean.dtype)[1]
     ends = fixed.window(of_y, at, wide)
     turn = fixed.turn(of_y, at, jnp.ones_like(at), ends)
     places, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
@@ -245,13 +247,13 @@ def bounded_slopes(
 
 
 def predicted_moments(
-    likelihood: Any, mean: Values, variance: Values, nodes: int | None = None
+    likelihood: Any, mean: Values, variance: Values, n_nodes: int | None = None
 ) -> tuple[Values, Values]:
     """The mean and the variance of y for `f ~ N(mean, variance)`.
 
     The variance is the mean of that given f, and the variance of the mean given f.
     """
-    centre, given_f = expectation(likelihood.moments, mean, variance, nodes)
+    centre, given_f = expectation(likelihood.moments, mean, variance, n_nodes)
     off = lambda f: (likelihood.moments(f)[0] - centre) ** 2
     # Var y = E Var(y | f) + Var E(y | f).
-    return centre, given_f + expectation(off, mean, variance, nodes)
+    return centre, given_f + expectation(off, mean, variance, n_nodes)

@@ -49,5 +49,5 @@ def checked_nodes(nodes: Any) -> int:
     """A number of nodes. Raises ValueError for what is no power of two."""
     is_number = isinstance(nodes, (int, np.integer)) and not isinstance(nodes, bool)
     if not is_number or nodes <= 0 or nodes & (nodes - 1):
-        raise ValueError(f"nodes must be a power of two, such as {NODES}, but is {nodes!r}")
+        raise ValueError(f"n_nodes must be a power of two, such as {NODES}, but is {nodes!r}")
     return int(nodes)

@@ -14,6 +14,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_scalar, as_stack, cast, check_key, dtype_of
 from kernax.core.base.boundary import count as size_of
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, stop_gradient
 from kernax.core.base.parameters import check_count
@@ -127,20 +128,21 @@ class LeverageScores(AbstractChoice):
         return _by_scores(kernel, X, float(ridge), number, key).places
 
 
+@renamed(number="n_centres")
 def choose_centres(
     kernel: AbstractKernel,
     X: PyTree,
-    number: int,
+    n_centres: int,
     *,
     key: PRNGKeyArray,
     by: AbstractChoice = _UNIFORM,
 ) -> PyTree:
-    """Chooses `number` different points of X as centres for `nystrom`, `falkon` or `sgpr`.
+    """Chooses `n_centres` different points of X as centres for `nystrom`, `falkon` or `sgpr`.
 
     Arguments:
         kernel: any kernel.
         X: a stack of n points of any kind.
-        number: how many; n at most.
+        n_centres: how many; n at most.
         key: draws them.
         by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()` or `RandomPivots()`, which may
             stop at fewer, or an `AbstractChoice` of your own.
@@ -154,14 +156,14 @@ def choose_centres(
     """
     check_key(key)
     kernel, X = prepare(kernel, X)
-    number = check_count(number, "number")
-    if number > size_of(X):
+    n_centres = check_count(n_centres, "n_centres")
+    if n_centres > size_of(X):
         raise ValueError(
-            f"number must be at most {size_of(X)}, the number of points, but is {number}"
+            f"n_centres must be at most {size_of(X)}, the number of points, but is {n_centres}"
         )
     if not isinstance(by, AbstractChoice):
         raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
-    places = by.places(kernel, X, number, key)
+    places = by.places(kernel, X, n_centres, key)
     return points_at(X, places)
 
 

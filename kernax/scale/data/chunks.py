@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.scale.data.parquet import check_columns, numbers_of_column, pyarrow_parquet
 
@@ -54,13 +55,14 @@ class Chunks:
         source: Any = self._source() if callable(self._source) else self._source
         return iter(source)
 
+    @renamed(rows="chunk_size")
     @staticmethod
-    def of_arrays(X: Any, y: Any, weights: Any = None, *, rows: int = 2**16) -> "Chunks":
-        """Rows of arrays such as NumPy's memory maps, which are read `rows` at a time.
+    def of_arrays(X: Any, y: Any, weights: Any = None, *, chunk_size: int = 2**16) -> "Chunks":
+        """Rows of arrays such as NumPy's memory maps, which are read `chunk_size` at a time.
 
         Raises ValueError for arrays of different lengths, or without rows.
         """
-        rows = check_count(rows, "rows")
+        chunk_size = check_count(chunk_size, "chunk_size")
         arrays = [X, y] if weights is None else [X, y, weights]
         lengths = [len(array) for array in arrays]
         if len(set(lengths)) != 1 or not lengths[0]:
@@ -68,11 +70,12 @@ class Chunks:
             raise ValueError(f"X, y and weights must have one length >= 1, but have {came}")
 
         def read() -> Iterator[Chunk]:
-            for start in range(0, lengths[0], rows):
-                yield tuple(np.asarray(array[start : start + rows]) for array in arrays)
+            for start in range(0, lengths[0], chunk_size):
+                yield tuple(np.asarray(array[start : start + chunk_size]) for array in arrays)
 
         return Chunks(read)
 
+    @renamed(rows="chunk_size")
     @staticmethod
     def of_parquet(
         path: str | Path | Sequence[str | Path],
@@ -80,16 +83,17 @@ class Chunks:
         target: str | Sequence[str],
         weights: str | None = None,
         *,
-        rows: int = 2**16,
+        chunk_size: int = 2**16,
         dtype: Any = np.float64,
     ) -> "Chunks":
-        """Columns of one Parquet file, or of several one after the other, `rows` at a time.
+        """Columns of one Parquet file, or of several one after the other, `chunk_size` at a time.
 
         Arguments:
             path: of a file, or of several.
             inputs: the names of the d columns of X, or the name of one, for X (n, 1).
             target: the name of the column of y, or several names, for y (n, outputs).
-            weights: the name of a column, or None. rows: the largest number of rows in a chunk.
+            weights: the name of a column, or None.
+            chunk_size: the largest number of rows in a chunk.
             dtype: of the numbers, whatever those in the files are.
 
         Needs pyarrow (`pip install "kernax-toolkit[stream]"`).
@@ -98,7 +102,7 @@ class Chunks:
         ModuleNotFoundError without pyarrow.
         """
         parquet = pyarrow_parquet()
-        rows = check_count(rows, "rows")
+        chunk_size = check_count(chunk_size, "chunk_size")
         paths = [path] if isinstance(path, str | Path) else list(path)
         inputs = [inputs] if isinstance(inputs, str) else list(inputs)
         targets = [target] if isinstance(target, str) else list(target)
@@ -109,7 +113,7 @@ class Chunks:
         def read() -> Iterator[Chunk]:
             for each in paths:
                 with parquet.ParquetFile(each) as file:
-                    for batch in file.iter_batches(batch_size=rows, columns=columns):
+                    for batch in file.iter_batches(batch_size=chunk_size, columns=columns):
                         yield _chunk_of(batch, inputs, target, weights, dtype)
 
         return Chunks(read)

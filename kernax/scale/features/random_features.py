@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, check_key, dtype_of
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete, matmul, safe_sqrt, vectors
 from kernax.core.base.parameters import check_count, data, shown
 from kernax.core.kernel.kernel import AbstractKernel
@@ -45,9 +46,10 @@ class FourierFeatures(eqx.Module):
         return jnp.concatenate([roots * jnp.cos(angles), roots * jnp.sin(angles)])
 
 
+@renamed(count="n_frequencies")
 def random_fourier_features(
     kernel: AbstractKernel,
-    count: int,
+    n_frequencies: int,
     dim: int,
     *,
     key: PRNGKeyArray,
@@ -58,16 +60,17 @@ def random_fourier_features(
     spectral density (Bochner).
 
     Exact at x = z, unbiased elsewhere. Independent draws have a standard error of at most `k(x, x)
-    / sqrt(count)` (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a random
-    phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms of a product of
-    such, share the frequencies evenly: there it is at most `sqrt(T sum_t k_t(x, x)^2 / count)`.
+    / sqrt(n_frequencies)` (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a
+    random phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms of a product
+    of such, share the frequencies evenly: there it is at most
+    `sqrt(T sum_t k_t(x, x)^2 / n_frequencies)`.
 
     Arguments:
         kernel: one with a spectral density: RBF, Matern12, Matern32, Matern52, Matern,
             RationalQuadratic, SpectralMixture; Cosine, Constant, and along one column Periodic and
             ZeroMeanPeriodic, whose terms are exact and take one frequency each; or sums, products,
             integer powers and non-negative multiples of such, also `On` some columns.
-        count: how many frequencies, at most: phi has two features for each.
+        n_frequencies: how many frequencies, at most: phi has two features for each.
         dim: the dimension d of the points.
         key: the frequencies depend on it and on the kernel, smoothly on the latter.
         draw: how the normal vectors behind the frequencies depend on each other:
@@ -82,9 +85,9 @@ def random_fourier_features(
             far from it lose digits, in float32 some `1e-7 |x - origin| / lengthscale` of a turn.
 
     Returns:
-        A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, 2 count).
-        Its frequencies are data: they are not learned. To learn the parameters of `kernel`, build
-        the map inside the loss, with one fixed key.
+        A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features
+        (n, 2 n_frequencies). Its frequencies are data: they are not learned. To learn the
+        parameters of `kernel`, build the map inside the loss, with one fixed key.
 
     Raises ValueError for any other kernel, a lengthscale of another dimension or too short for the
     harmonics of a periodic kernel, an unknown draw, fewer frequencies than terms, or an origin of
@@ -99,7 +102,7 @@ def random_fourier_features(
         >>> bool(abs(features(x, z) - k(x, z)) < 0.2)
         True
     """
-    for name, value in (("count", count), ("dim", dim)):
+    for name, value in (("n_frequencies", n_frequencies), ("dim", dim)):
         check_count(value, name)
     check_key(key)
     # All parts in one dtype.
@@ -108,14 +111,14 @@ def random_fourier_features(
     centre = _as_origin(origin, dim, dtype_of(one_point))
     parts = kernel.spectral_parts(dim)
     check_numbers(
-        count * (dim + 1),
+        n_frequencies * (dim + 1),
         centre.dtype,
         verb="random_fourier_features",
         for_each=HELD_FOR_EACH,
-        what=f"{count} frequencies in {dim} dimensions",
+        what=f"{n_frequencies} frequencies in {dim} dimensions",
         instead="take fewer",
     )
-    frequencies, weights = frequencies_of_parts(parts, count, dim, key=key, draw=draw)
+    frequencies, weights = frequencies_of_parts(parts, n_frequencies, dim, key=key, draw=draw)
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(
             "kernel has a periodic term whose lengthscale is too short for its harmonics: the 24 "

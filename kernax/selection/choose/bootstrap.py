@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base import boundary
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
@@ -145,13 +146,14 @@ def _quantile(leaf: Array, level: Array) -> Array:
     return jnp.where(jnp.all(jnp.isfinite(leaf), 0), value, jnp.nan)
 
 
+@renamed(resamples="n_resamples")
 def bootstrap(
     fit: Callable[[PyTree, Array, Array], Any],
     statistic: Callable[[Any], PyTree[Array]],
     X: PyTree,
     y: ArrayLike,
     *,
-    resamples: int,
+    n_resamples: int,
     key: PRNGKeyArray,
     weights: ArrayLike | None = None,
     jackknife: bool = False,
@@ -170,8 +172,9 @@ def bootstrap(
         statistic: `statistic(fitted)`, a number, an array or a pytree of them, such as `lambda f:
             f.values(X_new)`.
         X: stack of n points, of any kind.
-        y: (n,) or (n, outputs). resamples: their number, at least two: hundreds for a standard
-        error, a thousand and more for an interval.
+        y: (n,) or (n, outputs).
+        n_resamples: their number, at least two: hundreds for a standard error, a thousand and more
+            for an interval.
         key: of the draws.
         weights: (n,) >= 0. As many rows are drawn as have a positive weight, from these alone, each
             as likely; a row keeps its weight. Repeat rows that stand for several observations,
@@ -197,7 +200,7 @@ def bootstrap(
         >>> def value(f):
         ...     return f(jnp.array([0.4]))
         ...
-        >>> result = kernax.bootstrap(fit, value, X, y, resamples=20, key=jax.random.key(0))
+        >>> result = kernax.bootstrap(fit, value, X, y, n_resamples=20, key=jax.random.key(0))
         >>> bool(result.standard_error > 0)
         True
         >>> result.resampled.shape
@@ -208,17 +211,17 @@ def bootstrap(
     y = jnp.asarray(y)
     if not y.ndim or len(y) != n:
         raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
-    resamples = check_count(resamples, "resamples", 2)
+    n_resamples = check_count(n_resamples, "n_resamples", 2)
     boundary.check_key(key)
     of_rows = boundary.as_weights(weights, n, boundary.dtype_of(X)).values
-    members = [of_rows[None], _drawn(of_rows, resamples, key)]
+    members = [of_rows[None], _drawn(of_rows, n_resamples, key)]
     if jackknife:
         members.append(jnp.where(jnp.eye(n, dtype=bool), 0, of_rows[None]))
     of_member = batched(
         _Statistic(fit, statistic), in_axes=(None, None, 0), devices=devices, progress=progress
     )
     values = of_member(X, y, jnp.concatenate(members))
-    return _sorted_out(values, resamples, of_rows if jackknife else None)
+    return _sorted_out(values, n_resamples, of_rows if jackknife else None)
 
 
 def _sorted_out(values: PyTree, resamples: int, weights: Float[Array, " n"] | None) -> Bootstrap:

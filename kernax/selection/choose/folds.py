@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from kernax.core.base.boundary import check_key
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
 
@@ -44,6 +45,7 @@ class Folds(Printed):
     score_weights: Float[Array, "*k v"]
 
 
+@renamed(repeats="n_repeats")
 def k_folds(
     n: int,
     k: int,
@@ -51,7 +53,7 @@ def k_folds(
     key: PRNGKeyArray | None = None,
     labels: Names | None = None,
     groups: Names | None = None,
-    repeats: int = 1,
+    n_repeats: int = 1,
 ) -> Folds:
     """n rows in k parts of equal sizes, up to one row or whole groups; fold i scores part i and
     learns from all other parts.
@@ -66,7 +68,7 @@ def k_folds(
             parts are about equal. With labels as well each group goes to the part after which
             every class is spread most evenly, as `sklearn.model_selection.StratifiedGroupKFold`
             does it: those of the most uneven classes first.
-        repeats: how many times, each in a random order of its own: `repeats k` folds.
+        n_repeats: how many times, each in a random order of its own: `n_repeats k` folds.
 
     Raises:
         ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
@@ -82,12 +84,12 @@ def k_folds(
     """
     n = check_count(n, "n", 2)
     k = check_count(k, "k", 2)
-    repeats = check_count(repeats, "repeats")
-    if repeats > 1 and key is None:
+    n_repeats = check_count(n_repeats, "n_repeats")
+    if n_repeats > 1 and key is None:
         raise ValueError("repeats need a key, such as jax.random.key(0): without it all are equal")
     part_of = _parts_of(n, k, key, labels, groups)
     pairs = []
-    for order in _orders(n, key, repeats):
+    for order in _orders(n, key, n_repeats):
         parts = np.empty(n, int)
         parts[order] = part_of(order)
         pairs += [(np.flatnonzero(parts != i), np.flatnonzero(parts == i)) for i in range(k)]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from kernax.core.base.boundary import as_arrays, check_key
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import Interval
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import (
@@ -86,11 +87,12 @@ def grid(
     return _best(model, candidates, losses, shape, throw, "grid")
 
 
+@renamed(count="n_candidates")
 def random_search(
     loss: Callable[..., Array],
     model: Model,
     ranges: Mapping[str, Any],
-    count: int,
+    n_candidates: int,
     *,
     key: Key[Array, ""],
     args: tuple = (),
@@ -108,11 +110,11 @@ def random_search(
         ranges: for each parameter that is searched, named as in `grid`, a pair (low, high) of
             numbers or arrays of the parameter's shape. Every element is drawn by itself, uniformly
             in its unconstrained value (`unconstrain`), for a positive parameter its logarithm.
-        count: how many candidates are drawn.
+        n_candidates: how many candidates are drawn.
         key: draws them.
 
     Returns:
-        A `Solution` as `grid` does, with `losses` (count,).
+        A `Solution` as `grid` does, with `losses` (n_candidates,).
 
     Examples:
         >>> def loss(kernel):
@@ -124,12 +126,12 @@ def random_search(
         True
     """
     check_loss(loss, args)
-    check_count(count, "count")
+    check_count(n_candidates, "n_candidates")
     check_key(key)
-    candidates = _drawn(model, ranges, count, key)
+    candidates = _drawn(model, ranges, n_candidates, key)
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
     losses = search(candidates, model, args)
-    return _best(model, candidates, losses, (count,), throw, "random_search")
+    return _best(model, candidates, losses, (n_candidates,), throw, "random_search")
 
 
 class _Spot(eqx.Module):

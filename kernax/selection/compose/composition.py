@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_stack, as_targets, check_key
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count, positive, real
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish
@@ -75,6 +76,7 @@ def table_of(rounds: Sequence[Round]) -> list[str]:
     return lines
 
 
+@renamed(starts="n_starts", steps="n_steps")
 def compositional_search(
     X: ArrayLike,
     y: ArrayLike,
@@ -83,8 +85,8 @@ def compositional_search(
     bases: Sequence[type[AbstractKernel]] | None = None,
     depth: int = 8,
     beam: int = 2,
-    starts: int = 4,
-    steps: int = 40,
+    n_starts: int = 4,
+    n_steps: int = 40,
     max_terms: int = 5,
     max_factors: int = 3,
     max_rows: int = 300,
@@ -120,8 +122,9 @@ def compositional_search(
         depth: the most rounds.
         beam: how many structures a round expands. With 1 the search is greedy, and ends in a worse
             kernel where no good one is reached from the best structure of an early round.
-        starts: of each candidate. After a few steps the best start of the best candidates goes on.
-        steps: of L-BFGS, for these, and at the end where rows were drawn.
+        n_starts: of each candidate. After a few steps the best start of the best candidates goes
+            on.
+        n_steps: of L-BFGS, for these, and at the end where rows were drawn.
         max_terms, max_factors: the largest sum, and the largest product in it.
         max_rows: to search on; of more rows, so many are drawn, spread over the first column, and
             the parameters of the best structure are learned on all rows at the end.
@@ -139,7 +142,7 @@ def compositional_search(
     of another kind.
     """
     check_key(key)
-    counts = {"depth": depth, "beam": beam, "starts": starts, "steps": steps}
+    counts = {"depth": depth, "beam": beam, "n_starts": n_starts, "n_steps": n_steps}
     _check_counts(counts | {"max_terms": max_terms, "max_factors": max_factors})
     check_count(max_rows, "max_rows", _LEAST_ROWS)
     data = _Data.of(X, y, names)
@@ -148,10 +151,10 @@ def compositional_search(
     data = data.searched_on(rows)
     grammar = _grammar(bases, data, max_terms, max_factors)
     shown = _bars if progress else _no_bars
-    search = CompositionSearch(*data.of_rows(rows), grammar, starts, steps, rng, shown)
+    search = CompositionSearch(*data.of_rows(rows), grammar, n_starts, n_steps, rng, shown)
     with linear_algebra_threads(len(rows)):
         best = search.run(depth, beam)
-    return _closed(data, search, best, steps, throw)
+    return _closed(data, search, best, n_steps, throw)
 
 
 def _check_counts(counts: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array
 
 from kernax.core.base.boundary import as_arrays
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import (
     Rebuild,
     Trainable,
@@ -29,11 +30,12 @@ from kernax.selection.optimise.validation import Validation, check_validation
 Model = TypeVar("Model")
 
 
+@renamed(steps="n_steps")
 def minimise(
     loss: Callable[..., Array],
     model: Model,
     optimiser: optax.GradientTransformation,
-    steps: int,
+    n_steps: int,
     *,
     args: tuple = (),
     trainable: Trainable | None = None,
@@ -63,8 +65,8 @@ def minimise(
             the first gradient is of length one to two: it takes the same steps for 1e-30 times the
             loss. Others see the loss as it is: Adam hardly moves where gradients are below its
             `eps` of 1e-8.
-        steps: the number of updates; another number compiles again. Stops early where the gradient
-            is zero to rounding: its norm at most eps^(2/3) |loss|.
+        n_steps: the number of updates; another number compiles again. Stops early where the
+            gradient is zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
             back bitwise.
         validation: `kernax.Validation(loss, args=(X, y), patience=20)`, a loss on held-out data:
@@ -77,9 +79,9 @@ def minimise(
             times in a run: started again after it was killed, the same call goes on from there, to
             the same result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps;
             with `seconds=` every step is a call of its own. A run that is over is not repeated: the
-            call returns its result. With more `steps` it goes on where fewer were used up; one that
-            ended before, of itself or by a callback, stays ended. The call is identified by the
-            values, shapes and structure of `model` and `args`, what is trainable, the names of
+            call returns its result. With more `n_steps` it goes on where fewer were used up; one
+            that ended before, of itself or by a callback, stays ended. The call is identified by
+            the values, shapes and structure of `model` and `args`, what is trainable, the names of
             `loss` and `optimiser`, the compiled programs that come of them, hyperparameters and
             arrays that they close over included, the validation, the precision, the kind of device,
             and the versions of JAX, Equinox, Lineax and Optax: identifying it takes one more trace
@@ -93,10 +95,10 @@ def minimise(
         A `Solution`: the model with the lowest finite loss, or validation loss where there is one;
         `nonfinite` if the loss or gradient stopped being finite, in which case `value` is the best
         before that, or if the validation loss never was. Stats: `loss` (of `value`, computed once
-        more at the end: where rounding is large, that of the steps may differ), `losses` (steps +
+        more at the end: where rounding is large, that of the steps may differ), `losses` (n_steps +
         1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
         with respect to the unconstrained parameters, with a validation `validation_loss` (of
-        `value`) and `validation_losses` (steps + 1,), and `runaways`: which parameters are at
+        `value`) and `validation_losses` (n_steps + 1,), and `runaways`: which parameters are at
         their bounds. A positive parameter may move eight powers of ten from its start, that of an
         interval as far in logits; one that gets there is stopped and named in a warning.
         `diverged` if the run stopped at a bound and no step improved on the start, which is then
@@ -123,7 +125,7 @@ def minimise(
         >>> solution.stats["losses"].shape
         (51,)
     """
-    steps = check_arguments(loss, optimiser, steps, args, trainable)
+    n_steps = check_arguments(loss, optimiser, n_steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
@@ -132,7 +134,7 @@ def minimise(
     search = LearningRun(
         Partial(start, problem), Partial(advance, problem), Partial(close, problem)
     )
-    call = Call("minimise", loss, [model], rebuild.free, optimiser, steps, args, validation)
+    call = Call("minimise", loss, [model], rebuild.free, optimiser, n_steps, args, validation)
     return ended(learned(search, call, watching), throw, "minimise")
 
 
@@ -141,7 +143,7 @@ def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable:
 
     Raises ValueError for arguments of the wrong kind, before anything is traced.
     """
-    steps = check_count(steps, "steps")
+    steps = check_count(steps, "n_steps")
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise ValueError(
             "optimiser must be an optimiser of optax, already called, such as optax.adam(0.1), but "

@@ -14,6 +14,7 @@ from jaxtyping import Array, Key, PyTree
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_arrays, check_key
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import (
     Rebuild,
     Trainable,
@@ -35,11 +36,12 @@ from kernax.selection.optimise.validation import Validation, check_validation
 Model = TypeVar("Model")
 
 
+@renamed(steps="n_steps")
 def multi_start(
     loss: Callable[..., Array],
     models: Sequence[Model],
     optimiser: optax.GradientTransformation,
-    steps: int,
+    n_steps: int,
     *,
     args: tuple = (),
     trainable: Trainable | None = None,
@@ -82,7 +84,7 @@ def multi_start(
         >>> round(float(solution.value.lengthscale), 1)
         2.0
     """
-    steps = check_arguments(loss, optimiser, steps, args, trainable)
+    n_steps = check_arguments(loss, optimiser, n_steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
     if not isinstance(models, Sequence):
@@ -104,7 +106,7 @@ def multi_start(
         Partial(_start, *problem), Partial(_advance, *problem), Partial(_end, *problem)
     )
     free = members.rebuild.free
-    call = Call("multi_start", loss, models, free, optimiser, steps, args, validation)
+    call = Call("multi_start", loss, models, free, optimiser, n_steps, args, validation)
     return ended(learned(search, call, watching), throw, "multi_start")
 
 
@@ -191,15 +193,16 @@ def _end(shared: _Shared, members: _Members, state: OptimiserState) -> Solution:
     return Solution(winner.value, result, winner.stats | of_all)
 
 
+@renamed(count="n_starts")
 def random_starts(
     model: Model,
-    count: int,
+    n_starts: int,
     *,
     key: Key[Array, ""],
     spread: float = 1.0,
     trainable: Trainable | None = None,
 ) -> list[Model]:
-    """The model itself, and `count - 1` copies with normal noise on their free parameters, of
+    """The model itself, and `n_starts - 1` copies with normal noise on their free parameters, of
     standard deviation `spread`.
 
     The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
@@ -207,7 +210,7 @@ def random_starts(
 
     Arguments:
         model: the first start.
-        count: how many starts there are.
+        n_starts: how many starts there are.
         key: draws the noise.
         spread: of the noise, the same for all parameters.
         trainable: as for `minimise`: what is frozen has no noise.
@@ -221,11 +224,11 @@ def random_starts(
         >>> float(starts[0].lengthscale)  # the first one is the model itself
         1.0
     """
-    check_count(count, "count")
+    check_count(n_starts, "n_starts")
     check_key(key)
     theta, rebuild = unconstrain(model, trainable)
     models = [model]
-    for key_of_copy in jax.random.split(key, count)[1:]:
+    for key_of_copy in jax.random.split(key, n_starts)[1:]:
         # There is a key for each parameter; a model without any is its own copy.
         keys = jax.random.split(key_of_copy, max(len(theta), 1))
         moved = {}

@@ -13,13 +13,13 @@ from kernax.supervised.machines.box_problem import BoxProblem
 
 
 class AbstractDualSolver(Printed):
-    """A solver of a `BoxProblem`, to a violation of `tol` in units of the targets.
+    """A solver of a `BoxProblem`, to a violation of `rtol` in units of the targets.
 
     Learners hand it to a compiled function with arrays in place of its floats and of its
     `max_steps`, unless their fields are static.
     """
 
-    tol: eqx.AbstractVar[float | Float[Array, ""]]
+    rtol: eqx.AbstractVar[float | Float[Array, ""]]
 
     @abc.abstractmethod
     def solve(
@@ -27,9 +27,9 @@ class AbstractDualSolver(Printed):
         problem: BoxProblem,
         beta: Float[Array, " n"],
         residual: Float[Array, " n"],
-        tol: Float[Array, ""],
+        atol: Float[Array, ""],
     ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
-        """Coefficients whose violation is at most `tol`, and the number of steps it took.
+        """Coefficients whose violation is at most `atol`, and the number of steps it took.
 
         `beta` is a feasible point to start from, and `residual` its residual.
         """

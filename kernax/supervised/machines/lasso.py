@@ -45,7 +45,7 @@ def lasso(
             |sum_i w_i phi_ij y_i|` on (with a bias: of centred y).
         weights: (n,) >= 0.
         bias: an unpenalised b.
-        solver: default `kernax.solvers.SMO(tol=1e-6)`, in float32 `SMO(tol=1e-4)`.
+        solver: default `kernax.solvers.SMO(rtol=1e-6)`, in float32 `SMO(rtol=1e-4)`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -82,7 +82,7 @@ def lasso(
         thrown_by="lasso" if throw else None,
     )
     penalty = as_scalar(penalty, dtype, "penalty", NONNEGATIVE, "lasso" if throw else None)
-    solver = as_dual_solver(solver, SMO(tol=1e-6 if dtype == jnp.float64 else 1e-4))
+    solver = as_dual_solver(solver, SMO(rtol=1e-6 if dtype == jnp.float64 else 1e-4))
     return finish(
         _lasso(features, y, penalty, checked_weights.values, bool(bias), solver),
         throw,
@@ -107,7 +107,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     gap_in_features = _gap_in_features(*stop_gradient((problem, c, data, centred)), bias=bias)
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
     # The result of the machine, unless its gap in features or the user's units say otherwise.
-    lost = ~(relative_gap <= solver.tol) | ~rescaled.kept
+    lost = ~(relative_gap <= solver.rtol) | ~rescaled.kept
     result = first_that_holds(
         [
             (rescaled.overflown & (result != RESULTS.diverged), RESULTS.nonfinite),

@@ -59,7 +59,7 @@ def machine(
     )
     point = with_all_points_inside(point, scaled)
     stats = figures | {"steps": point.steps}
-    value, result = _in_users_units(point, scaled, stats, units, solver.tol)
+    value, result = _in_users_units(point, scaled, stats, units, solver.rtol)
     stats = stats | rescaled_objectives(stats, units.of_objective)
     return *void_unless_known(value, result), result, stats
 
@@ -114,10 +114,10 @@ def _solve_to_gap(
     *,
     exact: bool,
 ) -> tuple[DualPoint, dict[str, Array]]:
-    """The solver's point, to a tolerance at which the relative gap is at most `solver.tol`, and its
-    certificate.
+    """The solver's point, to a tolerance at which the relative gap is at most `solver.rtol`, and
+    its certificate.
 
-    The tolerance falls tenfold from `solver.tol` until the gap is small enough, the finest
+    The tolerance falls tenfold from `solver.rtol` until the gap is small enough, the finest
     tolerance is reached or the solver runs out of steps. An `exact` point is the exact solution for
     its active set. Where that is not the solution of the programme, the active set was wrong: then
     the tolerance falls as well.
@@ -132,11 +132,11 @@ def _solve_to_gap(
         if exact:
             new = polished(point, problem)
             point, optimal = new.point, new.optimal
-        figures = certificate(with_all_points_inside(point, problem), problem, solver.tol)
-        closed = figures["relative_gap"] <= solver.tol
+        figures = certificate(with_all_points_inside(point, problem), problem, solver.rtol)
+        closed = figures["relative_gap"] <= solver.rtol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
         # No finer tolerance is tried, however its tenths are rounded.
-        is_finest = now.tol < 5 * _FINEST * solver.tol
+        is_finest = now.tol < 5 * _FINEST * solver.rtol
         done = done | is_finest
         # Every point reaches an infinite tolerance: where one of a batch is done, its solver takes
         # no more steps.
@@ -151,9 +151,9 @@ def _solve_to_gap(
     bias = jnp.zeros(groups, start.dtype)
     point = DualPoint.of(problem, start, residual, jnp.zeros((), jnp.int32), bias)
     figures = jax.tree.map(
-        jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.tol)
+        jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.rtol)
     )
-    tol = jnp.asarray(solver.tol, start.dtype)
+    tol = jnp.asarray(solver.rtol, start.dtype)
     end = lax.while_loop(go_on, solve_once, _Pass(point, figures, tol, jnp.array(False)))
     return end.point, end.figures
 

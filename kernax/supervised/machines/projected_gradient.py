@@ -12,11 +12,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_share, check_steps
 from kernax.supervised.machines.box_problem import BoxProblem, violation
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
 
+@renamed(tol="rtol")
 class ProjectedGradient(AbstractDualSolver):
     """The solver for batches of small machines and for accelerators.
 
@@ -26,28 +28,28 @@ class ProjectedGradient(AbstractDualSolver):
     that is exact where no coefficient changes its sign, so that the objective never rises.
 
     Attributes:
-        tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
+        rtol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
         max_steps: products with K, at most.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
-        >>> solver = kernax.solvers.ProjectedGradient(tol=1e-6)
+        >>> solver = kernax.solvers.ProjectedGradient(rtol=1e-6)
         >>> solution = kernax.svm(kernax.RBF(0.3), X, y, C=10.0, solver=solver)
         >>> bool(solution.stats["relative_gap"] <= 1e-6)
         True
     """
 
-    tol: float | Float[Array, ""] = 1e-3
+    rtol: float | Float[Array, ""] = 1e-3
     max_steps: int | Int[Array, ""] = 10_000
 
     def __check_init__(self):
-        check_share(self.tol, "tol")
+        check_share(self.rtol, "rtol")
         check_steps(self.max_steps)
 
-    def solve(self, problem, beta, residual, tol):
+    def solve(self, problem, beta, residual, atol):
         def go_on(now: _Descent) -> Array:
-            return (now.violation > tol) & (now.steps < self.max_steps)
+            return (now.violation > atol) & (now.steps < self.max_steps)
 
         # 1 / max_i K_ii, which is no less than the inverse of the largest eigenvalue of K.
         size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)

@@ -9,6 +9,7 @@ from kernax._advice import IN_FEATURES, over_centres
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import described
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import translated
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
@@ -33,13 +34,24 @@ _SMOOTH = Footprint("regularised_risk", 3.6, over_centres(", loss=loss"))
 _PIECEWISE = Footprint("regularised_risk of a piecewise linear loss", 2.3, IN_FEATURES)
 
 
+def _in_new_order(*args, **kwargs):
+    """The arguments of a call in the order of 0.2, in today's; None for any other call."""
+    is_old = len(args) > 4 or (len(args) == 4 and isinstance(args[3], AbstractLoss))
+    if not is_old:
+        return None
+    kernel, X, y, loss, *ridge = args
+    text = "regularised_risk(kernel, X, y, loss, ridge) is (kernel, X, y, ridge, loss=loss) now"
+    return (kernel, X, y, *ridge), {**kwargs, "loss": loss}, text
+
+
+@translated(_in_new_order)
 def regularised_risk(
     kernel: AbstractKernel,
     X: PyTree,
     y: ArrayLike,
-    loss: AbstractLoss,
     ridge: ArrayLike,
     *,
+    loss: AbstractLoss,
     weights: ArrayLike | None = None,
     bias: bool = False,
     solver: AbstractDualSolver | None = None,
@@ -57,10 +69,10 @@ def regularised_risk(
     Arguments:
         kernel, X, weights, throw: as for `kernel_ridge`.
         y: targets (n,): -1 and +1 for losses of a margin, counts for `Poisson`.
-        loss: one of `kernax.losses`, or your own; its parameters may be learned.
         ridge: >= 0; > 0 for a piecewise linear loss, and for one without a minimum, such as
             `Logistic`. With zero the loss of every point is at its minimum, which takes a K of full
             rank.
+        loss: one of `kernax.losses`, or your own; its parameters may be learned.
         bias: an unpenalised b.
         solver: of the dual, for piecewise linear losses; default `kernax.solvers.SMO()`.
         rtol: of smooth losses, the largest residual of `ridge a = -w L'(y, f)` that is accepted,
@@ -86,7 +98,7 @@ def regularised_risk(
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
         >>> loss = kernax.losses.Huber(delta=0.1)
-        >>> solution = kernax.regularised_risk(kernax.RBF(0.3), X, y, loss, ridge=0.01)
+        >>> solution = kernax.regularised_risk(kernax.RBF(0.3), X, y, ridge=0.01, loss=loss)
         >>> jnp.round(solution.value.values(X), 2)
         Array([ 0.02,  0.97,  0.14, -0.95, -0.29], dtype=float64)
     """

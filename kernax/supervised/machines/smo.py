@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count, check_share, check_steps
 from kernax.supervised.machines.box_problem import (
     BoxProblem,
@@ -30,11 +31,12 @@ _WHOLE = 1024  # up to so many points, all are in the working set
 _MOST = 4096  # points in a working set
 
 
+@renamed(tol="rtol")
 class SMO(AbstractDualSolver):
     """The solver for one machine on a CPU.
 
     Attributes:
-        tol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
+        rtol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
         max_steps: pairs changed, at most; default a million, and a hundred for each point.
         working_set: how many points to solve for at a time; default four in ten, but at least 1024,
             or all where there are fewer, and at most 4096.
@@ -42,35 +44,35 @@ class SMO(AbstractDualSolver):
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
-        >>> solver = kernax.solvers.SMO(tol=1e-6)
+        >>> solver = kernax.solvers.SMO(rtol=1e-6)
         >>> solution = kernax.svm(kernax.RBF(0.3), X, y, C=10.0, solver=solver)
         >>> bool(solution.stats["relative_gap"] <= 1e-6)
         True
     """
 
-    tol: float | Float[Array, ""] = 1e-3
+    rtol: float | Float[Array, ""] = 1e-3
     max_steps: int | Int[Array, ""] | None = None
     working_set: int | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        check_share(self.tol, "tol")
+        check_share(self.rtol, "rtol")
         if self.max_steps is not None:
             check_steps(self.max_steps)
         if self.working_set is not None:
             check_count(self.working_set, "working_set", least=2)
 
-    def solve(self, problem, beta, residual, tol):
+    def solve(self, problem, beta, residual, atol):
         size = self._size(len(beta))
         most = self._most_steps(len(beta))
         if size == len(beta):
             problem = _with_held_operator(problem)
 
         def go_on(now: _Sweep) -> Array:
-            return (now.violation > tol) & (now.steps < most)
+            return (now.violation > atol) & (now.steps < most)
 
         def sweep(now: _Sweep) -> _Sweep:
             steps = jnp.minimum(8 * size + 1000, most - now.steps)
-            return _swept(problem, now, tol / 2, steps, size)
+            return _swept(problem, now, atol / 2, steps, size)
 
         end = lax.while_loop(go_on, sweep, _Sweep.first(problem, beta, residual))
         return end.beta, end.steps
@@ -110,19 +112,19 @@ class _Sweep(eqx.Module):
         return _Sweep(beta, residual, violated, self.steps + jnp.maximum(steps, 1))
 
 
-def _swept(problem: BoxProblem, now: _Sweep, tol: Array, most: Array, size: int) -> _Sweep:
-    """Up to `most` steps in one working set of a size, down to a violation of `tol` there."""
+def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int) -> _Sweep:
+    """Up to `most` steps in one working set of a size, down to a violation of `atol` there."""
     if size == len(now.beta):
-        # Steps among all points, down to a violation of `tol`.
+        # Steps among all points, down to a violation of `atol`.
         everywhere = slice(None)
         part = WorkingSet.of(
             problem, problem.operator.as_matrix(), everywhere, now.beta, now.residual
         )
-        improved, steps = part.improved(now.violation, tol, most)
+        improved, steps = part.improved(now.violation, atol, most)
         beta = improved[: len(now.beta)]
         return now.moved(problem, beta, problem.residual(beta), steps)
     # The accuracy of a finer goal would be lost with the next set.
-    goal = jnp.maximum(tol, now.violation / 10)
+    goal = jnp.maximum(atol, now.violation / 10)
     return _on_a_working_set(problem, now, goal, most, size)
 
 

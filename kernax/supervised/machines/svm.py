@@ -100,7 +100,7 @@ def svm(
         (machines,) where there are several:
 
         - `primal`, `dual`, their `gap`, and the `relative_gap`, which is at most the solver's
-            `tol` in a success. Where it would be larger, errors of f below 16 eps count as zero in
+            `rtol` in a success. Where it would be larger, errors of f below 16 eps count as zero in
             the gap: times a large C they alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
         - the number of `features` of a kernel of fewer explicit ones than points, such as a

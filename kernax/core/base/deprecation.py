@@ -1,0 +1,106 @@
+"""Names that changed. The old ones work for one minor version, with a `DeprecationWarning` that
+says the new one: old keywords (`renamed`), old calls (`translated`), old addresses (`moved`).
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from kernax.core.base.solution import warn
+
+Target = TypeVar("Target", bound=Callable)
+
+_GOES_IN = "0.4"
+
+
+def renamed(**new_names: str) -> Callable[[Target], Target]:
+    """Lets a function, or the constructor of a class, take keywords by their old names:
+    `@renamed(components="n_components")`. Signature, `help` and type checkers show the new ones.
+
+    A field of a class can be read by its old name as well.
+    """
+
+    def decorate(target):
+        name = target.__name__
+        if not inspect.isclass(target):
+            return _with_new_names(target, name, new_names)
+        target.__init__ = _with_new_names(target.__init__, name, new_names)
+        for old, new in new_names.items():
+            setattr(target, old, _old_field(name, old, new))
+        return target
+
+    return decorate
+
+
+def translated(
+    translate: Callable[..., tuple[tuple, dict, str] | None],
+) -> Callable[[Target], Target]:
+    """Lets a function take calls of an old form.
+
+    `translate(*args, **kwargs)` returns the arguments of the new form and a text that says what
+    changed, or None for a call that is of the new form already.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def called(*args, **kwargs):
+            changed = translate(*args, **kwargs)
+            if changed is None:
+                return function(*args, **kwargs)
+            new_args, new_kwargs, text = changed
+            _warn_of(text)
+            return function(*new_args, **new_kwargs)
+
+        return called
+
+    return decorate
+
+
+def moved(module: str, addresses: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__`, which finds old names at their new addresses, such as
+    `{"grid": "kernax.grid_search"}`.
+    """
+
+    def get(name: str) -> Any:
+        if name not in addresses:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        place, _, new_name = addresses[name].rpartition(".")
+        _warn_of(f"{module}.{name} is {addresses[name]} now")
+        return getattr(import_module(place), new_name)
+
+    return get
+
+
+def _warn_of(text: str) -> None:
+    """The warning of an old name, at the line that uses it."""
+    warn(f"{text}; the old form goes in {_GOES_IN}", DeprecationWarning)
+
+
+def _with_new_names(function: Callable, name: str, new_names: dict[str, str]) -> Callable:
+    """The function, called with old names replaced."""
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        for keyword in tuple(kwargs):
+            new = new_names.get(keyword)
+            if new is None:
+                continue
+            if new in kwargs:
+                raise TypeError(f"{name} got both {new} and {keyword}, which is its old name")
+            _warn_of(f"the argument {keyword} of {name} is called {new} now")
+            kwargs[new] = kwargs.pop(keyword)
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _old_field(name: str, old: str, new: str) -> property:
+    """A field under its old name, to read."""
+
+    def value(self):
+        _warn_of(f"{name}.{old} is called {new} now")
+        return getattr(self, new)
+
+    return property(value)
