@@ -106,7 +106,7 @@ def test_a_title_names_the_scores_and_the_rows_that_were_held_out():
     assert score_title({"accuracy": 1.0}, 1) == "1 row held out: accuracy 1"
     with pytest.raises(ValueError, match="scores must name at least one score"):
         score_title({}, 3)
-    with pytest.raises(ValueError, match="chunk_size must be a positive integer, but is 0"):
+    with pytest.raises(ValueError, match="rows must be a positive integer, but is 0"):
         score_title({"RMSE": 1.0}, 0)
 
 

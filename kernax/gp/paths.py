@@ -251,10 +251,10 @@ def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None
     """
     if not isinstance(features, AbstractKernel):
         hint = ": or a kernel of explicit features"
-        return check_count(features, "features", hint=hint), None
+        return check_count(features, "n_features", hint=hint), None
     if features.explicit_features() is None:
         raise ValueError(
-            "features must be a number, or a kernel of explicit features, such as a FeatureMap, "
+            "n_features must be a number, or a kernel of explicit features, such as a FeatureMap, "
             f"but is a {type(features).__name__}"
         )
     return 1, cast(as_kernel(features), dtype_of(points))

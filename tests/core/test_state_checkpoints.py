@@ -280,7 +280,7 @@ def test_the_folder_of_another_call_is_refused_by_what_differs(change, words, ke
 
 def test_fewer_steps_than_were_made_are_refused(kept):
     folder, start, _ = kept
-    with pytest.raises(KernaxFileError, match=r"count \(1 in this call, 2 in the file\)"):
+    with pytest.raises(KernaxFileError, match=r"n_steps \(1 in this call, 2 in the file\)"):
         list(Checkpoint(folder).steps(lambda state: state, start, 1))
 
 
@@ -290,7 +290,7 @@ def test_a_loop_without_a_number_of_steps_ends_with_the_state_that_is_over(tmp_p
     assert loop(lambda state: state + 1)[-1] == (4, 4)
     assert names_in(tmp_path) == ["3", "4"]
     assert loop(killed_at(1)) == [(4, 4)]
-    with pytest.raises(ValueError, match="count must be a number of steps"):
+    with pytest.raises(ValueError, match="n_steps must be a number of steps"):
         list(Checkpoint(tmp_path).steps(lambda state: state, 0, None))
 
 

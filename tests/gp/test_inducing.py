@@ -466,10 +466,10 @@ def test_a_bad_ending_is_no_success():
         (lambda: with_gaussian(rate=0.0), "rate must be in"),
         (lambda: with_gaussian(n_steps=0), "n_steps must be"),
         (lambda: untyped(kernax.svgp)(
-            PROCESS, X, Y, Gaussian(), Z, optimiser=0.1, steps=1, key=KEY
+            PROCESS, X, Y, Gaussian(), Z, optimiser=0.1, n_steps=1, key=KEY
         ), "optimiser must be None or one of optax"),
         (lambda: untyped(kernax.svgp)(
-            PROCESS, X, Y, Gaussian(), Z, optimiser=None, steps=1, key=1
+            PROCESS, X, Y, Gaussian(), Z, optimiser=None, n_steps=1, key=1
         ), "key must be"),
         (lambda: kernax.svgp_bound(
             PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(3)

@@ -206,8 +206,8 @@ def test_paths_are_saved_and_refused(tmp_path):
         ({"key": 3}, "key must be"),
         ({"n_samples": 0}, "n_samples must be a positive integer"),
         ({"point": None}, "prior needs a point"),
-        ({"features": 2.5}, "features must be a positive integer"),
-        ({"features": kernax.RBF()}, "explicit features"),
+        ({"n_features": 2.5}, "n_features must be a positive integer"),
+        ({"n_features": kernax.RBF()}, "explicit features"),
         ({"point": jnp.zeros(3)}, "shape"),
         ({"process": kernax.GaussianProcess(KERNEL * KERNEL)}, "Product has neither a spectral"),
     ]
@@ -228,7 +228,7 @@ def test_covariances_without_a_rule_are_refused_beside_any_features():
     """With the features of the prior alone, draws would not be those of the posterior."""
     process = kernax.component(kernax.condition(PRIOR, X, y, 0.05).value, 0)
     features = kernax.FeatureMap(kernax.bases.GaussianBasis(X[:5], 0.8))
-    for options in ({}, {"features": features}):
+    for options in ({}, {"n_features": features}):
         with pytest.raises(ValueError, match="no rule for the covariance ComponentKernel"):
             kernax.pathwise_sample(process, key=KEY, n_samples=2, point=X[0], **options)
 

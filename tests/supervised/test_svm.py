@@ -572,7 +572,7 @@ def test_counts_of_numpy_are_counts(data):
     )
     assert machine.result == kernax.RESULTS.successful
     test = untyped(kernax.samples.two_sample_test)(
-        RBF, X[:30], X[30:], permutations=np.int64(9), key=jax.random.key(0)
+        RBF, X[:30], X[30:], n_permutations=np.int64(9), key=jax.random.key(0)
     )
     assert test.null.shape == (9,)
 
