@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow nightly notebooks lint api docs bench dist clean
+.PHONY: demo test slow nightly notebooks lint api docs bench dist dist-check resolve release clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -74,6 +74,36 @@ dist: .venv/dist
 	cd .cache && bare/bin/python ../examples/write_diabetes.py bare/diabetes.csv
 	cd .cache && bare/bin/kernax fit bare/diabetes.csv --target progression --plot bare/diabetes.png --out bare/diabetes.kernax
 	cd .cache && bare/bin/kernax predict bare/diabetes.kernax bare/diabetes.csv --out bare/predictions.csv
+
+# The wheel with the oldest and with the newest dependencies that it admits, away from the sources,
+# and tests from the unpacked sdist.
+dist-check: dist
+	rm -rf .cache/oldest .cache/newest .cache/sdist
+	$(BIN)/python .ci/oldest.py cli files sklearn > .cache/oldest.txt
+	for age in oldest newest; do \
+		$(PYTHON) -m venv .cache/$$age || exit 1; \
+		touch .cache/newest.txt; \
+		.cache/$$age/bin/pip install --quiet "$$(ls dist/*.whl)[cli,files,sklearn]" --constraint .cache/$$age.txt || exit 1; \
+		(cd .cache && $$age/bin/kernax fit bare/diabetes.csv --target progression --out $$age/diabetes.kernax) || exit 1; \
+		(cd .cache && $$age/bin/kernax predict $$age/diabetes.kernax bare/diabetes.csv --out $$age/predictions.csv) || exit 1; \
+		(cd .cache && $$age/bin/python -c 'import kernax.sklearn') || exit 1; \
+	done
+	mkdir .cache/sdist
+	tar --extract --file dist/*.tar.gz --directory .cache/sdist --strip-components 1
+	.cache/newest/bin/pip install --quiet "$$(ls dist/*.tar.gz)[test]"
+	cd .cache/sdist && ../newest/bin/python -m pytest --collect-only > collected.txt
+	cd .cache/sdist && ../newest/bin/python -m pytest tests/kernels
+
+# Whether all extras can be installed together, and the tests with the oldest versions; installs nothing.
+resolve: .venv/pip
+	$(BIN)/pip install --dry-run --quiet --editable '.[test,lint,docs,dist,bench,notebooks,all]'
+	mkdir -p .cache
+	$(BIN)/python .ci/oldest.py test > .cache/oldest.txt
+	$(BIN)/pip install --dry-run --quiet --ignore-installed --editable '.[test]' --constraint .cache/oldest.txt
+
+# Writes VERSION where it stands and dates the changelog; commits and tags nothing.
+release:
+	$(PYTHON) .ci/prepare_release.py $(VERSION)
 
 clean:
 	rm -rf .venv .cache demo site dist
