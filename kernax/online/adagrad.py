@@ -21,7 +21,8 @@ class AdagradState(AbstractOnlineState):
 
     Attributes:
         primal: the weights and their mean.
-        roots: sqrt(G), G the sum of the squared gradients, of each weight. updates: the number of
+        roots: sqrt(G), G the sum of the squared gradients, of each weight.
+        updates: the number of
         points whose loss had a slope.
 
     Examples:

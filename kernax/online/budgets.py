@@ -25,8 +25,9 @@ class Placement(Printed):
 
     Attributes:
         place: the index at which it replaces the point there; `capacity` if it is not kept.
-        change: added to the coefficients of the points of the support. memory: the new memory of
-        the budget. lost: whether a point was left out that the budget promises to keep.
+        change: added to the coefficients of the points of the support.
+        memory: the new memory of the budget.
+        lost: whether a point was left out that the budget promises to keep.
     """
 
     place: Int[Array, ""]

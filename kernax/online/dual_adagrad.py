@@ -24,7 +24,8 @@ class DualAdagradState(AbstractOnlineState):
         kernel: the learner's, in the dtype of the points, for `function`.
         kept: the points of the function, as their budget keeps them.
         roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
-        steps: points seen. updates: the number of points whose loss had a slope.
+        steps: points seen.
+        updates: the number of points whose loss had a slope.
 
     Examples:
         >>> budget = kernax.online.NoBudget(capacity=5)

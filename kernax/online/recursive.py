@@ -60,7 +60,8 @@ class RecursiveState(AbstractOnlineState):
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         fit: the least squares in that basis; `fit.residual` says what rounding did to them.
-        updates: points seen, all of which move the function. lost: whether a point was left out
+        updates: points seen, all of which move the function.
+        lost: whether a point was left out
         although it is not a combination of the kept ones.
 
     Examples:

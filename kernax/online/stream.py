@@ -39,8 +39,9 @@ class Progress(Printed):
 
     Attributes:
         state: the learner's, after the last point; `run(..., state=state)` goes on from there.
-        predictions: f(x_i), (n,), each before y_i was seen. losses: the losses of these
-        predictions, (n,); zero at points that were skipped. mistakes: which predictions were wrong,
+        predictions: f(x_i), (n,), each before y_i was seen.
+        losses: the losses of these predictions, (n,); zero at points that were skipped.
+        mistakes: which predictions were wrong,
         (n,). If targets are signs, those of the other sign or zero. If they are numbers or counts,
         those whose loss is positive, which for most losses are all but exact ones: use `losses`
         instead. False at points that were

@@ -38,9 +38,11 @@ class Support(Printed):
     """`f = sum_i coefficients_i k(points_i, .)` over the first `size` of the points.
 
     Attributes:
-        points: `capacity` points; unused rows repeat the first point. coefficients: zero in unused
-        rows. squares: `k(points_i, points_i)`, zero in unused rows.
-        ages: the step of the stream at which each point came. size: how many rows are used.
+        points: `capacity` points; unused rows repeat the first point.
+        coefficients: zero in unused rows.
+        squares: `k(points_i, points_i)`, zero in unused rows.
+        ages: the step of the stream at which each point came.
+        size: how many rows are used.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -274,7 +274,7 @@ def fit_classes(
     log_odds: bool = False,
     calibration: Platt | Isotonic | tuple | None = None,
 ) -> Classifier:
-    """The classifier that `fit` makes of points and their labels.
+    """Fits a classifier to points and their labels.
 
         def fit(X, y, weights):
             return kernax.kernel_logistic(kernel, X, y, ridge, weights=weights).value
@@ -288,11 +288,12 @@ def fit_classes(
             the columns of X as well.
         labels: (n,) strings, integers or booleans, in a list, an array or a column of a table.
         weights: (n,), handed to `fit` as they are.
-        one_vs_rest: several classes as columns of -1 and +1 (n, c), for machines such as `svm`.
+        one_vs_rest: pass several classes to `fit` as columns of -1 and +1 (n, c), for learners such
+            as `svm`.
         log_odds, calibration: as for `Classifier`.
 
-    Labels are looked at to find the classes, which needs concrete ones: under `jit`, `grad` or
-    `vmap`, make `y` outside, by `kernax.signs` or `kernax.one_hot`, and the `Classifier` inside.
+    The classes are read from the labels, which must be concrete: under `jit`, `grad` or `vmap`,
+    make `y` outside, by `kernax.signs` or `kernax.one_hot`, and the `Classifier` inside.
 
     Raises ValueError for fewer than two classes, labels of mixed kinds or that are fractions, and
     whatever `fit` raises.

@@ -73,8 +73,8 @@ def forms_of(cells: tuple[str, ...]) -> list[str]:
 class Date(AbstractEncoder):
     """Days since the first date, and sine and cosine of cycles: the year, the week, the day.
 
-    A cycle is there if the rows to learn from last for two of its periods, and their usual step is
-    at most a third of it.
+    A cycle is used if the training rows span two of its periods, and their usual step is at most a
+    third of it.
     """
 
     name: str

@@ -58,8 +58,8 @@ class AbstractEncoder(abc.ABC):
 
     @property
     def measured(self) -> tuple[bool, ...]:
-        """Which of these columns are to be standardised. Others keep their unit: two categories are
-        as far apart as two rows of a standardised column are on average.
+        """Which of these columns to standardise. The others are not scaled: two categories are as
+        far apart as two rows of a standardised column are on average.
         """
         return (True,) * len(self.columns)
 
@@ -68,16 +68,18 @@ class AbstractEncoder(abc.ABC):
         """The columns of floats. Raises ValueError, at its place, for a cell of another kind."""
 
     def announcement(self, column: Column) -> str | None:
-        """What was decided on a column, in one line; None where there was nothing to decide."""
+        """One line on the treatment of a column; None if there was nothing to decide."""
         return None
 
     def strangers(self, column: Column) -> tuple[str, ...]:
-        """What becomes of cells that hold nothing that was learned from, a line for each kind."""
+        """How cells with values that do not occur in the training rows are treated, a line for each
+        kind.
+        """
         return ()
 
     @property
     def remark(self) -> str | None:
-        """What is done with new cells, in one line; None where they are taken as they are."""
+        """One line on the treatment of new cells; None if they are used unchanged."""
         return None
 
     def notes(self) -> dict[str, Any]:
@@ -221,7 +223,7 @@ class FilledNumber(AbstractEncoder):
 class Category(AbstractEncoder):
     """A column for each word, 1 where the cell is that word and 0 elsewhere.
 
-    Missing cells are a word of their own where there were some to learn from.
+    Missing cells are a category of their own if there were some in the training rows.
 
     Examples:
         >>> column = kernax.preparation.Column("pet", ("cat", "dog"), ("line 2", "line 3"))
@@ -332,9 +334,9 @@ class Tokens(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Text(AbstractEncoder):
-    """A column of text: its name, the kind of its tokens, and all tokens that were learned from.
+    """A column of text: its name, the kind of its tokens, and all tokens of the training rows.
 
-    It becomes no columns of floats, but a stack of strings.
+    It becomes a batch of strings, not columns of floats.
 
     Examples:
         >>> text = kernax.preparation.Text("word", kernax.preparation.Tokens.LETTERS, ("a", "b"))

@@ -102,20 +102,20 @@ class Inputs:
         return bool(self.columns) + [one.name for one in self.texts].index(text)
 
     def announcements(self, columns: Sequence[Column]) -> tuple[str, ...]:
-        """What was decided on each column, in a line each; nothing for numbers as they are."""
+        """One line for each column whose treatment had to be decided; none for plain numbers."""
         lines = []
         for encoder, column in zip(self.encoders, self._own(columns)):
             lines += [announcement_of_commas(column), encoder.announcement(column)]
         return tuple(line for line in lines if line is not None)
 
     def remarks(self) -> tuple[str, ...]:
-        """What is done with the cells of each column, in a line each; nothing for numbers."""
+        """One line for each column on the treatment of its cells; none for plain numbers."""
         lines = [(name, "numbers, written with decimal commas") for name in self.commas]
         lines += [(encoder.name, encoder.remark) for encoder in self.encoders]
         return tuple(f"{name!r}: {remark}" for name, remark in lines if remark is not None)
 
     def warn_of_strangers(self, columns: Sequence[Column]) -> None:
-        """Warns of cells that hold nothing that was learned from: tokens, categories; and of
+        """Warns of cells with tokens or categories that do not occur in the training rows, and of
         decimal commas in columns that had none.
         """
         for encoder, column in zip(self.encoders, self._own(columns)):
@@ -171,16 +171,16 @@ def learned_inputs(
     texts: Sequence[str] = (),
     tokens: Tokens = Tokens.LETTERS,
 ) -> Inputs:
-    """How columns become points: means, medians, categories and alphabets are those of some rows.
+    """Learns how columns become points: means, medians, categories and alphabets, from some rows.
 
     Arguments:
-        columns: all cells, by which the kind of each column is decided.
+        columns: all cells, which decide the kind of each column.
         target: its name.
-        rows: indices of the rows to learn from.
+        rows: indices of the training rows.
         texts: the names of columns that string kernels compare, by their `tokens`.
 
     Raises ValueError as `kind_of` does, for columns that cannot be standardised, and for one that
-    is empty in all the rows to learn from.
+    is empty in all training rows.
     """
     encoders = []
     commas = []

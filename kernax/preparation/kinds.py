@@ -17,7 +17,7 @@ KINDS = {kind.kind: kind for kind in (*OF_NUMBERS, Text)}
 
 
 def kind_of(column: Column) -> type[AbstractEncoder]:
-    """The kind of a column that is to become numbers, by all of its cells.
+    """Decides the kind of a column that is to become numbers, from all of its cells.
 
     Raises ValueError for a column whose cells are all missing; with the place of a cell, for
     numbers or dates with mistakes among them, and for dates that may be read in two ways; and for

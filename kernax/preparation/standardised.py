@@ -115,10 +115,10 @@ def standardised_fit(
     *,
     target: bool = True,
 ) -> Standardised:
-    """What `fit` makes of standardised points and targets, between the units of both.
+    """Fits standardised points and targets, and returns a function between the units of the data.
 
-    Means and deviations are weighted, and those of the rows that are given, so that inside of
-    `kernax.cross_validate` each fold has its own, from which its left out rows are absent:
+    Means and deviations are weighted and computed from the given rows, so that inside of
+    `kernax.cross_validate` each fold has its own, without its held-out rows:
 
         def fit(X, y, weights):
             return kernax.kernel_ridge(kernel, X, y, ridge, weights=weights).value
@@ -135,8 +135,8 @@ def standardised_fit(
         weights: (n,) >= 0, handed to `fit` as they are. Rows of weight zero are ignored.
         target: whether y is standardised: False for signs, one-hot columns and counts.
 
-    Columns and targets that are constant are centred, and keep their unit. Runs under `jit`,
-    `vmap` and `grad`, and is differentiable in all that `fit` is, and in X, y and weights.
+    Constant columns and targets are centred, and not scaled. It runs under `jit`, `vmap` and
+    `grad`, and is differentiable in X, y, weights, and whatever `fit` is differentiable in.
 
     Raises ValueError as `standards_of` does, and whatever `fit` raises.
 

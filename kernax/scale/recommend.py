@@ -115,13 +115,15 @@ class Route(NamedTuple):
     Attributes:
         name: in words.
         call: the code to run.
-        gives: what it computes: mean, variance, evidence. held: the peak memory in bytes, beside X
+        gives: what it computes: mean, variance, evidence.
+        held: the peak memory in bytes, beside X
         and y.
         operations: how its work grows with n, the features D, the centres m.
         error: relative to the exact fit, in words.
-        relative: the same as a number, which is compared with `accuracy`. slow: why it takes more
-        than about a minute for so many points; None if it does not. impossible: why it is not
-        possible; None if it is. given: what the method requires of X beyond n and d; None if any X
+        relative: the same as a number, which is compared with `accuracy`.
+        slow: why it takes more than about a minute for so many points; None if it does not.
+        impossible: why it is not possible; None if it is.
+        given: what the method requires of X beyond n and d; None if any X
         will do.
 
     Examples:

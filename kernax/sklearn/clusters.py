@@ -111,7 +111,7 @@ class SpectralClustering(_Clusters):
         verbose: whether to print how labels are assigned, and what the partition attains.
         n_init: random starts of k-means.
         random_state: draws them.
-        eigen_solver, eigen_tol, n_jobs: taken, and without effect.
+        eigen_solver, eigen_tol, n_jobs: accepted, without effect.
 
     Attributes: `labels_`, `affinity_matrix_` (n, n), `clusters_` (`SpectralClusters`), `kernel_`.
     """

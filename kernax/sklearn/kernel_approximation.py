@@ -35,9 +35,9 @@ class Nystroem(KernelFeatures, RowsEstimator):
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows.
         gamma, coef0, degree: of kernels by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
-        n_components: how many rows; of fewer rows all.
+        n_components: the number of rows to draw; all rows if there are fewer.
         random_state: draws the rows, the same ones as scikit-learn.
-        n_jobs: taken, and without effect.
+        n_jobs: accepted, without effect.
 
     Attributes: `components_` (the rows), `component_indices_`, `normalization_`, `function_` (a
     `KernelExpansion` with an output for each feature), `kernel_`.
@@ -56,7 +56,7 @@ class Nystroem(KernelFeatures, RowsEstimator):
     _instead = "fewer n_components"
 
     def fit(self, X, y=None):
-        """Chooses rows of X; y is not looked at."""
+        """Chooses rows of X; y is ignored."""
         check_count(self.n_components, "n_components")
         self._check_numbers_of_names()
         X, _, _ = self._checked(X)
@@ -126,7 +126,7 @@ class RandomFourierFeatures(KernelFeatures):
     _not_precomputed = "has no spectral density"
 
     def fit(self, X, y=None):
-        """Draws frequencies for the columns of X; y is not looked at."""
+        """Draws frequencies for the columns of X; y is ignored."""
         check_count(self.n_components, "n_components")
         if are_texts(X):
             raise ValueError("X must hold numbers, but holds texts: Nystroem takes them")

@@ -33,8 +33,8 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         fit_inverse_transform: whether `inverse_transform` is learned, by ridge regression of X on
             the components, with the ridge `alpha`.
         remove_zero_eig: leave out components without variance also where n_components is given.
-        eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: taken, and
-            without effect.
+        eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: accepted, without
+            effect.
 
     Attributes: `eigenvalues_`, `eigenvectors_`, `function_` (a `KernelExpansion` with an output for
     each), `X_fit_`, `kernel_`; with `fit_inverse_transform` also `dual_coef_` and

@@ -30,14 +30,14 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
         learn: "leave_one_out" learns the kernel's parameters and alpha by the leave-one-out error,
-            from those given; None takes them as they are.
-        n_centres: how many rows the function stands on, in memory that grows with their square and
-            not with that of all rows (`kernax.falkon`); None for all.
+            starting from the given ones; None keeps the given ones.
+        n_centres: the number of rows used as centres (`kernax.falkon`), so that memory grows with
+            the square of this number and not with that of all rows; None for all rows.
         random_state: draws these rows.
         missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
             where one of several outputs is NaN.
 
-    Attributes: `dual_coef_`, `X_fit_` (the rows that the function stands on), `function_` (a
+    Attributes: `dual_coef_`, `X_fit_` (the rows that are centres), `function_` (a
     `KernelExpansion`), `kernel_`, `alpha_`.
     """
 

@@ -52,9 +52,10 @@ class KernelLogisticClassifier(LogOddsClassifier):
         class_weight: as in scikit-learn.
         max_iter: steps of Newton's method, at most.
         learn: "cross_validation" learns the kernel's parameters and alpha by the log loss on folds,
-            from those given; None takes them as they are.
-        n_centres: of two classes, how many rows the function stands on, in memory that grows with
-            their square and not with that of all rows (`kernax.falkon`); None for all.
+            starting from the given ones; None keeps the given ones.
+        n_centres: for two classes, the number of rows used as centres (`kernax.falkon`), so that
+            memory grows with the square of this number and not with that of all rows; None for all
+            rows.
         random_state: draws these rows.
 
     Attributes: `function_` (a `KernelExpansion`), `dual_coef_`, `intercept_`, `classes_`,
@@ -140,7 +141,7 @@ class ImportVectorClassifier(LogOddsClassifier):
         kernel, gamma, degree, coef0, class_weight, fit_intercept: as for
             `KernelLogisticClassifier`.
         tol: how little the objective changes, relative to itself, when no more vectors are added.
-        max_vectors: at most so many.
+        max_vectors: the largest number of import vectors.
 
     Attributes: `import_` (their rows, in the order in which they were chosen), `import_vectors_`,
     `machine_` (`ImportVectors`), `function_`, `classes_`, `kernel_`.

@@ -24,16 +24,17 @@ from kernax.sklearn.targets import LabelEstimator
 class KernelPerceptron(LabelEstimator):
     """`kernax.online.Perceptron` in the space of a kernel, within a budget of points.
 
-    Of several classes there is one for each against the rest. There is no `sample_weight`: what is
-    learned depends on the order of the rows, so that no weight is the same as a row repeated.
+    For several classes there is one perceptron for each class against the rest. There is no
+    `sample_weight`: the result depends on the order of the rows, so that no weight is equivalent to
+    a repeated row.
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), or a kernel of
             kernax or of `sklearn.gaussian_process.kernels`.
         gamma, degree, coef0: of kernels by name, as in scikit-learn; "scale" by the first rows.
-        eta0: how far a mistake moves the function.
+        eta0: the step length for a mistake.
         max_iter: passes over the rows in `fit`, at most; it ends with one without mistakes.
-        budget: how many points a function stands on, at most; the oldest ones are forgotten.
+        budget: the largest number of points of a function; the oldest ones are removed.
         shuffle: whether `fit` shows the rows in a new random order in each pass.
         random_state: draws the orders.
 
@@ -69,7 +70,9 @@ class KernelPerceptron(LabelEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None):
-        """One pass over further rows; `classes`, of the first call, are all that there will be."""
+        """One pass over further rows; the `classes` of the first call must be all that will
+        occur.
+        """
         is_first = _check_partial_fit_first_call(self, classes)
         if is_first or not hasattr(self, "t_"):  # where the first call was refused
             X, y, _ = self._checked(X, y)

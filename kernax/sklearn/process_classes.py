@@ -48,7 +48,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
             function `optimizer(objective, theta, bounds=bounds)` as scikit-learn takes it.
         n_restarts_optimizer, random_state: random starts of learning, as for
             `GaussianProcessRegressor`.
-        warm_start, copy_X_train, n_jobs: taken, and without effect.
+        warm_start, copy_X_train, n_jobs: accepted, without effect.
 
     Attributes: `kernel_`, `posterior_` (or a tuple of such, one for each class), `classes_`,
     `n_classes_`, `log_marginal_likelihood_value_` (of a process for each class their mean, as in

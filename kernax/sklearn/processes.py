@@ -177,14 +177,14 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         normalize_y: predict in units in which y has mean zero and variance one.
         random_state: draws the starts.
         n_targets: how many columns y has, for predictions before `fit`; None is one.
-        copy_X_train: taken, and without effect.
+        copy_X_train: accepted, without effect.
         missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
             where one of several outputs is NaN.
 
-    Before `fit` predictions are those of the prior. Attributes: `kernel_` (as given, with what was
-    learned), `process_` (the posterior, a `GaussianProcess` of the targets, normalised or not),
-    `log_marginal_likelihood_value_`, `alpha_` (the coefficients), `noise_`, `X_train_`, `y_train_`,
-    `L_` (see there).
+    Before `fit`, predictions are those of the prior. Attributes: `kernel_` (as given, with the
+    learned parameters), `process_` (the posterior, a `GaussianProcess` of the targets, normalised
+    or not), `log_marginal_likelihood_value_`, `alpha_` (the coefficients), `noise_`, `X_train_`,
+    `y_train_`, `L_` (see there).
     """
 
     kernel: Any = None
@@ -359,9 +359,8 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
 
     @property
     def L_(self):
-        """The lower Cholesky factor of `K + diag(noise)` of the fitted rows, which is computed when
-        it is asked for; of a row of weight w the noise is `noise / w`, and rows without weight are
-        left out.
+        """The lower Cholesky factor of `K + diag(noise)` of the fitted rows, computed on access. A
+        row of weight w has the noise `noise / w`, and rows of weight zero are left out.
         """
         if not hasattr(self, "process_"):
             raise AttributeError("L_ is there after fit")

@@ -42,7 +42,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         noise: the variance of the noise; None learns it.
         fit_intercept: whether the constant is one of the functions.
-        max_vectors: at most so many functions.
+        max_vectors: the largest number of functions.
         missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero.
 
     Attributes: `relevance_` (rows), `relevance_vectors_`, `machine_` (`RelevanceVectors`),

@@ -219,13 +219,13 @@ class SVC(_OfPairs):
             that returns K.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
-            which takes no cross-validation, nor heeds `max_iter`; of several classes one for each
+            which needs no cross-validation, and ignores `max_iter`; of several classes one for each
             pair, coupled by `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
-            from those given; None takes them as they are.
+            starting from the given ones; None keeps the given ones.
         tol: in float64 machines are solved to a millionth of it, in float32 to it.
         class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
-        shrinking, cache_size, verbose, random_state: taken, and without effect.
+        shrinking, cache_size, verbose, random_state: accepted, without effect.
 
     Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
     `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 where the solver ended early),

@@ -22,18 +22,17 @@ class EvidenceIteration(AbstractRelevanceSolver):
     """`alpha_i = (gamma_i + 2 shape) / (mu_i^2 + 2 rate)` for all functions at once, `gamma_i = 1 -
     alpha_i Sigma_ii`, from all functions (Tipping 2001, eqs. 16 and 17, with a hyperprior eq. 47).
 
-    A step takes n^3 operations. A function is deleted, for good, where its prior leaves nothing of
-    it beside the noise: where `gamma_i` could be at most `least`. Near the maximum steps become
-    short, and precisions that rise for ever may do so slowly: with a flat hyperprior the functions
-    that are left are then estimated again or deleted one by one, as by `SequentialEvidence`.
+    A step takes n^3 operations. A function is deleted permanently if its prior makes it negligible
+    beside the noise, that is, if `gamma_i` could be at most `least`. Near the maximum steps become
+    short, and precisions that tend to infinity may rise slowly: with a flat hyperprior the
+    remaining functions are then re-estimated or deleted one by one, as in `SequentialEvidence`.
 
     Attributes:
-        shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
-        rtol: of the largest change of a logarithm of a precision, or of the noise, at which to
-            stop.
+        shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat. rtol:
+        the largest change of the logarithm of a precision, or of the noise, at which to stop.
         least: see above.
-        max_steps: of all functions at once, at most; up to ten times as many of one function each
-            may follow where the hyperprior is flat.
+        max_steps: the largest number of steps of all functions at once; with a flat hyperprior up
+            to ten times as many steps of one function each may follow.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]

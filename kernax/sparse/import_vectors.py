@@ -45,7 +45,7 @@ class ImportVectors(Printed):
     Attributes:
         function: f, a `KernelExpansion` over the vectors, in the order in which they were chosen;
             coefficients are zero from `count` on. The log odds of +1, or a column for each class.
-        places: of the vectors among the points; -1 from `count` on.
+        places: the indices of the vectors among the points; -1 from `count` on.
         count: the number of vectors.
 
     Examples:
@@ -62,7 +62,7 @@ class ImportVectors(Printed):
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:
-        """The places of the vectors among the points, for code that is not compiled.
+        """The indices of the vectors among the points, for code that is not compiled.
 
         Raises ValueError under a transformation, and for a batch of machines.
         """
@@ -78,7 +78,7 @@ class ImportVectors(Printed):
         return self.function(x)
 
     def probability(self, x: PyTree) -> Float[Array, "*classes"]:
-        """Of class +1 at one point, or of each class."""
+        """The probability of class +1 at one point, or of each class."""
         f = self.function(x)
         return jax.nn.sigmoid(f) if f.ndim == 0 else jax.nn.softmax(f)
 
@@ -103,9 +103,8 @@ def import_vector_machine(
     Each round adds the point with which one Newton step lowers the objective most, to second order,
     and then minimises over a and b. The search ends where the last `window` points have changed the
     objective H by at most `rtol H`, or where no point lowers it (Zhu & Hastie 2005, section 3). H
-    falls to that of `kernel_logistic` as rtol goes to zero. The paper minimises the mean loss
-    plus `lambda/2 |f|^2`: `ridge = n lambda`. Several classes have the softmax loss of
-    `kernel_softmax`.
+    tends to that of `kernel_logistic` as rtol goes to zero. The paper minimises the mean loss plus
+    `lambda/2 |f|^2`: `ridge = n lambda`. Several classes have the softmax loss of `kernel_softmax`.
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
@@ -115,22 +114,23 @@ def import_vector_machine(
         bias: an unpenalised b.
         max_vectors: the largest number of vectors; memory is allocated for all of them.
         rtol: >= 0, the relative change of the objective at which the search ends.
-        window: over how many of the last points that change is taken. With a longer window fewer
-            searches end at a point that brings little before others that bring more.
-        block_size: how many candidates are looked at together. Their rows of K are then computed
-            again for each vector, and K is never held; by default it is held.
+        window: the number of last points over which that change is taken. With a longer window the
+            search is less likely to end early at a point that improves little before others that
+            improve more.
+        block_size: how many candidates are evaluated together. Their rows of K are then recomputed
+            for each vector, and K is never stored; by default it is.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `ImportVectors`: f, probabilities, and which points were
         chosen; of equally good ones the first. Points x whose `k(., x)` is, up to rounding, a
-        combination of those of the chosen points, such as their duplicates, are no candidates.
+        combination of those of the chosen points, such as their duplicates, are not candidates.
         Where no point lowers the objective, as when all coincide, there are no vectors, and f is b.
         Differentiable in the kernel, X, ridge and weights, to any order, with the chosen points
         held fixed. Stats: `vectors`; `objective`, differentiable as well; `objectives` after each
         choice, (max_vectors + 1,), the first without any vector; and the `residual`, from which
         success is decided: the share of the objective by which one more Newton step would lower it,
-        or by which the coefficients, rounded as they are, miss it.
+            or the error of the objective from rounding the coefficients.
 
     Raises:
         ValueError: bad shapes or values, one class only.

@@ -66,20 +66,20 @@ def relevance_vector_machine(
     weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha)
     dw`.
 
-    There most precisions are infinite, and their weights zero (Tipping 2001). Of numbers `y = f(x)
-    + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the functions
-    `k(., x_j)`, and 1 for the bias, at the points, A the diagonal of alpha; the noise maximises it
-    as well unless it is given. Of labels it is Laplace's approximation. The evidence has many local
-    maxima: this is the one that `solver` comes to.
+    At the maximum most precisions are infinite, and their weights zero (Tipping 2001). For numbers
+    `y = f(x) + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the
+    functions `k(., x_j)`, and 1 for the bias, at the points, A the diagonal of alpha; the noise
+    maximises it as well unless it is given. For labels it is Laplace's approximation. The evidence
+    has many local maxima; the result is the one that `solver` reaches.
 
     Arguments:
-        kernel: any kernel, also one that is not positive semidefinite: the `k(., x_j)` are no more
-            than functions.
+        kernel: any kernel, also one that is not positive semidefinite, since the `k(., x_j)` are
+            only basis functions.
         X: stack of n points.
-        y: numbers, or what the likelihood takes, (n,); of shape (n, outputs) a machine for each
-            column with a noise, an evidence and relevant functions of its own, which for columns
-            of signs is one-versus-rest. For `Categorical()` one-hot rows (n, classes): the values
-            of all classes in one machine, and a function is taken for one class at a time.
+        y: numbers, or targets of the likelihood, (n,). With shape (n, outputs) each column has its
+            own machine with its noise, evidence and relevant functions; for columns of signs that
+            is one-versus-rest. For `Categorical()` one-hot rows (n, classes): one machine has the
+            values of all classes, and a function is added for one class at a time.
         noise: variance > 0, in units of y^2. Default: learned.
         likelihood: None for numbers, else one of `kernax.likelihoods` with a concave logarithm,
             such as `Bernoulli()` for -1 and +1.
@@ -88,17 +88,17 @@ def relevance_vector_machine(
         bias: whether the constant 1 is one of the functions; it has a precision as others do.
         solver: `kernax.solvers.SequentialEvidence()`, which adds and deletes one function at a time
             (Tipping & Faul 2003), or `EvidenceIteration()`, the original, which starts from all.
-        max_vectors: how many functions a machine may take, the bias among them. Default 200, or
-            all where there are fewer. Memory and time grow with it.
+        max_vectors: the largest number of functions of a machine, the bias included. Default 200,
+            or all if there are fewer. Memory and time grow with it.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
         points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
         and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
-        evidence would rise with one function more than `max_vectors`, for which `EvidenceIteration`
-        puts 1; `residual`, how far the conditions of the maximum are from zero; `reproduced`,
-        whether the noise was stopped at its lower bound.
+        evidence would rise with one function more than `max_vectors` (1 for `EvidenceIteration`);
+        `residual`, how far the conditions of the maximum are from zero; `reproduced`, whether the
+        noise was stopped at its lower bound.
 
         Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
         function theorem at the maximum, with the set of functions held fixed. Where the set
@@ -111,8 +111,8 @@ def relevance_vector_machine(
         MaxStepsError, NonFiniteError: the computation failed.
         MemoryBudgetError: the dense matrices would not fit.
 
-    Warns `RelevanceWarning` where no function at all is relevant, such as for y = 0, and the
-    machine is zero; `RunawayWarning` where the learned noise goes to zero.
+    Warns `RelevanceWarning` if no function is relevant, such as for y = 0, so that the machine is
+    zero; `RunawayWarning` if the learned noise goes to zero.
 
     The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
     process's rises (Rasmussen & Quinonero-Candela 2005).

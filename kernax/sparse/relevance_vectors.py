@@ -24,12 +24,12 @@ class RelevanceVectors(Printed):
     """`f(x) = sum_j w_j k(x, x_j) + b`, most weights zero, and the normal distribution of them.
 
     The machine is a function of one point, the mean of f(x), and so are its methods;
-    `jax.vmap(machine.predict)(X)` takes a stack. Functions are held in T places, a static number,
-    some of which are not used: their coefficients are zero.
+    `jax.vmap(machine.predict)(X)` takes a stack. Functions are stored in T entries, a static
+    number, some of which are unused: their coefficients are zero.
 
     Attributes:
-        function: the mean, a `KernelExpansion` whose points are those of the places.
-        places: which point of X a basis function belongs to; -1 is the bias, -2 is not used.
+        function: the mean, a `KernelExpansion` whose points are those of the entries.
+        places: the index of the point of X for each basis function; -1 is the bias, -2 is unused.
         outputs: which output (column of y, or class) it is for; 0 where there is one.
         precisions: alpha, of the prior of its weight; inf where not used.
         covariance: of the weights; 0 where not used.
@@ -81,7 +81,7 @@ class RelevanceVectors(Printed):
         """Which points of X are relevance vectors, in ascending order.
 
         Raises ValueError under a transformation, where their number is not known, and for a batch
-        of machines, each of which has its own.
+        of machines, each of which has another number.
         """
         if not is_concrete(self.places) or self.places.ndim != 1:
             raise ValueError(

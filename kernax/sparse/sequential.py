@@ -26,14 +26,16 @@ from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, Relev
 
 @renamed(tol="atol")
 class SequentialEvidence(AbstractRelevanceSolver):
-    """Adds, estimates again or deletes the one function that raises the evidence most, from none
-    (Tipping & Faul 2003), until no such step raises it. The hyperprior is flat.
+    """Starts without functions and repeats the step that raises the evidence most: add, re-estimate
+    or delete one function (Tipping & Faul 2003). It ends when no such step raises it. The
+    hyperprior is flat.
 
     Attributes:
-        atol: what a function must add to the evidence to be taken, in nats; at least the root of
-            the rounding unit. One that is worth less than a tenth of it is deleted. Precisions are
-            estimated until rounding hides what is gained, and then by Newton's method.
-        max_steps: of one function each; default 1000, and ten for each function.
+        atol: how much a function must add to the evidence to be accepted, in nats; at least the
+        root of the rounding unit. One that adds less than a tenth of it is deleted. Precisions are
+        re-estimated until rounding hides the gain, and then by Newton's method.
+        max_steps: the largest number of steps, of one function each; default 1000 plus ten for each
+            function.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]

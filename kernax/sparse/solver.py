@@ -107,13 +107,13 @@ class RelevanceChoice(eqx.Module):
 class AbstractRelevanceSolver(Printed):
     """A way to maximise the evidence in the precisions of all functions and in the noise.
 
-    `relevance_vector_machine` hands it to a compiled function with arrays in place of its floats
-    and of its `max_steps`, unless their fields are static.
+    `relevance_vector_machine` passes it to a compiled function with its floats and its `max_steps`
+    as arrays, unless their fields are static.
     """
 
     @abc.abstractmethod
     def solve(self, problem: RelevanceProblem) -> RelevanceChoice:
-        """The functions that are relevant."""
+        """Finds the relevant functions."""
 
     @abc.abstractmethod
     def hyperprior(self, dtype: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:

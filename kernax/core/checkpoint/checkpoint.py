@@ -72,9 +72,10 @@ class Checkpoint:
         every: the number of steps between saved states; the last state is saved as well. Writing
             takes some twenty milliseconds, more for megabytes.
         name: a name for the call. It identifies the call, together with what the function that
-        takes the checkpoint adds. seconds: the seconds between saved states, by the clock of
-        process 0; with `every`, whichever comes first. Without either, a run saves its state some
-        fifty times. keep: how many of the newest checkpoints are kept. The default is two, so that
+            takes the checkpoint adds.
+        seconds: the seconds between saved states, by the clock of process 0; with `every`,
+            whichever comes first. Without either, a run saves its state some fifty times.
+        keep: how many of the newest checkpoints are kept. The default is two, so that
         one remains if the other is damaged.
 
     Raises ValueError for arguments of the wrong kind.

@@ -34,7 +34,8 @@ class ConjugateGradient(AbstractFactorSolver):
     Attributes:
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
             float32. Variances, which are differences, are solved for to the default at least.
-        max_steps: default 1000. preconditioner: an approximation of the Gram matrix, such as
+        max_steps: default 1000.
+        preconditioner: an approximation of the Gram matrix, such as
         `PivotedCholesky(key)`, which saves steps.
         determinant: how the logarithm of the determinant is estimated, which
             `log_marginal_likelihood` needs: `StochasticLanczos(key)`.

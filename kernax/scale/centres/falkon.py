@@ -98,7 +98,8 @@ def falkon(
             `kernel_ridge` can hold for n points.
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
-        key: for a number of centres. bias: whether to add one. Its penalty is 1e-4 of that of a
+        key: for a number of centres.
+        bias: whether to add one. Its penalty is 1e-4 of that of a
         constant function whose variance is the mean k(z, z), which is negligible unless the ridge
         far exceeds the sum of weights.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /

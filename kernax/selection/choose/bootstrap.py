@@ -29,7 +29,8 @@ class Bootstrap(Printed):
     resample that failed makes them and the standard error NaN: `without_failed()` leaves it out.
 
     Attributes:
-        estimate: the statistic of all rows. resampled: the statistic of each resample, along a
+        estimate: the statistic of all rows.
+        resampled: the statistic of each resample, along a
         first axis.
         acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
             a jackknife was asked for.

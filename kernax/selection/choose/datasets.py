@@ -20,7 +20,8 @@ class Datasets(Printed):
 
     Attributes:
         X: points, whose arrays have shape (b, n, ...).
-        y: targets (b, n) or (b, n, outputs). weights: (b, n). A set is padded with copies of its
+        y: targets (b, n) or (b, n, outputs).
+        weights: (b, n). A set is padded with copies of its
         first row, of weight zero.
 
     Examples:

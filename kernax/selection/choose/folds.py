@@ -21,13 +21,13 @@ Names = Sequence | np.ndarray | Array
 
 
 class Folds(Printed):
-    """Rows to learn from and rows to score, of one fold, or of k along a first axis of each array.
+    """Training rows and held-out rows of one fold, or of k folds along a first axis of each array.
 
     Attributes:
-        learn: indices of rows to learn from, filled up by row 0 to one length for all folds.
-        learn_weights: 1, or 0 where row 0 fills up.
-        score: indices of rows to score, filled up in the same way.
-        score_weights: 1, or 0 where row 0 fills up.
+        learn: indices of the training rows, padded with row 0 to one length for all folds.
+        learn_weights: 1, or 0 for padding.
+        score: indices of the held-out rows, padded in the same way.
+        score_weights: 1, or 0 for padding.
 
     Examples:
         >>> folds = kernax.k_folds(5, 2)
@@ -55,20 +55,21 @@ def k_folds(
     groups: Names | None = None,
     n_repeats: int = 1,
 ) -> Folds:
-    """n rows in k parts of equal sizes, up to one row or whole groups; fold i scores part i and
-    learns from all other parts.
+    """Divides n rows into k parts of equal sizes, up to one row or whole groups; fold i holds out
+    part i and learns from all other parts.
 
     Arguments:
-        n: rows.
-        k: from 2 to n, where each row is a part.
-        key: of a random order; without it row i is in part i modulo k.
+        n: the number of rows.
+        k: the number of parts, from 2 to n.
+        key: shuffles the rows; without it row i is in part i modulo k.
         labels: (n,) numbers or text; each class is spread evenly over the parts (stratified).
-        groups: (n,) numbers or text; rows of one group are in the same part. Groups are dealt to
-            the smallest part so far, in a random order, or without a key the largest first, so that
-            parts are about equal. With labels as well each group goes to the part after which
-            every class is spread most evenly, as `sklearn.model_selection.StratifiedGroupKFold`
-            does it: those of the most uneven classes first.
-        n_repeats: how many times, each in a random order of its own: `n_repeats k` folds.
+        groups: (n,) numbers or text; rows of one group are in the same part. Each group is assigned
+            to the smallest part so far, in a random order, or without a key the largest group
+            first, so that parts are about equal. With labels as well, each group is assigned to the
+            part that spreads every class most evenly, groups of the most uneven classes first, as
+            in `sklearn.model_selection.StratifiedGroupKFold`.
+        n_repeats: how often to divide the rows, each time in another random order: `n_repeats k`
+            folds.
 
     Raises:
         ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
@@ -119,16 +120,16 @@ def _check_parts(k: int, most: int, what: str) -> None:
 
 
 def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
-    """n rows in the order of time, in `k + 1` blocks of equal lengths, the first with what is left
-    over; fold i scores block i + 1 and learns from all rows before it.
+    """Divides n rows in the order of time into `k + 1` blocks of equal lengths (the first one has
+    the remainder as well); fold i holds out block i + 1 and learns from all rows before it.
 
     Arguments:
         n: rows, more than k.
         k: folds.
-        gap: how many rows before those that are scored are not learned from; fewer than the first
-            block has.
+        gap: how many rows just before the held-out ones are left out of training; fewer than the
+            first block has.
 
-    Raises ValueError where nothing would be left to learn from.
+    Raises ValueError if no row would remain to learn from.
 
     Examples:
         >>> folds = kernax.time_folds(6, 2)

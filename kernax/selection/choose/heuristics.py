@@ -11,15 +11,15 @@ _MOST = 1000  # points whose distances are looked at
 
 
 def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
-    """The median distance between two different points of X (n, d): a lengthscale to start from
-    (Garreau et al. 2017).
+    """The median heuristic: the median distance between two different points of X (n, d), a
+    lengthscale to start from (Garreau et al. 2017).
 
     One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times
     `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both. Points
-    that coincide are left out, and a constant dimension counts as one of median 1. Of more than
-    1000 points, 1000 evenly spaced rows are looked at.
+    that coincide are left out, and a constant dimension counts as one of median 1. For more than
+    1000 points, 1000 evenly spaced rows are used.
 
-    X must be known: call it outside of `jit`.
+    X must be concrete: call it outside of `jit`.
 
     Raises ValueError for fewer than two points, or points that are not vectors.
 

@@ -17,7 +17,7 @@ Fit = Callable[[Array, KernelExpansion | None], Solution[KernelExpansion]]
 
 
 def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion]:
-    """`fit(values[0], None)`, `fit(values[1], f_0)`, ..., each with the solution before it.
+    """Fits a path of penalties with warm starts: `fit(values[0], None)`, `fit(values[1], f_0)`, ...
 
     Solutions for penalties that are near each other are near each other, so that an iteration needs
     fewer steps from the last one: over 16 ridges in five decades, a logistic regression takes two
@@ -38,8 +38,8 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
         each value. Differentiable in whatever the fit depends on and in the values, as each fit is.
         `jax.jit` of a function that calls it makes one program of all.
 
-    Raises ValueError for values that are no vector, or a fit that does not return an expansion; and
-    whatever the fit raises at the first value. A failure at a later one is a runtime error.
+    Raises ValueError for values that are not a vector, or a fit that does not return an expansion;
+    and whatever the fit raises at the first value. A failure at a later one is a runtime error.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

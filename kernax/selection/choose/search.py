@@ -39,7 +39,7 @@ def grid(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """The model of lowest `loss(model, *args)`, of all combinations of values of some parameters.
+    """Grid search: the model of the lowest `loss(model, *args)` over all combinations of values.
 
         loss = kernax.CrossValidatedLoss(fit, error)
         lengthscales, ridges = jnp.geomspace(0.1, 10.0, 20), jnp.geomspace(1e-3, 10.0, 20)
@@ -48,7 +48,7 @@ def grid(
         )
 
     Arguments:
-        loss: as for `minimise`, which can go on from where a grid ends.
+        loss: as for `minimise`, which can start from the result of a grid.
         model: the parameters that are not searched keep the values that they have here.
         values: for each parameter that is searched, the values to try: (k,), each for all elements
             of an array, or (k, *shape). A parameter is named by its path, as `describe(model)`
@@ -64,8 +64,8 @@ def grid(
         `values`, NaN or inf where a fit failed, which `kernax.plot.loss_surface` draws for two
         parameters; `table`, a `Table` with a row for each.
 
-    Raises ValueError for names of no parameter or of several, and values that a parameter cannot
-    have.
+    Raises ValueError for a name that matches no parameter or several, and for values that a
+    parameter cannot have.
 
     Examples:
         >>> def loss(kernel):
@@ -100,16 +100,16 @@ def random_search(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """The model of lowest `loss(model, *args)`, of some whose parameters are drawn at random.
+    """Random search: the model of the lowest `loss(model, *args)` among random candidates.
 
-    Where many parameters are searched and few of them matter, it finds a better model than a grid
-    of as many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`,
-    except:
+    If many parameters are searched and few of them matter, it finds a better model than a grid of
+    as many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`, except:
 
     Arguments:
         ranges: for each parameter that is searched, named as in `grid`, a pair (low, high) of
-            numbers or arrays of the parameter's shape. Every element is drawn by itself, uniformly
-            in its unconstrained value (`unconstrain`), for a positive parameter its logarithm.
+            numbers or arrays of the parameter's shape. Every element is drawn independently,
+            uniformly in its unconstrained value (`unconstrain`), for a positive parameter its
+            logarithm.
         n_candidates: how many candidates are drawn.
         key: draws them.
 

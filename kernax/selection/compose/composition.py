@@ -34,15 +34,16 @@ _SPREAD = 1e-12  # of a column, relative to its size: less is constant
 
 
 class Composition(Printed):
-    """A kernel that was found as a sum of products, with its noise and the mean of the targets.
+    """The result of a search: a kernel that is a sum of products, its noise, and the mean of the
+    targets.
 
     `condition(GaussianProcess(c.kernel, c.mean), X, y, c.noise)` is the process, in the units of
     the data. `print` shows the rounds and the components.
 
     Attributes:
-        components: what each term of the kernel, in its order, and the noise means, in words, and
-            the variance of its part of the posterior mean as a share of that of the targets. Parts
-            vary together, so that shares need not add up to one.
+        components: for each term of the kernel, in its order, and for the noise, a description in
+            words and the variance of its part of the posterior mean as a share of that of the
+            targets. Parts are correlated, so that shares need not add up to one.
         rounds: the best candidate of each round.
     """
 
@@ -56,8 +57,8 @@ class Composition(Printed):
         return "\n".join([*table_of(self.rounds), *self.sentences()])
 
     def sentences(self) -> list[str]:
-        """One plain sentence for each component, the largest share first, and the noise last; none
-        where no kernel has a score.
+        """One sentence for each component, the largest share first and the noise last; none if no
+        kernel has a score.
         """
         if not self.components:
             return []
@@ -94,7 +95,8 @@ def compositional_search(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Composition]:
-    """The kernel with the lowest `-2 log evidence + k log n` that a greedy search finds.
+    """Searches greedily for the sum of products of kernels with the lowest BIC, `-2 log evidence +
+    k log n`.
 
     It starts from a constant and noise. Each round fits every structure that is one step away from
     the best one so far: a base kernel added, a term multiplied by one, one replaced by another, a
@@ -104,14 +106,14 @@ def compositional_search(
     the best parameters would grow with any of them. Sums are multiplied out, and a term is
     multiplied alone.
 
-    Every candidate starts from the parameters of its parent; those of what is new are drawn:
-    lengthscales between the spacing and the range of a column, periods mostly from peaks of the
-    periodogram of what the parent leaves. Seasons are about zero, as those of Lloyd et al. are, so
-    that a trend cannot hide in the constant of a `Periodic`.
+    Every candidate starts from the parameters of its parent; the parameters of a new kernel are
+    drawn: lengthscales between the spacing and the range of a column, periods mostly from peaks of
+    the periodogram of the parent's residuals. Periodic components have mean zero, as in Lloyd et
+    al., so that a trend cannot hide in the constant of a `Periodic`.
 
-    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, columns
-    and targets standardised inside. A candidate whose covariance has no Cholesky factor without
-    jitter, or whose loss is not finite, has no score and is never chosen.
+    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, with
+    columns and targets standardised internally. A candidate whose covariance has no Cholesky factor
+    without jitter, or whose loss is not finite, has no score and is never chosen.
 
     Arguments:
         X, y: points (n, d), or (n,) in one dimension, and targets (n,).
@@ -119,18 +121,19 @@ def compositional_search(
         bases: kernel classes among RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic and
             Matern52, each on each column by `On`. None is the first four for one column, and RBF
             and ShiftedLinear for several.
-        depth: the most rounds.
-        beam: how many structures a round expands. With 1 the search is greedy, and ends in a worse
-            kernel where no good one is reached from the best structure of an early round.
+        depth: the largest number of rounds.
+        beam: how many structures a round expands. With 1 the search is purely greedy, and may end
+            in a worse kernel if the best structure of an early round leads nowhere.
         n_starts: of each candidate. After a few steps the best start of the best candidates goes
             on.
         n_steps: of L-BFGS, for these, and at the end where rows were drawn.
         max_terms, max_factors: the largest sum, and the largest product in it.
-        max_rows: to search on; of more rows, so many are drawn, spread over the first column, and
-            the parameters of the best structure are learned on all rows at the end.
+        max_rows: the largest number of rows to search on. Of more rows that many are drawn, spread
+            over the first column, and the parameters of the best structure are learned on all rows
+            at the end.
         names: of the columns, for the sentences.
         progress: draw a bar for each round on standard error (needs `rich`).
-        throw: raise `NonFiniteError` where no candidate has a score; otherwise look at `result`.
+        throw: raise `NonFiniteError` if no candidate has a score; otherwise look at `result`.
 
     Returns:
         A `Solution` with a `Composition`, in the units of X and y. Stats: `structures`, all

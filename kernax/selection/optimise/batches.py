@@ -36,21 +36,21 @@ def batched(
     devices: Devices | None = None,
     progress: bool = False,
 ) -> Callable[..., Any]:
-    """`function` over the leading axes of its arguments, as `jax.vmap(function)`, for many fits.
+    """Maps `function` over the leading axes of its arguments, as `jax.vmap` does, for many fits.
 
-    What differs from `vmap` is how the members of the batch are computed. On a CPU they come one
-    after the other, so that none waits for a slower one and memory is that of one; on an
-    accelerator as many are computed together as fit into its memory, and take as many steps as the
-    slowest of them. Several devices share the members evenly. A member that fails raises for all;
-    where the fit has `throw=False`, it ends with NaN and a status of its own. Under `jit` and over
-    several devices use `throw=False`: where a check raises on one device, the others wait for it.
+    Unlike `vmap`, it computes the members of the batch one after the other on a CPU, so that none
+    waits for a slower one and memory is that of one. On an accelerator it computes as many together
+    as fit into its memory, and they take as many steps as the slowest of them. Several devices
+    share the members evenly. A member that fails raises for all; if the fit has `throw=False`, its
+    values are NaN and it has its own status. Under `jit` and over several devices use
+    `throw=False`: where a check raises on one device, the others wait for it.
 
     Arguments:
         function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
             weights=w, throw=False)`. It may return any pytree, modules included. Define it once: it
             compiles once for each size of a batch.
-        in_axes: 0, or a tuple with 0 or None for each argument, None for what is the same in all
-            members.
+        in_axes: 0, or a tuple with 0 or None for each argument; None is for an argument that all
+            members share.
         batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU;
             on an accelerator as many as fit into half of the free memory, for which the program of
             one member is compiled.
@@ -71,8 +71,8 @@ def batched(
         them, where these share the members evenly.
 
     Raises:
-        ValueError: no member, arguments of different lengths, an argument that is no array where
-            there is to be an axis, or members over explicit axes of a mesh.
+        ValueError: no member, arguments of different lengths, an argument without the axis that
+            `in_axes` names, or members over explicit axes of a mesh.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -13,19 +13,20 @@ from kernax.selection.optimise.progress import LearningRun, Observer, Reached
 
 @dataclasses.dataclass(frozen=True)
 class Callback:
-    """`function(solution)` after every so many steps: what `minimise` would return there.
+    """Calls `function(solution)` after every `every` steps, with the solution that `minimise` would
+    return there.
 
     The solution is concrete: `solution.value` is the best model so far, and `solution.stats` holds
     `loss` (its loss), `losses`, `steps` (taken so far), `validation_loss`, and whatever else the
     learning function documents. If the callback returns True, learning ends there, and that
     solution is returned; None and False let it go on. Learning is ended by the returned value, not
-    by an exception such as StopIteration, which may come from a mistake inside the function,
-    such as an iterator that is exhausted: whatever it raises reaches the caller.
+    by an exception such as StopIteration, which may come from a mistake inside the function, such
+    as an exhausted iterator: any exception of the function reaches the caller.
 
     Arguments:
         function: of a `Solution`. In a run that goes on from a checkpoint it is called again for
             the steps since the file was written.
-        every: after how many steps it is called; it is called at the end as well. Between calls
+        every: the number of steps between calls; there is a call at the end as well. Between calls
             the steps are one compiled program; a call costs an evaluation of the loss and a
             transfer from the device.
 

@@ -63,8 +63,8 @@ def minimise(
             written inline it is another object in every call, and compiles in every call. Its line
             searches are run as optax defines them, `optax.lbfgs()` in the unit of the loss in which
             the first gradient is of length one to two: it takes the same steps for 1e-30 times the
-            loss. Others see the loss as it is: Adam hardly moves where gradients are below its
-            `eps` of 1e-8.
+            loss. Other optimisers see the loss unscaled: Adam hardly moves where gradients are
+            below its `eps` of 1e-8.
         n_steps: the number of updates; another number compiles again. Stops early where the
             gradient is zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
@@ -75,18 +75,18 @@ def minimise(
         callback: `callback(solution)` after every step, with the solution as it would be returned
             there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
             Not under a transformation.
-        checkpoint: the path of a folder for the state of learning, which is written some fifty
-            times in a run: started again after it was killed, the same call goes on from there, to
-            the same result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps;
-            with `seconds=` every step is a call of its own. A run that is over is not repeated: the
-            call returns its result. With more `n_steps` it goes on where fewer were used up; one
-            that ended before, of itself or by a callback, stays ended. The call is identified by
-            the values, shapes and structure of `model` and `args`, what is trainable, the names of
-            `loss` and `optimiser`, the compiled programs that come of them, hyperparameters and
-            arrays that they close over included, the validation, the precision, the kind of device,
-            and the versions of JAX, Equinox, Lineax and Optax: identifying it takes one more trace
-            of the loss, and one of a step. What the host computes in a callback inside the loss
-            (`jax.pure_callback`) is not seen. Not under a transformation.
+        checkpoint: the path of a folder for the state of learning, which is saved some fifty times
+            in a run. If the process is killed, the same call resumes from there, with the same
+            result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps; with
+            `seconds=` every step is a call of its own. A finished run is not repeated: the call
+            returns its result. With more `n_steps`, a run that had used up its steps continues; one
+            that ended earlier, by itself or by a callback, does not. The call is identified by the
+            values, shapes and structure of `model` and `args`, what is trainable, the names of
+            `loss` and `optimiser`, their compiled programs (with the hyperparameters and arrays
+            that they close over), the validation, the precision, the kind of device, and the
+            versions of JAX, Equinox, Lineax and Optax: this takes one more trace of the loss, and
+            one of a step. Computations of the host inside the loss (`jax.pure_callback`) are not
+            included. Not under a transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
             `DivergedError` if the steps were too long, `BreakdownError` if none was long enough to
             move a parameter; otherwise look at `result`.
@@ -108,8 +108,8 @@ def minimise(
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
             `callback` or `checkpoint` under a transformation.
-        KernaxFileError: the folder of the checkpoint is that of another call, or all in it is
-            damaged.
+        KernaxFileError: the folder of the checkpoint belongs to another call, or all of its
+            checkpoints are damaged.
 
     Examples:
         >>> import optax

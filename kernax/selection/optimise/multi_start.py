@@ -51,16 +51,16 @@ def multi_start(
     checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Model]:
-    """`minimise` from every one of `models`, in one program.
+    """Runs `minimise` from each of `models`, in one program, and returns the best result.
 
-    The model with the lowest finite loss is returned, with a `validation` that of the lowest finite
-    validation loss; patience is counted for each start. A callback is given the solution that would
-    be returned there.
+    The best model is the one with the lowest finite loss, or with a `validation` the lowest finite
+    validation loss; each start has its own patience. A callback receives the solution that would be
+    returned there.
 
     Arguments are those of `minimise`, except `models`: starts of one structure, such as
-    `random_starts(model, 8, key=key)`. On a CPU the starts are run one after the other, elsewhere
-    as one `vmap`, in which all take as long as the slowest. What was learned is a constant to
-    `jax.grad`.
+    `random_starts(model, 8, key=key)`. On a CPU the starts run one after the other, elsewhere as
+    one `vmap`, in which all take as long as the slowest. `jax.grad` treats the learned model as a
+    constant.
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
@@ -202,8 +202,8 @@ def random_starts(
     spread: float = 1.0,
     trainable: Trainable | None = None,
 ) -> list[Model]:
-    """The model itself, and `n_starts - 1` copies with normal noise on their free parameters, of
-    standard deviation `spread`.
+    """Returns the model itself and `n_starts - 1` copies of it, whose free parameters have normal
+    noise of standard deviation `spread`.
 
     The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
     factor that lies between 1/7 and 7 nineteen times out of twenty.
@@ -246,8 +246,8 @@ def unconstrained_density(
     args: tuple = (),
     trainable: Trainable | None = None,
 ) -> tuple[dict[str, Array], Callable[[dict[str, Array]], Array]]:
-    """A log density of a model's parameters as one of their unconstrained values, for samplers such
-    as Hamiltonian Monte Carlo.
+    """Transforms a log density of a model's parameters into one of their unconstrained values, for
+    samplers such as Hamiltonian Monte Carlo.
 
     Arguments:
         log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus

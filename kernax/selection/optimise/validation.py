@@ -10,20 +10,20 @@ from kernax.core.base.printing import Printed
 
 
 class Validation(Printed):
-    """`loss(model, *args)` on held-out data: the model with the least is what learning returns.
+    """A loss `loss(model, *args)` on held-out data; learning returns the model that minimises it.
 
-    For `minimise` and `multi_start`, which evaluate it at every step, inside the compiled loop.
-    Where a model has too many parameters for its data, the loss that is minimised goes on falling
-    while that of new data rises; learning then stops early, at the least loss of the held-out data.
-    That least loss is itself a little optimistic, as any minimum over noisy values is: judge the
-    model on a third part of the data.
+    `minimise` and `multi_start` evaluate it at every step, inside the compiled loop. If a model has
+    too many parameters for its data, the training loss keeps falling while the loss on new data
+    rises; learning then stops early, at the lowest validation loss. That minimum is itself a little
+    optimistic, as any minimum over noisy values is: judge the model on a third part of the data.
 
     Arguments:
         loss: any loss, often the one that is minimised, defined once, at module level; the data
             go through `args`, and other arrays there do not compile again.
         args: what `loss` takes after the model, such as `(X_held_out, y_held_out)`.
-        patience: after how many steps without an improvement learning stops; another number
-            compiles again. None never stops, and only keeps the best.
+        patience: the number of steps without an improvement after which learning stops; another
+            number compiles again. With None learning does not stop early, and only the best model
+            is kept.
 
     A loss that is NaN or inf is never the least, and counts as no improvement.
 

@@ -56,7 +56,9 @@ class BoxProblem(eqx.Module):
         return self.operator.diagonal()
 
     def start(self) -> Float[Array, " n"]:
-        """A feasible point: zero, or the total given to the first points, up to their bounds."""
+        """A feasible point: zero, or the total distributed over the first points, up to their
+        bounds.
+        """
         if self.starts_at_zero:
             return jnp.zeros_like(self.targets)
         assert self.total is not None
@@ -72,11 +74,13 @@ class BoxProblem(eqx.Module):
 
     @property
     def starts_at_zero(self) -> bool:
-        """Whether zero is known to be feasible, whatever the numbers of the programme are."""
+        """Whether zero is known to be feasible, whatever the values of the programme's arrays."""
         return self.total is None or not self.inside
 
     def of_points(self, of_groups: Float[Array, "*groups"]) -> Float[Array, "..."]:
-        """The number of each point's group; of one group the number itself."""
+        """Expands a number for each group to one for each point; for one group, the number
+        itself.
+        """
         if self.second is None:
             return of_groups
         return jnp.where(self.second, of_groups[1], of_groups[0])
@@ -101,7 +105,7 @@ class BoxProblem(eqx.Module):
         return point.residual - self.of_points(point.bias)
 
     def submatrix(self, places: Int[Array, " m"]) -> Float[Array, "m m"]:
-        """The rows and columns of K at `places`; only these are computed if K is not held."""
+        """The rows and columns of K at `places`; only these are computed if K is matrix-free."""
         return self.operator.submatrix(places)
 
     def part_product(

@@ -21,8 +21,8 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
     For many matrices use `jax.vmap`. Differentiable in r. It is the second method of Wu, Lin & Weng
     (2004), Probability estimates for multi-class classification by pairwise coupling.
 
-    Raises ValueError for another shape, and for values that are no such probabilities, where they
-    are known: traced ones are not checked.
+    Raises ValueError for another shape, and for values that are not such probabilities; traced
+    values are not checked.
 
     Examples:
         >>> r = jnp.array([[0.5, 0.6, 0.75], [0.4, 0.5, 2 / 3], [0.25, 1 / 3, 0.5]])

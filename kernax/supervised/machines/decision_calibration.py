@@ -31,8 +31,8 @@ _ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
 class Platt(Printed):
     """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid.
 
-    The log odds are held as `slope (f - centre) + level`: where decision values are large beside
-    their differences, `slope f + intercept` would cancel.
+    The log odds are stored as `slope (f - centre) + level`: where decision values are large
+    compared with their differences, `slope f + intercept` would cancel.
 
     Examples:
         >>> sigmoid = kernax.calibration.Platt(jnp.array(2.0), jnp.array(0.0), jnp.array(1.0))
@@ -61,7 +61,7 @@ class Platt(Printed):
 def platt(
     f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True
 ) -> Solution[Platt]:
-    """Platt's sigmoid for decision values f (n,) of points of classes y, -1 and +1.
+    """Fits Platt's sigmoid to decision values f (n,) of points of classes y, -1 and +1.
 
     Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of
     one and zero, so that the slope is finite for separated values (Platt 2000; Lin, Lin & Weng
@@ -306,13 +306,13 @@ def svm_leave_one_out(
     solver: AbstractDualSolver | None = None,
     throw: bool = True,
 ) -> Float[Array, " n"]:
-    """The decision value at each point of the machine that was fitted without it, (n,).
+    """The leave-one-out decision values (n,): at each point, that of the SVM fitted without it.
 
-    A point that is no support vector changes nothing by leaving. For the others the machine is
-    fitted again with weight zero there, from where the full one stands. Arguments are those of
+    Removing a point that is not a support vector changes nothing. For each support vector the SVM
+    is fitted again with weight zero there, starting from the full solution. Arguments are those of
     `svm`; NaN where a fit failed.
 
-    Raises ValueError as `svm` does, and where leaving one point out would leave one class: the
+    Raises ValueError as `svm` does, and where removing one point would leave only one class: the
     value at such a point is NaN where targets or weights are traced. Raises as `svm` where the full
     fit fails, unless `throw=False`: then all values are NaN.
 

@@ -15,8 +15,8 @@ from kernax.supervised.machines.box_problem import BoxProblem
 class AbstractDualSolver(Printed):
     """A solver of a `BoxProblem`, to a violation of `rtol` in units of the targets.
 
-    Learners hand it to a compiled function with arrays in place of its floats and of its
-    `max_steps`, unless their fields are static.
+    Learners pass it to a compiled function with its floats and its `max_steps` as arrays, unless
+    their fields are static.
     """
 
     rtol: eqx.AbstractVar[float | Float[Array, ""]]

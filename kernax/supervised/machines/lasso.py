@@ -33,9 +33,9 @@ def lasso(
 ) -> Solution[tuple[Float[Array, " D"], Float[Array, ""]]]:
     """Minimises `sum_i w_i (y_i - c.phi_i - b)^2 + penalty |c|_1` (Tibshirani 1996).
 
-    This is the programme behind the support vector machines without its box: K is `Phi^T W Phi`,
-    the targets `Phi^T W y` and epsilon `penalty / 2`; the same solvers find it, one coordinate at a
-    time, and the same Newton step differentiates it.
+    This is the quadratic programme of support vector machines without its box: K is `Phi^T W Phi`,
+    the targets `Phi^T W y` and epsilon `penalty / 2`. The same solvers solve it, one coordinate at
+    a time, and the same Newton step differentiates it.
 
     Arguments:
         features: (n, D), a row for each point: `jax.vmap(phi)(X)` for a feature map. With
@@ -51,8 +51,8 @@ def lasso(
     Returns:
         A `Solution` whose `value` is the coefficients c (D,) and the bias b, differentiable in
         features, y, penalty and weights; one-sided where a coefficient is about to become zero.
-        Stats: as for `svm`, of half the objective less a constant; `relative_gap`, from which
-        success is decided, counts what rounding of `Phi^T W Phi` does.
+        Stats: as for `svm`, of half the objective less a constant; `relative_gap`, which decides
+            about success, accounts for the rounding of `Phi^T W Phi`.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve

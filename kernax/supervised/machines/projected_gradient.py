@@ -20,7 +20,7 @@ from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
 @renamed(tol="rtol")
 class ProjectedGradient(AbstractDualSolver):
-    """The solver for batches of small machines and for accelerators.
+    """Projected gradients: the solver for batches of small SVMs and for accelerators.
 
     The direction is `d = P(b + a r) - b`, where r is the residual, a the inverse of the curvature
     along the last direction (Barzilai & Borwein), and P the proximal projection onto box and
@@ -29,7 +29,7 @@ class ProjectedGradient(AbstractDualSolver):
 
     Attributes:
         rtol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
-        max_steps: products with K, at most.
+        max_steps: the largest number of products with K.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

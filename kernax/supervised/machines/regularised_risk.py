@@ -70,8 +70,8 @@ def regularised_risk(
         kernel, X, weights, throw: as for `kernel_ridge`.
         y: targets (n,): -1 and +1 for losses of a margin, counts for `Poisson`.
         ridge: >= 0; > 0 for a piecewise linear loss, and for one without a minimum, such as
-            `Logistic`. With zero the loss of every point is at its minimum, which takes a K of full
-            rank.
+            `Logistic`. With zero the loss of every point is at its minimum, which requires a K of
+            full rank.
         loss: one of `kernax.losses`, or your own; its parameters may be learned.
         bias: an unpenalised b.
         solver: of the dual, for piecewise linear losses; default `kernax.solvers.SMO()`.

@@ -33,13 +33,14 @@ _MOST = 4096  # points in a working set
 
 @renamed(tol="rtol")
 class SMO(AbstractDualSolver):
-    """The solver for one machine on a CPU.
+    """Sequential minimal optimisation: the solver for one SVM on a CPU.
 
     Attributes:
         rtol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
-        max_steps: pairs changed, at most; default a million, and a hundred for each point.
-        working_set: how many points to solve for at a time; default four in ten, but at least 1024,
-            or all where there are fewer, and at most 4096.
+        max_steps: the largest number of steps, each on a pair; default a million plus a hundred for
+            each point.
+        working_set: how many points to solve for at a time; default 40 % of them, but at least 1024
+            (or all if there are fewer) and at most 4096.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -67,7 +67,7 @@ def svm(
     start: KernelExpansion | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin machine.
+    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin SVM.
 
     The dual (Cortes & Vapnik 1995) is to maximise `sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij`
     over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the coefficients are `a_i y_i`. The bias is
@@ -82,17 +82,17 @@ def svm(
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
-        y: -1 and +1, (n,), or (n, machines) for several machines, one against the rest for each
+        y: -1 and +1, (n,), or (n, machines) for several SVMs, such as one against the rest for each
             class: `2 * one_hot(labels)[0] - 1`.
         C: > 0; `jnp.inf` is the hard margin.
         weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against
             one other.
-        bias: without it there is no constraint on the sum, only the box.
+        bias: an unpenalised b; without it the dual has no constraint on the sum, only the box.
         solver: default `kernax.solvers.SMO()`; `ProjectedGradient()` for batches and accelerators.
-        block_size: rows of K computed at a time; K is then never held, only the solver's working
-            set.
-        start: a machine for the same points to start from, such as the previous one on a path of C.
-            It changes the steps, not the solution; one that failed, and is NaN, is ignored.
+        block_size: rows of K computed at a time; K is then never stored, only its part for the
+            solver's working set.
+        start: an SVM for the same points to start from, such as the previous one on a path of C. It
+            changes the steps, not the solution; one that failed, and is NaN, is ignored.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -104,9 +104,9 @@ def svm(
             the gap: times a large C they alone may exceed the objective.
         - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
         - the number of `features` of a kernel of fewer explicit ones than points, such as a
-            `FeatureMap`: then K is never held, but for the part of a working set.
-        - `indefinite`: whether a K that is held has `K_ij^2 > K_ii K_jj` for some pair. A
-            ConditionWarning then names its smallest eigenvalue.
+            `FeatureMap`: then K is never stored, except the part for a working set.
+        - `indefinite`: whether a dense K has `K_ij^2 > K_ii K_jj` for some pair. A ConditionWarning
+            then names its smallest eigenvalue.
 
         The problem is solved in units of the targets and of K, in which nothing over- or
         underflows; `primal`, `dual` and `gap` may, in the user's units.
@@ -239,7 +239,7 @@ def one_class_svm(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b`: one-class machine.
+    """Minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b`: the one-class SVM.
 
     The function `f + b` is positive in the region of the points: at most a fraction nu of them lies
     outside, and at least that fraction are support vectors (Schoelkopf et al. 2001). Coefficients
