@@ -37,10 +37,9 @@ def check_conformance(
 
     Arguments:
         kernel: any kernel, with its parameters inside their intervals.
-        X: a stack of at least two points, the first and the last of them different; a handful will
-            do.
+        X: at least two points, the first and the last of them different; a handful is enough.
         Z: a second stack; X in another order by default.
-        without: names of properties that this kernel is known and meant to lack, such as
+        without: names of properties that this kernel intentionally lacks, such as
             `gradient_in_the_points` for one that is piecewise constant.
 
     Raises ValueError for other points, and for a name that is not that of a property.

@@ -16,7 +16,7 @@ from kernax.testing.assertions import largest
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelReport:
-    """The result of `check_kernel` on n points. Printed, it says what failed and why.
+    """The result of `check_kernel` on n points. `print` shows what failed and why.
 
     Attributes:
         symmetric: whether k(x, z) = k(z, x) within the tolerance.
@@ -25,7 +25,7 @@ class KernelReport:
         witness: a unit vector c with c^T K c < 0, the proof that k is not positive semidefinite, or
             None.
 
-    Where the matrix is not finite nothing is known: both numbers are NaN, and `symmetric` is False.
+    If the matrix is not finite, both numbers are NaN, and `symmetric` is False.
 
     Examples:
         >>> X = jnp.linspace(-1.0, 1.0, 5)[:, None]
@@ -70,9 +70,9 @@ class KernelReport:
 def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None) -> KernelReport:
     """Tests `k(x, z) = k(z, x)` and `c^T K c >= 0` on the points X.
 
-    A Gram matrix with positive entries only can fail: `[[1, 2], [2, 1]]` does, with the witness
-    (1, -1). To pass on X is evidence, not proof: try several stacks, duplicates and larger
-    dimensions included.
+    A Gram matrix with positive entries only can fail: `[[1, 2], [2, 1]]` does, with the witness (1,
+    -1). Passing on X is evidence, not proof: try several sets of points, with duplicates and larger
+    dimensions.
 
     Arguments:
         kernel: any kernel; a function becomes one by `Custom(function)`.

@@ -41,7 +41,7 @@ _MOST_ROUNDING = 0.01  # of the squares of correlations
 
 
 class CanonicalPairs(Printed):
-    """Pairs of functions, one of each view, that correlate most.
+    """The most correlated pairs of functions, one of each view.
 
     Attributes:
         first, second: the functions f_j and g_j as the outputs of two expansions, of mean zero over
@@ -113,10 +113,10 @@ def kernel_cca(
 
     Returns:
         A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Y,
-        ridge and weights; where correlations coincide, in what depends only on their common space.
-        Functions of a correlation that is zero to rounding are zero. Stats: `rank`, `residual`,
-        `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the error of squared correlations:
-        above `eps^(1/3)` there is a ConditionWarning, above 0.01 a failure.
+        ridge and weights; where correlations coincide, only quantities that depend on their common
+        space are differentiable. Functions whose correlation is zero to rounding are zero. Stats:
+        `rank`, `residual`, `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the error of
+        squared correlations: above `eps^(1/3)` there is a ConditionWarning, above 0.01 a failure.
 
     Raises:
         ValueError: bad shapes or values, X and Y of different n. NonFiniteError, NotPSDError,

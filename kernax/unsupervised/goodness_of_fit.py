@@ -28,8 +28,8 @@ def stein_discrepancy(
     *,
     weights: ArrayLike | None = None,
 ) -> Float[Array, ""]:
-    """The squared kernel Stein discrepancy of a sample from a density, without bias: it can be
-    negative.
+    """The unbiased estimate of the squared kernel Stein discrepancy of a sample from a density,
+    which can be negative.
 
         sum_{i != j} k_0(x_i, x_j) / (n (n - 1)),    k_0 = SteinKernel(kernel, log_density)
 
@@ -46,8 +46,8 @@ def stein_discrepancy(
         weights: (n,) >= 0. Two is the point repeated, with itself as one more pair, zero the point
             removed. They must add up to more than one, or the value is NaN.
 
-    Raises ValueError for a kernel without derivatives, points that are no vectors, fewer than two
-    of them, or a log density that is no scalar; NonFiniteError where k_0 is not finite.
+    Raises ValueError for a kernel without derivatives, points that are not vectors, fewer than two
+    of them, or a log density that is not a scalar; NonFiniteError where k_0 is not finite.
 
     Examples:
         >>> X = jnp.linspace(-2.0, 2.0, 5)[:, None]
@@ -80,15 +80,15 @@ def goodness_of_fit_test(
     flip: ArrayLike = 0.5,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Does X come from the density? `stein_discrepancy` against its values for random signs,
-    `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
+    """Tests whether X comes from the density: compares `stein_discrepancy` with its values for
+    random signs, `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
 
-    The wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level holds as n grows. The
-    signs of neighbours differ with probability `flip`: 1/2 for independent points, less for a
-    Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps:
+    This is the wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level is exact as n
+    grows. The signs of neighbours differ with probability `flip`: 1/2 for independent points, less
+    for a Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps:
     choose flip so that these are more than the steps over which points of the chain do, or thin the
-    chain. The terms i = j
-    are the same for all signs, so that the biased statistic gives the same p-value.
+    chain. The terms i = j are the same for all signs, so that the biased statistic gives the same
+    p-value.
 
     The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
     Memory O(n^2 + n_resamples n).

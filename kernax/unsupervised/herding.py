@@ -41,15 +41,15 @@ def herding(
     throw: bool = True,
 ) -> Solution[Subsample]:
     """Chooses x_1, ..., x_count of X in turn, so that each `|1/t sum_{s <= t} phi(x_s) - mu|` is as
-    small as the choices before allow, `mu = sum_i w_i phi(x_i) / sum_i w_i`.
+    small as possible given the choices before, `mu = sum_i w_i phi(x_i) / sum_i w_i`.
 
         x_{t+1} = argmin_x  sum_{s <= t} k(x, x_s) + k(x, x) / 2 - (t + 1) mu(x)
 
     Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
-    k(x, x) / 2, which they leave out, is a constant for normalised kernels such as theirs.
-    The mean of a function over the first t points is off by that length times the function's norm,
-    at most: by O(1 / t) where the space is of finite dimension, while t random points leave O(1 /
-    sqrt(t)). It is deterministic; of equal points the first is taken.
+    k(x, x) / 2, which they leave out, is a constant for normalised kernels such as theirs. The mean
+    of a function over the first t points is off by that length times the function's norm, at most:
+    by O(1 / t) where the space is of finite dimension, while t random points leave O(1 / sqrt(t)).
+    It is deterministic; of equal points the first is chosen.
 
     Arguments:
         kernel, X: any kernel, a stack of n points, from which it chooses.
@@ -103,7 +103,7 @@ def stein_thin(
     throw: bool = True,
 ) -> Solution[Subsample]:
     """Chooses `n_points` points of X in turn, so that each mean embedding of the first t in the
-    space of `SteinKernel(kernel, log_density)` is as short as the choices before allow.
+    space of `SteinKernel(kernel, log_density)` is as short as possible given the choices before.
 
         x_{t+1} = argmin_x  sum_{s <= t} k_0(x, x_s) + k_0(x, x) / 2
 
@@ -124,8 +124,8 @@ def stein_thin(
         (n_points,), that after each step.
 
     Raises:
-        ValueError: as `herding`; and a kernel without derivatives, points that are no vectors, or a
-            log density that is no scalar.
+        ValueError: as `herding`; and a kernel without derivatives, points that are not vectors, or
+            a log density that is not a scalar.
         NonFiniteError: as `herding`; and a score that is not finite.
 
     Examples:

@@ -56,7 +56,7 @@ class KernelClusters(Printed):
         function: `mu_c(x) - |mu_c|^2 / 2` for each cluster c, as the outputs of a
             `KernelExpansion`: the largest is that of the nearest mean.
         memberships: of the points in each cluster: zeros and ones, or probabilities.
-        temperature: of soft memberships; 0 where they are not.
+        temperature: of soft memberships; 0 for hard ones.
 
     Examples:
         >>> X = jnp.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
@@ -73,12 +73,12 @@ class KernelClusters(Printed):
 
     @property
     def labels(self) -> Int[Array, " n"]:
-        """The cluster of each point; -1 where memberships are NaN, as of a fit that failed."""
+        """The cluster of each point; -1 where memberships are NaN, as after a failed fit."""
         return place_of_largest(self.memberships)
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
-        """The cluster whose mean is nearest to one point, new or not; -1 where that is not known,
-        as for a task that does not exist.
+        """The cluster whose mean is nearest to one point, new or not; -1 where the distances are
+        NaN, as for an index out of range.
         """
         return place_of_largest(self.function(x))
 
@@ -137,8 +137,8 @@ def kernel_kmeans(
         A `Solution` whose `value` is `KernelClusters`. Its means are differentiable in the kernel,
         X and weights: hard memberships are held fixed, soft ones are differentiated. Stats:
         `objective`, that of the partition; `distinct`, how many clusters differ; `steps`; and the
-        `residual`, by how much one more step would change soft memberships. A warning is given
-        where there are fewer distinct points than clusters, some of which then coincide.
+        `residual`, by how much one more step would change soft memberships. There is a warning if
+        there are fewer distinct points than clusters, some of which then coincide.
 
     Raises:
         ValueError: bad shapes or values, more clusters than points of positive weight.

@@ -33,10 +33,11 @@ _BUDGET = 2**22  # floats of permuted matrices held at one time
 
 
 class PermutationTest(Printed):
-    """The outcome of a permutation test, or of one by random signs, as `goodness_of_fit_test`.
+    """The result of a permutation test, or of a test by random signs, such as
+    `goodness_of_fit_test`.
 
     Attributes:
-        statistic: that of the data, (); differentiable.
+        statistic: the statistic of the data, (); differentiable.
         p_value: `(1 + #{null >= statistic}) / (1 + permutations)`, (). Under the null hypothesis
             `P(p_value <= level) <= level`, for random signs as n grows. Null statistics that differ
             from the statistic by rounding alone count as equal to it.
@@ -58,8 +59,8 @@ class PermutationTest(Printed):
 def mean_embedding(
     kernel: AbstractKernel, X: PyTree, *, weights: ArrayLike | None = None
 ) -> KernelExpansion:
-    """`f = sum_i w_i k(x_i, .) / sum_i w_i`, for which `<f, g>` is the weighted mean of g(x_i), for
-    every g of the space.
+    """The mean embedding `f = sum_i w_i k(x_i, .) / sum_i w_i`: `<f, g>` is the weighted mean of
+    g(x_i) for every g of the space.
 
     Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is
     the witness function of Gretton et al. (2012, section 2.3): positive where X is denser, negative
@@ -78,7 +79,8 @@ def mean_embedding(
 
 
 def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
-    """The squared distance of two samples' mean embeddings, without bias: it can be negative.
+    """The unbiased estimate of the squared MMD, the distance of two mean embeddings; it can be
+    negative.
 
         sum_{i != j} k(x_i, x_j) / (n (n - 1)) + sum_{i != j} k(z_i, z_j) / (m (m - 1)) - 2 sum_ij
         k(x_i, z_j) / (n m)
@@ -101,12 +103,12 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
 def two_sample_test(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, *, n_permutations: int = 1000, key: PRNGKeyArray
 ) -> PermutationTest:
-    """Do X and Z come from one distribution? `maximum_mean_discrepancy` against its values for
-    permuted labels.
+    """Tests whether X and Z come from one distribution: compares `maximum_mean_discrepancy` with
+    its values for permuted labels.
 
     All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
-    n_permutations (n + m)). Choose the kernel on other data, or without looking at the labels (a
-    median heuristic of the pooled sample): otherwise the level does not hold.
+    n_permutations (n + m)). Choose the kernel on other data, or without using the labels (such as
+    by the median heuristic of the pooled sample): otherwise the level does not hold.
 
     Raises ValueError for fewer than two points in a sample, n_permutations < 1, or what is not one
     random key.
@@ -156,7 +158,8 @@ def independence_test(
     n_permutations: int = 1000,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Are x and y independent? `hsic` against its values for permutations of the y_i.
+    """Tests whether x and y are independent: compares `hsic` with its values for permutations of
+    the y_i.
 
     Time O(n_permutations n^2), memory O(n^2 + n_permutations n).
 

@@ -29,8 +29,8 @@ _FEATURES = Footprint("empirical_features", 3.1)
 
 @renamed(count="n_pairs")
 def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
-    """The largest eigenvalues of f -> `integral k(., z) f(z) dp(z)`, from points X drawn from p,
-    and their eigenfunctions.
+    """Estimates the largest eigenvalues of f -> `integral k(., z) f(z) dp(z)` and their
+    eigenfunctions (Mercer), from points X drawn from p.
 
     With the eigenpairs (l_j, u_j) of K, values are `l_j / n` and functions `sqrt(n) / l_j sum_i
     u_ij k(x, x_i)`, the Nystrom extension (Williams & Seeger 2001; GPML eqs. 4.43-4.44):

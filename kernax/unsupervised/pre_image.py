@@ -40,9 +40,9 @@ def pre_image(
 ) -> Solution[Array]:
     """The point x that minimises `|k(x, .) - f|^2 = k(x, x) - 2 <f, k(x, .)> + |f|^2`.
 
-    Of what `PrincipalComponents.reconstruction` returns it is the denoised point (Mika et al.
-    1999); means of clusters and of samples have pre-images as well. It is a local minimum, near the
-    start.
+    The pre-image of the result of `PrincipalComponents.reconstruction` is the denoised point (Mika
+    et al. 1999); means of clusters and of samples have pre-images as well. It is a local minimum
+    near the start.
 
     Arguments:
         f: one function, an expansion over points that are vectors. Its bias does not matter.
@@ -60,7 +60,7 @@ def pre_image(
         step, relative to the spread of the points.
 
     Raises:
-        ValueError: f has several outputs, points are no vectors, or a method does not apply.
+        ValueError: f has several outputs, points are not vectors, or a method does not apply.
         MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
 
     Examples:

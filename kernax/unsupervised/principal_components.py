@@ -37,9 +37,9 @@ class PrincipalComponents(Printed):
     Attributes:
         function: the projections of a point onto them, a `KernelExpansion` with `components`
             outputs whose mean over the points is zero.
-        variances: of the points along them, descending, in units of k; zero where the points have
-            no further direction, and the projection is zero as well.
-        total_variance: along all directions.
+        variances: of the points along the components, descending, in units of k; zero, like the
+            projection, if the points span fewer directions.
+        total_variance: the sum of the variances along all directions.
         shares: the weights of the points, of sum one.
         whitened: whether projections are divided by their standard deviation.
 
@@ -106,8 +106,8 @@ def kernel_pca(
     indefinite: bool = False,
     throw: bool = True,
 ) -> Solution[PrincipalComponents]:
-    """The functions v of norm 1 with the largest variance `sum_i w_i (v(x_i) - mean)^2 / sum w`,
-    orthogonal to each other.
+    """Kernel PCA: the orthogonal functions v of norm 1 with the largest variance `sum_i w_i (v(x_i)
+    - mean)^2 / sum w`.
 
     With K centred at the weighted mean of the points they are `v_j = sum_i a_ij k(x_i, .)` with `W
     K a_j = l_j a_j` and `a_j^T K a_j = 1`, of variance `l_j / sum w` (Schoelkopf, Smola & Mueller
@@ -123,18 +123,18 @@ def kernel_pca(
         block_size: rows of K computed at a time, which is then never held.
         truncated: compute the leading components only, by block Lanczos, instead of all by LAPACK;
             needs `3 (n_components + 4) < n`. The default is to do so for more than 3000 points, or
-            with a `block_size`; there products with a kernel of fewer explicit features than
-            points, such as a `FeatureMap`, are with those, and K is never held.
+            with a `block_size`; there, products use explicit features instead of K if there are
+            fewer of them than points, as for a `FeatureMap`.
         max_steps: products of K with `n_components + 4` columns, at most, where it is truncated.
-        indefinite: accept a K with negative eigenvalues, of a similarity that is no kernel, as long
-            as none of the components asked for has one.
+        indefinite: accept a K with negative eigenvalues, of a similarity that is not a kernel, as
+            long as none of the requested components has one.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `PrincipalComponents`, once differentiable in the kernel, X
-        and the weights. Where variances coincide, or nearly, what depends only on the space of
-        their components has a derivative, such as the products of projections and the sum of the
-        variances; a single component has none. Stats: the `rank` of the centred matrix, no more
+        and the weights. Where variances coincide, or nearly so, only quantities that depend on the
+        space of their components have a derivative, such as products of projections and the sum of
+        the variances; a single component has none. Stats: the `rank` of the centred matrix, no more
         than was computed, the largest relative `residual`, and `steps`.
 
     Raises:

@@ -55,8 +55,8 @@ class SpectralClusters(Printed):
     """Clusters around means in the space of leading eigenvectors.
 
     Attributes:
-        function: the eigenfunctions, as the outputs of a `KernelExpansion`; those of the normalised
-            cut are to be divided by the degree.
+        function: the eigenfunctions, as the outputs of a `KernelExpansion`; for the normalised cut
+            they must be divided by the degree.
         degree: `d(x) = sum_i w_i k(x, x_i)`, or None for the trace.
         memberships: of the points in each cluster: zeros and ones, or probabilities.
         embedding: the points in the space of the eigenvectors, a row each.
@@ -79,7 +79,7 @@ class SpectralClusters(Printed):
 
     @property
     def labels(self) -> Int[Array, " n"]:
-        """The cluster of each point; -1 where memberships are NaN, as of a fit that failed."""
+        """The cluster of each point; -1 where memberships are NaN, as after a failed fit."""
         return place_of_largest(self.memberships)
 
     def embed(self, x: PyTree) -> Float[Array, " e"]:
@@ -129,9 +129,8 @@ def spectral_clustering(
     The rows of the eigenvectors are rounded to a partition by k-means, or with
     `rounding="discrete"` by the rotation that brings them closest to one (Yu & Shi 2003), or with
     "qr" by the rotation that a QR decomposition with pivoting finds, without random starts (Damle,
-    Minden & Ying 2019).
-    scikit-learn's `SpectralClustering` leaves the diagonal of K out: the same embedding is that of
-    `Precomputed` of K with zeros there.
+    Minden & Ying 2019). scikit-learn's `SpectralClustering` sets the diagonal of K to zero:
+    `Precomputed` of such a K has the same embedding.
 
     Arguments:
         kernel: such as `RBF` or `Precomputed` of a graph, with values >= 0 unless
@@ -151,10 +150,9 @@ def spectral_clustering(
         A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, the number of
         connected components; `relaxation`, the sum of as many eigenvalues as clusters (where there
         are fewer, the last one counts for the others), and `objective`, what the partition attains
-        of it; `least`, the smallest edge; how many clusters are `distinct`;
-        `rank`, `residual`, `steps`. A warning is given where the graph falls into parts:
-        eigenvectors then tell the parts apart, and not what is in them; and where clusters
-        coincide.
+        of it; `least`, the smallest edge; how many clusters are `distinct`; `rank`, `residual`,
+        `steps`. There is a warning if the graph is disconnected, since the eigenvectors then only
+        separate its components, and if clusters coincide.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError,

@@ -21,10 +21,10 @@ from kernax.unsupervised.centring import loses_digits
 
 
 class Subsample(Printed):
-    """Points chosen from a stack.
+    """Points chosen from a sample.
 
     Attributes:
-        indices: their places in it, in the order in which they were chosen; -1 where the result is
+        indices: the indices of the chosen points, in the order of choice; -1 where the result is
             `nonfinite`.
         discrepancy: the squared distance between their mean embedding and the one they stand for,
             (), in units of the kernel; differentiable, the indices held fixed.
@@ -42,9 +42,9 @@ class Subsample(Printed):
     discrepancy: Float[Array, ""] = data()
 
     def of(self, X: PyTree) -> PyTree:
-        """The chosen points of the stack X, as a stack; NaN where the result is `nonfinite`.
+        """The chosen points of X; NaN where the result is `nonfinite`.
 
-        Raises ValueError where a place is known to be beyond the end of X.
+        Raises ValueError for an index beyond the end of X.
         """
         X = as_stack(X, "X")
         self._check_in(count(X))

@@ -40,12 +40,12 @@ def thin(
     `O(sqrt(log n)) / m` in the mean of any one function, where m random ones are off by
     `O(1 / sqrt(m))`, `m = n / 2^n_halvings`.
 
-    Kernel thinning (Dwivedi & Mackey 2021, algorithm 1). KT-SPLIT halves the sample again and
-    again: of each pair of points in turn one goes into either half, at random, with odds that
-    balance what the pairs before left (a self-balancing walk). KT-SWAP takes the best of the
+    Kernel thinning (Dwivedi & Mackey 2021, algorithm 1). KT-SPLIT halves the sample repeatedly: it
+    assigns the points of each pair to the two halves at random, with probabilities that balance the
+    imbalance of the pairs before (a self-balancing walk). KT-SWAP takes the best of the
     `2^n_halvings` parts and of every `2^n_halvings`-th point of X (standard thinning), and replaces
-    each of its points by the one of X that brings the mean closest; a point may come twice. So
-    the discrepancy is never above that of standard thinning.
+    each of its points by the one of X that brings the mean closest; a point may be chosen twice.
+    The discrepancy is therefore never above that of standard thinning.
 
     Arguments:
         kernel, X: any kernel, a stack of n points, such as a Markov chain in its order. They count
@@ -56,7 +56,8 @@ def thin(
             Mackey 2022, target KT, whose error of any one function of the space does not depend on
             the dimension); the 2021 paper takes a square root of it, in the sense of convolution.
         delta: the probability, in (0, 1), that a bound of the walk fails: `delta_i = delta / n`.
-            The smaller it is, the farther the walk may stray before the odds become certain.
+            The smaller it is, the larger the imbalance may become before an assignment is
+            deterministic.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:

@@ -35,7 +35,8 @@ _FOOTPRINT = Footprint("kernel_discriminant", 4.1)
 
 
 class Discriminant(Printed):
-    """Functions along which classes are far apart and points of one class are close.
+    """Fisher discriminants: functions along which classes are far apart and points of one class are
+    close.
 
     Attributes:
         function: f, a `KernelExpansion` with one output fewer than there are classes, of mean zero
@@ -43,8 +44,8 @@ class Discriminant(Printed):
         class_means: of f over the points of each class; inf for a class whose points have no
             weight.
         separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
-            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero where there is
-            none, or where it is less than the rounding of the largest.
+            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero if there is none, or if
+            it is below the rounding error of the largest.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -68,7 +69,7 @@ class Discriminant(Printed):
 
     def classify(self, x: PyTree) -> Int[Array, ""]:
         """The column of the class whose mean is nearest to `f(x)`, for one point; -1 where f(x) is
-        not known.
+        NaN.
         """
         return place_of_largest(-jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
 
@@ -84,11 +85,11 @@ def kernel_discriminant(
 ) -> Solution[Discriminant]:
     """Maximises `sum_c w_c (m_c - m)^2` over functions f with `sum_i w_i (f(x_i) - m_c(i))^2 +
     ridge |f|^2 = 1`, m_c the mean of f over class c, m that over all points, w_c the weight of the
-    class; then again, with no covariance to the functions before.
+    class; then again, uncorrelated with the functions before.
 
     With the matrices B of the first sum and N of the second, coefficients solve `B K a = l (N K +
-    ridge) a`: one function fewer than classes (Mika et al. 1999; Baudat & Anouar 2000). In the
-    features of the kernel this is linear discriminant analysis with a ridge.
+    ridge) a`, which gives one function fewer than classes (Mika et al. 1999; Baudat & Anouar 2000).
+    In the features of the kernel this is linear discriminant analysis with a ridge.
 
     Arguments:
         kernel, X: any kernel, a stack of n points.
@@ -100,7 +101,8 @@ def kernel_discriminant(
 
     Returns:
         A `Solution` whose `value` is a `Discriminant`, once differentiable in the kernel, X, ridge
-        and weights. Stats: `rank`, of the functions that separate anything; `residual`.
+        and weights. Stats: `rank`, the number of functions with a nonzero separation, and
+        `residual`.
 
     Raises:
         ValueError: bad shapes or values, fewer than two classes among the points of positive

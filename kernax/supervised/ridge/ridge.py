@@ -73,26 +73,25 @@ def kernel_ridge(
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
         y: targets (n,) or (n, outputs).
-        ridge: >= 0, in units of k. Zero asks for the interpolant; where K is singular it is
-            computed with jitter, which is reported and warned about.
+        ridge: >= 0, in units of k. Zero gives the interpolant; where K is singular it is computed
+            with jitter, which is reported in the stats and in a warning.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly and with
-            the right derivative. A common factor of weights and ridge changes nothing from 1e-290
-            to 1e290 (in float32 from 1e-30 to 1e30); nearer to the least and largest floats it
-            leaves fewer digits.
+            the right derivative. A common factor of weights and ridge has no effect from 1e-290 to
+            1e290 (in float32 from 1e-30 to 1e30); beyond, digits are lost.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
             Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given; where
             that takes hundreds of steps, `SketchAndProject(key)` may take tens of sweeps. For a
             kernel of fewer explicit features than points, such as a `FeatureMap`, the default
-            solves a system of the size of the features, and never holds K.
+            solves a system in the features, without K.
         options: of the solver, as lineax takes them, such as a preconditioner.
-        block_size: rows of K computed at a time by a matrix-free solver, which never holds K:
-            memory O(block_size n), in the backward pass as well; or "auto", as in `gram_operator`.
+        block_size: rows of K computed at a time by a matrix-free solver: memory O(block_size n), in
+            the backward pass as well; or "auto", as in `gram_operator`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge
         and weights, to any order. Stats: the true relative `residual`, and `jitter`, `steps`, or
-        the number of `features` where the system was solved in those.
+        the number of `features` if the system was solved in explicit features.
 
     Raises:
         ValueError: bad shapes or values, Cholesky asked for together with blocks.
@@ -236,7 +235,8 @@ def leave_one_out(
     weights: ArrayLike | None = None,
     bias: bool = False,
 ) -> Float[Array, "n *outputs"]:
-    """Residuals `y_i - f_i(x_i)`, f_i being `kernel_ridge` fitted without point i; shape of y.
+    """Leave-one-out residuals `y_i - f_i(x_i)`, where f_i is `kernel_ridge` fitted without point i;
+    shape of y.
 
     They come from one factorisation, without refits. With `P = (W K + ridge I)^-1` they are
     `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`, they are
@@ -244,8 +244,8 @@ def leave_one_out(
     weight has no effect on its own residual, so points of weight zero give held-out errors.
     Differentiable like the fit.
 
-    NaN if the solve fails, or where there is a bias and no other point has a weight. A warning is
-    given if the solve took jitter, or where K + ridge is so nearly singular that fewer than four
+    NaN if the solve fails, or where there is a bias and no other point has a weight. There is a
+    warning if the solve needed jitter, or if K + ridge is so nearly singular that fewer than four
     digits (two in float32) are right; it says how many.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
@@ -376,12 +376,12 @@ def generalised_cross_validation(
 
     `f = H y` is `kernel_ridge`, and `tr H` its degrees of freedom, with a bias one more. The value
     is the same in any rotation of the targets, and its minimiser in the ridge is, for many points,
-    that of the true error (Golub, Heath & Wahba 1979, equation 1.4). It wants errors that are
-    independent: rows that come twice are seen on both sides.
+    that of the true error (Golub, Heath & Wahba 1979, equation 1.4). It assumes independent errors:
+    repeated rows are in the training and in the held-out part at once.
 
-    Arguments are those of `leave_one_out`, but for a ridge that must be positive: the interpolant
-    has no residuals. Weights are repetitions. One value for each output; differentiable like the
-    fit. NaN, and warnings, as in `leave_one_out`.
+    Arguments are those of `leave_one_out`, but the ridge must be positive, since the interpolant
+    has no residuals. Weights count as repetitions. One value for each output; differentiable like
+    the fit. NaN, and warnings, as in `leave_one_out`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -59,7 +59,7 @@ def ridge_path(
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
         y: targets (n,) or (n, outputs).
-        ridges: (r,), > 0, in any order. A ridge of zero is for `kernel_ridge`.
+        ridges: (r,), > 0, in any order. For a ridge of zero use `kernel_ridge`.
         weights: (n,) >= 0, as in `kernel_ridge`.
         bias: an unpenalised constant for each ridge.
         throw: raise where any ridge fails; otherwise look at `result`.
@@ -69,12 +69,12 @@ def ridge_path(
         coefficients (n, r) or (n, outputs, r), and `values(X_new)` (m, r) or (m, outputs, r) by one
         product. Differentiable in the kernel, X, y, ridges and weights, to any order. `result` and
         the stats have one entry for each ridge: the true relative `residual`, and the `jitter`,
-        which a ridge takes where K is singular to working precision, with a warning. A ridge that
-        fails leaves the others as they are, and is NaN.
+        which a ridge needs where K is singular to working precision, with a warning. A ridge that
+        fails is NaN, and does not affect the others.
 
     Raises:
         ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
-            failed. MemoryBudgetError: K, which is always held, would not fit.
+            failed. MemoryBudgetError: K, which is always dense here, would not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

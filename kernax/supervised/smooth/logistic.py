@@ -60,9 +60,9 @@ def kernel_logistic(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the
         kernel, X, ridge and weights, to any order. Stats: `steps`, `objective`, and the `residual`
-        of the conditions of optimality, relative to their terms, from which success is decided; and
-        the number of `features` for a kernel of fewer explicit features than points, such
-        as a `FeatureMap`, whose problem is solved in those.
+        of the conditions of optimality, relative to their terms, which decides about success; and
+        the number of `features` if the problem was solved in explicit features, as for a
+        `FeatureMap` with fewer features than points.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.

@@ -41,13 +41,13 @@ def kernel_softmax(
 
     Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3,
     without its square roots of zero), about `classes + 1` factorisations of size n a step; for a
-    kernel of few explicit features, such as a `FeatureMap`, one of size features times classes,
-    where that is at most twice the number of points, and K is never held. The biases sum to zero.
-    With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
+    kernel of explicit features, such as a `FeatureMap`, one factorisation of size features times
+    classes, without K, if that is at most twice the number of points. The biases sum to zero. With
+    two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
 
-    Arguments and errors are those of `kernel_logistic`, without `start`, and with Y (n, classes), a
-    one in each row: `one_hot(labels)`, with a point of positive weight in each class if there is a
-    bias. The `value` has coefficients (n, classes), which sum to zero over the classes.
+    Arguments and errors are those of `kernel_logistic`, without `start`, and with one-hot Y (n,
+    classes), `one_hot(labels)`. With a bias each class needs a point of positive weight. The
+    `value` has coefficients (n, classes), which sum to zero over the classes.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
