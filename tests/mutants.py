@@ -110,8 +110,8 @@ BATCHES = {
         ),
         Mutant(  # conjugate gradients that believe the residual of their recurrence
             "core/linalg/krylov_factor.py",
-            "true = self.b - self.multiply(now.x)",
-            "true = now.residual",
+            "true = self.b - self.multiply(x)",
+            "true = now.at.residual",
             "core/test_krylov_factor.py::test_a_residual_that_is_rounding_ends_soon_and_is_no_success",
         ),
         Mutant(  # a gap that is learned from

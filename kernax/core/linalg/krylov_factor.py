@@ -20,6 +20,7 @@ from kernax.core.base.numerics import (
     tree_where,
 )
 from kernax.core.base.solution import RESULTS
+from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.core.linalg.factorisation import (
     AbstractExplanation,
     WeightedSystem,
@@ -58,15 +59,16 @@ class _Progress(eqx.Module):
 class _Iterate(AbstractIterate):
     """Conjugate gradients after some steps."""
 
-    x: Float[Array, " n"]
-    residual: Float[Array, " n"]
-    preconditioned: Float[Array, " n"]  # `M^-1` times that
-    direction: Float[Array, " n"]
+    at: ConjugateIterate
     best: Best
     progress: _Progress
     norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
+
+    @property
+    def residual(self):
+        return self.at.residual
 
 
 class _System(AbstractMethod):
@@ -93,13 +95,9 @@ class _System(AbstractMethod):
     def first(self) -> _Iterate:
         x, residual = self._nearest_to_start()
         size = self.size(residual)
-        preconditioned = self.precondition(residual)
         none = jnp.zeros((), jnp.int32)
         return _Iterate(
-            x=x,
-            residual=residual,
-            preconditioned=preconditioned,
-            direction=preconditioned,
+            at=ConjugateIterate.first(x, residual, self.precondition),
             best=Best(x, size),
             progress=_Progress(size, none),
             norm=jnp.zeros_like(size),
@@ -123,47 +121,36 @@ class _System(AbstractMethod):
         return x, residual
 
     def step(self, now: _Iterate) -> _Iterate:
-        # No step is taken where A is not positive along the direction.
-        image = self.multiply(now.direction)
-        slope = matmul(now.direction, image)
+        # No step is taken where A is not positive along the direction d.
+        d = now.at.direction
+        image = self.multiply(d)
         # |A| >= |A d| / |d| for any direction d.
-        norm = jnp.maximum(now.norm, _length(image) / _length(now.direction))
-        before = matmul(now.residual, now.preconditioned)
-        # The error that rounding leaves in `v.A v`.
-        rounding = _rounding(norm, now.direction) * _length(now.direction)
-        stuck = ~(slope > rounding) | ~(before > 0)
-        # x = x + c d and r = r - c A d with c = r.z / d.A d, z the preconditioned residual.
-        step = jnp.where(stuck, 0, before / jnp.where(stuck, 1, slope))
-        residual = jnp.where(stuck, now.residual, now.residual - step * image)
-        preconditioned = self.precondition(residual)
-        # Then d = z + (r.z / r_before.z_before) d, which is conjugate to the directions so far.
-        turn = matmul(residual, preconditioned) / before
+        norm = jnp.maximum(now.norm, _length(image) / _length(d))
+        # The error that rounding leaves in `d.A d`.
+        rounding = _rounding(norm, d) * _length(d)
+        at, _, moves = now.at.next(image, now.at.square > 0, rounding, self.precondition)
         return _Iterate(
-            x=now.x + step * now.direction,
-            residual=residual,
-            preconditioned=preconditioned,
-            direction=preconditioned + turn * now.direction,
+            at=at,
             best=now.best,
             progress=now.progress,
             norm=norm,
             steps=now.steps + 1,
-            stuck=stuck,
+            stuck=~moves,
         )
 
     def verified(self, now: _Iterate) -> _Iterate:
-        true = self.b - self.multiply(now.x)
+        x = now.at.x
+        true = self.b - self.multiply(x)
         size = self.size(true)
-        preconditioned = self.precondition(true)
-        best = now.best.or_better(Best(now.x, size))
+        best = now.best.or_better(Best(x, size))
         progress = now.progress.after(best.residual, now.steps)
         stands = now.steps - progress.steps >= _PATIENCE
-        is_rounding = _length(true) <= _rounding(now.norm, now.x)
+        is_rounding = _length(true) <= _rounding(now.norm, x)
+        # Where d = z + c d_before, the true z takes the place of that by recurrence.
+        anew = ConjugateIterate.first(x, true, self.precondition)
+        direction = now.at.direction + (anew.preconditioned - now.at.preconditioned)
         return _Iterate(
-            x=now.x,
-            residual=true,
-            preconditioned=preconditioned,
-            # Where d = z + c d_before, the true z takes the place of that by recurrence.
-            direction=now.direction + (preconditioned - now.preconditioned),
+            at=eqx.tree_at(lambda at: at.direction, anew, direction),
             best=best,
             progress=progress,
             norm=now.norm,

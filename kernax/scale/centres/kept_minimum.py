@@ -15,9 +15,10 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.checkpoint.facts import facts_with_values
+from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.scale.centres.minimum import Minimum, MinimumProgress, Newton, RiskPoint
 from kernax.scale.centres.normal_equations import (
-    ConjugateIterate,
+    SolveProgress,
     begun,
     found_by,
     is_open,
@@ -43,7 +44,7 @@ class KeptFit(NamedTuple):
 class _Solve(eqx.Module):
     """Conjugate gradients after some steps, their units, and whether there are more to take."""
 
-    iterate: ConjugateIterate
+    iterate: SolveProgress
     unit: Int[Array, "1 p"]
     goes_on: Bool[Array, ""]
 
@@ -192,8 +193,7 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
     point = RiskPoint(coefficients, coefficients, numbers, P, numbers, number)
     progress = MinimumProgress(point, number, count, count, count, no, no, no)
     active = jnp.zeros(outputs, bool)
-    iterate = ConjugateIterate(
-        coefficients, coefficients, coefficients, numbers, numbers, numbers, active, count
-    )
+    at = ConjugateIterate(coefficients, coefficients, coefficients, coefficients, numbers)
+    iterate = SolveProgress(at, numbers, numbers, active, count)
     solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
     return _State(_without_lower(progress), solve, _BEFORE_START)

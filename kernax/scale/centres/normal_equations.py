@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.scale.centres.preconditioner import HessianFactor
 
 Multiply = Callable[[Float[Array, "m p"]], Float[Array, "m p"]]
@@ -32,14 +33,11 @@ class Steps(NamedTuple):
     arrived: Bool[Array, ""]
 
 
-class ConjugateIterate(eqx.Module):
-    """Conjugate gradients after some steps."""
+class SolveProgress(eqx.Module):
+    """Conjugate gradients after some steps, and what decides whether there are more."""
 
-    x: Float[Array, "m p"]
-    residual: Float[Array, "m p"]
-    direction: Float[Array, "m p"]
-    square: Float[Array, " p"]  # `r.P^-1 r`
-    goal: Float[Array, " p"]  # what the square is to fall to
+    at: ConjugateIterate
+    goal: Float[Array, " p"]  # what the square `r.P^-1 r` is to fall to
     energy: Float[Array, " p"]  # `x.A x`
     active: Bool[Array, " p"]  # which columns still move
     steps: Int[Array, ""]
@@ -65,48 +63,33 @@ def solve_normal_equations(
 
 def begun(
     P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
-) -> tuple[ConjugateIterate, Int[Array, "1 p"]]:
+) -> tuple[SolveProgress, Int[Array, "1 p"]]:
     """The iteration before its first step, and its units, in which the squares of b are floats."""
     unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
     b = times_power_of_two(b, -unit)
-    z = P.solve(b)
-    square = jnp.sum(b * z, 0)
-    nothing = jnp.zeros_like(square)
+    at = ConjugateIterate.first(jnp.zeros_like(b), b, P.solve)
+    goal = rtol**2 * at.square
     no_step = jnp.zeros((), jnp.int32)
-    goal = rtol**2 * square
-    start = ConjugateIterate(jnp.zeros_like(b), b, z, square, goal, nothing, square > 0, no_step)
-    return start, unit
+    return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, no_step), unit
 
 
-def is_open(now: ConjugateIterate, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
+def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
     """Whether there is a step to take."""
     return jnp.any(now.active) & (now.steps < max_steps)
 
 
-def found_by(end: ConjugateIterate, unit: Int[Array, "1 p"]) -> Steps:
+def found_by(end: SolveProgress, unit: Int[Array, "1 p"]) -> Steps:
     """What was found, in units of the right side."""
     length, left = (
-        times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.square)
+        times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.at.square)
     )
-    arrived = jnp.all(end.square <= end.goal)
-    return Steps(times_power_of_two(end.x, unit), length, left, end.steps, arrived)
+    arrived = jnp.all(end.at.square <= end.goal)
+    return Steps(times_power_of_two(end.at.x, unit), length, left, end.steps, arrived)
 
 
-def one_step(multiply: Multiply, P: HessianFactor, now: ConjugateIterate) -> ConjugateIterate:
+def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveProgress:
     """One step; none in columns that have arrived, or along which A is not positive."""
-    # step = r.P^-1 r / d.A d; the next direction is z + (r'.z / r.P^-1 r) d, z = P^-1 r', r' the
-    # next residual.
-    image = multiply(now.direction)
-    slope = jnp.sum(now.direction * image, 0)
-    moves = now.active & (slope > 0)
-    step = jnp.where(moves, now.square / jnp.where(moves, slope, 1), 0)
-    x = now.x + step[None, :] * now.direction
-    residual = now.residual - step[None, :] * image
-    z = P.solve(residual)
-    square = jnp.sum(residual * z, 0)
-    kept = jnp.where(moves, square / jnp.where(moves, now.square, 1), 0)
-    direction = z + kept[None, :] * now.direction
+    at, length, moves = now.at.next(multiply(now.at.direction), now.active, 0.0, P.solve)
     # Steps are orthogonal in the norm of A, in which each has the square of its own.
-    energy = now.energy + step * now.square
-    active = moves & (square > now.goal)
-    return ConjugateIterate(x, residual, direction, square, now.goal, energy, active, now.steps + 1)
+    energy = now.energy + length * now.at.square
+    return SolveProgress(at, now.goal, energy, moves & (at.square > now.goal), now.steps + 1)
