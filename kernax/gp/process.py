@@ -129,7 +129,7 @@ class GaussianProcess(Printed):
             outputs = jnp.shape(eqx.filter_eval_shape(self.mean, points_at(X, 0)))
             sampler.check_memory(math.prod((*shape, *outputs)))
             solution = _sample_along_line(sampler, self.mean, X, key, shape)
-        suspect = Suspect("the covariance", count(X), lambda: gram(covariance, X))
+        suspect = lambda: Suspect("the covariance", count(X), lambda: gram(covariance, X))
         return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value
 
 

@@ -138,7 +138,7 @@ def condition(
     solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
     hint = _advice(process, task.kernel_name, solver)
     _warn_of_digits(solution, solver, hint)
-    return finish(solution, throw, hint, suspect=task.suspect())
+    return finish(solution, throw, hint, suspect=task.suspect)
 
 
 def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolver | None) -> str:

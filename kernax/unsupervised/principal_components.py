@@ -173,7 +173,7 @@ def kernel_pca(
         task, n_components, bool(whiten), truncated, most_steps, bool(indefinite)
     )
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
-    return finish(solution, throw, hint, suspect=task.suspect())
+    return finish(solution, throw, hint, suspect=task.suspect)
 
 
 def _is_truncated(truncated: bool | None, components: int, n: int, block_size: Any) -> bool:

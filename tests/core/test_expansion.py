@@ -198,3 +198,20 @@ def test_a_stack_where_a_point_belongs_is_refused_with_the_way_out(expansions):
         match=r"single point of shape \(3,\), but has shape \(5, 3\): use f\.values\(X\), or",
     ):
         f(jnp.ones((5, 3)))
+
+
+@pytest.mark.parametrize("coefficients", [[1.0, 2.0], [0.0, 1.0]])
+def test_a_prediction_where_the_kernel_is_not_finite_says_so(coefficients):
+    """`K` is not looked through: the values are, to which no coefficient gives a finite sum."""
+    inverse = kernax.Custom(lambda _, x, z: jnp.sum(1 / (x * z)))
+    points = jnp.asarray([[1.0], [2.0]], DTYPE)
+    f = kernax.KernelExpansion(inverse, points, jnp.asarray(coefficients, DTYPE), points[0, 0])
+    with pytest.raises(kernax.errors.NonFiniteError, match="NaN or inf on these points"):
+        f.values(jnp.asarray([[3.0], [0.0]], DTYPE))
+
+
+def test_a_prediction_without_a_finite_coefficient_is_no_failure_of_the_kernel():
+    points = jnp.asarray([[1.0], [2.0]], DTYPE)
+    unknown = jnp.asarray([jnp.nan, 1.0], DTYPE)
+    f = kernax.KernelExpansion(kernax.RBF(1.0), points, unknown, points[0, 0])
+    assert np.all(np.isnan(f.values(points)))

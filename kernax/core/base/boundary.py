@@ -6,6 +6,7 @@ is refused by name. Shapes are checked always, values where they are known (not 
 
 import math
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,9 @@ from kernax.errors import PrecisionWarning
 _HALF = (jnp.float16, jnp.bfloat16)
 _LEAST_TEXT = 3  # letters: shorter words are taken for names of groups
 
+# How points are made of words, for messages: looked up only where something is refused.
+Encoding = Callable[[], str]
+
 
 @cache
 def _warn_about_precision() -> None:
@@ -47,7 +51,7 @@ def _as_array(value: Any, name: str) -> Array:
     return _as_floats(_real_array(value, name))
 
 
-def _as_leaf(value: Any, point_ndim: int, encoding: str = "") -> Array:
+def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> Array:
     """A leaf of points as an array of floats; one of integers, a point each, stays as it is.
 
     Arguments:
@@ -96,7 +100,7 @@ def check_precision(value: Any) -> None:
         _warn_about_precision()
 
 
-def _real_array(value: Any, name: str, encoding: str = "") -> Any:
+def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
     """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
     check_precision(value)
     if isinstance(value, list):
@@ -159,13 +163,14 @@ def _advice_for_columns(table: Any) -> str:
     )
 
 
-def _advice(value: Any, name: str, encoding: str) -> str:
+def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
     """What to do with an argument that holds no numbers, for the end of a message."""
     words = []
     if hasattr(value, "dtype"):
         words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
     if name == "points" and words:
-        return _advice_for_words(words, np.ndim(value), encoding)
+        of_kernel = "" if encoding is None else encoding()
+        return _advice_for_words(words, np.ndim(value), of_kernel)
     if name == "points":
         return ": make numbers of it, or drop that part"
     if not words or name not in ("y", "Y"):
@@ -210,7 +215,7 @@ def _is_real(value: Any) -> bool:
 
 
 def _is_atom(value: Any) -> bool:
-    return isinstance(value, list) or is_encoded(value)
+    return isinstance(value, (list, eqx.Module))
 
 
 def is_encoded(points: Any) -> bool:
@@ -228,30 +233,39 @@ def as_point(x: PyTree) -> PyTree:
     )
 
 
-def as_stack(X: PyTree, name: str, *, finite: bool = True, encoding: str = "") -> PyTree:
+def as_stack(
+    X: PyTree, name: str, *, finite: bool = True, encoding: Encoding | None = None
+) -> PyTree:
     """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite
-    values, if that is asked for. `encoding` says how points are made of words, for messages.
+    values, if that is asked for.
     """
-    X = jax.tree.map(
-        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 1, encoding), X, is_leaf=_is_atom
-    )
-    _check_shapes([leaf.shape for leaf in jax.tree.leaves(X)], name)
+    leaves, structure = jax.tree.flatten(X, is_leaf=_is_atom)
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, eqx.Module):
+            leaves[i] = _as_leaf(leaf, 1, encoding)
+    X = jax.tree.unflatten(structure, leaves)
+    arrays = jax.tree.leaves(X)
+    length = arrays[0].shape[:1] if arrays else ()
+    for array in arrays:
+        if array.shape[:1] != length or 0 in array.shape:
+            length = ()
+    if not length:
+        raise _refusal_of_shapes([array.shape for array in arrays], name)
     if finite:
         check_finite(X, name)
     return X
 
 
-def _check_shapes(shapes: list[tuple[int, ...]], name: str) -> None:
-    """Raises ValueError unless all arrays of a stack have one leading axis, and none is empty."""
+def _refusal_of_shapes(shapes: list[tuple[int, ...]], name: str) -> ValueError:
+    """What is wrong with arrays that have no leading axis in common, or of which one is empty."""
     held = ", ".join(map(str, shapes)) or "nothing"
     lengths = {shape[:1] for shape in shapes}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
-        raise ValueError(
+        return ValueError(
             f"{name} must be a stack of n >= 1 points, with the same leading axis n on every "
             f"array, but holds {held}"
         )
-    if any(0 in shape for shape in shapes):
-        raise ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
+    return ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
 
 
 def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") -> None:
@@ -283,31 +297,25 @@ def check_finite(
     tree: PyTree, name: str, hint: str = "drop such rows or impute (a zero weight is not enough)"
 ) -> None:
     """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
-    if not is_concrete(tree) or all(map(all_finite, _inexact(tree))):
+    if not is_concrete(tree):
         return
-    rows = [
-        np.flatnonzero(~np.isfinite(leaf).reshape(len(leaf), -1).all(1))
-        for leaf in map(values_of, _inexact(tree))
-    ]
-    first = min(row[0] for row in rows if row.size)
-    raise ValueError(f"{name} holds NaN or inf, first in row {first}: {hint}")
-
-
-def _inexact(tree: PyTree) -> list[Array | np.ndarray]:
-    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+    rows = []
+    for leaf in jax.tree.leaves(tree):
+        if eqx.is_inexact_array(leaf) and not all_finite(leaf):
+            finite = np.isfinite(values_of(leaf)).reshape(len(leaf), -1).all(1)
+            rows.append(np.flatnonzero(~finite)[0])
+    if rows:
+        raise ValueError(f"{name} holds NaN or inf, first in row {min(rows)}: {hint}")
 
 
 def all_finite(known: Array | np.ndarray) -> bool:
     """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
-    if isinstance(known, np.ndarray) or _is_of_one_cpu(known):
+    of_numpy = isinstance(known, np.ndarray)
+    if of_numpy or (len(known.devices()) == 1 and known.device.platform == "cpu"):
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
         return bool(jnp.isfinite(known).all())
-
-
-def _is_of_one_cpu(array: Array) -> bool:
-    return [device.platform for device in array.devices()] == ["cpu"]
 
 
 def count(X: PyTree) -> int:
@@ -320,19 +328,25 @@ def dtype_of(*stacks: PyTree) -> Any:
 
     Modules are encoded strings and trees.
     """
-    leaves = jax.tree.leaves(stacks, is_leaf=is_encoded)
-    arrays = [leaf for leaf in leaves if eqx.is_inexact_array(leaf)] or _inexact(stacks)
-    return np.result_type(*(leaf.dtype for leaf in arrays)) if arrays else jnp.result_type(float)
+    dtypes = []
+    of_modules = []
+    for leaf in jax.tree.leaves(stacks, is_leaf=is_encoded):
+        if eqx.is_inexact_array(leaf):
+            dtypes.append(leaf.dtype)
+        elif isinstance(leaf, eqx.Module):
+            inside = filter(eqx.is_inexact_array, jax.tree.leaves(leaf))
+            of_modules += [array.dtype for array in inside]
+    dtypes = dtypes or of_modules
+    return np.result_type(*dtypes) if dtypes else jnp.result_type(float)
 
 
 def cast(tree: PyTree, dtype: Any) -> PyTree:
     """The same tree with every inexact array of the given dtype."""
-    return jax.tree.map(
-        lambda leaf: (
-            leaf.astype(dtype) if eqx.is_inexact_array(leaf) and leaf.dtype != dtype else leaf
-        ),
-        tree,
-    )
+    leaves, structure = jax.tree.flatten(tree)
+    for i, leaf in enumerate(leaves):
+        if eqx.is_inexact_array(leaf) and leaf.dtype != dtype:
+            leaves[i] = leaf.astype(dtype)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def check_key(key: Any) -> None:
@@ -366,6 +380,8 @@ def as_scalar(
         )
     if is_concrete(value):
         rounded = _check_inside(np.asarray(value), dtype, name, interval)
+        if not isinstance(value, jax.Array):
+            return jnp.asarray(rounded)
         value = 0.0 if rounded == 0 else value
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else guarded_parameter(array, name, interval, thrown_by)

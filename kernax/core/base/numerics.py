@@ -361,7 +361,10 @@ def eps_of(x: Any) -> float:
 
 def is_concrete(*trees: PyTree) -> bool:
     """Whether no array in the trees is being traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    for leaf in jax.tree.leaves(trees):  # noqa: SIM110, as every call asks this several times
+        if isinstance(leaf, jax.core.Tracer):
+            return False
+    return True
 
 
 def values_of(array: Any) -> np.ndarray:

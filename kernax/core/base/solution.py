@@ -185,16 +185,17 @@ class Suspect(NamedTuple):
 def finish(
     solution: Solution[Value],
     throw: bool,
-    hint: str = "",
+    hint: str | Callable[[], str] = "",
     *,
     quiet: bool = False,
-    suspect: Suspect | None = None,
+    suspect: Callable[[], Suspect] | None = None,
 ) -> Solution[Value]:
     """The solution; a failure becomes an exception and jitter a warning, where they are known.
 
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a
     transformation the result is not known yet: `throw=True` inserts a runtime check, `throw=False`
-    leaves the solution as it is. `quiet` leaves out the warning of jitter. In a batch, failures of
+    leaves the solution as it is. `hint` and `suspect` are called only where there is something to
+    say. `quiet` leaves out the warning of jitter. In a batch, failures of
     some do not silence the warning about others.
     """
     if not is_concrete(solution.result):
@@ -203,22 +204,20 @@ def finish(
         return solution
     successful = np.asarray(solution.result == RESULTS.successful)
     if throw and not np.all(successful):
-        raise _error(solution, hint, suspect)
-    if not quiet:
-        _warn_of_jitter(solution.stats.get("jitter"), successful, hint)
+        raise _error(solution, hint if isinstance(hint, str) else hint(), suspect)
+    jitter = solution.stats.get("jitter")
+    if jitter is not None and not quiet:
+        added = np.where(successful, np.asarray(jitter), 0)
+        if np.any(added > 0):
+            _warn_of_jitter(added, hint if isinstance(hint, str) else hint())
     return solution
 
 
 _MOST_NAMED = 8  # solves of a batch whose numbers a warning lists
 
 
-def _warn_of_jitter(jitter: Any, successful: np.ndarray, hint: str) -> None:
-    """A ConditionWarning where jitter was added to the diagonal in a solve that succeeded."""
-    if jitter is None:
-        return
-    added = np.where(successful, np.asarray(jitter), 0)
-    if not np.any(added > 0):
-        return
+def _warn_of_jitter(added: np.ndarray, hint: str) -> None:
+    """A ConditionWarning that jitter was added to the diagonal, in one solve or several."""
     what = f"{np.max(added):.1e} was added to its diagonal."
     which = ""
     if added.ndim == 1:
@@ -231,7 +230,7 @@ def _warn_of_jitter(jitter: Any, successful: np.ndarray, hint: str) -> None:
     warn(_sentences(what, hint), ConditionWarning)
 
 
-def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
+def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None) -> Exception:
     """The exception for a failed solve; for a batch, that of the first kind found in it."""
     figures = _figures(solution.stats)
     for word, error in _ERRORS.items():
@@ -239,7 +238,8 @@ def _error(solution: Solution, hint: str, suspect: Suspect | None) -> Exception:
         if jnp.any(solution.result == result):
             of_matrix = ()
             if error is NotPSDError and suspect is not None:
-                of_matrix = (_eigenvalues(suspect), suspect.advice)
+                matrix = suspect()
+                of_matrix = (_eigenvalues(matrix), matrix.advice)
             return error(_sentences(RESULTS[result], *of_matrix, hint, figures))
     return SolveError(_sentences("The solve failed.", hint, figures))
 

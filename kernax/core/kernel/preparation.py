@@ -1,6 +1,7 @@
 """A kernel and its points: checked, in one dtype, with a warning where features lack."""
 
 import dataclasses
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -40,9 +41,10 @@ def prepare(
     a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
     """
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by=thrown_by)
-    known = stop_gradient((kernel, X))
-    if _may_lack_features(kernel, X) and is_concrete(known):
-        warn_of_featureless_points(kernel, X, diagonal_of(*known))
+    if _may_lack_features(kernel, X):
+        known = stop_gradient((kernel, X))
+        if is_concrete(known):
+            warn_of_featureless_points(kernel, X, diagonal_of(*known))
     return kernel, X
 
 
@@ -54,15 +56,15 @@ def prepare_stacks(
     For functions that compute the diagonal of K anyway, or do not need it.
     """
     kernel = as_kernel(kernel)
-    encoding = encoding_of(kernel)
+    encoding = partial(encoding_of, kernel)
     X = as_stack(X, "X", encoding=encoding)
     Z = None if Z is None else as_stack(Z, "Z", encoding=encoding)
-    dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
+    dtype = dtype_of(X, Z)
     _check_scalars(kernel)
-    for stack in (X, Z):
-        if stack is not None:
-            kernel.check_points(stack)
-    _check_one_shape(X, Z)
+    kernel.check_points(X)
+    if Z is not None:
+        kernel.check_points(Z)
+        _check_one_shape(X, Z)
     return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
 
 
@@ -72,7 +74,7 @@ def prepare_new(
     """`prepare_stacks` for new points X of a function whose kernel and own points a learner has
     checked: X alone is looked at.
     """
-    X = as_stack(X, "X", encoding=encoding_of(kernel))
+    X = as_stack(X, "X", encoding=partial(encoding_of, kernel))
     kernel.check_points(X)
     _check_one_shape(X, points)
     return guarded(cast(kernel, dtype)), cast(X, dtype)
@@ -100,9 +102,11 @@ def warn_of_featureless_points(
     kernel: AbstractKernel, X: PyTree, diagonal: Float[Array, " n"]
 ) -> None:
     """Warns where `k(x, x)` is known to be zero and this is unexpected."""
-    if not (_may_lack_features(kernel, X) and is_concrete(diagonal)):
+    if not is_concrete(diagonal):
         return
     rows = np.flatnonzero(values_of(diagonal) == 0)
+    if not (len(rows) and _may_lack_features(kernel, X)):
+        return
     n = len(diagonal)
     name = name_of(kernel)
     if len(rows) == n:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
@@ -18,10 +18,16 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import check_point, prepare_new
+from kernax.core.kernel.preparation import (
+    check_point,
+    prepare_new,
+    warn_of_featureless_points,
+)
 from kernax.core.learner.structures import structure_of_many
-from kernax.core.operators.gram import cross_gram, gram
-from kernax.core.operators.mesh import rows_over_mesh
+from kernax.core.operators.computed import check_pairs_fit, checked_pairs
+from kernax.core.operators.gram import gram
+from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
+from kernax.core.operators.pairs import pairs_of
 from kernax.core.operators.structure import AbstractStructure
 
 # What users of scikit-learn type, and what is there for it.
@@ -99,10 +105,21 @@ class KernelExpansion(Printed):
         `StateSpace()` by default, many values are one product in O(m + n).
         """
         kernel, X = prepare_new(self.kernel, X, self.points, self.coefficients.dtype)
-        sums = _sums_by_structure(kernel, X, self.points, self.coefficients)
-        if sums is None:
-            sums = _sums(cross_gram(kernel, X, self.points), self.coefficients)
-        return sums + jnp.expand_dims(self.bias, 0)
+        spread = rows_over_mesh(X)
+        if spread is None and _are_many_vectors(X, self.points):
+            sums = _sums_by_structure(kernel, X, self.points, self.coefficients)
+            if sums is not None:
+                return sums + jnp.expand_dims(self.bias, 0)
+        points = self.points
+        if spread is not None:
+            X = by_rows(X, spread)
+            points = whole_on_each(points, spread)
+        check_pairs_fit(kernel, X, points)
+        values, finite, diagonal = _values(kernel, X, points, self.coefficients, self.bias, spread)
+        if is_concrete(finite) and not finite:
+            checked_pairs(kernel, X, points, None, spread)  # raises where the kernel is the cause
+        warn_of_featureless_points(kernel, X, diagonal)
+        return values
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`<f, g> = sum_ij c_i k(p_i, q_j) d_j`, for each output, without the biases."""
@@ -183,6 +200,25 @@ def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> 
     return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
 
 
+@compiled
+def _values(
+    kernel: AbstractKernel,
+    X: PyTree,
+    points: PyTree,
+    coefficients: Float[Array, "n *outputs"],
+    bias: Float[Array, "*outputs"],
+    spread: RowsOverMesh | None,
+) -> tuple[Float[Array, "m *outputs"], Bool[Array, ""], Float[Array, " m"]]:
+    """`sum_i k(x, points_i) coefficients_i + bias` at a stack of points x, whether these and
+    `k(x, x)` are finite, and `k(x, x)`.
+    """
+    K, _, (diagonal, _) = pairs_of(kernel, X, points, None, spread)
+    values = _sums(K, coefficients) + jnp.expand_dims(bias, 0)
+    # NaN or inf in a row of K leaves no finite sum: K itself need not be looked through.
+    finite = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(diagonal))
+    return values, finite, diagonal
+
+
 # A product with a structure takes as long as some ten to a hundred rows of a matrix.
 _MANY_ROWS = 200
 
@@ -193,8 +229,6 @@ def _sums_by_structure(
     """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both stacks joined;
     None where there is none, or where it would be no faster than `k(x_i, z_j)`.
     """
-    if not _are_many_vectors(X, points):
-        return None
     # A recursion would carry what is not finite from one point to all others.
     is_finite = jnp.all(jnp.isfinite(X), 1)
     both = joined([jnp.where(is_finite[:, None], X, 0), points])
@@ -207,16 +241,16 @@ def _sums_by_structure(
 
 
 def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
-    """Whether both stacks are of vectors, on one device each, and so many that a structure may be
-    faster.
+    """Whether both stacks are of vectors, the points on one device, and so many that a structure
+    may be faster.
     """
-    if not all(eqx.is_array(stack) and stack.ndim == 2 for stack in (X, points)):
+    if not (eqx.is_array(X) and eqx.is_array(points) and X.ndim == points.ndim == 2):
         return False
     (m, d) = X.shape
     n = len(points)
     if points.shape[1] != d or m * n < _MANY_ROWS * (m + n):
         return False
-    return rows_over_mesh(X) is None and rows_over_mesh(points) is None
+    return rows_over_mesh(points) is None
 
 
 @compiled

@@ -191,7 +191,7 @@ def check_targets(
     checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
         return jnp.zeros(n, dtype), checked_weights
-    given = y if reads_removed else _without_missing(y, checked_weights)
+    given = y if reads_removed else _without_missing(y, n, checked_weights)
     if one_column is not None:
         given = as_targets(given, n, dtype)
         if given.ndim != 1:
@@ -199,7 +199,7 @@ def check_targets(
     return targets(given, n, dtype, checked_weights), checked_weights
 
 
-def _without_missing(y: Any, weights: AbstractWeights) -> Any:
+def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     """Targets, with those of the first point of positive weight where NaN has weight zero.
 
     Such points are removed, whatever their targets are. Raises ValueError for a known NaN of
@@ -209,7 +209,6 @@ def _without_missing(y: Any, weights: AbstractWeights) -> Any:
         array = y if eqx.is_array(y) else np.asarray(y)
     except (TypeError, ValueError):
         return y
-    n = len(weights.values)
     if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
         return y
     if is_concrete(array) and all_finite(array):
@@ -287,7 +286,10 @@ def check_task(
         reads_removed=reads_removed,
         thrown_by=thrown_by,
     )
-    layout = _layout(kernel, X, block_size, in_features)
+    spread = rows_over_mesh(X)
+    block_size = checked_block(block_size, count(X), spread)
+    by_features = in_features and block_size is None and has_few_features(kernel, X)
+    layout = Layout(block_size, by_features, spread=spread)
     if layout.is_dense and layout.spread is not None and holds_gram:
         whole = whole_on_each((X, checked_y, checked_weights), layout.spread)
         X, checked_y, checked_weights = whole
@@ -301,14 +303,6 @@ def check_task(
     if layout.spread is not None:
         check_held_by_each(count(X), footprint, layout.spread.parts)
     return Task(kernel, X, checked_y, checked_weights, layout, verb, footprint)
-
-
-def _layout(kernel: AbstractKernel, X: PyTree, block_size: Any, in_features: bool) -> Layout:
-    """How K is held, unless a structure is found. Raises ValueError for a bad block size."""
-    spread = rows_over_mesh(X)
-    block_size = checked_block(block_size, count(X), spread)
-    by_features = in_features and block_size is None and has_few_features(kernel, X)
-    return Layout(block_size, by_features, spread=spread)
 
 
 def _structure(

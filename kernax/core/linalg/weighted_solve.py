@@ -220,7 +220,7 @@ def solve(
     rhs = as_targets(rhs, operator.in_size(), operator.in_structure().dtype, "rhs")
     check_is_solver(solver)
     solver = JitteredCholesky() if solver is None else solver
-    suspect = Suspect("the operator", operator.in_size(), operator.as_matrix)
+    suspect = lambda: Suspect("the operator", operator.in_size(), operator.as_matrix)
     solution = _solve(_system_of(operator), rhs, with_arrays(solver), options)
     return finish(solution, throw, suspect=suspect)
 

@@ -38,7 +38,7 @@ def checked_pairs(
     Raises MemoryBudgetError where the matrix does not fit into memory, NonFiniteError where it is
     known to hold NaN or inf.
     """
-    check_memory(X, Z, first=lambda: eqx.filter_eval_shape(_of_first_points, kernel, X, Z))
+    check_pairs_fit(kernel, X, Z)
     K, finite, diagonals = pairs_of(kernel, X, Z, block_size, spread)
     if is_concrete(finite) and not finite:
         wider = " or use float64" if K.dtype == jnp.float32 else ""
@@ -47,6 +47,11 @@ def checked_pairs(
             f"inputs{wider}, and leave out points where the kernel is not defined"
         )
     return K, diagonals
+
+
+def check_pairs_fit(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> None:
+    """Raises MemoryBudgetError where the matrix of one stack, or of two, does not fit."""
+    check_memory(X, Z, first=lambda: eqx.filter_eval_shape(_of_first_points, kernel, X, Z))
 
 
 def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> Array:

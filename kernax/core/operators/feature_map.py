@@ -52,7 +52,8 @@ def low_rank_gram(kernel: AbstractKernel) -> Callable[[PyTree], LowRankGram] | N
 
 def has_few_features(kernel: AbstractKernel, X: PyTree) -> bool:
     """Whether a kernel has fewer explicit features than there are points."""
-    of_stack = low_rank_gram(kernel)
+    of_stack = kernel.low_rank()
     if of_stack is None:
         return False
-    return eqx.filter_eval_shape(of_stack, X).features.shape[1] < count(X)
+    features, _ = eqx.filter_eval_shape(of_stack, X)
+    return features.shape[1] < count(X)

@@ -44,8 +44,11 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     that is whole on each device costs nothing.
     """
     n = count(X)
-    found = {_rows_of(leaf, n) for leaf in jax.tree.leaves(X)}
-    rows = found.pop() if len(found) == 1 else None
+    leaves = jax.tree.leaves(X)
+    rows = _rows_of(leaves[0], n)
+    for leaf in leaves[1:]:
+        if _rows_of(leaf, n) != rows:
+            return None
     return rows if rows is not None and rows.parts > 1 and n % rows.parts == 0 else None
 
 
@@ -87,9 +90,11 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
     not compute with both.
     """
     of_X = _devices_of(X)
+    if not of_X:
+        return
     for name, tree in others.items():
         devices = _devices_of(tree)
-        if of_X and devices and of_X != devices:
+        if devices and of_X != devices:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
                 f"{_in_words(devices)}: {OVER_A_MESH} spreads them all over one mesh, and arrays "

@@ -130,13 +130,11 @@ def kernel_ridge(
     in_blocks = task.layout.block_size is not None
     solver = _solver_for(solver, in_blocks=in_blocks)
     solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)
-    return finish(solution, throw, _advice(task, solver), suspect=task.suspect())
-
-
-def _advice(task: Task, solver: lx.AbstractLinearSolver) -> str:
-    """What to do about a failure."""
-    advice = f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
-    return advice + advice_on(solver)
+    advice = lambda: (
+        f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+        f"{advice_on(solver)}"
+    )
+    return finish(solution, throw, advice, suspect=task.suspect)
 
 
 def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:

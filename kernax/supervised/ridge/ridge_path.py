@@ -88,7 +88,7 @@ def ridge_path(
     task = check_task("ridge_path", kernel, X, y, weights, throw=throw, footprint=_PATH)
     ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
     hint = f"ridge_path with {task.kernel_name}: larger ridges or rescaled inputs may help."
-    return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect())
+    return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect)
 
 
 @compiled
