@@ -87,28 +87,28 @@ def fit(
     """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
 
     A quarter of the rows is held out, and columns are standardised. A target
-    of words, of 0 and 1 or of -1 and 1 is a class, unless --model ridge or
-    --likelihood gaussian says that it is a number.
+    of words, of 0 and 1 or of -1 and 1 is treated as classes, unless --model
+    ridge or --likelihood gaussian says that it is a number.
 
     A Gaussian process learns the noise and the kernel's parameters from the
     evidence, ridge from the leave-one-out error: one lengthscale per column
     unless you write one, or one for all where there are fewer than twenty rows
-    a column. Weak priors, log-normal around the start for lengthscales and
-    scales and a floor for the noise, keep a process away from absurd values.
+    a column. Weak priors keep a process away from implausible values: log-normal
+    ones around the start for lengthscales and scales, and a floor for the noise.
     With one input column the picture is the process itself.
 
-    Logistic regression and the support vector machine tell classes apart, two
-    or more, by their names or numbers. They learn the kernel and the penalty
+    Logistic regression and the support vector machine classify two or more
+    classes, given by names or numbers. They learn the kernel and the penalty
     from the log loss on folds, by gradients through the fit: first a common
-    lengthscale, then one per column. Folds that had no part in it decide which
-    is saved, or whether the kernel stays as written. With two input columns
+    lengthscale, then one per column. Held-out folds decide which is saved, or
+    whether the kernel stays as written. With two input columns
     the picture shows the regions of the classes. --model ivm learns as logistic
     regression does, and then keeps few of the rows, its import vectors.
 
     --model rvm learns a kernel of numbers as a process does, of classes as
     logistic regression does, and then keeps few rows, its relevance vectors.
 
-    A Gaussian process tells classes apart with --model gp: two by --likelihood
+    A Gaussian process classifies with --model gp: two by --likelihood
     bernoulli or probit, several by the softmax of a process for each. It
     predicts counts with --likelihood poisson or negative-binomial, which is for
     counts that vary more. --inference says how it is approximated: by laplace,

@@ -81,7 +81,7 @@ Groups = Annotated[
     Path | None,
     typer.Option(metavar="CLUSTERS.csv", help="Write the cluster of each row there."),
 ]
-ClusterSeed = Annotated[int, typer.Option(help="Decides the starts.")]
+ClusterSeed = Annotated[int, typer.Option(help="Seeds the starts.")]
 ModelOption = Annotated[
     ModelName | None,
     typer.Option(
@@ -92,7 +92,7 @@ ModelOption = Annotated[
 Distribution = Annotated[
     Likelihood | None,
     typer.Option(
-        help="Of the target given a process: of numbers, classes (bernoulli, probit) or counts.",
+        help="Distribution of the target given the process: of numbers, classes or counts.",
         show_default="gaussian, for classes bernoulli",
     ),
 ]
@@ -135,17 +135,15 @@ Centres = Annotated[
     ),
 ]
 Plot = Annotated[
-    Path | None, typer.Option(metavar="FILE.png", help="Draw what was learned (.png, .pdf, .svg).")
+    Path | None, typer.Option(metavar="FILE.png", help="Draw the learned model (.png, .pdf, .svg).")
 ]
 Out = Annotated[
     Path | None, typer.Option(metavar="MODEL", help="Write the model, for predict and describe.")
 ]
 Restarts = Annotated[
-    int, typer.Option(metavar="N", help="Starts to learn numbers from: the best one wins.")
+    int, typer.Option(metavar="N", help="The number of starts for learning; the best is kept.")
 ]
-Seed = Annotated[
-    int, typer.Option(help="Decides which rows are held out or learned from, and the starts.")
-]
+Seed = Annotated[int, typer.Option(help="Seeds the choice of held-out rows, and the starts.")]
 Predictions = Annotated[
     Path | None, typer.Option(metavar="PRED.csv", help="Write there instead of to the terminal.")
 ]

@@ -90,7 +90,7 @@ def _chosen(
 ) -> Plan:
     """What is not asked for is decided by the target."""
     if model is None:
-        reason = why_classes(target, "the model logistic regression", "--likelihood gaussian")
+        reason = why_classes(target, "the model is logistic regression", "--likelihood gaussian")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
         return Plan(LOGISTIC if reason else GP, kind, reason=reason)
     if model in _CLASSIFIERS:
@@ -100,7 +100,7 @@ def _chosen(
     if model in (GP, RVM) and is_open:
         as_numbers = "--likelihood gaussian"
         otherwise = as_numbers if model == GP else f"--model {GP} {as_numbers}"
-        reason = why_classes(target, "the likelihood one of classes", otherwise)
+        reason = why_classes(target, "the likelihood is one of classes", otherwise)
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
         return Plan(model, kind, approximation, reason)
     return Plan(model, likelihood or Likelihood.GAUSSIAN, approximation)

@@ -53,23 +53,23 @@ def check_counts(target: Column, likelihood: str) -> None:
 
 
 def why_classes(target: Column, consequence: str, otherwise: str) -> str | None:
-    """The reason why a target is taken for classes by default; None where it is numbers.
+    """The reason why a target is treated as classes by default; None if it holds numbers.
 
     Text, 0 and 1, and -1 and 1 are classes.
 
     Arguments:
-        consequence: what is chosen for classes.
+        consequence: what is chosen for classes, as a clause.
         otherwise: the options with which 0 and 1 would be numbers.
     """
     if target.first_text:
-        return f"{target.first_text}: {target.name} is a class, and {consequence}"
+        return f"{target.name} is a column of classes ({target.first_text}): {consequence}"
     values = {as_number(cell) for cell in target.cells if cell}
     if values not in ({0, 1}, {-1, 1}):
         return None
     other = "0" if 0 in values else "-1"
     return (
-        f"{target.name} is {other} or 1 in every row: {target.name} is a class, and {consequence} "
-        f"({otherwise} would take it for a number)"
+        f"{target.name} is a column of classes ({other} or 1 in every row): {consequence}; "
+        f"{otherwise} treats it as numbers"
     )
 
 

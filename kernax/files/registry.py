@@ -105,8 +105,7 @@ def register(thing: Thing, name: str | None = None) -> Thing:
         )
     if not isinstance(name, str) or not name or name == "<lambda>":
         raise ValueError(
-            f"{thing!r} has no name of its own that a file could hold: register(..., name=...) "
-            "gives it one"
+            f"{thing!r} has no name that a file could hold: register(..., name=...) gives it one"
         )
     holder = _holder_of(name)
     if holder is not None and holder is not thing and not _is_defined_again(holder, thing):

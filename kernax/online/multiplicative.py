@@ -29,8 +29,8 @@ class Identity(eqx.Module):
     def __call__(self, x: PyTree) -> Float[Array, " d"]:
         if not eqx.is_array_like(x) or jnp.ndim(x) != 1:
             raise ValueError(
-                "this learner has a weight for each number of a vector, but a point is no vector "
-                "(d,): pass features=, a function of a point that returns one"
+                "this learner has a weight for each number of a vector, but a point is not a "
+                "vector (d,): pass features=, a function of a point that returns one"
             )
         return x
 

@@ -128,7 +128,7 @@ class Classifier(Printed):
         index = self.index(x)
         if not is_concrete(index):
             raise ValueError(
-                "predict returns a label, which is no array: under jit or vmap take "
+                "predict returns a label, which is not an array: under jit or vmap take "
                 "classifier.index, the place of the label in classifier.classes; of a stack of "
                 "points outside of them classifier.labels(X)"
             )

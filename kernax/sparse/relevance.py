@@ -177,8 +177,8 @@ def _warn(solution: Solution[RelevanceVectors]) -> None:
         )
     if np.any(np.asarray(solution.stats["reproduced"])):
         warn(
-            "relevance_vector_machine: the targets are reproduced, and the evidence rises for ever "
-            "as the noise goes to zero: it was stopped at a bound; pass noise=",
+            "relevance_vector_machine: the targets are reproduced, and the evidence rises without "
+            "bound as the noise goes to zero: it was stopped at a bound; pass noise=",
             RunawayWarning,
         )
 

@@ -62,8 +62,8 @@ def test_words_are_learned_by_logistic_regression_unasked_and_predicted_with_pro
     )
     assert result.exit_code == 0, result.stderr
     assert (
-        "line 2, column 'kind': 'core' is not a number: kind is a class, and the model logistic "
-        "regression" in result.stdout
+        "kind is a column of classes (line 2, column 'kind': 'core' is not a number): the model is "
+        "logistic regression" in result.stdout
     )
     for measure in ("accuracy", "log loss", "AUC", "36 rows, 12 held out"):
         assert measure in result.stdout

@@ -158,17 +158,17 @@ def test_a_hint_to_string_kernels_names_the_column_and_keeps_the_others(tmp_path
         (
             "01",
             None,
-            "y is 0 or 1 in every row: y is a class, and the model logistic regression "
-            "(--likelihood gaussian would take it",
+            "y is a column of classes (0 or 1 in every row): the model is logistic regression; "
+            "--likelihood gaussian treats it as numbers",
         ),
-        (["-1", "1.0"], None, "y is -1 or 1 in every row: y is a class"),
+        (["-1", "1.0"], None, "y is a column of classes (-1 or 1 in every row)"),
         ("12", None, None),
         (["0", "0.5", "1"], None, None),
-        ("01", "gp", "y is a class, and the likelihood one of classes (--likelihood gaussian"),
+        ("01", "gp", "the likelihood is one of classes; --likelihood gaussian"),
         (
             "01",
             "rvm",
-            "y is a class, and the likelihood one of classes (--model gp --likelihood gaussian",
+            "the likelihood is one of classes; --model gp --likelihood gaussian",
         ),
         ("12", "gp", None),
         ("01", "ridge", None),
@@ -186,7 +186,7 @@ def test_zero_and_one_are_classes_unless_a_model_says_otherwise(
     assert stopped[0][2].model == (model or ("logistic" if words else "gp"))
     assert stopped[0][2].likelihood.of_classes == bool(words or model == "svm")
     assert (words or "12 rows") in result.stdout
-    assert ("is a class" in result.stdout) == bool(words)
+    assert ("is a column of classes" in result.stdout) == bool(words)
 
 
 def test_rows_are_drawn_from_those_to_learn_from_and_the_held_out_stay(patients, stopped):

@@ -81,7 +81,7 @@ def test_classes_are_scored_predicted_and_described_as_another_program_would(
     options = ("--target", "kind", "--model", "gp", "--kernel", "2*rbf(1.5)")
     result = run("fit", data, *options, "--out", model)
     assert result.exit_code == 0, result.stderr
-    assert "kind is a class, and the likelihood one of classes" in result.stdout
+    assert "is not a number): the likelihood is one of classes" in result.stdout
     order = np.random.default_rng(0).permutation(48)
     first = lambda name: [row for row in order if names[row] == name][:6]
     held_out = np.array([*first("core"), *first("shell")])

@@ -547,7 +547,7 @@ def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
     for points in ([X[0], X[1]], [np.ones((3, 1)), X]):
         with pytest.raises(
             ValueError,
-            match=r"list that makes no array .* a tuple of stacks, such as \(vectors, strings\)",
+            match=r"made into an array .* a tuple of stacks, such as \(vectors, strings\)",
         ):
             kernax.gram(kernax.Spectrum(1), points)
     with pytest.raises(ValueError, match="strings are no array of numbers"):

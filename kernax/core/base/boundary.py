@@ -203,8 +203,9 @@ def _joined(parts: list, name: str) -> np.ndarray:
         return np.asarray(parts)
     except ValueError as problem:
         raise ValueError(
-            f"{name} came as a list that makes no array ({problem}): the points of a stack have "
-            "one shape, and mixed points are a tuple of stacks, such as (vectors, strings)"
+            f"{name} is a list that cannot be made into an array ({problem}): the points of a "
+            "stack have one shape, and mixed points are a tuple of stacks, such as "
+            "(vectors, strings)"
         ) from None
 
 

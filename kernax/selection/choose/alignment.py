@@ -75,7 +75,9 @@ def alignment(
                 f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
                 "without its mean"
             )
-        raise ValueError(f"{task.kernel_name} is zero over X, which says nothing of the targets")
+        raise ValueError(
+            f"{task.kernel_name} is zero over X, and so has no alignment with the targets"
+        )
     return value
 
 
@@ -92,7 +94,7 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
         raise ValueError(
             "y holds the same value for all points, of which nothing is left without its mean"
         )
-    raise ValueError("y holds zeros alone, whose products say nothing of a kernel")
+    raise ValueError("y holds only zeros, with which no kernel has an alignment")
 
 
 @compiled
