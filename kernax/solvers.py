@@ -1,5 +1,6 @@
 """What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
 
+`Auto` chooses one, and is the default of `kernel_ridge` and `condition`.
 `JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of
 lineax's that solves positive semidefinite systems; `StateSpace` is one for points along a line,
 `Grid` one for points on a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate
@@ -13,7 +14,7 @@ such solver is a class derived from `AbstractDualSolver`.
 from kernax.core.grid.grid_factor import Grid
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.lanczos import StochasticLanczos
-from kernax.core.linalg.linear_solvers import JitteredCholesky
+from kernax.core.linalg.linear_solvers import Auto, JitteredCholesky
 from kernax.core.linalg.preconditioners import (
     AbstractPreconditioner,
     NystromPreconditioner,
@@ -31,6 +32,7 @@ from kernax.supervised.machines.projected_gradient import ProjectedGradient
 from kernax.supervised.machines.smo import SMO
 
 __all__ = [
+    "Auto",
     "JitteredCholesky",
     "ConjugateGradient",
     "PivotedCholesky",

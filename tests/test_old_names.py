@@ -199,12 +199,42 @@ def test_both_names_at_once_are_refused():
 
 TARGETS = jnp.sin(6.0 * X[:, 0])
 HUBER = kernax.losses.Huber(0.3)
+
+
+def evidence(*args, **options):
+    return kernax.Solution(kernax.log_marginal_likelihood(*args, **options), None, {})
+
+
+def bound(*args, **options):
+    return kernax.Solution(kernax.sgpr_bound(*args, **options), None, {})
+
+
+def started(*args, **options):
+    return kernax.Solution(solvers.warm_started(*args, **options).start, None, {})
+
+
 REORDERED = {
     "kernel_cca": (
         kernax.kernel_cca,
         ((KERNEL, X, KERNEL, X, 1, 0.1), {}),
         ((KERNEL, X), {"kernel_z": KERNEL, "Z": X, "components": 1, "ridge": 0.1}),
         ((KERNEL, KERNEL, X, X, 1, 0.1), {}),
+    ),
+    "log_marginal_likelihood": (
+        evidence,
+        ((KERNEL, X, TARGETS, 0.1), {"mean": 0.3}),
+        ((), {"kernel": KERNEL, "X": X, "y": TARGETS, "noise": 0.1, "mean": 0.3}),
+        ((kernax.GaussianProcess(KERNEL, 0.3), X, TARGETS, 0.1), {}),
+    ),
+    "sgpr_bound": (
+        bound,
+        ((KERNEL, X, TARGETS, 0.1, X[::2]), {"mean": 0.3}),
+        ((kernax.GaussianProcess(KERNEL, 0.3), X, TARGETS, 0.1, X[::2]), {}),
+    ),
+    "warm_started": (
+        started,
+        ((solvers.ConjugateGradient(), KERNEL, X, TARGETS, 0.1), {"mean": 0.3}),
+        ((solvers.ConjugateGradient(), kernax.GaussianProcess(KERNEL, 0.3), X, TARGETS, 0.1), {}),
     ),
     "regularised_risk": (
         kernax.regularised_risk,

@@ -113,7 +113,7 @@ CALLS = {
         process(s), X, Y, s, solver=ConjugateGradient(rtol=1e-4 * s)
     ),
     "log_marginal_likelihood": lambda s: kernax.log_marginal_likelihood(
-        kernax.RBF(s), X, Y, s, mean=s, solver=None
+        kernax.GaussianProcess(kernax.RBF(s), s), X, Y, s, solver=None
     ),
     "log_marginal_likelihood by Lanczos": lambda s: kernax.log_marginal_likelihood(
         K,
@@ -123,7 +123,7 @@ CALLS = {
         solver=ConjugateGradient(rtol=1e-6 * s, determinant=StochasticLanczos(KEY, n_steps=4)),
     ),
     "warm_started": lambda s: kernax.solvers.warm_started(
-        ConjugateGradient(rtol=1e-4 * s), kernax.RBF(s), X, Y, s, mean=s
+        ConjugateGradient(rtol=1e-4 * s), kernax.GaussianProcess(kernax.RBF(s), s), X, Y, s
     ),
     "laplace": lambda s: kernax.laplace(
         process(s), X, SIGNS, kernax.likelihoods.Bernoulli(), rtol=1e-3 * s

@@ -28,7 +28,7 @@ from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, posterior_kernel
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.process import GaussianProcess, as_process
 
 ADVICE = "targets that the likelihood allows, a mean near them or a smaller variance"
 
@@ -157,7 +157,7 @@ def check_observations(
     Raises ValueError for what does not fit, by name; where `convex`, also for a likelihood that is
     not log-concave.
     """
-    check_process(process)
+    process = as_process(process)
     _check_likelihood(likelihood)
     if convex:
         check_convex(verb, likelihood, ": kernax.variational and kernax.svgp take StudentT()")

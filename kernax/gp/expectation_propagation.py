@@ -8,6 +8,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
@@ -22,7 +23,7 @@ _FOOTPRINT = Footprint(
 
 
 def expectation_propagation(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,

@@ -11,12 +11,13 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, warn_of_rounding
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import check_task, may_be_positive
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.process import GaussianProcess, as_process
 
 _FOOTPRINT = Footprint("leave_one_out_predictions", 5.0, IN_FEATURES)
 
@@ -45,7 +46,7 @@ class HeldOut(Printed):
 
 
 def leave_one_out_predictions(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
@@ -77,7 +78,7 @@ def leave_one_out_predictions(
         >>> round(float(held_out.log_density.sum()), 2)
         -2.56
     """
-    check_process(process)
+    process = as_process(process)
     task = check_task(
         "leave_one_out_predictions",
         process.covariance,

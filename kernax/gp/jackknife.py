@@ -13,6 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul
 from kernax.core.base.ranks import rank_for, smallest
 from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.learner.task import Task, check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
@@ -21,7 +22,7 @@ from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.process import GaussianProcess, as_process
 
 _FOOTPRINT = Footprint("jackknife_plus", 3.8)
 
@@ -34,7 +35,7 @@ class _Folds(eqx.Module):
 
 
 def jackknife_plus(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
@@ -77,7 +78,7 @@ def jackknife_plus(
         >>> bool(jnp.all(low < high))
         True
     """
-    check_process(process)
+    process = as_process(process)
     advice = "intervals for each column, or jax.vmap over them"
     # There are no weights, by which points of an unknown target could be removed.
     task = check_task(

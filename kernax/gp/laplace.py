@@ -11,7 +11,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
-from kernax.core.kernel.kernel import name_of
+from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.modes import newton_fit
@@ -28,14 +28,14 @@ from kernax.gp.approximation import (
     system_of_precisions,
 )
 from kernax.gp.laplace_classes import CategoricalPosterior, laplace_of_classes
-from kernax.gp.process import GaussianProcess
+from kernax.gp.process import GaussianProcess, as_process
 
 _FOOTPRINT = Footprint("laplace", 6.4, IN_FEATURES)
 
 
 @overload
 def laplace(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,
@@ -49,7 +49,7 @@ def laplace(
 
 @overload
 def laplace(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: Categorical,
@@ -62,7 +62,7 @@ def laplace(
 
 
 def laplace(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood | Categorical,
@@ -117,6 +117,7 @@ def laplace(
         >>> round(float(posterior.probability(jnp.array([0.9]))), 2)  # of class +1
         0.77
     """
+    process = as_process(process)
     stopping = as_stopping(rtol, max_steps)
     if isinstance(likelihood, Categorical):
         solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping, throw)

@@ -34,7 +34,7 @@ from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import AbstractConditioned, without_observations
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.process import GaussianProcess, as_process
 
 _FOOTPRINT = Footprint("laplace of several classes", 9.5, of_each_column=3.45)
 
@@ -196,7 +196,7 @@ def _probability(kernel, means, x, nodes):
 
 
 def laplace_of_classes(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     Y: ArrayLike,
     likelihood: Categorical,
@@ -206,7 +206,7 @@ def laplace_of_classes(
     throw: bool,
 ) -> Solution[CategoricalPosterior]:
     """The approximation for one-hot targets. Raises ValueError as `laplace` does."""
-    check_process(process)
+    process = as_process(process)
     task = check_task(
         "laplace of several classes",
         process.covariance,

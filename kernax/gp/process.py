@@ -133,6 +133,34 @@ class GaussianProcess(Printed):
         return finish(solution, throw, "GaussianProcess.sample", quiet=True, suspect=suspect).value
 
 
+def as_process(process: Any) -> GaussianProcess:
+    """The process, or for a kernel the one of mean zero. Raises ValueError for anything else."""
+    if isinstance(process, AbstractKernel):
+        return GaussianProcess(process)
+    check_process(process)
+    return process
+
+
+def with_the_mean_in_the_process(name: str, place: int = 0) -> Callable:
+    """For `translated`: calls of a function of 0.2 with a kernel, at that place, and `mean=`."""
+
+    def translate(*args, **kwargs):
+        if "mean" not in kwargs:
+            return None
+        given = dict(kwargs)
+        mean = given.pop("mean")
+        if len(args) > place:
+            process = GaussianProcess(args[place], mean)
+            args = (*args[:place], process, *args[place + 1 :])
+        else:
+            kernel = given.pop("kernel", None)
+            given["process"] = GaussianProcess(kernel, mean)
+        text = f"{name}(kernel, ..., mean=mean) is {name}(GaussianProcess(kernel, mean), ...) now"
+        return args, given, text
+
+    return translate
+
+
 def check_process(process: Any) -> None:
     """Raises ValueError for what is no `GaussianProcess`."""
     if not isinstance(process, GaussianProcess):

@@ -1,7 +1,6 @@
 """Gaussian-process regression: conditioning on noisy values, and the log evidence."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax.numpy as jnp
 import lineax as lx
@@ -11,6 +10,7 @@ from kernax._advice import COMPARED
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.solution import (
@@ -22,24 +22,26 @@ from kernax.core.base.solution import (
     warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.learner.task import check_task, may_be_positive, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.krylov_factor import KrylovFactor
 from kernax.core.linalg.linear_solvers import (
+    AUTO,
     JitteredCholesky,
     advice_on,
     block_size_for,
     cause_of_rounding,
     check_knows_determinant,
     check_makes_factor,
+    unless_auto,
 )
 from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.memory import Footprint
-from kernax.gp.means import FixedMean, mean_beside, means_at, updated_mean
+from kernax.gp.means import FixedMean, means_at, updated_mean
 from kernax.gp.posterior import posterior_kernel
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.process import GaussianProcess, as_process, with_the_mean_in_the_process
 
 _PRODUCTS = "solver=ConjugateGradient(preconditioner=PivotedCholesky(key){}) of kernax.solvers"
 _LINE = "StateSpace() along a line, Grid() on a grid or at regular times"
@@ -54,19 +56,19 @@ _EVIDENCE = Footprint(
     "log_marginal_likelihood",
     3.6,
     f"{_PRODUCTS.format(', determinant=StochasticLanczos(key)')}, {_LINE}, or "
-    "kernax.sgpr_bound(kernel, X, y, noise, Z) through inducing points Z",
+    "kernax.sgpr_bound(process, X, y, noise, Z) through inducing points Z",
     closing=COMPARED,
 )
 
 
 def condition(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
     *,
     weights: ArrayLike | None = None,
-    solver: lx.AbstractLinearSolver | None = None,
+    solver: lx.AbstractLinearSolver | None = AUTO,
     throw: bool = True,
 ) -> Solution[GaussianProcess]:
     """Gaussian process regression: the posterior given `y_i = f(x_i) + e_i`, `e_i ~ N(0, noise)`.
@@ -76,7 +78,8 @@ def condition(
     is conditioning on all the data at once.
 
     Arguments:
-        process: a prior, or a process that has been conditioned already.
+        process: a prior, or a process that has been conditioned already. A kernel stands for the
+            process of mean zero.
         X: stack of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
         noise: variance >= 0 of the noise, a number or one for each point (n,); it is scikit-learn's
@@ -88,19 +91,20 @@ def condition(
             takes O(n) along a line, `Grid()` O(n log n) at regular times and `O(n sum n_a)` on
             grids. `ConjugateGradient(...)` needs products alone: it is matrix-free beyond 8192
             points and for rows over a mesh, and each variance and each draw takes one more solve.
-            By default the line is taken on a CPU from 1000 points on, where points have one column
-            and the kernel a model of few states.
+            The default, `Auto()`, takes the line on a CPU from 1000 points on, where points have
+            one column and the kernel a model of few states, and else Cholesky's factor.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the
         prior mean is a fixed number. Differentiable in the process, X, y, noise and weights. Stats:
         `log_evidence` (`log_marginal_likelihood`), the `jitter` added to the noise, the relative
-        `residual` of the solve, and `rounding`, an estimate of the rounding error of the log
-        evidence, in nats, for targets that are likely under the process. Above 0.01 there is a
-        ConditionWarning. Where it is near one, the matrix that was factorised differs too much from
-        `C`, as with copies of points and hardly any noise. Conjugate gradients add `steps`, and
-        have `log_evidence` and its `standard_error` only with a `determinant`.
+        `residual` of the solve; `solver`, which one ran, and why; and `rounding`, an estimate of
+        the rounding error of the log evidence, in nats, for targets that are likely under the
+        process. Above 0.01 there is a ConditionWarning. Where it is near one, the matrix that was
+        factorised differs too much from `C`, as with copies of points and hardly any noise.
+        Conjugate gradients add `steps`, and have `log_evidence` and its `standard_error` only with
+        a `determinant`.
 
     Raises:
         ValueError: bad shapes or values.
@@ -119,7 +123,8 @@ def condition(
         >>> round(float(solution.stats["log_evidence"]), 2)
         -5.31
     """
-    check_process(process)
+    process = as_process(process)
+    solver = unless_auto(solver)
     check_makes_factor(solver)
     task = check_task(
         "condition",
@@ -136,6 +141,8 @@ def condition(
     )
     noise = task.noise(noise, throw=throw)
     solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
+    ran = solver_that_ran(task, solver, named=solver)
+    solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
     hint = _advice(process, task.kernel_name, solver)
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw, hint, suspect=task.suspect)
@@ -173,21 +180,22 @@ def _condition(task, mean, noise, solver):
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 
 
+@translated(with_the_mean_in_the_process("log_marginal_likelihood"))
+@renamed(kernel="process")
 def log_marginal_likelihood(
-    kernel: AbstractKernel,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
     *,
     weights: ArrayLike | None = None,
-    mean: Callable | ArrayLike = 0.0,
-    solver: lx.AbstractLinearSolver | None = None,
+    solver: lx.AbstractLinearSolver | None = AUTO,
 ) -> Float[Array, ""]:
-    """`log N(y | m(X), C)`, `C = K + noise I`: the evidence of a kernel, a noise and a mean.
+    """`log N(y | m(X), C)`, `C = K + noise I`: the evidence of a process and a noise.
 
     It is `-1/2 (r.C^-1 r + log |C| + n log 2 pi)` with `r = y - m(X)` (Rasmussen & Williams 2006,
-    eq. 2.30): maximise it to learn hyperparameters. Arguments are those of `condition`; `mean` is a
-    number or a function of a point. With weights w and `S = sqrt(diag(w))` it is
+    eq. 2.30): maximise it to learn hyperparameters. Arguments are those of `condition`: a kernel
+    stands for the process of mean zero. With weights w and `S = sqrt(diag(w))` it is
     `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. By
@@ -212,10 +220,12 @@ def log_marginal_likelihood(
         >>> round(float(jax.grad(evidence)(0.3)), 2)
         -10.97
     """
+    process = as_process(process)
+    solver = unless_auto(solver)
     check_knows_determinant(solver)
     task = check_task(
         "log_marginal_likelihood",
-        kernel,
+        process.covariance,
         X,
         y,
         weights,
@@ -226,7 +236,7 @@ def log_marginal_likelihood(
         footprint=_EVIDENCE,
     )
     noise = task.noise(noise)
-    prior_mean = cast(mean_beside(kernel, mean), task.dtype)
+    prior_mean = cast(process.mean, task.dtype)
     solution = _evidence(task, prior_mean, noise, with_arrays(solver))
     hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
@@ -243,15 +253,16 @@ def _evidence(task, mean, noise, solver):
     return Solution(log_density(system, targets, factor), result, stats)
 
 
+@translated(with_the_mean_in_the_process("warm_started", place=1))
+@renamed(kernel="process")
 def warm_started(
     solver: ConjugateGradient,
-    kernel: AbstractKernel,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
     *,
     weights: ArrayLike | None = None,
-    mean: Callable | ArrayLike = 0.0,
 ) -> ConjugateGradient:
     """Returns the same solver, with the solutions for this kernel and noise as its start.
 
@@ -285,9 +296,10 @@ def warm_started(
             f"solver must be a kernax.solvers.ConjugateGradient, but is {solver!r}: no other one "
             "has a start"
         )
+    process = as_process(process)
     task = check_task(
         "warm_started",
-        kernel,
+        process.covariance,
         X,
         y,
         weights,
@@ -296,7 +308,7 @@ def warm_started(
         block_size=block_size_for(solver),
     )
     noise = task.noise(noise)
-    prior_mean = cast(mean_beside(kernel, mean), task.dtype)
+    prior_mean = cast(process.mean, task.dtype)
     start = _solutions(task, prior_mean, noise, with_arrays(solver))
     return dataclasses.replace(solver, start=start)
 

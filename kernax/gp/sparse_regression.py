@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
+from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.solution import (
     MOST_NATS,
@@ -40,8 +41,8 @@ from kernax.gp.inducing import (
     process_of,
     projected,
 )
-from kernax.gp.means import mean_beside, means_at
-from kernax.gp.process import GaussianProcess, check_process
+from kernax.gp.means import means_at
+from kernax.gp.process import GaussianProcess, as_process, with_the_mean_in_the_process
 
 # Matrices of n x m, whose factor in float32 is that of a QR.
 _SGPR = Footprint("sgpr", 3.1, more_in_float32=1.0)
@@ -49,7 +50,7 @@ _BOUND = Footprint("sgpr_bound", 3.1, more_in_float32=1.0)
 
 
 def sgpr(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
@@ -67,7 +68,8 @@ def sgpr(
     takes O(n m^2) operations and O(n m) memory.
 
     Arguments:
-        process: a prior, or a process that has been conditioned already.
+        process: a prior, or a process that has been conditioned already. A kernel stands for the
+            process of mean zero.
         X: stack of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
         noise: variance > 0 of the noise, a number or one for each point (n,).
@@ -102,7 +104,7 @@ def sgpr(
         >>> round(float(solution.stats["bound"]), 1)
         -59.2
     """
-    check_process(process)
+    process = as_process(process)
     task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
     arguments = task, cast(process.mean, task.dtype), noise, Z
     first = lambda: eqx.filter_eval_shape(_sgpr, *arguments)
@@ -113,21 +115,22 @@ def sgpr(
     return finish(solution, throw, hint, quiet=True)
 
 
+@translated(with_the_mean_in_the_process("sgpr_bound"))
+@renamed(kernel="process")
 def sgpr_bound(
-    kernel: AbstractKernel,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     noise: ArrayLike,
     Z: PyTree,
     *,
     weights: ArrayLike | None = None,
-    mean: Callable | ArrayLike = 0.0,
 ) -> Float[Array, ""]:
     """`log N(y | m(X), Q + noise I) - tr(K - Q) / (2 noise)`, `Q = K_XZ K_ZZ^-1 K_ZX`: a lower
     bound of `log_marginal_likelihood`, which it is where Z = X (Titsias 2009, eq. 9).
 
     Maximise it to learn hyperparameters, and Z where that is a field of the model that is learned.
-    Arguments are those of `sgpr`; `mean` is a number or a function of a point. With weights w the
+    Arguments are those of `sgpr`: a kernel stands for the process of mean zero. With weights w the
     trace is that of `W (K - Q) / (2 noise)`, and the density as in `log_marginal_likelihood`.
     Several outputs are summed.
 
@@ -143,8 +146,9 @@ def sgpr_bound(
         >>> bool(bound <= kernax.log_marginal_likelihood(kernax.RBF(0.3), X, y, 0.01))
         True
     """
-    task, noise, Z = _checked("sgpr_bound", kernel, X, y, noise, Z, weights)
-    arguments = task, cast(mean_beside(kernel, mean), task.dtype), noise, Z
+    process = as_process(process)
+    task, noise, Z = _checked("sgpr_bound", process.covariance, X, y, noise, Z, weights)
+    arguments = task, cast(process.mean, task.dtype), noise, Z
     first = lambda: eqx.filter_eval_shape(_sgpr_bound, *arguments)
     check_memory(task.X, Z, footprint=_BOUND, first=first)
     solution = _sgpr_bound(*arguments)

@@ -26,6 +26,7 @@ from kernax.core.base.parameters import (
 )
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task
 from kernax.core.linalg.centre_factor import factor_at
 from kernax.core.losses.loss_functions import AbstractLikelihood
@@ -58,7 +59,7 @@ _RATE = Interval(0.0, 1.0, (False, True))
 
 @renamed(steps="n_steps")
 def svgp(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,
@@ -147,7 +148,7 @@ def svgp(
 
 def _checked(
     verb: str,
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,
@@ -198,7 +199,7 @@ def _nothing(path: str, value: Array) -> bool:
 
 
 def svgp_bound(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,

@@ -6,6 +6,7 @@ from jaxtyping import PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_slopes
 from kernax.core.operators.memory import Footprint
@@ -21,7 +22,7 @@ _FOOTPRINT = Footprint(
 
 
 def variational(
-    process: GaussianProcess,
+    process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
     likelihood: AbstractLikelihood,

@@ -130,7 +130,7 @@ def evidence_of(solver):
     def evidence(arguments):
         kernel, X, y, noise, weights = arguments
         return kernax.log_marginal_likelihood(
-            kernel, X, y, noise, weights=weights, mean=0.2, solver=solver
+            kernax.GaussianProcess(kernel, 0.2), X, y, noise, weights=weights, solver=solver
         )
 
     return evidence
@@ -344,6 +344,7 @@ def test_many_points_take_the_line_by_themselves_and_few_do_not():
     process = kernax.GaussianProcess(kernax.Matern32())
     many = kernax.condition(process, points, y, 0.1)
     assert many.stats["states"] == 2
+    assert many.stats["solver"].name == "StateSpace"
     few = kernax.condition(process, points[:20], y[:20], 0.1)
     assert "states" not in few.stats
     series = kernax.GaussianProcess(kernax.Periodic())  # of more states than are worth it

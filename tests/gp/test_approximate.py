@@ -404,7 +404,9 @@ def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
 
     def exact(scales):
         kernel = scales[0] * kernax.RBF(scales[1])
-        return kernax.log_marginal_likelihood(kernel, X, NUMBERS, noise, mean=scales[2])
+        return kernax.log_marginal_likelihood(
+            kernax.GaussianProcess(kernel, scales[2]), X, NUMBERS, noise
+        )
 
     several = jnp.stack([SCALES, 1.1 * SCALES])
     found, expected = (jax.jit(jax.vmap(jax.value_and_grad(of)))(several) for of in (ours, exact))
@@ -579,7 +581,7 @@ def test_the_value_beside_a_gradient_is_the_value(verb):
     ("change", "words"),
     [
         (
-            {"process": kernax.RBF()},
+            {"process": kernax.RBF},
             r"process must be a GaussianProcess.*GaussianProcess\(kernel\)",
         ),
         ({"likelihood": kernax.losses.Hinge()}, "likelihood must be one of kernax.likelihoods"),

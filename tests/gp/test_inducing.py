@@ -69,7 +69,7 @@ def test_the_bound_and_the_posterior_are_those_of_the_paper(solution, tmp_path):
     np.testing.assert_allclose(solution.stats["bound"], bound, rtol=RTOL)
     np.testing.assert_allclose(solution.stats["trace"], np.trace(K - Q), rtol=RTOL)
     np.testing.assert_allclose(
-        kernax.sgpr_bound(KERNEL, X, Y, NOISE, Z, mean=0.2), bound, rtol=RTOL
+        kernax.sgpr_bound(kernax.GaussianProcess(KERNEL, 0.2), X, Y, NOISE, Z), bound, rtol=RTOL
     )
     S, C, R = (np.asarray(kernax.gram(KERNEL, *of), float) for of in ((Z,), (Z, X), (Z, NEW)))
     inner = np.linalg.inv(S + C @ C.T / NOISE)
@@ -104,7 +104,9 @@ def test_the_bound_is_below_the_evidence(seed, scale, noise):
 def bound_of(scales, X, y, Z, weights):
     kernel = scales[0] * kernax.Matern32(scales[1])
     mean = kernax.ConstantMean(scales[3])
-    return kernax.sgpr_bound(kernel, X, y, scales[2], Z, weights=weights, mean=mean)
+    return kernax.sgpr_bound(
+        kernax.GaussianProcess(kernel, mean), X, y, scales[2], Z, weights=weights
+    )
 
 
 SCALES = jnp.asarray([1.3, 0.8, 0.2, 0.3], DTYPE)
@@ -134,7 +136,9 @@ def test_second_derivatives_of_the_bound_are_differences_of_the_first():
 
     def of(scales, X, y, Z, noise, weights):
         kernel = scales[0] * kernax.RBF(scales[1])
-        return kernax.sgpr_bound(kernel, X, y, noise, Z, weights=weights, mean=scales[2])
+        return kernax.sgpr_bound(
+            kernax.GaussianProcess(kernel, scales[2]), X, y, noise, Z, weights=weights
+        )
 
     noise, weights = jnp.linspace(0.1, 0.5, N), jnp.linspace(0.4, 2.0, N)
     arguments = (SCALES[:3], jnp.asarray(X), targets, jnp.asarray(Z), noise, weights)
@@ -314,7 +318,7 @@ def test_the_bound_of_minibatches_is_unbiased_and_that_of_its_definition():
     np.testing.assert_allclose(
         bound(X, Y, weights=WEIGHTS), bound(X[REPEATED], Y[REPEATED]), rtol=1e-12
     )
-    best = kernax.sgpr_bound(KERNEL, X, Y, NOISE, Z, mean=0.2)
+    best = kernax.sgpr_bound(kernax.GaussianProcess(KERNEL, 0.2), X, Y, NOISE, Z)
     assert whole < best
 
 
@@ -350,7 +354,7 @@ def test_minibatches_learn_everything_that_is_free():
     solution = learn(process, Y, KEY)
     once = len(traces)
     posterior = solution.value
-    start = kernax.sgpr_bound(process.covariance, X, Y, 0.5, Z, mean=0.2)
+    start = kernax.sgpr_bound(process, X, Y, 0.5, Z)
     assert posterior.log_evidence > start + 1
     assert isinstance(posterior.likelihood, Gaussian)
     assert posterior.likelihood.noise != 0.5
@@ -358,7 +362,11 @@ def test_minibatches_learn_everything_that_is_free():
     assert isinstance(covariance, InducedPosteriorKernel)
     assert np.all(covariance.points != Z)
     bound = kernax.sgpr_bound(
-        covariance.prior, X, Y, posterior.likelihood.noise, covariance.points, mean=0.2
+        kernax.GaussianProcess(covariance.prior, 0.2),
+        X,
+        Y,
+        posterior.likelihood.noise,
+        covariance.points,
     )
     slack = 1e-5 * abs(bound)
     assert posterior.log_evidence <= bound + slack
@@ -458,7 +466,7 @@ def test_a_bad_ending_is_no_success():
         (lambda: kernax.sgpr(PROCESS, X, Y[:3], NOISE, Z), "y must have shape"),
         (lambda: kernax.sgpr(PROCESS, X, Y, NOISE, Z[:, :1]), "points must be vectors of one"),
         (lambda: kernax.sgpr(PROCESS, X, Y, NOISE, Z * np.nan), "Z holds NaN"),
-        (lambda: untyped(kernax.sgpr)(KERNEL, X, Y, NOISE, Z), "process must be"),
+        (lambda: untyped(kernax.sgpr)(kernax.RBF, X, Y, NOISE, Z), "process must be"),
         (lambda: kernax.inducing_points(KERNEL, X, N + 1), "n_points must be at most"),
         (lambda: kernax.inducing_points(KERNEL, X, 0), "n_points must be a positive"),
         (lambda: kernax.inducing_points(KERNEL, X, 2, rtol=-1.0), "rtol must be"),

@@ -475,7 +475,7 @@ def test_a_season_and_the_noise_are_found_forecast_and_the_same_for_the_same_key
     assert math.sqrt(found.noise) == pytest.approx(0.3, rel=0.25)
     # The criterion is that of the kernel as it is returned, in the units of y.
     evidence = kernax.log_marginal_likelihood(
-        found.kernel, x[:64, None], y[:64], found.noise, mean=found.mean
+        kernax.GaussianProcess(found.kernel, found.mean), x[:64, None], y[:64], found.noise
     )
     # The last round that was kept: a later one may be lower by less than a round must gain.
     kept = [row for row in found.rounds if row.kept][-1]

@@ -625,3 +625,18 @@ def test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum()
     expected = w.sum() * (w @ (y - H @ y) ** 2) / (w.sum() - np.trace(H)) ** 2
     found = kernax.generalised_cross_validation(kernax.RBF(1.0), X, y, 0.3, weights=w)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@needs_x64
+def test_the_stats_say_which_solver_ran_and_why(data):
+    X, y = data[:2]
+    features = kernax.FeatureMap(kernax.bases.PolynomialBasis(2))
+    ran = lambda *args, **options: kernax.kernel_ridge(*args, **options).stats["solver"]
+    assert str(ran(kernax.RBF(), X, y, 0.1)).startswith("JitteredCholesky: the whole matrix")
+    assert "explicit features" in ran(features, X, y, 0.1).reason
+    assert ran(kernax.RBF(), X, y, 0.1, block_size=8).name == "ConjugateGradient"
+    named = ran(features, X, y, 0.1, solver=kernax.solvers.JitteredCholesky())
+    assert str(named) == "JitteredCholesky: it was asked for"
+    # It is no array: compiled functions return it as it is.
+    solution = jax.jit(lambda y: kernax.kernel_ridge(kernax.RBF(), X, y, 0.1))(y)
+    assert solution.stats["solver"].name == "JitteredCholesky"

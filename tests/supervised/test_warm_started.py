@@ -36,14 +36,14 @@ CLOSE = 1e-8 if X64 else 2e-3
 @compiled
 def started(solver, scale, noise):
     kernel = scale * kernax.Matern32(0.7)
-    return warm_started(solver, kernel, X, Y, noise, weights=WEIGHTS, mean=0.1)
+    return warm_started(solver, kernax.GaussianProcess(kernel, 0.1), X, Y, noise, weights=WEIGHTS)
 
 
 @compiled
 def evidence(solver, scale, noise):
     kernel = scale * kernax.Matern32(0.7)
     return kernax.log_marginal_likelihood(
-        kernel, X, Y, noise, weights=WEIGHTS, mean=0.1, solver=solver
+        kernax.GaussianProcess(kernel, 0.1), X, Y, noise, weights=WEIGHTS, solver=solver
     )
 
 

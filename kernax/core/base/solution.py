@@ -149,7 +149,7 @@ class Solution(Printed, Generic[Value]):
         >>> bool(solution.result == kernax.RESULTS.successful)
         True
         >>> sorted(solution.stats)
-        ['jitter', 'residual']
+        ['jitter', 'residual', 'solver']
     """
 
     value: Value

@@ -32,7 +32,7 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel, is_foreign, name_of
 from kernax.core.kernel.preparation import guarded, prepare
 from kernax.core.learner.structures import structure_of_many
-from kernax.core.linalg.linear_solvers import AbstractSymmetricSolver
+from kernax.core.linalg.linear_solvers import AbstractSymmetricSolver, SolverThatRan
 from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
 from kernax.core.operators.memory import Footprint, check_held_by_each, check_memory
@@ -303,6 +303,25 @@ def check_task(
     if layout.spread is not None:
         check_held_by_each(count(X), footprint, layout.spread.parts)
     return Task(kernel, X, checked_y, checked_weights, layout, verb, footprint)
+
+
+def solver_that_ran(
+    task: Task, solver: lx.AbstractLinearSolver | None, named: lx.AbstractLinearSolver | None
+) -> SolverThatRan:
+    """Which solver ran, for the stats: `named`, or what `Auto` chose, None for Cholesky's."""
+    layout = task.layout
+    if named is not None:
+        return SolverThatRan(type(named).__name__, "it was asked for")
+    if layout.in_features:
+        reason = "in the explicit features of the kernel, fewer than points"
+        return SolverThatRan("JitteredCholesky", reason)
+    if layout.block_size is not None:
+        name = "JitteredCholesky" if solver is None else type(solver).__name__
+        return SolverThatRan(name, "the matrix is computed in blocks of rows")
+    if layout.structure is not None:
+        reason = "many points along one line, and a kernel with a state-space model"
+        return SolverThatRan("StateSpace", reason)
+    return SolverThatRan("JitteredCholesky", "the whole matrix, as no other rule of Auto applies")
 
 
 def _structure(

@@ -4,6 +4,7 @@ import abc
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -302,3 +303,53 @@ class JitteredCholesky(AbstractDirectSolver):
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
         refuse_options(self, options)
         return factorise(operator)
+
+
+class Auto(AbstractDirectSolver):
+    """Chooses the solver by the kernel, the number of points and the device: the default of
+    `kernel_ridge`, `condition` and `log_marginal_likelihood`.
+
+    The first rule that applies decides:
+
+    1. a kernel of fewer explicit features than points, with a positive ridge or noise:
+       `JitteredCholesky()` of a system of the size of the features;
+    2. in `kernel_ridge` a `block_size`: `ConjugateGradient()`;
+    3. in the other two points along one line, 1000 of them on a CPU and 10000 on an accelerator,
+       and a kernel whose state-space model has at most 10 states: `StateSpace()`, in O(n);
+    4. else `JitteredCholesky()` of the whole matrix.
+
+    `stats["solver"]` of the solution says which one ran, and why. To have the same algorithm
+    everywhere, name it: `solver=kernax.solvers.JitteredCholesky()`.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> solver = kernax.solvers.Auto()
+        >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
+        >>> print(solution.stats["solver"])
+        JitteredCholesky: the whole matrix, as no other rule of Auto applies
+    """
+
+    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
+        return JitteredCholesky().init(operator, options)
+
+
+AUTO = Auto()
+
+
+def unless_auto(solver: lx.AbstractLinearSolver | None) -> lx.AbstractLinearSolver | None:
+    """The solver that was named; None where the function chooses."""
+    return None if isinstance(solver, Auto) else solver
+
+
+class SolverThatRan(eqx.Module):
+    """Which solver ran, and why it did. It has no arrays, so that `jit` and `vmap` return it."""
+
+    name: str = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -24,16 +24,18 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task, may_be_positive
+from kernax.core.learner.task import Task, check_task, may_be_positive, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem, unit_of
 from kernax.core.linalg.linear_solvers import (
+    AUTO,
     JitteredCholesky,
     accurate_residual,
     advice_on,
     check_is_solver,
     needs_whole_matrix,
+    unless_auto,
 )
 from kernax.core.linalg.weighted_solve import weighted_solve, without_border
 from kernax.core.operators.memory import Footprint
@@ -56,7 +58,7 @@ def kernel_ridge(
     *,
     weights: ArrayLike | None = None,
     bias: bool = False,
-    solver: lx.AbstractLinearSolver | None = None,
+    solver: lx.AbstractLinearSolver | None = AUTO,
     options: dict[str, Any] | None = None,
     block_size: int | str | None = None,
     throw: bool = True,
@@ -79,10 +81,10 @@ def kernel_ridge(
             the right derivative. A common factor of weights and ridge has no effect from 1e-290 to
             1e290 (in float32 from 1e-30 to 1e30); beyond, digits are lost.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
-            Default `JitteredCholesky()`, or `ConjugateGradient()` when `block_size` is given; where
-            that takes hundreds of steps, `SketchAndProject(key)` may take tens of sweeps. For a
-            kernel of fewer explicit features than points, such as a `FeatureMap`, the default
-            solves a system in the features, without K.
+            The default, `Auto()`, takes `JitteredCholesky()`, or `ConjugateGradient()` when
+            `block_size` is given; where that takes hundreds of steps, `SketchAndProject(key)` may
+            take tens of sweeps. For a kernel of fewer explicit features than points, such as a
+            `FeatureMap`, the default solves a system in the features, without K.
         options: of the solver, as lineax takes them, such as a preconditioner.
         block_size: rows of K computed at a time by a matrix-free solver: memory O(block_size n), in
             the backward pass as well; or "auto", as in `gram_operator`.
@@ -91,7 +93,8 @@ def kernel_ridge(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge
         and weights, to any order. Stats: the true relative `residual`, and `jitter`, `steps`, or
-        the number of `features` if the system was solved in explicit features.
+        the number of `features` if the system was solved in explicit features; `solver`, which one
+        ran, and why.
 
     Raises:
         ValueError: bad shapes or values, Cholesky asked for together with blocks.
@@ -114,7 +117,8 @@ def kernel_ridge(
         -9.1
     """
     check_is_solver(solver)
-    in_features = solver is None and may_be_positive(ridge)
+    named = unless_auto(solver)
+    in_features = named is None and may_be_positive(ridge)
     task = check_task(
         "kernel_ridge",
         kernel,
@@ -128,8 +132,10 @@ def kernel_ridge(
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
-    solver = _solver_for(solver, in_blocks=in_blocks)
+    solver = _solver_for(named, in_blocks=in_blocks)
     solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)
+    ran = solver_that_ran(task, solver, named)
+    solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
     advice = lambda: (
         f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
         f"{advice_on(solver)}"
