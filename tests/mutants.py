@@ -226,6 +226,20 @@ BATCHES = {
             "::test_other_solvers_small_working_sets_and_rows_of_k_give_the_same[classes]",
         ),
     ),
+    "whole files": (
+        Mutant(  # a file that is written where the old one stands
+            "core/base/whole_files.py",
+            "write(unfinished)\n        os.replace(unfinished, target)",
+            "write(target)",
+            "test_faults.py::test_a_model_that_the_disk_has_no_room_for_leaves_the_old_one",
+        ),
+        Mutant(  # half a checkpoint stays on a full disk
+            "core/checkpoint/checkpoint.py",
+            "shutil.rmtree(unfinished, ignore_errors=True)",
+            "pass",
+            "test_faults.py::test_a_checkpoint_that_the_disk_has_no_room_for_leaves_the_one_before",
+        ),
+    ),
     "files": (
         Mutant(  # a tube that is twice as wide
             "supervised/machines/svm.py",

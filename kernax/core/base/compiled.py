@@ -6,6 +6,8 @@ from functools import wraps
 
 import equinox as eqx
 
+from kernax.core.base.forks import check_not_forked
+
 
 class AbstractCheckedFirst(eqx.Module):
     """An argument of compiled functions that is asked before any of them is compiled."""
@@ -21,6 +23,7 @@ def compiled(function: Callable) -> Callable:
 
     @wraps(function)
     def asked(*args, **kwargs):
+        check_not_forked()
         for argument in args:
             if isinstance(argument, AbstractCheckedFirst):
                 argument.check_before(function, args)

@@ -226,14 +226,22 @@ def keep_state(checkpoint: Checkpoint, step: int, state: Any, facts: Mapping[str
     """Writes a state, and removes those that are older than `keep` others; all processes call it.
 
     The call that goes on from there has the same facts.
+
+    Raises OSError, naming the folder, where the state cannot be written, as on a full disk.
     """
     folder = Path(checkpoint.path).absolute()
     unfinished = folder / f"{step}{_UNFINISHED}"
+    try:
+        if jax.process_index() == 0:
+            unfinished.mkdir(parents=True, exist_ok=True)
+        write_state(unfinished, state)
+        if jax.process_index() == 0:
+            sealed.seal(unfinished, {"name": checkpoint.name, **facts})
+    except OSError as problem:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        words = f"{problem.strerror}; step {step} is not saved, and the checkpoints before it are"
+        raise OSError(problem.errno, words, str(folder)) from problem
     if jax.process_index() == 0:
-        unfinished.mkdir(parents=True, exist_ok=True)
-    write_state(unfinished, state)
-    if jax.process_index() == 0:
-        sealed.seal(unfinished, {"name": checkpoint.name, **facts})
         # The checkpoint gets its name, in place of a damaged one of that name.
         path = folder / str(step)
         if path.exists():
@@ -307,7 +315,8 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
-    if not os.access(folder, os.W_OK | os.X_OK):
+    by_effective_user = os.access in os.supports_effective_ids
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=by_effective_user):
         raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
 
 

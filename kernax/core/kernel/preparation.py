@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, check_no_broadcast, dtype_of, is_encoded
 from kernax.core.base.compiled import compiled
+from kernax.core.base.forks import check_not_forked
 from kernax.core.base.guards import Parameter, guarded_parameters
 from kernax.core.base.numerics import is_concrete, stop_gradient, values_of
 from kernax.core.base.parameters import parameters
@@ -55,6 +56,7 @@ def prepare_stacks(
 
     For functions that compute the diagonal of K anyway, or do not need it.
     """
+    check_not_forked()
     kernel = as_kernel(kernel)
     encoding = partial(encoding_of, kernel)
     X = as_stack(X, "X", encoding=encoding)

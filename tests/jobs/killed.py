@@ -1,0 +1,126 @@
+"""Processes that write without end are killed at random moments, and what they leave is read:
+`python killed.py KIND COUNT FOLDER`, where KIND is `file`, `model` or `checkpoint`.
+
+Each writer first reads what the one before it left. They are forked, before JAX has started in
+this process, so that packages are imported once.
+"""
+
+import os
+import random
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+SIZE = 300_000
+
+
+class Files:
+    """A file of one repeated byte."""
+
+    def __init__(self, folder):
+        from kernax.core.base.whole_files import write_whole
+
+        self.path, self.write_whole = folder / "file", write_whole
+
+    def read(self):
+        if not self.path.exists():
+            return -1
+        contents = self.path.read_bytes()
+        assert len(contents) == SIZE
+        assert len(set(contents)) == 1, "the file is of two writes"
+        return 0
+
+    def writes(self):
+        for number in range(1_000_000):
+            contents = bytes([number % 256]) * SIZE
+            self.write_whole(self.path, lambda path, contents=contents: path.write_bytes(contents))
+            yield
+
+
+class Models:
+    """A kernel of many lengthscales, all of them equal."""
+
+    def __init__(self, folder):
+        import kernax
+
+        self.path, self.kernax = folder / "model.kernax", kernax
+        kernax.save, kernax.load, kernax.RBF  # noqa: B018  (imported before any fork)
+
+    def read(self):
+        if not self.path.exists():
+            return -1
+        lengthscales = np.asarray(self.kernax.load(self.path).lengthscale)
+        assert len(lengthscales) == 20_000
+        assert len(set(lengthscales.tolist())) == 1, "the model is of two saves"
+        return 0
+
+    def writes(self):
+        for number in range(1, 1_000_000):
+            self.kernax.save(self.path, self.kernax.RBF(np.full(20_000, float(number))))
+            yield
+
+
+class Checkpoints:
+    """A state whose numbers are all that of its step."""
+
+    def __init__(self, folder):
+        import kernax
+
+        self.checkpoint = kernax.Checkpoint(folder / "run", every=1)
+        self.start = {"numbers": np.zeros(20_000)}
+
+    def read(self):
+        found = self.checkpoint.latest(self.start)
+        if found is None:
+            return -1
+        step, state = found
+        assert (np.asarray(state["numbers"]) == step).all()
+        return step
+
+    def writes(self):
+        advance = lambda state: {"numbers": np.asarray(state["numbers"]) + 1.0}
+        yield from self.checkpoint.steps(advance, self.start, 1_000_000)
+
+
+def work(place, pipe):
+    """Reads, writes once, which imports and compiles, says what it read, and writes until it is
+    killed.
+    """
+    try:
+        found = place.read()
+        writes = place.writes()
+        next(writes)
+        os.write(pipe, f"{found}\n".encode())
+        for _ in writes:
+            pass
+    except BaseException as problem:
+        os.write(pipe, f"{type(problem).__name__}: {problem}\n".encode())
+    os._exit(1)
+
+
+def main(kind, count, folder):
+    chance = random.Random(0)
+    place = {"file": Files, "model": Models, "checkpoint": Checkpoints}[kind](folder)
+    found = []
+    for _ in range(count + 1):
+        reader, pipe = os.pipe()
+        process = os.fork()
+        if process == 0:
+            work(place, pipe)
+        os.close(pipe)
+        with os.fdopen(reader) as said:
+            assert select.select([said], [], [], 60)[0], "a writer hangs"
+            found.append(int(said.readline()))
+            time.sleep(chance.uniform(0.0, 0.05 if kind == "file" else 0.3))
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            assert said.read() == ""
+    print(*found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
