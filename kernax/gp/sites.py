@@ -244,16 +244,13 @@ def _updated(
     explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
     marginal = Marginals(gram.mv(coefficients), gram.diagonal() - jnp.sum(explained**2, 0))
     updated = rule.updated(observations.likelihood, observations.y, sites, marginal)
-    return updated, _change(sites, updated, marginal)
-
-
-def _change(sites: Sites, updated: Sites, marginal: Marginals) -> Float[Array, ""]:
-    """The largest change of a site, in the units of the marginals."""
+    # The largest change of a site, in the units of the marginals.
     precision = updated.precision - sites.precision
     shift = updated.shift - sites.shift - precision * marginal.mean
     of_precision = jnp.max(abs(precision) * marginal.variance)
     of_shift = jnp.max(abs(shift) * jnp.sqrt(marginal.variance))
-    return jnp.maximum(of_precision, of_shift)
+    change = jnp.maximum(of_precision, of_shift)
+    return updated, change
 
 
 def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRule) -> Sites:

@@ -110,7 +110,10 @@ class BilinearForm(AbstractKernel):
         """
         B = np.asarray(B, dtype=jnp.result_type(float))
         tolerance = 1e-12 if B.dtype == np.float64 else 1e-6
-        _check_square(B)
+        if B.ndim != 2 or B.shape[0] != B.shape[1] or not B.size:
+            raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
+        if not np.isfinite(B).all():
+            raise ValueError("B must be finite, but holds NaN or inf")
         check_symmetric(B, "B", tolerance)
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
@@ -123,14 +126,6 @@ class BilinearForm(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[:, 0])
         return dot(matmul(x, self.factor), matmul(z, self.factor))
-
-
-def _check_square(B: np.ndarray) -> None:
-    """Raises ValueError unless B is a square matrix of finite numbers."""
-    if B.ndim != 2 or B.shape[0] != B.shape[1] or not B.size:
-        raise ValueError(f"B must be a square matrix, but has shape {B.shape}")
-    if not np.isfinite(B).all():
-        raise ValueError("B must be finite, but holds NaN or inf")
 
 
 class Tanh(AbstractKernel):

@@ -376,7 +376,11 @@ def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> F
     small = jnp.where(is_long, lengthscale, _LONG) ** -2
     by_series = _fluctuation(1 - 2 * sines**2, small) / _fluctuation(jnp.ones_like(small), small)
     safe = jnp.where(is_long, 1, lengthscale)
-    mean = _mean_over_period(safe)
+    # `exp(-b) I_0(b)`, `b = 1 / safe^2`.
+    is_short = safe < _SHORT
+    short = jnp.where(is_short, safe, _SHORT)
+    asymptotic = short / math.sqrt(2 * math.pi) * polynomial(_TAIL, short**2 / 8)
+    mean = jnp.where(is_short, asymptotic, i0e(jnp.where(is_short, 1, safe) ** -2))
     plain = (_periodic(sines, safe) - mean) / (1 - mean)
     return jnp.where(is_long, by_series, plain)
 
@@ -391,14 +395,6 @@ def _about_zero_jvp(primals, tangents):
     value, slope = jax.jvp(of_sines, (sines,), (jnp.ones_like(sines),))
     _, growth = jax.jvp(of_lengthscale, (lengthscale,), (jnp.ones_like(lengthscale),))
     return value, slope * tangents[0] + growth * tangents[1]
-
-
-def _mean_over_period(lengthscale: Float[Array, "*d"]) -> Float[Array, "*d"]:
-    """`exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
-    is_short = lengthscale < _SHORT
-    short = jnp.where(is_short, lengthscale, _SHORT)
-    asymptotic = short / math.sqrt(2 * math.pi) * polynomial(_TAIL, short**2 / 8)
-    return jnp.where(is_short, asymptotic, i0e(jnp.where(is_short, 1, lengthscale) ** -2))
 
 
 def _fluctuation(cosine: Array, b: Array) -> Array:

@@ -131,18 +131,13 @@ def _check_all_known(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> No
                 raise not_in_alphabet(f"trees[{number}] holds {node.label!r}", alphabet)
 
 
-def _labels(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Int[np.ndarray, "n N"]:
-    """The place of each node's label in the alphabet."""
+def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
+    """Trees as arrays, padded to the most nodes and the most children."""
+    # The place of each node's label in the alphabet.
     codes = {label: code for code, label in enumerate(alphabet)}
     labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
     for number, table in enumerate(tables):
         labels[number, : len(table)] = [codes.get(node.label, GAP) for node in table]
-    return labels
-
-
-def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
-    """Trees as arrays, padded to the most nodes and the most children."""
-    labels = _labels(tables, alphabet)
     return Trees(
         labels=jnp.asarray(labels),
         children=jnp.asarray(_children(tables, labels.shape[1])),

@@ -73,7 +73,12 @@ def loss_surface(
         ax.set_yscale("log")
     levels = _levels(losses)
     _draw_bands(ax, [_edges(*axis) for axis in zip(grid, logs)], losses, levels, loss)
-    _draw_lines(ax, grid, losses, levels)
+    # Thin contours between the bands, where the grid is fine enough for smooth ones.
+    inner = levels[1:-1]
+    if len(inner) > 0 and min(losses.shape) >= _SMOOTH:
+        masked = np.ma.masked_invalid(losses.T)
+        style: dict[str, Any] = {"linewidths": 0.5, "linestyles": "solid", "alpha": 0.7}
+        ax.contour(*grid, masked, levels=inner.tolist(), colors=["white"], **style)
     if steps is not None:
         _draw_path(ax, steps)
     _draw_best(ax, grid, losses)
@@ -198,17 +203,6 @@ def _hatch(ax: "Axes", edges: list[np.ndarray], missing: Bool[np.ndarray, "a b"]
         corners.append([(left, low), (right, low), (right, high), (left, high)])
     style: dict[str, Any] = {"facecolors": "#f1f1f4", "edgecolors": "#a8a8b2", "linewidths": 0}
     ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
-
-
-def _draw_lines(
-    ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray, levels: np.ndarray
-) -> None:
-    """Thin contours between the bands, where the grid is fine enough for smooth ones."""
-    inner = levels[1:-1]
-    if len(inner) > 0 and min(losses.shape) >= _SMOOTH:
-        masked = np.ma.masked_invalid(losses.T)
-        style: dict[str, Any] = {"linewidths": 0.5, "linestyles": "solid", "alpha": 0.7}
-        ax.contour(*grid, masked, levels=inner.tolist(), colors=["white"], **style)
 
 
 def _draw_path(ax: "Axes", steps: np.ndarray) -> None:

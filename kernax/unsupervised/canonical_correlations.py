@@ -249,15 +249,6 @@ class _Correlation(AbstractProblem):
         return jnp.ones((), self.basis.dtype)
 
 
-def _basis(view: _View, ridge: Array) -> Float[Array, "n n"]:
-    """A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives."""
-    symmetric = view.system.weights.congruence(view.system.gram.as_matrix())
-    values, vectors = sequential_vmap(jnp.linalg.eigh, symmetric)
-    values = jnp.maximum(values, 0)
-    shrunk = values / (values + ridge)
-    return vectors * jnp.sqrt(shrunk)[None, :]
-
-
 class _Coefficients(eqx.Module):
     """Those of the functions of both views, a column for each pair.
 
@@ -299,7 +290,13 @@ def _kernel_cca(first, second, ridge, components):
     """The pairs of functions, with how their computation ended."""
     view = _View.of(first, first.weights, ridge)
     other = _View.of(second, first.weights, ridge)
-    problem = _Correlation(view, other, stop_gradient(_basis(other, ridge)))
+    # A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives.
+    symmetric = other.system.weights.congruence(other.system.gram.as_matrix())
+    values, vectors = sequential_vmap(jnp.linalg.eigh, symmetric)
+    values = jnp.maximum(values, 0)
+    shrunk = values / (values + ridge)
+    basis = vectors * jnp.sqrt(shrunk)[None, :]
+    problem = _Correlation(view, other, stop_gradient(basis))
     pairs, report = leading_pairs(problem, components)
     coefficients = _Coefficients.of(problem, pairs)
     report = report.with_residual(stop_gradient(coefficients.residual(problem)))

@@ -67,7 +67,12 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
             "them outside of jit, grad and vmap"
         )
     array = _array_of(labels)
-    _check_no_columns(array)
+    if array.ndim != 1:
+        is_column = array.shape[1:] == (1,)
+        advice = "pass labels[:, 0]" if is_column else "columns of 0 and 1 are one-hot already"
+        raise ValueError(
+            f"labels must have shape (n,), one per point, but have shape {array.shape}: {advice}"
+        )
     _check_discrete(array)
     classes, places = np.unique(array, return_inverse=True)
     return classes.tolist(), places
@@ -94,16 +99,6 @@ def _array_of(labels: Any) -> np.ndarray:
 def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
     """Whether all labels are instances of a type, or of one of several."""
     return all(isinstance(label, kinds) for label in labels)
-
-
-def _check_no_columns(labels: np.ndarray) -> None:
-    """Raises ValueError unless there is one label for each point."""
-    if labels.ndim != 1:
-        is_column = labels.shape[1:] == (1,)
-        advice = "pass labels[:, 0]" if is_column else "columns of 0 and 1 are one-hot already"
-        raise ValueError(
-            f"labels must have shape (n,), one per point, but have shape {labels.shape}: {advice}"
-        )
 
 
 def _check_discrete(labels: np.ndarray) -> None:
@@ -139,19 +134,15 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     """Targets -1 and +1, perhaps all of one sign."""
     targets = as_targets(y, n, dtype)
     if is_concrete(targets):
-        _check_signs(values_of(targets))
+        values = values_of(targets)
+        if not np.all(abs(values) == 1):
+            of_columns = "2 * Y - 1 makes signs of one-hot columns"
+            advice = "y, classes = signs(labels)" if values.ndim == 1 else of_columns
+            raise ValueError(
+                f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
+            )
         return targets
     return jnp.where(abs(targets) == 1, targets, jnp.nan)
-
-
-def _check_signs(values: np.ndarray) -> None:
-    """Raises ValueError unless all values are -1 or +1."""
-    if not np.all(abs(values) == 1):
-        of_columns = "2 * Y - 1 makes signs of one-hot columns"
-        advice = "y, classes = signs(labels)" if values.ndim == 1 else of_columns
-        raise ValueError(
-            f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
-        )
 
 
 def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:

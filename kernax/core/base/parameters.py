@@ -501,24 +501,19 @@ def unconstrain(
     free = {}
     entries = []
     for entry in parameters(model):
-        mask = _mask(entry, trainable)
+        # Which elements of a parameter are free, or whether all are.
+        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+        if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
+            raise ValueError(
+                f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape "
+                f"{entry.value.shape}, but returned {mask.dtype} of shape {mask.shape}"
+            )
         if mask.any():
             indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
             theta[entry.path] = _unconstrained(entry, indices)
             free[entry.path] = indices
             entries.append((entry.path, entry.interval, entry.place))
     return theta, Rebuild(model, free, tuple(entries))
-
-
-def _mask(entry: ParameterEntry, trainable: Trainable | None) -> np.ndarray:
-    """Which elements of a parameter are free, or whether all are."""
-    mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
-    if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
-        raise ValueError(
-            f"trainable({entry.path!r}, value) must return a bool or a boolean mask of shape "
-            f"{entry.value.shape}, but returned {mask.dtype} of shape {mask.shape}"
-        )
-    return mask
 
 
 def _unconstrained(entry: ParameterEntry, indices: Int[Array, " free"] | None) -> Array:

@@ -200,7 +200,12 @@ def finish(
     """
     if not is_concrete(solution.result):
         if throw:
-            return Solution(_checked(solution), solution.result, solution.stats)
+            # The value with a check at run time, NaN after a failure on devices that cannot raise.
+            # The check is on a constant: inside `jax.shard_map` equinox cannot check values that
+            # differ between devices.
+            sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
+            checked = jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
+            return Solution(checked, solution.result, solution.stats)
         return solution
     successful = np.asarray(solution.result == RESULTS.successful)
     if throw and not np.all(successful):
@@ -247,16 +252,6 @@ def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None)
 def _sentences(*parts: str) -> str:
     """A message of the parts that are not empty."""
     return " ".join(part for part in parts if part)
-
-
-def _checked(solution: Solution[Value]) -> Value:
-    """The value with a check at run time, NaN after a failure on devices that cannot raise.
-
-    The check is on a constant: inside `jax.shard_map` equinox cannot check values that differ
-    between devices.
-    """
-    sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
-    return jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
 
 
 def _tied(leaf: Any, sound: Any) -> Any:

@@ -212,7 +212,14 @@ def _attempt(
     whole = prepared.factorised(noise + jitter)
     if not len(operator.gram.grid.special):
         return _Attempt(whole, None, jitter, whole.is_positive)
-    eliminated = _eliminated(operator, whole, noise, jitter)
+    grid = operator.gram.grid
+    special = grid.special
+    roots = _roots_of_special(operator)
+    # Missing cells have w = 0 and d = 1.
+    missing = jnp.ones_like(noise, shape=grid.missing.shape)
+    shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
+    C = whole.inverse_at(special)
+    eliminated = Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
     # Of a predictor that is left incomplete nothing is known of the cells, whatever the jitter.
     is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
     return _Attempt(whole, eliminated, jitter, is_positive)
@@ -223,17 +230,6 @@ def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     ordinary = operator.gram.grid.ordinary
     noise = jnp.max(jnp.where(ordinary, operator.shift, -jnp.inf))
     return noise, jnp.all(jnp.where(ordinary, operator.shift == noise, True))
-
-
-def _eliminated(operator: GridForm, whole: WholeFactor, noise: Array, jitter: Array) -> Eliminated:
-    grid = operator.gram.grid
-    special = grid.special
-    roots = _roots_of_special(operator)
-    # Missing cells have w = 0 and d = 1.
-    missing = jnp.ones_like(noise, shape=grid.missing.shape)
-    shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
-    C = whole.inverse_at(special)
-    return Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
 
 
 def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:

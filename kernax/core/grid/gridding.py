@@ -28,6 +28,8 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     cells = np.ravel_multi_index(found.numbers, sizes)
     missing = _missing(cells, math.prod(sizes))
     weighted = _weighted(weights, len(points), len(missing), most)
+    # Whether points are the cells one after the other.
+    is_in_order = not len(missing) and bool(np.all(np.diff(cells) == 1))
     return ProductGrid(
         axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, found.axes)),
         columns=tuple(groups),
@@ -37,13 +39,8 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
         lags=_array_or_none(found.lags),
         offsets=_array_or_none(found.offsets),
         order=order,
-        in_order=_is_in_order(cells, missing),
+        in_order=is_in_order,
     )
-
-
-def _is_in_order(cells: np.ndarray, missing: np.ndarray) -> bool:
-    """Whether points are the cells one after the other."""
-    return not len(missing) and bool(np.all(np.diff(cells) == 1))
 
 
 def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:

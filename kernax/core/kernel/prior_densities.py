@@ -229,7 +229,10 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
         -1.852
     """
     entries = parameters(model)
-    chosen = _chosen(priors, entries)
+    # The parameters that have a prior. Raises ValueError if there are none.
+    chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
+    if not chosen:
+        raise ValueError(f"priors give no parameter a prior: {listed(entries)}")
     dtype = jnp.result_type(*(entry.value for entry, _ in chosen))
     total = jnp.zeros((), dtype)
     for entry, prior in chosen:
@@ -241,14 +244,6 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
 
 
 Chosen = list[tuple[ParameterEntry, Any]]  # what stands there for a prior is checked later
-
-
-def _chosen(priors: Any, entries: list[ParameterEntry]) -> Chosen:
-    """The parameters that have a prior. Raises ValueError if there are none."""
-    chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
-    if not chosen:
-        raise ValueError(f"priors give no parameter a prior: {listed(entries)}")
-    return chosen
 
 
 def _of_function(priors: Callable, entries: list[ParameterEntry]) -> Chosen:

@@ -70,7 +70,11 @@ def quasi_random(
     if not columns:
         return jnp.zeros((count, 0), dtype)
     digits = jnp.asarray(_sobol_digits(count, columns))
-    return ndtri(_between_zero_and_one(_scrambled(key, digits), dtype))
+    # The middle of the interval of numbers that begin with the digits that a float can hold.
+    kept = min(_DIGITS, jnp.finfo(dtype).nmant)
+    shortened = jnp.right_shift(_scrambled(key, digits), jnp.uint32(_DIGITS - kept))
+    between_zero_and_one = (shortened.astype(dtype) + 0.5) * 2.0**-kept
+    return ndtri(between_zero_and_one)
 
 
 @functools.lru_cache(maxsize=4)  # sequences of a large problem are as large as its features
@@ -105,13 +109,6 @@ def _scrambled(key: PRNGKeyArray, digits: UInt32[Array, "n m"]) -> UInt32[Array,
         return total | jnp.left_shift(parity, place)
 
     return lax.fori_loop(0, _DIGITS, with_digit, jnp.zeros_like(digits)) ^ shift[None, :]
-
-
-def _between_zero_and_one(digits: UInt32[Array, "n m"], dtype: Any) -> Float[Array, "n m"]:
-    """The middle of the interval of numbers that begin with the digits that a float can hold."""
-    kept = min(_DIGITS, jnp.finfo(dtype).nmant)
-    shortened = jnp.right_shift(digits, jnp.uint32(_DIGITS - kept))
-    return (shortened.astype(dtype) + 0.5) * 2.0**-kept
 
 
 NORMAL_DRAWS: dict[str, NormalDraw] = {

@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -99,11 +98,6 @@ def _inverse_of_product(L: Float[Array, "n n"], one: Float[Array, ""]) -> Float[
     return _inverse_by_halves(L.T, one, max(48, -(-len(L) // 4))).T
 
 
-def _identity_or_nan(n: int, one: Float[Array, ""], dtype: Any) -> Float[Array, "n n"]:
-    # A constant identity would be held from the start of the program.
-    return jnp.where(jnp.eye(n, dtype=bool), one.astype(dtype), 0)
-
-
 def _inverse_by_halves(
     U: Float[Array, "n n"], one: Float[Array, ""], whole: int
 ) -> Float[Array, "n n"]:
@@ -112,7 +106,8 @@ def _inverse_by_halves(
     # one (L11 L11^T)^-1 + Y^T Q Y.
     n = len(U)
     if n <= whole:
-        identity = _identity_or_nan(n, one, U.dtype)
+        # A constant identity would be held from the start of the program.
+        identity = jnp.where(jnp.eye(n, dtype=bool), one.astype(U.dtype), 0)
         return _row_major(cho_solve((U.T, True), identity, check_finite=False).T)
     h = n // 2
     Yt = _row_major(lax.linalg.triangular_solve(U[:h, :h].T, -U[:h, h:].T, lower=True).T)

@@ -188,7 +188,13 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
     kept = values > noise
     held = jnp.where(kept, values, 0)
     # S^T K S u = l u with |u| = 1 gives a = S u / sqrt(l): W K a = l a and a^T K a = 1.
-    every = _with_signs(problem.root(U * _inverse_roots(held)[None, :]))
+    # The columns, each with the sign that makes its largest entry positive. Where several entries
+    # are as large up to rounding, the first one counts.
+    A = problem.root(U * _inverse_roots(held)[None, :])
+    size = jnp.abs(A)
+    ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
+    largest = jnp.take_along_axis(A, jnp.argmax(ties, 0)[None, :], 0)[0]
+    every = jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
     leading = EigenPairs(
         coefficients=every[:, :count],
         quotient=jnp.diag(held[:count]),
@@ -220,17 +226,13 @@ def _by_products(
     count: int, problem: AbstractProblem, max_steps: Array
 ) -> tuple[Array, Array, Array]:
     """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
-    start = _random_block(count, problem)
+    # The columns with which the products begin: the same in every call.
+    diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
+    shape = (diagonal.size, width_of_block(count))
+    start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
     rtol = accuracy(start.dtype)
     found = leading_by_products(problem.symmetric_mv, start, count, rtol, max_steps)
     return found.values[:count], found.vectors[:, :count], found.steps
-
-
-def _random_block(count: int, problem: AbstractProblem) -> Float[Array, "n b"]:
-    """The columns with which the products begin: the same in every call."""
-    diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
-    shape = (diagonal.size, width_of_block(count))
-    return jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
 
 
 def accuracy(dtype: jnp.dtype) -> float:
@@ -238,17 +240,6 @@ def accuracy(dtype: jnp.dtype) -> float:
     is within ten times this, relative to the largest eigenvalue, is a success.
     """
     return 1e-9 if dtype == jnp.float64 else 1e-5
-
-
-def _with_signs(A: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """The columns, each with the sign that makes its largest entry positive.
-
-    Where several entries are as large up to rounding, the first one counts.
-    """
-    size = jnp.abs(A)
-    ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
-    largest = jnp.take_along_axis(A, jnp.argmax(ties, 0)[None, :], 0)[0]
-    return jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
 
 
 def _residual(problem: AbstractProblem, pairs: EigenPairs) -> Float[Array, ""]:
@@ -282,9 +273,14 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     left = T - matmul(root.every, along)
     rest = _left_over(known, root, left, complete=complete)
     moved = A + matmul(root.every, turned) + rest
+    # The quotient of leading vectors, whose entries between eigenvalues that differ stay zero.
+    together = _together(root)
+    # dl_j = a_j^T K dt_j, as K a_j is the left eigenvector of W K and a_j^T K a_j = 1.
+    square = along[: len(together)]
+    moved_quotient = jnp.where(together, (square + square.T) / 2, 0)
     pairs = EigenPairs(
         coefficients=jnp.where(leading.kept[None, :], moved, 0),
-        quotient=_moved_quotient(root, along),
+        quotient=moved_quotient,
     )
     return _Root(pairs, root.every, root.values, root.report)
 
@@ -300,14 +296,6 @@ def _turned(
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     beside = jnp.where(_together(root), -lengths / 2, 0)
     return apart.at[: len(leading)].add(beside)
-
-
-def _moved_quotient(root: _Root, along: Float[Array, "m c"]) -> Float[Array, "c c"]:
-    """The quotient of leading vectors, whose entries between eigenvalues that differ stay zero."""
-    together = _together(root)
-    # dl_j = a_j^T K dt_j, as K a_j is the left eigenvector of W K and a_j^T K a_j = 1.
-    square = along[: len(together)]
-    return jnp.where(together, (square + square.T) / 2, 0)
 
 
 def _together(root: _Root) -> Bool[Array, "c c"]:

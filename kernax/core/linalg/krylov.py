@@ -93,7 +93,18 @@ def leading_by_products(
 
     def step(now: Ritz) -> Ritz:
         basis = _grown(multiply, now.vectors, blocks)
-        return _best_of(basis, width, now.steps + blocks)
+        # The leading Ritz pairs of a basis.
+        steps = now.steps + blocks
+        # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L takes no further product.
+        values, turns = _largest(matmul(basis.Q.T, basis.products), width)
+        vectors = matmul(basis.Q, turns)
+        off = matmul(basis.products, turns) - vectors * values[None, :]
+        return Ritz(
+            values=values,
+            vectors=vectors,
+            residuals=jnp.linalg.norm(off, axis=0),
+            steps=steps,
+        )
 
     far = jnp.full((width,), jnp.inf, start.dtype)
     first = Ritz(
@@ -155,20 +166,6 @@ class _Pass(eqx.Module):
         # Where a column was nearly in Q, or in the others, B^T B has a tiny eigenvalue.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
         return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
-
-
-def _best_of(basis: _Basis, width: int, steps: Int[Array, ""]) -> Ritz:
-    """The leading Ritz pairs of a basis."""
-    # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L takes no further product.
-    values, turns = _largest(matmul(basis.Q.T, basis.products), width)
-    vectors = matmul(basis.Q, turns)
-    off = matmul(basis.products, turns) - vectors * values[None, :]
-    return Ritz(
-        values=values,
-        vectors=vectors,
-        residuals=jnp.linalg.norm(off, axis=0),
-        steps=steps,
-    )
 
 
 def _largest(M: Float[Array, "m m"], count: int) -> tuple[Float[Array, " b"], Float[Array, "m b"]]:

@@ -118,15 +118,11 @@ def _truncation(
     steps = T.shape[1]
     if steps < _FEWEST_STEPS:
         return jnp.full_like(whole, jnp.inf)
-    return _error_of_limit(after(steps // 2), after((3 * steps) // 4), whole)
-
-
-def _error_of_limit(first: Array, second: Array, third: Array) -> Float[Array, ""]:
-    """How far the third of three numbers may be from the limit of their sequence: the last change,
-    or more where changes become smaller slowly, as if they were a geometric series.
-    """
-    last = jnp.abs(third - second)
-    before = jnp.abs(second - first)
+    # How far the whole of three numbers may be from the limit of their sequence: the last change,
+    # or more where changes become smaller slowly, as if they were a geometric series.
+    second = after((3 * steps) // 4)
+    last = jnp.abs(whole - second)
+    before = jnp.abs(second - after(steps // 2))
     ratio = jnp.where(last < 0.9 * before, last / positive_or_one(before), 0.9)
     # Changes d r, d r^2, ... that follow the last one, d, sum to d r / (1 - r).
     return last * jnp.maximum(1, ratio / (1 - ratio))

@@ -204,11 +204,6 @@ def ending_of_columns(results: Any) -> Any:
     return promoted(jax.tree.map(lambda leaf: leaf[failed], results))
 
 
-def _known(stats: dict[str, Any]) -> dict[str, Array]:
-    """The figures that a solver of lineax gives, as arrays."""
-    return {name: jnp.asarray(value) for name, value in stats.items() if value is not None}
-
-
 class SolverFactor(AbstractIterativeFactor):
     """A linear solver of lineax and what it made of a matrix: it solves, and knows nothing else."""
 
@@ -226,7 +221,9 @@ class SolverFactor(AbstractIterativeFactor):
     def solve_and_report(self, B):
         def column(b):
             x, result, stats = self.solver.compute(self.state, b, self.options)
-            return x, result, _known(stats)
+            # The figures that a solver of lineax gives, as arrays.
+            known = {name: jnp.asarray(value) for name, value in stats.items() if value is not None}
+            return x, result, known
 
         X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
         largest = {name: jnp.max(value) for name, value in stats.items()}

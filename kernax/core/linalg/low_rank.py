@@ -92,7 +92,14 @@ class LowRankFactor(AbstractDirectFactor):
 def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
     root = jnp.sqrt(operator.remainder)
     basis, R = tsqr(operator.features / root[:, None], operator.spread)
-    return _in_basis(basis, root, factor_beside_identity(R))
+    inside = factor_beside_identity(R)
+    return LowRankFactor(
+        basis=basis,
+        root=root,
+        inside=inside,
+        jitter=jnp.asarray(inside.jitter),
+        exists=inside.exists,
+    )
 
 
 def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
@@ -107,18 +114,6 @@ def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
     upper = jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None] * upper
     exists = jnp.all(jnp.diagonal(upper) > 0)  # false for NaN
     return CholeskyFactor(upper.reshape(-1), jnp.zeros((), R.dtype), exists)
-
-
-def _in_basis(
-    basis: Float[Array, "n d"], root: Float[Array, " n"], inside: CholeskyFactor
-) -> LowRankFactor:
-    return LowRankFactor(
-        basis=basis,
-        root=root,
-        inside=inside,
-        jitter=jnp.asarray(inside.jitter),
-        exists=inside.exists,
-    )
 
 
 class LowRankInverse(AbstractInverse):

@@ -170,7 +170,9 @@ class NystromPreconditioner(AbstractPreconditioner):
         W, _ = tsqr(normal, rows)
         # In units of the diagonal its squares stay in the range of floats.
         unit = positive_or_one(jnp.max(form.diagonal()))
-        sketch = _times_gram(form, W) / unit
+        # `S K S W`.
+        product = form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
+        sketch = product / unit
         # A shift that is taken off again afterwards, as rounding may make W^T A W indefinite.
         shift = eps_of(sketch) * jnp.linalg.norm(sketch)
         sketch = sketch + shift * W
@@ -182,11 +184,6 @@ class NystromPreconditioner(AbstractPreconditioner):
         values = jnp.maximum(singular**2 - shift, 0)
         # What F leaves is taken to be as large as the least eigenvalue of F F^T.
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
-
-
-def _times_gram(form: WeightedForm, W: Float[Array, "n r"]) -> Float[Array, "n r"]:
-    """`S K S W`."""
-    return form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
 
 
 @renamed(block="block_size")

@@ -88,12 +88,9 @@ def _solved(system, rhs, factor, options, solver):
     sound = is_known if factor.is_direct else result != RESULTS.nonfinite
     A = jnp.where(sound, A, jnp.nan)
     stats = stats | {"residual": jnp.max(relative)}
-    return A, _of_arrays(factor), result, stats
-
-
-def _of_arrays(factor: AbstractFactor) -> AbstractFactor | None:
-    """The factor, if all its leaves are arrays, so that a compiled function can return it."""
-    return factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
+    # The factor, if all its leaves are arrays, so that a compiled function can return it.
+    of_arrays = factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
+    return A, of_arrays, result, stats
 
 
 def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFactor) -> Any:

@@ -139,22 +139,9 @@ def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
     of_later = at_points(a, jnp.swapaxes(now.later, 1, 2)) + p * now.informed
     squares = jnp.sum(now.b**2, 1)
     of_shift = (w * squares - p * now.inverse) / 2
-    return Slopes(
-        transitions=_of_transitions(system, now, a),
-        start=jnp.sum(of_later, 0),
-        variance=dot(w, of_shift),
-        weights=-(system.shift * squares + p * now.posterior) / 2,
-        shift=of_shift,
-        data=-a,
-    )
-
-
-def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Float[Array, "n m m"]:
-    """`r x^T - (r r^T - p N) A F`, where r and N of each point include its own observation.
-
-    It is that of Koopman & Shephard 1992, "Exact score for time series models in state space form",
-    for `Q = P - A P A^T`, whose terms that cancel are left out.
-    """
+    # `r x^T - (r r^T - p N) A F`, where r and N of each point include its own observation. It is
+    # that of Koopman & Shephard 1992, "Exact score for time series models in state space form", for
+    # `Q = P - A P A^T`, whose terms that cancel are left out.
     h = system.chain.observation
     # r = r + h w b, as in one step back of the smoother.
     r = now.later + h[None, :, None] * a[:, None, :]
@@ -164,4 +151,12 @@ def _of_transitions(system: Along, now: Smoothed, a: Float[Array, "n p"]) -> Flo
     N = now.information - crossed - jnp.swapaxes(crossed, 1, 2) + own
     net = matmul(r, jnp.swapaxes(r, 1, 2)) - a.shape[1] * N
     carried = matmul(system.chain.transitions, now.explained)
-    return matmul(r, jnp.swapaxes(now.states, 1, 2)) - matmul(net, carried)
+    of_transitions = matmul(r, jnp.swapaxes(now.states, 1, 2)) - matmul(net, carried)
+    return Slopes(
+        transitions=of_transitions,
+        start=jnp.sum(of_later, 0),
+        variance=dot(w, of_shift),
+        weights=-(system.shift * squares + p * now.posterior) / 2,
+        shift=of_shift,
+        data=-a,
+    )

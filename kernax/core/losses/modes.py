@@ -64,20 +64,17 @@ def newton_fit(
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     if unit is not None:
         stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
+    # Whether no number of a problem is NaN or inf.
+    parameters = sum(map(jnp.sum, jax.tree.leaves(risk.loss)), jnp.zeros_like(risk.ridge))
+    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.y) + parameters
+    is_known = jnp.isfinite(total) & is_finite(risk.gram)
     endings = (
-        (~_is_known(risk), RESULTS.nonfinite),
+        (~is_known, RESULTS.nonfinite),
         (_has_no_minimum(y, loss, ridge, w, bias), RESULTS.diverged),
     )
     result = first_that_holds(endings, result)
     x = void_unless_known(x, result)
     return Mode(x[:-1], x[-1], result, stats)
-
-
-def _is_known(risk: "_SmoothRisk") -> Bool[Array, ""]:
-    """Whether no number of a problem is NaN or inf."""
-    parameters = sum(map(jnp.sum, jax.tree.leaves(risk.loss)), jnp.zeros_like(risk.ridge))
-    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.y) + parameters
-    return jnp.isfinite(total) & is_finite(risk.gram)
 
 
 def _has_no_minimum(

@@ -148,23 +148,26 @@ def newton(
         arrived = now.stationarity.within(goal, excuse=1 / 16)
         # A member of a batch that has ended must not ask for steps while others go on.
         no_more = arrived | now.stuck | ~now.finite | (now.steps >= max_steps) | now.ended
-        return _proposed(problem, bar, now, no_more)
+        # Chooses what is evaluated next: a Newton step, or the settled point if `no_more` follow.
+        step = partial(_step, problem, bar)
+        no_step = lambda point, stationarity: (point.x, jnp.array(False))
+        # A batch computes no steps where no member takes one, as before it ends.
+        any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
+        x, must_help = lax.cond(any_steps, step, no_step, now.point, now.stationarity)
+        tried = jnp.where(no_more, problem.settled(now.point), x)
+        return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)
-    result = _ending(end, end.stationarity.within(bar))
-    objective = problem.objective(end.point)
-    stats = {"steps": end.steps, "objective": objective, "residual": end.stationarity.relative()}
-    return end.point.x, result, stats
-
-
-def _ending(end: _Progress, is_close: Bool[Array, ""]) -> Any:
-    """How Newton's method ended, from its last step and from how close the point is."""
+    # How Newton's method ended, from its last step and from how close the point is.
     endings = (
-        (is_close, RESULTS.successful),
+        (end.stationarity.within(bar), RESULTS.successful),
         (~end.finite, RESULTS.nonfinite),
         (end.stuck, RESULTS.inaccurate),
     )
-    return first_that_holds(endings, RESULTS.max_steps_reached)
+    result = first_that_holds(endings, RESULTS.max_steps_reached)
+    objective = problem.objective(end.point)
+    stats = {"steps": end.steps, "objective": objective, "residual": end.stationarity.relative()}
+    return end.point.x, result, stats
 
 
 def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
@@ -194,19 +197,6 @@ def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
         finite=finite,
         ended=now.settling,
     )
-
-
-def _proposed(
-    problem: AbstractConvexProblem, bar: ArrayLike, now: _Progress, no_more: Bool[Array, ""]
-) -> _Progress:
-    """Chooses what is evaluated next: a Newton step, or the settled point if `no_more` follow."""
-    step = partial(_step, problem, bar)
-    no_step = lambda point, stationarity: (point.x, jnp.array(False))
-    # A batch computes no steps where no member takes one, as before it ends.
-    any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
-    x, must_help = lax.cond(any_steps, step, no_step, now.point, now.stationarity)
-    tried = jnp.where(no_more, problem.settled(now.point), x)
-    return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
 
 
 def _step(

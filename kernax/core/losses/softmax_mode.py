@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
@@ -61,15 +61,12 @@ def softmax_fit(
     risk = _SoftmaxRisk(gram, Y, offset, ridge, weights, bias)
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
-    result = RESULTS.where(_is_known(risk), result, RESULTS.nonfinite)
+    # Whether no number of a problem is NaN or inf.
+    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.Y) + jnp.sum(risk.offset)
+    is_known = jnp.isfinite(total) & is_finite(risk.gram)
+    result = RESULTS.where(is_known, result, RESULTS.nonfinite)
     x = void_unless_known(x, result)
     return ClassMode(x[:-1], x[-1], result, stats)
-
-
-def _is_known(risk: "_SoftmaxRisk") -> Bool[Array, ""]:
-    """Whether no number of a problem is NaN or inf."""
-    total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.Y) + jnp.sum(risk.offset)
-    return jnp.isfinite(total) & is_finite(risk.gram)
 
 
 class _SoftmaxRisk(AbstractConvexProblem):

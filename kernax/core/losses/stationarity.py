@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
@@ -39,17 +39,12 @@ def _compensated_where_needed(
     def careful(a):
         return gram.compensated_mv(a) if a.ndim == 1 else jax.vmap(gram.compensated_mv, 1, 1)(a)
 
-    return lax.cond(_cancels(gram, a, plain), careful, lambda _: plain, a)
-
-
-def _cancels(
-    gram: AbstractGram, a: Float[Array, "n *c"], f: Float[Array, "n *c"]
-) -> Bool[Array, ""]:
-    """Whether a third of the digits of `f = K a` is lost, by a bound on the terms of the sums."""
+    # Whether a third of the digits of `f = K a` is lost, by a bound on the terms of the sums.
     root = jnp.sqrt(abs(gram.diagonal()))
     # As |K_ij| <= sqrt(K_ii K_jj), |K_ij a_j| sums to at most sqrt(K_ii) sum_j sqrt(K_jj) |a_j|.
     terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
-    return terms * eps_of(f) ** (1 / 3) > jnp.max(abs(f))
+    cancels = terms * eps_of(plain) ** (1 / 3) > jnp.max(abs(plain))
+    return lax.cond(cancels, careful, lambda _: plain, a)
 
 
 def unseen(gram: AbstractGram, dtype: Any) -> float:
@@ -136,24 +131,17 @@ def stationarity_of(
         rounding=jnp.max(root * rounding)[None],
     )
     if bias:
-        stationarity = jax.tree.map(
-            jnp.append, stationarity, _stationarity_of_sums(of_loss, rounding)
+        # The stationarity residual of `sum of_loss = 0`.
+        stationarity_of_sums = Stationarity(
+            left=jnp.max(abs(jnp.sum(of_loss, 0))),
+            size=jnp.max(jnp.sum(abs(of_loss), 0)),
+            rounding=jnp.max(jnp.sum(rounding, 0)),
         )
+        stationarity = jax.tree.map(jnp.append, stationarity, stationarity_of_sums)
     most = _most_excused(abs(of_loss) + at_zero, bias)
     hidden = unseen * stationarity.rounding
     left = stationarity.left + jnp.where(hidden > most, 4 * hidden, 0)
     return Stationarity(left, stationarity.size, jnp.minimum(stationarity.rounding, most))
-
-
-def _stationarity_of_sums(
-    of_loss: Float[Array, "n *c"], rounding: Float[Array, "n *c"]
-) -> Stationarity:
-    """The stationarity residual of `sum of_loss = 0`."""
-    return Stationarity(
-        left=jnp.max(abs(jnp.sum(of_loss, 0))),
-        size=jnp.max(jnp.sum(abs(of_loss), 0)),
-        rounding=jnp.max(jnp.sum(rounding, 0)),
-    )
 
 
 def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."]:

@@ -387,7 +387,11 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool
 
     Gram matrices of one stack are symmetric and positive semidefinite; those of two are neither.
     """
-    _tell_structure(operator, of_one_stack)
+    # Registers which structures every operator of a class has, and which none is known to have.
+    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
+        fact.register(operator)(lambda _: of_one_stack)
+    for fact in _NEVER:
+        fact.register(operator)(lambda _: False)
     tags = lx.positive_semidefinite_tag if of_one_stack else ()
     held = lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tags)
     lx.materialise.register(operator)(held)
@@ -395,14 +399,6 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool
     lx.conj.register(operator)(lambda operator: operator)
     if of_one_stack:
         lx.diagonal.register(operator)(lambda operator: operator.diagonal())
-
-
-def _tell_structure(operator: type[lx.AbstractLinearOperator], of_one_stack: bool) -> None:
-    """Registers which structures every operator of a class has, and which none is known to have."""
-    for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
-        fact.register(operator)(lambda _: of_one_stack)
-    for fact in _NEVER:
-        fact.register(operator)(lambda _: False)
 
 
 tell_lineax(AbstractGram, of_one_stack=True)

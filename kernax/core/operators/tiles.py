@@ -32,19 +32,16 @@ def product_by_tiles(
     K is symmetric: a tile above the diagonal is computed once, for its rows and its columns. In the
     backward pass it is computed again. No more than `most_pairs` pairs are held at a time.
     """
-    product = _Tiles.of(kernel, X, V, _number_of_blocks(kernel, X, most_pairs)).product()
-    columns = jnp.swapaxes(product, 1, 2).reshape(-1, V.shape[1])[: len(V)]
-    return columns + expand_to(diagonal_of(kernel, X), V) * V
-
-
-def _number_of_blocks(kernel: AbstractKernel, X: PyTree, most_pairs: int) -> int:
-    """How many blocks of points make tiles that are small enough: three, seven, eleven, ..."""
+    # How many blocks of points make tiles that are small enough: three, seven, eleven, ...
     largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
     pairs = min(
         largest // dtype_of(X).itemsize, most_pairs // _TOGETHER, pairs_at_once(kernel, X, X)
     )
     least = -(-count(X) // max(1, math.isqrt(pairs)))
-    return least + (3 - least) % 4
+    number_of_blocks = least + (3 - least) % 4
+    product = _Tiles.of(kernel, X, V, number_of_blocks).product()
+    columns = jnp.swapaxes(product, 1, 2).reshape(-1, V.shape[1])[: len(V)]
+    return columns + expand_to(diagonal_of(kernel, X), V) * V
 
 
 class _Tiles(eqx.Module):
@@ -173,7 +170,11 @@ def products_both_ways(
 
     A row is computed once for both, and again in the backward pass.
     """
-    blocks = -(-count(X) // _rows_of_tile(kernel, X, Z, most_rows))
+    # How many rows of `k(X, Z)` make a tile that is small enough.
+    largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
+    in_cache = largest // (dtype_of(X, Z).itemsize * count(Z))
+    rows_of_tile = max(1, min(in_cache, rows_at_once(kernel, X, Z, most_rows)))
+    blocks = -(-count(X) // rows_of_tile)
     parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
     values = jnp.swapaxes(_in_blocks(of_X, jnp.zeros_like(of_X[-1:]), blocks), 1, 2)
     of_rows = jax.checkpoint(partial(_both_ways, kernel, Z, of_Z.T), prevent_cse=False)
@@ -184,13 +185,6 @@ def products_both_ways(
 
     to_Z, to_X = lax.scan(step, jnp.zeros_like(of_Z.T), (parts, values))
     return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
-
-
-def _rows_of_tile(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
-    """How many rows of `k(X, Z)` make a tile that is small enough."""
-    largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
-    in_cache = largest // (dtype_of(X, Z).itemsize * count(Z))
-    return max(1, min(in_cache, rows_at_once(kernel, X, Z, most)))
 
 
 def _both_ways(

@@ -150,11 +150,8 @@ def select(
     for name, of_folds in zip(candidates, losses):
         if not eqx.is_array(of_folds) or of_folds.shape != (k,):
             raise ValueError(f"loss must return one number, but that of {name!r} does not")
-    return Selection(tuple(candidates), jnp.stack(losses), _inflation(folds, losses[0].dtype))
-
-
-def _inflation(folds: Folds, dtype: Any) -> Float[Array, ""]:
-    """`1/k + n_score / n_learn`, of average folds."""
+    # `1/k + n_score / n_learn`, of average folds.
     learned = jnp.sum(folds.learn_weights)
     scored = jnp.sum(folds.score_weights)
-    return (np.reciprocal(float(len(folds.learn))) + scored / learned).astype(dtype)
+    inflation = (np.reciprocal(float(len(folds.learn))) + scored / learned).astype(losses[0].dtype)
+    return Selection(tuple(candidates), jnp.stack(losses), inflation)

@@ -239,7 +239,14 @@ def choose(
     free = interior(start) if trainable is None else trainable
 
     def learned(folds: Folds) -> list[Solution]:
-        return _learned_in_stages(start, len(names), X, Y, folds, loss, learning, free)
+        # The model of each stage, the first as written.
+        solutions = [Solution(start, RESULTS.successful, {})]
+        for place in range(1, len(names)):
+            model = solutions[-1].value
+            priors, together = learning.setting(model, place)
+            args = (X, Y, folds, priors, together)
+            solutions.append(learning.learn(loss, model, args, free))
+        return solutions
 
     *runs, final = [learned(folds) for folds in progress(jobs)]
     stages = []
@@ -350,23 +357,3 @@ def _of_groups(
         counts = np.bincount(of_each.ravel())[of_each]
         found[path] = deviations[path] * jnp.sqrt(jnp.asarray(counts, deviations[path].dtype))
     return found
-
-
-def _learned_in_stages(
-    start: Any,
-    count: int,
-    X: Any,
-    Y: Array,
-    folds: Folds,
-    loss: Loss,
-    learning: Learning,
-    free: Trainable,
-) -> list[Solution]:
-    """The model of each stage, the first as written."""
-    solutions = [Solution(start, RESULTS.successful, {})]
-    for place in range(1, count):
-        model = solutions[-1].value
-        priors, together = learning.setting(model, place)
-        args = (X, Y, folds, priors, together)
-        solutions.append(learning.learn(loss, model, args, free))
-    return solutions

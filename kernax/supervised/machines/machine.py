@@ -127,7 +127,11 @@ def _solve_to_gap(
         return ~now.done
 
     def solve_once(now: _Pass) -> _Pass:
-        point = _solve_to_tolerance(now.point, problem, solver, now.tol)
+        # The solver's point at a tolerance relative to the targets, but no finer than rounding.
+        goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
+        beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
+        beta = _at_bounds(beta, problem)
+        point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
         optimal = jnp.array(True)
         if exact:
             new = polished(point, problem)
@@ -156,16 +160,6 @@ def _solve_to_gap(
     tol = jnp.asarray(solver.rtol, start.dtype)
     end = lax.while_loop(go_on, solve_once, _Pass(point, figures, tol, jnp.array(False)))
     return end.point, end.figures
-
-
-def _solve_to_tolerance(
-    point: DualPoint, problem: BoxProblem, solver: AbstractDualSolver, tol: ArrayLike
-) -> DualPoint:
-    """The solver's point at a tolerance relative to the targets, but no finer than rounding."""
-    goal = jnp.maximum(tol * problem.scale, point.rounding)
-    beta, steps = solver.solve(problem, point.beta, point.residual, goal)
-    beta = _at_bounds(beta, problem)
-    return DualPoint.of(problem, beta, problem.residual(beta), point.steps + steps)
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:

@@ -115,7 +115,13 @@ def project(
         moved = v - problem.of_points(m)
         return problem.sums(_soft_and_clipped(problem, moved, threshold)) > total
 
-    bound = _bound_of_shift(problem, v, total, threshold)
+    # A bound on the absolute value of the m of `project`.
+    largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
+    # At m = bound no coefficient is above zero, and each is at its lower bound or below -|total|:
+    # they sum to no more than the total. At m = -bound they sum to no less.
+    high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
+    low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
+    bound = largest + threshold + high + low
     m = problem.of_points(_bisected(sum_exceeds_total, bound))
     b = _soft_and_clipped(problem, v - m, threshold)
     # What b lacks of its total is added, in equal parts, to the coefficients that depend on m.
@@ -160,18 +166,3 @@ def _soft_and_clipped(
     """`clip(soft(w, threshold), low, high)`, `soft(w, t) = sign(w) max(|w| - t, 0)`."""
     soft = jnp.sign(w) * jnp.maximum(abs(w) - threshold, 0)
     return jnp.clip(soft, problem.low, problem.high)
-
-
-def _bound_of_shift(
-    problem: BoxProblem,
-    v: Float[Array, " n"],
-    total: Float[Array, "*groups"],
-    threshold: Float[Array, ""],
-) -> Float[Array, "*groups"]:
-    """A bound on the absolute value of the m of `project`."""
-    largest = abs(total) + jnp.max(abs(v))  # no coefficient of the minimiser is larger
-    # At m = bound no coefficient is above zero, and each is at its lower bound or below -|total|:
-    # they sum to no more than the total. At m = -bound they sum to no less.
-    high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
-    low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
-    return largest + threshold + high + low

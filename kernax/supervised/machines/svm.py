@@ -509,17 +509,6 @@ def _nu_support_vector_regression(task, C, nu, solver):
     return _machines(task, problem, solver, None, of_points)
 
 
-def _hint(name: str, task: Task) -> str:
-    """What to do about a fit that failed."""
-    others = {
-        "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
-        "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
-        "nu_svm": ", or take a larger nu: that of classes which overlap may have no margin",
-        "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
-    }
-    return f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
-
-
 def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solution:
     """`finish`, with a warning where K is known not to be positive semidefinite.
 
@@ -527,24 +516,28 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
     """
     seen = solution.stats["indefinite"]
     if is_concrete(seen) and jnp.any(seen):
+        # A phrase on the smallest eigenvalue of K among the points of positive weight, at most as
+        # many as take about a second. That of all points is no larger.
+        points = task.present()
+        some = points_at(points, slice(MOST_FOR_EIGENVALUES))
+        smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
+        part = "" if count(some) == count(points) else f" for the first {count(some)} points"
+        smallest_eigenvalue = f"the smallest eigenvalue{part} of K is {smallest:.3g}"
         warn(
             f"{task.kernel_name} is not positive semidefinite on these points: "
-            f"{_smallest_eigenvalue(task)}, and what {name} returns may depend on where it "
+            f"{smallest_eigenvalue}, and what {name} returns may depend on where it "
             "started",
             ConditionWarning,
         )
-    return finish(solution, throw, _hint(name, task))
-
-
-def _smallest_eigenvalue(task: Task) -> str:
-    """A phrase on the smallest eigenvalue of K among the points of positive weight, at most as many
-    as take about a second. That of all points is no larger.
-    """
-    points = task.present()
-    some = points_at(points, slice(MOST_FOR_EIGENVALUES))
-    smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
-    part = "" if count(some) == count(points) else f" for the first {count(some)} points"
-    return f"the smallest eigenvalue{part} of K is {smallest:.3g}"
+    # What to do about a fit that failed.
+    others = {
+        "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
+        "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+        "nu_svm": ", or take a larger nu: that of classes which overlap may have no margin",
+        "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
+    }
+    hint = f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
+    return finish(solution, throw, hint)
 
 
 def _bound(C: Array, weights: AbstractWeights) -> Float[Array, " n"]:
