@@ -404,8 +404,8 @@ BATCHES = {
         ),
         Mutant(  # one failure of a batch that silences the warning about others
             "core/base/solution.py",
-            "    if not quiet:\n",
-            "    if np.all(successful) and not quiet:\n",
+            "    if jitter is not None and not quiet:\n",
+            "    if jitter is not None and np.all(successful) and not quiet:\n",
             "core/test_solution.py::test_only_jitter_of_solves_that_succeeded_is_warned_of",
         ),
         Mutant(  # the complement of a target that is rounded to one
