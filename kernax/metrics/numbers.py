@@ -16,7 +16,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import check_count
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.printing import Printed
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -55,9 +55,8 @@ def _root_mean_square(y, mean, weights):
     """The root mean square error, of checked arguments."""
     # Squares of rows of weight zero may be beyond the range of floats; in units of the largest
     # error, a power of two, those of the others are not.
-    errors = jnp.where(weights.values > 0, y - mean, 0)
-    unit = exponent_of(jnp.max(abs(errors)))
-    mean_square = mean_of_rows(times_power_of_two(errors, -unit) ** 2, weights)
+    errors, unit = in_own_unit(jnp.where(weights.values > 0, y - mean, 0))
+    mean_square = mean_of_rows(errors**2, weights)
     return times_power_of_two(safe_sqrt(mean_square), unit)
 
 

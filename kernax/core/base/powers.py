@@ -41,6 +41,14 @@ def exponent_of(size: Array) -> Array:
     return jnp.where(is_normal, bits.astype(jnp.int32) - (_bias(size.dtype) - 1), 0)
 
 
+def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
+    """`x 2^-e`, whose squares and products are floats, and e, `exponent_of` the largest entry of x;
+    along an axis, of each row or column by itself, with this axis kept.
+    """
+    unit = exponent_of(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
+    return times_power_of_two(x, -unit), unit
+
+
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:
     """`2^exponent`, in integers as wide as the floats, exactly, for |exponent| below the bias.
 

@@ -14,7 +14,7 @@ from kernax.core.base.boundary import as_point, cast, check_one_point, count, dt
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, safe_sqrt
 from kernax.core.base.parameters import data
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
@@ -134,11 +134,10 @@ class KernelExpansion(Printed):
         |f(x) - f(z)| is at most |f| times the `kernel_distance` of x and z.
         """
         # In units of the largest coefficient, whose square may be no float.
-        exponent = exponent_of(jnp.max(jnp.abs(self.coefficients), 0))
-        coefficients = times_power_of_two(self.coefficients, -jnp.expand_dims(exponent, 0))
+        coefficients, unit = in_own_unit(self.coefficients, 0)
         scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
         root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
-        return times_power_of_two(root, exponent)
+        return times_power_of_two(root, unit[0])
 
     def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`|f - g|`, for each output."""

@@ -29,7 +29,7 @@ from kernax.core.base.numerics import (
     split_by_tangent,
     stop_gradient,
 )
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
 from kernax.core.base.solution import RESULTS
 from kernax.core.base.weights import AbstractWeights, weights_of
 from kernax.core.kernel.kernel import AbstractKernel
@@ -81,10 +81,9 @@ class AbstractFactor(eqx.Module):
         """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
         range of floats where the columns do not.
         """
-        white = self.whitened(B)
-        unit = exponent_of(jnp.max(jnp.abs(white), axis=0, keepdims=True))
+        white, unit = in_own_unit(self.whitened(B), 0)
         # |v|^2 = |2^-u v|^2 2^(2 u), u the unit of a column.
-        return jnp.sum(times_power_of_two(white, -unit) ** 2, 0), 2 * unit
+        return jnp.sum(white**2, 0), 2 * unit
 
     @property
     def knows_determinant(self) -> bool:

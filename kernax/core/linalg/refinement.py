@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 
 
 class _Refinement(eqx.Module):
@@ -34,8 +34,7 @@ def refined(
     For a `solve` that knows a digit or two of `apply^-1` (Higham 2002, Accuracy and Stability of
     Numerical Algorithms, chapter 12). Both are linear: rhs may have any unit.
     """
-    unit = exponent_of(jnp.max(abs(rhs)))
-    b = times_power_of_two(rhs, -unit)
+    b, unit = in_own_unit(rhs)
     whole = jnp.linalg.norm(b)
     goal = 4 * eps_of(b) * whole
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 
 
 def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -61,9 +61,8 @@ def solve_by_products(
     def solve(multiply: Callable[[Array], Array], rhs: Array) -> Array:
         # GMRES takes a right-hand side below its absolute tolerance for zero, as that of a small
         # cotangent: in its own units none is.
-        unit = exponent_of(jnp.max(jnp.abs(rhs)))
+        in_units, unit = in_own_unit(rhs)
         operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
-        in_units = times_power_of_two(rhs, -unit)
         solution = lx.linear_solve(operator, in_units, solver, throw=False)
         sound = solution.result == lx.RESULTS.successful
         return jnp.where(sound, times_power_of_two(solution.value, unit), jnp.nan)

@@ -16,7 +16,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import expand_to, main_diagonal, matmul, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import compensated_product, extra_bits
 
@@ -187,8 +187,8 @@ class LowRankGram(AbstractGram):
         # compensated product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
-        unit = exponent_of(jnp.max(jnp.abs(vector)))
-        inside = compensated_product(self.features.T, times_power_of_two(vector, -unit))
+        scaled, unit = in_own_unit(vector)
+        inside = compensated_product(self.features.T, scaled)
         of_features = times_power_of_two(matmul(self.features, inside), unit)
         return of_features + self.remainder * vector
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
@@ -85,9 +85,8 @@ class HessianFactor(eqx.Module):
 
 def norms(A: Float[Array, "m p"]) -> Float[Array, " p"]:
     """The length of each column, whose squares may be no floats."""
-    unit = exponent_of(jnp.max(jnp.abs(A), 0))
-    lengths = jnp.linalg.norm(times_power_of_two(A, -unit[None, :]), axis=0)
-    return times_power_of_two(lengths, unit)
+    A, unit = in_own_unit(A, 0)
+    return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])
 
 
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.scale.centres.bands import upper_bands, whole_of_bands
@@ -156,8 +156,7 @@ class Risk(eqx.Module):
     def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:
         """The slope of F at a, and at each of `LENGTHS` along d from there: up to one factor."""
         lengths = jnp.asarray(np.append(0, LENGTHS), d.dtype)
-        unit = exponent_of(jnp.max(jnp.abs(d)))
-        u = times_power_of_two(d, -unit)
+        u, unit = in_own_unit(d)
         slopes = self.rows.total(_slope_part, (self.loss, a, u, unit, lengths))
         # The slope of ridge/2 (a + t d).M (a + t d) is ridge (a.M d + t d.M d), here over 2^unit.
         image = matmul(self.gram, u)

@@ -17,7 +17,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import eps_of, tree_where
 from kernax.core.base.parameters import Rebuild, as_floats
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.selection.optimise.validation import Validation
 
@@ -185,8 +185,8 @@ def _rounding(value: Array) -> Array:
 def _length(grad: list[Array], dtype: Any) -> Array:
     """The norm of a gradient, whose squares may be out of the range of floats."""
     entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
-    unit = exponent_of(jnp.max(abs(entries)))
-    return times_power_of_two(jnp.linalg.norm(times_power_of_two(entries, -unit)), unit)
+    entries, unit = in_own_unit(entries)
+    return times_power_of_two(jnp.linalg.norm(entries), unit)
 
 
 def _is_patient(problem: LearningProblem, state: OptimiserState) -> Array:

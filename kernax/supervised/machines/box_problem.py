@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, expand_to, positive_or_one, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
 
@@ -313,8 +313,7 @@ def size_of_targets(
     """
     present = weights > 0
     y = jnp.where(present, stop_gradient(y), 0)
-    unit = exponent_of(jnp.max(abs(y)))  # so that no square over- or underflows
-    y = times_power_of_two(y, -unit)
+    y, unit = in_own_unit(y)  # so that no square over- or underflows
     count = jnp.sum(present, dtype=y.dtype)
     mean = jnp.sum(y) / count if bias else jnp.zeros((), y.dtype)
     squares = jnp.where(present, (y - mean) ** 2, 0)
