@@ -190,7 +190,6 @@ def _on_column(kernel: AbstractKernel, inputs: Inputs, name: str) -> AbstractKer
 
 
 def _sum(kernels: Sequence[AbstractKernel]) -> AbstractKernel:
-    """The sum of one kernel or more."""
     first, *rest = kernels
     for kernel in rest:
         first = first + kernel

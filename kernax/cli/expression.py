@@ -95,7 +95,6 @@ def parse_kernel(
 
 
 def _syntax(text: str) -> ast.expr:
-    """The syntax tree of a text."""
     start = len(text) - len(text.lstrip())
     line = " ".join(text.strip().splitlines())
     try:
@@ -151,7 +150,6 @@ class _Reader:
         )
 
     def call(self, node: ast.Call, depth: int) -> AbstractKernel:
-        """The kernel that a call describes."""
         if not isinstance(node.func, ast.Name):
             raise ValueError(
                 f"{_shown(node.func)} cannot be called in a kernel expression: only kernels can, "
@@ -240,7 +238,6 @@ class _Reader:
             raise ValueError(f"{what} is a list of 0 numbers, but must have at least one")
 
     def kernel(self, name: str, values: dict[str, Any]) -> AbstractKernel:
-        """The kernel of that name with these values of its fields."""
         kind = kernel_class(name)
         _check_integers(name, values)
         fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -283,7 +280,6 @@ def _field_of(keyword: ast.keyword, name: str, fields: list[str]) -> str:
 
 
 def _required(field: dataclasses.Field) -> bool:
-    """Whether a field has no default."""
     return (
         field.init
         and field.default is dataclasses.MISSING

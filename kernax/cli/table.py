@@ -456,7 +456,6 @@ def _cells_as_written(rows: list[list[_Cell]], place: int) -> tuple[str, ...]:
 def _columns(
     file: _File, rows: list[list[_Cell]], header: list[str], names: Sequence[str]
 ) -> tuple[Column, ...]:
-    """The columns of these names, in this order."""
     places = {name: place for place, name in enumerate(header)}
     return tuple(_column(file, rows, places[name], name) for name in names)
 

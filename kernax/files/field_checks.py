@@ -216,5 +216,4 @@ def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a Python number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -304,7 +304,6 @@ def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) ->
 
 
 def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
-    """The sum of some terms."""
     return terms[places[0]] if len(places) == 1 else Sum(*(terms[place] for place in places))
 
 

@@ -240,7 +240,6 @@ def svgp_bound(
 
 @compiled
 def _estimated_bound(model, q, batch, scale):
-    """The bound, estimated from a batch."""
     return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
 
 
@@ -255,7 +254,6 @@ class _Problem(eqx.Module):
     batch_size: int = eqx.field(static=True)
 
     def batch(self, places: Int[Array, " b"]) -> Batch:
-        """The points at `places`."""
         X = points_at(self.task.X, places)
         return Batch(X, self.task.y[places], self.task.weights.values[places])
 

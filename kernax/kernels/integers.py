@@ -112,7 +112,6 @@ def _entry(array: Array, *places: Array) -> Array:
 
 
 def _symmetric_entry(matrix: Array, i: Array, j: Array) -> Array:
-    """An entry of the symmetric part of a matrix."""
     return (_entry(matrix, i, j) + _entry(matrix, j, i)) / 2
 
 

@@ -297,6 +297,5 @@ def costs(
 
 
 def _operations(function: Any, *arguments: Any) -> float:
-    """The operations of a function, at least one."""
     counted = jax.jit(lambda *parts: function(*parts)).lower(*arguments).cost_analysis() or {}
     return max(1.0, counted.get("flops", 0.0) + counted.get("transcendentals", 0.0))

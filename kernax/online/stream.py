@@ -198,7 +198,6 @@ def _as_targets(learner: AbstractOnlineLearner, y: ArrayLike, n: int, dtype: Any
 
 
 def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
-    """Which points are there."""
     array = jnp.asarray(present)
     if array.shape != (n,):
         raise ValueError(

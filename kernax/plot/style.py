@@ -125,7 +125,6 @@ def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
 
 
 def _four_digits(score: ArrayLike | str) -> str:
-    """A score as text."""
     return score if isinstance(score, str) else f"{float(np.asarray(score)):.4g}"
 
 

@@ -395,5 +395,4 @@ def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
 
 
 def _split(cells: Sequence[str], tokens: Tokens) -> list[Any]:
-    """The tokens of each cell."""
     return [cell.split() for cell in cells] if tokens == Tokens.WORDS else list(cells)

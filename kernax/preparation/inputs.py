@@ -225,7 +225,6 @@ def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
 
 
 def _encoder_from_notes(notes: dict[str, Any]) -> AbstractEncoder:
-    """The encoder of one column."""
     kind = notes["kind"]
     if kind not in KINDS:
         raise ValueError(f"{str(kind)[:60]!r} is no kind of column that this version knows")

@@ -36,7 +36,6 @@ WHOLE = "whole matrix"
 
 
 def _condition(process: str, solver: str = "") -> str:
-    """The call of `condition`."""
     given = f", solver=kernax.solvers.{solver}" if solver else ""
     return f"kernax.condition(kernax.GaussianProcess({process}), X, y, noise{given})"
 

@@ -95,7 +95,6 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         self._set_inverse(X, weights)
 
     def _kept(self, components):
-        """Which components are kept."""
         variances = np.asarray(components.variances)
         if self.n_components is None or self.remove_zero_eig:
             return np.flatnonzero(variances > 0)

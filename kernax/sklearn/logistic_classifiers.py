@@ -92,7 +92,6 @@ class KernelLogisticClassifier(LogOddsClassifier):
         self.intercept_ = np.asarray(self.function_.bias)
 
     def _over_centres(self, rows, targets):
-        """The fit over some rows as centres."""
         centres = drawn_centres(rows, self.n_centres, self.random_state)
         given = {"loss": Logistic(), "bias": self.fit_intercept}
         return fitted_over_centres(rows, targets, self.alpha_, centres, **given)

@@ -75,7 +75,6 @@ class ProcessEstimator(RowsEstimator):
 
     @property
     def _is_learned(self):
-        """Whether parameters are learned."""
         if not (self.optimizer in (None, _OPTIMISER) or callable(self.optimizer)):
             raise ValueError(
                 f"optimizer must be {_OPTIMISER!r}, a function or None, but is {self.optimizer!r}"
@@ -232,7 +231,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         self.kernel_ = self._shown(self.kernel_, ratio)
 
     def _condition(self, rows, y):
-        """The posterior of the rows."""
         prior = GaussianProcess(rows.given_kernel)
         noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
         targets = rows.column(y)

@@ -119,7 +119,6 @@ class _Round(eqx.Module):
 
 
 def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round:
-    """A step."""
     active = now.active
     fit = problem.posterior(active, now.noise)
     gamma = jnp.maximum(fit.determined, 0)

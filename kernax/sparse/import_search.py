@@ -194,7 +194,6 @@ class ImportSearch(eqx.Module):
         return jax.vmap(_half_quotient, (0, 0, None))(slopes, curvatures + ridge[None], self.ridge)
 
     def _is_member(self, now: Subset) -> Bool[Array, " n"]:
-        """Which of all points are in the subset."""
         counted = jnp.zeros(len(now.left), jnp.int32)
         return counted.at[now.places].add(now.is_chosen.astype(jnp.int32)) > 0
 

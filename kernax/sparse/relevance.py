@@ -412,7 +412,6 @@ def _function(
     coefficients: Float[Array, "T c"],
     bias: Float[Array, " c"],
 ) -> KernelExpansion:
-    """The mean."""
     points = points_at(task.X, jnp.maximum(places, 0))
     shape = task.y.shape[1:]
     coefficients = coefficients.reshape(len(places), *shape)

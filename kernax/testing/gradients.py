@@ -196,7 +196,6 @@ class _Line(NamedTuple):
         return f"d/d{self.path.lstrip('.')}"
 
     def value(self, index: tuple[int, ...], shift: float) -> float:
-        """The value where one entry is shifted."""
         leaves, structure = jax.tree.flatten(self.argument)
         array = np.array(leaves[self.place])
         array[index] += shift

@@ -297,7 +297,6 @@ def _means(
 def _figures(
     graph: Graph, known: Eigenvectors, found: Memberships, clusters: int
 ) -> dict[str, Array]:
-    """For the stats."""
     # None of the eigenvalues that are not known is larger than the last one that is.
     others = max(clusters - len(known.values), 0) * known.values[-1]
     return known.report.figures() | {

@@ -546,6 +546,5 @@ def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
 
 
 def _of_axes(mesh: AbstractMesh) -> str:
-    """The axes of a mesh, in words."""
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types)
     return ", ".join(f"{kind.name} {name!r} of {size}" for name, size, kind in kinds)

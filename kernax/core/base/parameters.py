@@ -569,7 +569,6 @@ def warn_of_undeclared_fields(model: PyTree, learned: Iterable[str]) -> None:
 
 @functools.cache
 def _warn_of_field(kind: type, name: str) -> None:
-    """Warns of one field of a class."""
     warn(
         f"{kind.__name__}.{name} is learned as a number anywhere on the line, because nothing "
         f"declares where it may lie: write {name}: jax.Array = kernax.fields.positive() in the "

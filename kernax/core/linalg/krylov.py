@@ -147,7 +147,6 @@ class _Pass(eqx.Module):
 
     @staticmethod
     def first(block: Float[Array, "n b"]) -> "_Pass":
-        """The block before any pass."""
         return _Pass(block, jnp.array(False), jnp.zeros((), jnp.int32))
 
     def next(self, Q: Float[Array, "n m"]) -> "_Pass":

@@ -126,7 +126,6 @@ def _products(U: Float[Array, "n p"], V: Float[Array, "n p"]) -> Float[Array, "1
 
 
 def _lengths(V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
-    """The length of each column."""
     return jnp.sqrt(_products(V, V))
 
 

@@ -136,7 +136,6 @@ class Gaussian(AbstractLikelihood):
         return mean, variance + self._noise_of(mean)
 
     def _noise_of(self, f: Values) -> Values:
-        """The noise at each entry of f."""
         if self.noise.ndim and self.noise.shape != f.shape:
             raise ValueError(
                 f"noise has shape {self.noise.shape}, one for each point to learn from, but there "

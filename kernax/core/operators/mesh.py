@@ -74,7 +74,6 @@ def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
 
 
 def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
-    """The automatic axes of a mesh."""
     types = zip(mesh.axis_names, mesh.axis_types)
     return tuple(name for name, kind in types if kind == AxisType.Auto)
 

@@ -288,7 +288,6 @@ def _sizes_of_results(
 
 
 def _shapes(stack: PyTree, n: int) -> PyTree:
-    """A stack of n points, as shapes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), stack)
 
 

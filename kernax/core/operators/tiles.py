@@ -63,7 +63,6 @@ class _Tiles(eqx.Module):
 
     @staticmethod
     def of(kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], blocks: int) -> "_Tiles":
-        """The tiles of a stack."""
         parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
         values = _in_blocks(V, jnp.zeros_like(V[-1:]), blocks)
         return _Tiles(kernel, parts, jnp.swapaxes(values, 1, 2))

@@ -94,7 +94,6 @@ def _minimum(
     plan: FitPlan,
     checkpoint: Checkpoint | None,
 ) -> Minimum:
-    """The minimum of the risk of all rows."""
     sample = None if plan.sample is None else rows.within
     risk = RiskOverCentres.of(rows, rows.within, sample, loss, ridge)
     kept = None

@@ -188,7 +188,6 @@ class ArrayRows(AbstractRows):
         return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)
 
     def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
-        """The fold on one device."""
         parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
 
         def with_tile(state, at):

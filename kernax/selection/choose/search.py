@@ -168,7 +168,6 @@ class _Spot(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a value."""
         return self.entry.value.shape if self.element is None else ()
 
     def overlaps(self, other: "_Spot") -> bool:

@@ -202,7 +202,6 @@ class CompositionSearch:
         return model_of(candidate.structure, values, self.X.dtype)
 
     def _fit(self, candidate: Candidate, model: CompositionModel, steps: int) -> Fit:
-        """A model with its scores."""
         score = scored(model, self.X, self.y)
         evidence = float(score.log_evidence) - len(self.y) * math.log(self.unit)
         parameters = count_of_parameters(candidate.structure)

@@ -163,7 +163,6 @@ def written(structure: Structure, columns: Sequence[str] = ()) -> str:
 
 
 def _product(term: Term, columns: Sequence[str]) -> str:
-    """A product as text."""
     if not term:
         return "constant"
     words = [f.word + (f"[{columns[f.column]}]" if columns else "") for f in term]

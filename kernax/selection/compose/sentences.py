@@ -112,7 +112,6 @@ class _Range:
 def _columns(
     X: Float[np.ndarray, "n d"], units: DataUnits, names: Sequence[str]
 ) -> tuple[_Range, ...]:
-    """The range of each column."""
     ranges = []
     for place, x in enumerate(X.T):
         centre = units.centres[place]

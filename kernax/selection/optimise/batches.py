@@ -323,7 +323,6 @@ def _first(size: int, results: PyTree) -> PyTree:
 
 
 def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
-    """The members at these places."""
     return jax.tree.map(lambda leaf: leaf[places], members)
 
 

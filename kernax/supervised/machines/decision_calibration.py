@@ -116,7 +116,6 @@ def _platt(f, y, weights):
 def _largest_of_present(
     values: Float[Array, " n"], weights: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """The largest size of a value that has a weight."""
     return jnp.max(jnp.where(weights > 0, abs(values), 0))
 
 

@@ -139,7 +139,6 @@ class _Bracket(eqx.Module):
 
     @property
     def middle(self) -> Float[Array, "*groups"]:
-        """Its midpoint."""
         return (self.low + self.high) / 2
 
 

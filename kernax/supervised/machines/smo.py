@@ -84,7 +84,6 @@ class SMO(AbstractDualSolver):
         return min(n, self.working_set or min(max(_WHOLE, four_in_ten), _MOST))
 
     def _most_steps(self, n: int) -> int | Int[Array, ""]:
-        """The number of steps, at most."""
         return 100 * n + 10**6 if self.max_steps is None else self.max_steps
 
 

@@ -273,8 +273,6 @@ def one_class_svm(
 
 @compiled
 def _one_class_svm(task, nu, solver):
-    """The machine for one class."""
-
     def problem(operator, y):
         # The dual: minimise 1/2 b.K b over 0 <= b_i <= w_i with sum b = nu sum w.
         high = task.weights.values

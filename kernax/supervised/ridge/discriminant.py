@@ -249,7 +249,6 @@ class _Separation(AbstractProblem):
     def of(
         K: Float[Array, "n n"], weights: AbstractWeights, classes: _Classes, ridge: Array
     ) -> "_Separation":
-        """The problem of these classes."""
         # N K: row i is w_i (K_i - the mean of the rows of K over the class of i).
         inside = weights.times(K - classes.of_own(classes.means(K)))
         penalty = ridge * jnp.eye(len(K), dtype=K.dtype)

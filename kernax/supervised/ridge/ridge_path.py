@@ -236,7 +236,6 @@ def _of_constant(systems: RidgeSystems, factors: Factors) -> Float[Array, "n r"]
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:
-    """The same columns for each ridge."""
     return jnp.broadcast_to(columns[:, :, None], (*columns.shape, len(ridges)))
 
 
