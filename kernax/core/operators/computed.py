@@ -14,8 +14,8 @@ from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import RowsOverMesh
+from kernax.core.operators.operators import AbstractUnheldGram
 from kernax.core.operators.pairs import pairs_of
-from kernax.core.operators.unheld import AbstractUnheldGram
 from kernax.errors import NonFiniteError
 
 

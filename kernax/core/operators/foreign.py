@@ -5,11 +5,11 @@ import lineax as lx
 
 from kernax.core.operators.operators import (
     AbstractGram,
+    AbstractUnheldGram,
     DenseGram,
     WeightedForm,
     in_places,
 )
-from kernax.core.operators.unheld import AbstractUnheldGram
 
 
 class ForeignGram(AbstractUnheldGram):

@@ -152,6 +152,25 @@ class DenseGram(AbstractGram):
         return jax.eval_shape(lambda: self.matrix[0])
 
 
+class AbstractUnheldGram(AbstractGram):
+    """One that holds no numbers of K: they are made of it where they are asked for."""
+
+    @property
+    def solves_one_by_one(self):
+        return False
+
+    @property
+    def is_dense(self):
+        return False
+
+    @property
+    def largest_rank(self):
+        return self.in_size()
+
+    def held(self):
+        return DenseGram(self.as_matrix())
+
+
 class LowRankGram(AbstractGram):
     """`F F^T + diag(remainder)`, F (n, features): never a matrix of n^2 numbers.
 
