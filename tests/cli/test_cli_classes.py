@@ -61,9 +61,10 @@ def test_words_are_learned_by_logistic_regression_unasked_and_predicted_with_pro
         "fit", data, "--target", "kind", "--kernel", "rbf", "--out", model, "--plot", picture
     )
     assert result.exit_code == 0, result.stderr
+    assert "kind is a column of classes (" in result.stdout
     assert (
-        "kind is a column of classes (line 2, column 'kind': 'core' is not a number): the model is "
-        "logistic regression" in result.stdout
+        "line 2, column 'kind': 'core' is not a number): the model is logistic regression"
+        in result.stdout
     )
     for measure in ("accuracy", "log loss", "AUC", "36 rows, 12 held out"):
         assert measure in result.stdout
