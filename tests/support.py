@@ -152,10 +152,10 @@ def marked(mark: pytest.MarkDecorator, cases: Iterable, *names: str) -> list:
     return parts
 
 
-def assert_passes_on_eight(file: str) -> None:
-    """Runs a whole test file in a process of its own with eight devices, compiled quickly."""
-    flags = f"{QUICK_FLAGS} --xla_force_host_platform_device_count=8"
-    command = [sys.executable, "-m", "pytest", file, "-n", "0", "-q", "-x", "-m", ""]
+def assert_passes_on_eight(file: str, marks: str = "") -> None:
+    """Runs a test file, or its tests of some marks, in a process of its own with eight devices."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
+    command = [sys.executable, "-m", "pytest", file, "-n", "0", "-q", "-x", "-m", marks]
     environment = os.environ | {"XLA_FLAGS": flags}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import QUICK_FLAGS, needs_x64
+from conftest import needs_x64
 
 import kernax
 from kernax.errors import KernaxFileError
@@ -25,7 +25,7 @@ from kernax.errors import KernaxFileError
 pytestmark = needs_x64  # once: no precision touches it
 
 ROOT = Path(__file__).parent.parent
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 LARGE = kernax.RBF(np.linspace(1.0, 2.0, 20_000))
 SMALL = kernax.RBF(3.0)
 

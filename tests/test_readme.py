@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from conftest import QUICK_FLAGS, needs_x64
+from conftest import needs_x64
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,13 +96,13 @@ def programs_of_pages() -> dict[str, str]:
 def test_the_python_of_every_page_runs_from_top_to_bottom(part, tmp_path):
     """In the precision of a user's process, in an empty folder; a warning is an error.
 
-    Nothing in it is measured, and most of its time is compilation: without optimisations it takes
-    half.
+    Nothing in it is measured, and most of its time is compilation: with the flags of this process
+    it takes half. Those of `make nightly` are the flags of users.
     """
     programs = dict(list(programs_of_pages().items())[part::PARTS])
     for name, program in programs.items():
         (tmp_path / name).write_text(program, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     del environment["JAX_ENABLE_X64"]
     command = [sys.executable, "-W", "error", "-c", RUN, *programs]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

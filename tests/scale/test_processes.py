@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, QUICK_FLAGS, assert_close, needs_x64, untyped
+from conftest import DTYPE, assert_close, needs_x64, untyped
 
 import kernax
 
@@ -23,7 +23,7 @@ pytestmark = needs_x64  # once: what starts and ends processes knows no precisio
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "jobs"
 EXAMPLES = ROOT / "examples" / "cluster"
-SETTINGS = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK_FLAGS}
+SETTINGS = {"PYTHONPATH": str(ROOT)}
 KILLS = int(os.environ.get("KERNAX_KILLS", "3"))
 
 
