@@ -12,6 +12,36 @@ from typing import Any
 __version__ = "0.2.0"
 
 _KERNELS = "kernax.kernels"  # every kernel in its table is a name of kernax
+# Old names, which go in 0.4, and where they are now.
+_MOVED = {
+    "grid": "kernax.grid_search",
+    **{
+        name: f"kernax.types.{name}"
+        for name in (
+            "ApproximatePosterior",
+            "Bootstrap",
+            "CanonicalPairs",
+            "CategoricalPosterior",
+            "Composition",
+            "CrossValidation",
+            "Datasets",
+            "Discriminant",
+            "Folds",
+            "HeldOut",
+            "ImportVectors",
+            "InducingNormal",
+            "Invariance",
+            "KernelClusters",
+            "PrincipalComponents",
+            "RelevanceVectors",
+            "SamplePaths",
+            "Selection",
+            "SpectralClusters",
+            "Table",
+            "WeightSpace",
+        )
+    },
+}
 
 
 def _read_stub() -> tuple[dict[str, str], list[str]]:
@@ -32,6 +62,10 @@ _MODULES, _NAMES = _read_stub()
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         return [*_NAMES, *import_module(_KERNELS).__all__]
+    if name in _MOVED:
+        from kernax.core.base.deprecation import moved
+
+        return moved("kernax", _MOVED)(name)
     if name.startswith("_"):
         raise AttributeError(f"module 'kernax' has no attribute {name!r}")
     module = _MODULES.get(name, _KERNELS)
@@ -44,4 +78,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    dunders = {name for name in globals() if name.startswith("__")}
+    return sorted(dunders.union(__getattr__("__all__")))

@@ -269,7 +269,7 @@ def svgp(optimiser):
 
 def svgp_bound(X, y, Z):
     process = kernax.GaussianProcess(RBF)
-    q = kernax.InducingNormal.prior(N)
+    q = kernax.types.InducingNormal.prior(N)
     return kernax.svgp_bound(process, X[:64], y[:64], kernax.likelihoods.Bernoulli(), Z, q)
 
 

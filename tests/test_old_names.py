@@ -116,7 +116,7 @@ RENAMED = [
     ),
     (scale.Chunks.of_arrays, (X, Y), {}, {"rows": ("chunk_size", 0)}),
     (scale.Chunks.of_parquet, ("no.parquet", ["x"], "y"), {}, {"rows": ("chunk_size", 0)}),
-    (kernax.InducingNormal.prior, (), {}, {"count": ("n_points", 2)}),
+    (kernax.types.InducingNormal.prior, (), {}, {"count": ("n_points", 2)}),
     (kernax.testing.check_kernel, (KERNEL, X), {}, {"tolerance": ("rtol", 1e-9)}),
     (solvers.SMO, (), {}, {"tol": ("rtol", 0.1)}),
     (solvers.ProjectedGradient, (), {}, {"tol": ("rtol", 0.1)}),
@@ -254,3 +254,15 @@ def test_an_old_order_of_arguments_warns_and_does_what_the_new_one_does(name):
             found = function(*old_args, **old_options).value
         assert len(seen) == 1
         assert eqx.tree_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", sorted(kernax.types.__all__))
+def test_a_class_of_results_is_found_at_its_old_address(name):
+    with pytest.warns(DeprecationWarning, match=f"kernax.{name} is kernax.types.{name} now"):
+        assert getattr(kernax, name) is getattr(kernax.types, name)
+    assert name not in dir(kernax)
+
+
+def test_grid_is_grid_search():
+    with pytest.warns(DeprecationWarning, match=r"kernax.grid is kernax.grid_search now"):
+        assert kernax.grid is kernax.grid_search

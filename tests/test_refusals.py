@@ -235,11 +235,11 @@ WAYS = {
     ),
     "svgp_bound": (
         lambda X, y, s: kernax.svgp_bound(
-            PRIOR, X, s, Bernoulli(), X[:200], kernax.InducingNormal.prior(200)
+            PRIOR, X, s, Bernoulli(), X[:200], kernax.types.InducingNormal.prior(200)
         ),
         "take fewer inducing points",
         lambda X, y, s: kernax.svgp_bound(
-            PRIOR, X, s, Bernoulli(), X[:M], kernax.InducingNormal.prior(M)
+            PRIOR, X, s, Bernoulli(), X[:M], kernax.types.InducingNormal.prior(M)
         ),
     ),
     "aligned_sum": (
@@ -323,7 +323,7 @@ OTHER_FAULTS = {
         PRIOR, X, np.sign(y), Bernoulli(), X[:200], optimiser=None, n_steps=0, key=KEY
     ),
     "q must have shapes": lambda X, y: kernax.svgp_bound(
-        PRIOR, X, np.sign(y), Bernoulli(), X[:200], kernax.InducingNormal.prior(3)
+        PRIOR, X, np.sign(y), Bernoulli(), X[:200], kernax.types.InducingNormal.prior(3)
     ),
 }
 

@@ -171,7 +171,12 @@ CALLS = {
         process(s), key=KEY, n_samples=2, point=X[0]
     ),
     "svgp_bound": lambda s: kernax.svgp_bound(
-        process(s), X, Y, kernax.likelihoods.Gaussian(s), Z, kernax.InducingNormal.prior(len(Z))
+        process(s),
+        X,
+        Y,
+        kernax.likelihoods.Gaussian(s),
+        Z,
+        kernax.types.InducingNormal.prior(len(Z)),
     ),
     "online, in points": lambda s: kernax.online.run(
         kernax.online.DualLearner(

@@ -33,7 +33,7 @@ class InducingNormal(Printed):
         root: lower triangular, (m, m); entries above its diagonal are not used.
 
     Examples:
-        >>> q = kernax.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))  # the prior
+        >>> q = kernax.types.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))  # the prior
         >>> q.mean.shape, q.root.shape
         ((3,), (3, 3))
     """

@@ -224,7 +224,7 @@ def svgp_bound(
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
         >>> prior = kernax.GaussianProcess(kernax.RBF(0.3))
         >>> bernoulli = kernax.likelihoods.Bernoulli()
-        >>> q = kernax.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))
+        >>> q = kernax.types.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))
         >>> round(float(kernax.svgp_bound(prior, X, y, bernoulli, X[::2], q)), 2)
         -4.03
     """

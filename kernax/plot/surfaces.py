@@ -45,7 +45,7 @@ def loss_surface(
     Arguments:
         first, second: (a,) and (b,), the values of the parameters, increasing; those along the
             horizontal axis first.
-        losses: (a, b), such as `stats["losses"]` of `kernax.grid`.
+        losses: (a, b), such as `stats["losses"]` of `kernax.grid_search`.
         path: (steps, 2), the values of both parameters at the start and at each step, such as a
             callback of `minimise` records, which sees the best so far. Rows of NaN, for steps that
             were not taken, are left out.

@@ -4,25 +4,19 @@ which way to take.
 
 # May import: kernax.core.
 
-import warnings
-from typing import Any
-
-from kernax.core.checkpoint.checkpoint import Checkpoint
+from kernax.core.base.deprecation import moved
 from kernax.scale.centres.choice import (
     AbstractChoice,
     GreedyPivots,
     LeverageScores,
     RandomPivots,
     Uniform,
-    choose_centres,
 )
-from kernax.scale.centres.falkon import falkon
 from kernax.scale.cluster.rows_over import rows_over
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
-from kernax.scale.features.nystrom import nystrom
-from kernax.scale.features.random_features import random_fourier_features
-from kernax.scale.recommend import Recommendation, Route, recommend
+from kernax.scale.recommend import Recommendation, Route
+from kernax.scale.recommend import recommend as recommend  # not the module of this name
 
 __all__ = [
     "AbstractChoice",
@@ -34,22 +28,17 @@ __all__ = [
     "Recommendation",
     "Route",
     "Uniform",
-    "choose_centres",
-    "falkon",
-    "nystrom",
-    "random_fourier_features",
-    "recommend",
     "rows_over",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "Checkpoints":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        "kernax.scale.Checkpoints is kernax.Checkpoint now, whose folder is called path; the old "
-        "name goes in 0.4",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return Checkpoint
+__getattr__ = moved(
+    __name__,
+    {
+        "Checkpoints": "kernax.Checkpoint",
+        "choose_centres": "kernax.choose_centres",
+        "falkon": "kernax.falkon",
+        "nystrom": "kernax.nystrom",
+        "random_fourier_features": "kernax.random_fourier_features",
+    },
+)

@@ -301,7 +301,7 @@ def test_with_all_points_inducing_it_is_variational_inference():
 def test_the_bound_of_minibatches_is_unbiased_and_that_of_its_definition():
     rng = np.random.default_rng(1)
     mean, root = rng.normal(size=M), np.tril(rng.normal(size=(M, M))) + 2 * np.eye(M)
-    q = kernax.InducingNormal(mean, root + np.triu(np.ones((M, M)), 1))
+    q = kernax.types.InducingNormal(mean, root + np.triu(np.ones((M, M)), 1))
     likelihood = Gaussian(NOISE)
     bound = lambda X, y, **given: kernax.svgp_bound(PROCESS, X, y, likelihood, Z, q, **given)
     whole = bound(X, Y)
@@ -325,7 +325,7 @@ def test_the_bound_of_minibatches_is_unbiased_and_that_of_its_definition():
 @pytest.mark.slow
 @needs_x64
 def test_gradients_of_the_bound_of_minibatches_are_those_of_differences():
-    q = kernax.InducingNormal(jnp.linspace(-1, 1, M), 0.5 * jnp.eye(M))
+    q = kernax.types.InducingNormal(jnp.linspace(-1, 1, M), 0.5 * jnp.eye(M))
 
     def of(scales, X, Z, q, weights):
         process = kernax.GaussianProcess(scales[0] * kernax.Matern32(scales[1]))
@@ -480,13 +480,13 @@ def test_a_bad_ending_is_no_success():
             PROCESS, X, Y, Gaussian(), Z, optimiser=None, n_steps=1, key=1
         ), "key must be"),
         (lambda: kernax.svgp_bound(
-            PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(3)
+            PROCESS, X, Y, Gaussian(), Z, kernax.types.InducingNormal.prior(3)
         ), "q must have shapes"),
         (lambda: untyped(kernax.svgp_bound)(
             PROCESS, X, Y, Gaussian(), Z, (jnp.zeros(M), jnp.eye(M))
         ), "q must be an InducingNormal"),
         (lambda: kernax.svgp_bound(
-            PROCESS, X, Y, Gaussian(), Z, kernax.InducingNormal.prior(M), total=3
+            PROCESS, X, Y, Gaussian(), Z, kernax.types.InducingNormal.prior(M), total=3
         ), "total must be"),
     ],
 )  # fmt: skip

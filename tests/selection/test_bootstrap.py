@@ -201,7 +201,7 @@ def test_resamples_that_fail_are_told_and_left_out_on_demand_alone():
 
 @needs_x64
 def test_resamples_on_one_side_of_the_estimate_have_no_corrected_interval():
-    found = kernax.Bootstrap(jnp.asarray(9.0), jnp.arange(5.0), jnp.asarray(0.0))
+    found = kernax.types.Bootstrap(jnp.asarray(9.0), jnp.arange(5.0), jnp.asarray(0.0))
     assert np.all(np.isnan(found.bca()))
     assert np.all(np.isfinite(found.percentile()))
 

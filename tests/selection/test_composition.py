@@ -494,7 +494,7 @@ def test_a_season_and_the_noise_are_found_forecast_and_the_same_for_the_same_key
 @needs_x64
 def test_a_composition_without_a_score_is_printed_without_components():
     """As `throw=False` returns it; it took the last component for the noise."""
-    found = kernax.Composition(kernax.RBF(), 0.1, 0.0)
+    found = kernax.types.Composition(kernax.RBF(), 0.1, 0.0)
     assert found.sentences() == []
     assert str(found).splitlines() == composition.table_of(())
 

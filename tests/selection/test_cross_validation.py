@@ -128,7 +128,7 @@ def test_repeats_deal_groups_anew():
 
 @needs_x64
 def test_numbers_of_mistakes_have_a_standard_error():
-    found = kernax.CrossValidation(jnp.arange(1, 6))
+    found = kernax.types.CrossValidation(jnp.arange(1, 6))
     assert_close(found.standard_error, 0.5**0.5)
 
 

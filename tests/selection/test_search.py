@@ -41,7 +41,7 @@ LOSS = kernax.CrossValidatedLoss(fit, error)
 
 
 def search(values=VALUES, **settings):
-    return kernax.grid(LOSS, START, values, args=(X, Y, FOLDS), **settings)
+    return kernax.grid_search(LOSS, START, values, args=(X, Y, FOLDS), **settings)
 
 
 def test_a_grid_has_the_losses_and_the_choice_of_scikit_learn():
@@ -84,7 +84,7 @@ def test_an_index_is_one_element_and_everything_else_stays():
 
 def test_losses_of_a_grid_are_differentiated_by_its_values_and_by_the_data():
     def total(ridges, y):
-        found = kernax.grid(LOSS, START, {"ridge": ridges}, args=(X, y, FOLDS), throw=False)
+        found = kernax.grid_search(LOSS, START, {"ridge": ridges}, args=(X, y, FOLDS), throw=False)
         return jnp.sum(found.stats["losses"])
 
     check_derivatives(total, (jnp.asarray(RIDGES), jnp.asarray(Y)), rtol=1e-5, atol=1e-7)
@@ -120,15 +120,15 @@ def always_nan(model):
 
 
 def test_candidates_that_fail_are_never_chosen():
-    found = kernax.grid(nan_at_large_ridges, START, VALUES, args=(X, Y, FOLDS))
+    found = kernax.grid_search(nan_at_large_ridges, START, VALUES, args=(X, Y, FOLDS))
     assert found.value.ridge < 0.05
     assert np.isnan(found.stats["losses"]).sum() == 2 * len(SCALES)
     assert found.stats["loss"] == np.nanmin(found.stats["losses"])
-    lost = kernax.grid(always_nan, START, {"ridge": RIDGES}, throw=False)
+    lost = kernax.grid_search(always_nan, START, {"ridge": RIDGES}, throw=False)
     assert lost.result == kernax.RESULTS.nonfinite
     assert np.isnan(lost.stats["loss"])
     with pytest.raises(NonFiniteError, match="no candidate has a finite loss"):
-        kernax.grid(always_nan, START, {"ridge": RIDGES})
+        kernax.grid_search(always_nan, START, {"ridge": RIDGES})
 
 
 def test_a_grid_is_traced_once_for_other_data_and_values():
@@ -137,15 +137,17 @@ def test_a_grid_is_traced_once_for_other_data_and_values():
     loss = kernax.CrossValidatedLoss(fit, counted)
     for shift in (0.0, 1.0, 2.0):
         values = {"lengthscale": SCALES + shift, "ridge": RIDGES}
-        kernax.grid(loss, START, values, args=(X, Y + shift, FOLDS))
+        kernax.grid_search(loss, START, values, args=(X, Y + shift, FOLDS))
 
 
 @pytest.mark.nightly
 def test_a_grid_runs_under_vmap_and_over_devices():
     targets = jnp.stack([Y, -2 * Y + X[:, 1]])
-    both = jax.vmap(lambda y: kernax.grid(LOSS, START, VALUES, args=(X, y, FOLDS)).stats["losses"])
+    both = jax.vmap(
+        lambda y: kernax.grid_search(LOSS, START, VALUES, args=(X, y, FOLDS)).stats["losses"]
+    )
     expected = [
-        kernax.grid(LOSS, START, VALUES, args=(X, y, FOLDS)).stats["losses"] for y in targets
+        kernax.grid_search(LOSS, START, VALUES, args=(X, y, FOLDS)).stats["losses"] for y in targets
     ]
     assert_close(both(targets), np.stack(expected), 1e-9)
     shared = search(devices=jax.devices()[:1])
@@ -189,7 +191,7 @@ def test_differences_have_the_standard_errors_of_paired_folds():
 def test_candidates_within_a_standard_error_are_said_to_be_as_good():
     losses = jnp.array([[1.0, 2.0, 3.0], [1.5, 1.5, 3.1], [1.2, jnp.nan, 3.0], [4.0, 4.0, 6.0]])
     names = ("one", "two", "broken", "bad")
-    found = kernax.Selection(names, losses, jnp.asarray(1 / 3 + 1 / 2))
+    found = kernax.types.Selection(names, losses, jnp.asarray(1 / 3 + 1 / 2))
     np.testing.assert_array_equal(found.as_good, [True, True, False, False])
     lines = str(found).splitlines()
     assert lines[0].split() == [
@@ -216,7 +218,7 @@ def test_a_candidate_that_fails_is_not_chosen():
     found = kernax.select(candidates, error, X, Y, FOLDS)
     assert found.chosen == "constant"
     assert np.isnan(found.mean[0])
-    none = kernax.Selection(("a", "b"), jnp.full((2, 3), jnp.nan), jnp.ones(()))
+    none = kernax.types.Selection(("a", "b"), jnp.full((2, 3), jnp.nan), jnp.ones(()))
     assert str(none).endswith("no candidate has a finite mean loss")
     with pytest.raises(ValueError, match="no candidate has a finite mean loss"):
         _ = none.chosen
@@ -249,9 +251,9 @@ def test_a_table_is_text_and_a_frame_of_pandas():
     assert_close(frame["loss"].to_numpy(), np.sort(table.columns["loss"]))
     assert len(table) == 3
     assert str(table).splitlines()[1].split()[0] == "0.3"
-    long = kernax.Table({"x": jnp.arange(21)}, tuple(map(str, range(21))))
+    long = kernax.types.Table({"x": jnp.arange(21)}, tuple(map(str, range(21))))
     assert str(long).splitlines()[-1] == "... and 1 more row"
-    assert "more rows" not in str(kernax.Table({"x": jnp.arange(20)}))
+    assert "more rows" not in str(kernax.types.Table({"x": jnp.arange(20)}))
 
 
 def drawn(ranges):
@@ -279,7 +281,7 @@ def drawn(ranges):
         (lambda: drawn({"ridge": 1.0}), r"must be a pair \(low, high\), but is 1.0"),
         (lambda: drawn({"ridge": (np.ones(2), 3.0)}), "or arrays of the shape"),
         (
-            lambda: kernax.grid(
+            lambda: kernax.grid_search(
                 lambda model: model.kernel.terms[0].lengthscale,
                 kernax.Model(kernax.RBF() + kernax.RBF()),
                 {"lengthscale": [1.0]},
@@ -287,15 +289,17 @@ def drawn(ranges):
             "'lengthscale' is the end of several parameters",
         ),
         (
-            lambda: kernax.grid(lambda model: model.kernel.lengthscale, START, {"ridge": [1.0]}),
+            lambda: kernax.grid_search(
+                lambda model: model.kernel.lengthscale, START, {"ridge": [1.0]}
+            ),
             r"loss must return a scalar, but returns shape \(2,\)",
         ),
         (
-            lambda: untyped(kernax.grid)(None, START, {"ridge": [1.0]}),
+            lambda: untyped(kernax.grid_search)(None, START, {"ridge": [1.0]}),
             "loss must be a function of a model",
         ),
         (
-            lambda: untyped(kernax.grid)(LOSS, START, {"ridge": [1.0]}, args=X),
+            lambda: untyped(kernax.grid_search)(LOSS, START, {"ridge": [1.0]}, args=X),
             "args must be a tuple of what loss takes",
         ),
         (lambda: kernax.select({}, error, X, Y, FOLDS), "candidates must be a dictionary"),
@@ -331,10 +335,10 @@ def drawn(ranges):
             ),
             "fit must return what is scored: the .value of its Solution",
         ),
-        (lambda: kernax.Table({"a": Y, "b": jnp.ones(3)}), "columns must have one length"),
-        (lambda: kernax.Table({}), "at least one column"),
-        (lambda: kernax.Table({"a": np.array(["x"])}), "columns must hold numbers, but 'a'"),
-        (lambda: kernax.Table({"a": jnp.ones(2)}).sorted_by("b"), "there is no column 'b'"),
+        (lambda: kernax.types.Table({"a": Y, "b": jnp.ones(3)}), "columns must have one length"),
+        (lambda: kernax.types.Table({}), "at least one column"),
+        (lambda: kernax.types.Table({"a": np.array(["x"])}), "columns must hold numbers, but 'a'"),
+        (lambda: kernax.types.Table({"a": jnp.ones(2)}).sorted_by("b"), "there is no column 'b'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_refused_by_name(call, message):

@@ -36,7 +36,8 @@ class Bootstrap(Printed):
             a jackknife was asked for.
 
     Examples:
-        >>> result = kernax.Bootstrap(jnp.array(2.0), jnp.array([1.0, 2.0, 3.0]), acceleration=None)
+        >>> values = jnp.array([1.0, 2.0, 3.0])
+        >>> result = kernax.types.Bootstrap(jnp.array(2.0), values, acceleration=None)
         >>> round(float(result.standard_error), 2)
         1.0
     """

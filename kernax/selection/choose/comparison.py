@@ -26,7 +26,8 @@ class Selection(Printed):
 
     Examples:
         >>> losses = jnp.array([[0.1, 0.2, 0.1], [0.4, 0.3, 0.5]])
-        >>> selection = kernax.Selection(("smooth", "linear"), losses, inflation=jnp.array(0.8))
+        >>> names = ("smooth", "linear")
+        >>> selection = kernax.types.Selection(names, losses, inflation=jnp.array(0.8))
         >>> selection.chosen
         'smooth'
     """

@@ -26,7 +26,7 @@ class CrossValidation(Printed):
         scores: what `score` returned, with a first axis of k folds.
 
     Examples:
-        >>> result = kernax.CrossValidation(scores=jnp.array([1.0, 2.0, 3.0]))
+        >>> result = kernax.types.CrossValidation(scores=jnp.array([1.0, 2.0, 3.0]))
         >>> float(result.mean)
         2.0
     """
@@ -185,7 +185,8 @@ class CrossValidatedLoss(Printed):
                                        throw=False).value
 
         loss = kernax.CrossValidatedLoss(fit, error)
-        kernax.grid(loss, start, {"lengthscale": scales, "ridge": ridges}, args=(X, y, folds))
+        values = {"lengthscale": scales, "ridge": ridges}
+        kernax.grid_search(loss, start, values, args=(X, y, folds))
         kernax.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
         kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
 

@@ -22,7 +22,7 @@ class Table(Printed):
 
     Examples:
         >>> columns = {"lengthscale": jnp.array([0.1, 1.0]), "loss": jnp.array([0.5, 0.2])}
-        >>> print(kernax.Table(columns).sorted_by("loss"))
+        >>> print(kernax.types.Table(columns).sorted_by("loss"))
         lengthscale  loss
                   1   0.2
                 0.1   0.5

@@ -29,7 +29,7 @@ from kernax.selection.optimise.minimise import check_loss
 Model = TypeVar("Model")
 
 
-def grid(
+def grid_search(
     loss: Callable[..., Array],
     model: Model,
     values: Mapping[str, Any],
@@ -43,7 +43,7 @@ def grid(
 
         loss = kernax.CrossValidatedLoss(fit, error)
         lengthscales, ridges = jnp.geomspace(0.1, 10.0, 20), jnp.geomspace(1e-3, 10.0, 20)
-        found = kernax.grid(
+        found = kernax.grid_search(
             loss, start, {"lengthscale": lengthscales, "ridge": ridges}, args=(X, y, folds)
         )
 
@@ -71,7 +71,8 @@ def grid(
         >>> def loss(kernel):
         ...     return (kernel.lengthscale - 2.0) ** 2
         ...
-        >>> solution = kernax.grid(loss, kernax.RBF(), {"lengthscale": jnp.array([1.0, 1.9, 3.0])})
+        >>> values = {"lengthscale": jnp.array([1.0, 1.9, 3.0])}
+        >>> solution = kernax.grid_search(loss, kernax.RBF(), values)
         >>> float(solution.value.lengthscale)
         1.9
         >>> jnp.round(solution.stats["losses"], 2)
@@ -84,7 +85,7 @@ def grid(
     candidates = {path: axis[place] for (path, axis), place in zip(axes.items(), places)}
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
     losses = search(candidates, model, args)
-    return _best(model, candidates, losses, shape, throw, "grid")
+    return _best(model, candidates, losses, shape, throw, "grid_search")
 
 
 @renamed(count="n_candidates")
@@ -103,18 +104,19 @@ def random_search(
     """Random search: the model of the lowest `loss(model, *args)` among random candidates.
 
     If many parameters are searched and few of them matter, it finds a better model than a grid of
-    as many candidates (Bergstra & Bengio 2012). Arguments and results are those of `grid`, except:
+    as many candidates (Bergstra & Bengio 2012). Arguments and results are those of
+    `grid_search`, except:
 
     Arguments:
-        ranges: for each parameter that is searched, named as in `grid`, a pair (low, high) of
-            numbers or arrays of the parameter's shape. Every element is drawn independently,
+        ranges: for each parameter that is searched, named as in `grid_search`, a pair (low, high)
+            of numbers or arrays of the parameter's shape. Every element is drawn independently,
             uniformly in its unconstrained value (`unconstrain`), for a positive parameter its
             logarithm.
         n_candidates: how many candidates are drawn.
         key: draws them.
 
     Returns:
-        A `Solution` as `grid` does, with `losses` (n_candidates,).
+        A `Solution` as `grid_search` does, with `losses` (n_candidates,).
 
     Examples:
         >>> def loss(kernel):

@@ -1,0 +1,52 @@
+"""The classes of what functions return, for annotations and `isinstance`, and `Invariance`, which
+kernels state.
+
+Nobody needs to make one of them by hand, except an `InducingNormal`, from which `svgp_bound` may
+start. `kernax.Solution` and `kernax.KernelExpansion` are of `kernax` itself.
+"""
+
+from kernax.core.kernel.kernel import Invariance
+from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.held_out import HeldOut
+from kernax.gp.inducing_normal import InducingNormal
+from kernax.gp.laplace_classes import CategoricalPosterior
+from kernax.gp.paths import SamplePaths
+from kernax.gp.posterior_parts import WeightSpace
+from kernax.selection.choose.bootstrap import Bootstrap
+from kernax.selection.choose.comparison import Selection
+from kernax.selection.choose.cross_validation import CrossValidation
+from kernax.selection.choose.datasets import Datasets
+from kernax.selection.choose.folds import Folds
+from kernax.selection.choose.results_table import Table
+from kernax.selection.compose.composition import Composition
+from kernax.sparse.import_vectors import ImportVectors
+from kernax.sparse.relevance_vectors import RelevanceVectors
+from kernax.supervised.ridge.discriminant import Discriminant
+from kernax.unsupervised.canonical_correlations import CanonicalPairs
+from kernax.unsupervised.kernel_kmeans import KernelClusters
+from kernax.unsupervised.principal_components import PrincipalComponents
+from kernax.unsupervised.spectral_clustering import SpectralClusters
+
+__all__ = [
+    "ApproximatePosterior",
+    "Bootstrap",
+    "CanonicalPairs",
+    "CategoricalPosterior",
+    "Composition",
+    "CrossValidation",
+    "Datasets",
+    "Discriminant",
+    "Folds",
+    "HeldOut",
+    "ImportVectors",
+    "InducingNormal",
+    "Invariance",
+    "KernelClusters",
+    "PrincipalComponents",
+    "RelevanceVectors",
+    "SamplePaths",
+    "Selection",
+    "SpectralClusters",
+    "Table",
+    "WeightSpace",
+]
