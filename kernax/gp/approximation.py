@@ -44,9 +44,9 @@ class ApproximatePosterior(Printed):
         likelihood: p(y | f).
         log_evidence: the approximation of `log p(y | X)`; maximise it to learn hyperparameters.
         precisions, slopes: the parameters of the normal factors (sites) that approximate the
-        likelihoods of the n observations: minus the second derivative of a factor's logarithm, and
-        the first derivative at the posterior mean. None after `svgp`, which has no factor for each
-        of them.
+            likelihoods of the n observations: minus the second derivative of a factor's logarithm,
+            and the first derivative at the posterior mean. None after `svgp`, which has no factor
+            for each of them.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -62,8 +62,8 @@ def jackknife_plus(
         process, X, y, noise: as for `condition`, with one column of targets.
         Z: a stack of m points.
         coverage: between 0 and 1.
-        folds: (n,), the number of the fold of each point, 0 to k - 1; by
-        default each point is a fold.
+        folds: (n,), the number of the fold of each point, 0 to k - 1; by default each point is a
+            fold.
 
     NaN if there is no Cholesky factor. There is a warning if jitter was needed, or where fewer than
     four digits (two in float32) are right.

@@ -22,8 +22,7 @@ class AdagradState(AbstractOnlineState):
     Attributes:
         primal: the weights and their mean.
         roots: sqrt(G), G the sum of the squared gradients, of each weight.
-        updates: the number of
-        points whose loss had a slope.
+        updates: the number of points whose loss had a slope.
 
     Examples:
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))

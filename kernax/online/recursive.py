@@ -61,8 +61,7 @@ class RecursiveState(AbstractOnlineState):
         basis: the orthonormal basis of their span.
         fit: the least squares in that basis; `fit.residual` says what rounding did to them.
         updates: points seen, all of which move the function.
-        lost: whether a point was left out
-        although it is not a combination of the kept ones.
+        lost: whether a point was left out although it is not a combination of the kept ones.
 
     Examples:
         >>> k = kernax.RBF(0.3)

@@ -41,11 +41,10 @@ class Progress(Printed):
         state: the learner's, after the last point; `run(..., state=state)` goes on from there.
         predictions: f(x_i), (n,), each before y_i was seen.
         losses: the losses of these predictions, (n,); zero at points that were skipped.
-        mistakes: which predictions were wrong,
-        (n,). If targets are signs, those of the other sign or zero. If they are numbers or counts,
-        those whose loss is positive, which for most losses are all but exact ones: use `losses`
-        instead. False at points that were
-            skipped. Where the result is `nonfinite` all others are True.
+        mistakes: which predictions were wrong, (n,). If targets are signs, those of the other sign
+            or zero. If they are numbers or counts, those whose loss is positive, which for most
+            losses are all but exact ones: use `losses` instead. False at points that were skipped.
+            Where the result is `nonfinite` all others are True.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -37,7 +37,7 @@ def embedding(
         points: shape (n, 2), such as `f.values(X)` of two kernel principal components, or two
             columns of the embedding of spectral clustering.
         labels: (n,), numbers or strings; default, one colour. Beyond ten labels, colours repeat
-        with another marker.
+            with another marker.
         names: of the two axes.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 

@@ -139,7 +139,7 @@ def posterior_band(
         observed, held_out: points to draw, pairs (x, y): those the fit is conditioned on, and
             others.
         learned_until: where the training data end and the forecast begins. A dashed line marks it,
-        the forecast has a grey background, and both sides are named above the axes.
+            the forecast has a grey background, and both sides are named above the axes.
         names: of the input and the output, for the axes.
         title: such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.

@@ -115,15 +115,13 @@ class Route(NamedTuple):
         name: in words.
         call: the code to run.
         gives: what it computes: mean, variance, evidence.
-        held: the peak memory in bytes, beside X
-        and y.
+        held: the peak memory in bytes, beside X and y.
         operations: how its work grows with n, the features D, the centres m.
         error: relative to the exact fit, in words.
         relative: the same as a number, which is compared with `accuracy`.
         slow: why it takes more than about a minute for so many points; None if it does not.
         impossible: why it is not possible; None if it is.
-        given: what the method requires of X beyond n and d; None if any X
-        will do.
+        given: what the method requires of X beyond n and d; None if any X will do.
 
     Examples:
         >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)

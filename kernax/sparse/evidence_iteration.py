@@ -28,8 +28,8 @@ class EvidenceIteration(AbstractRelevanceSolver):
     remaining functions are then re-estimated or deleted one by one, as in `SequentialEvidence`.
 
     Attributes:
-        shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat. rtol:
-        the largest change of the logarithm of a precision, or of the noise, at which to stop.
+        shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
+        rtol: the largest change of the logarithm of a precision, or of the noise, at which to stop.
         least: see above.
         max_steps: the largest number of steps of all functions at once; with a flat hyperprior up
             to ten times as many steps of one function each may follow.

@@ -32,8 +32,8 @@ class SequentialEvidence(AbstractRelevanceSolver):
 
     Attributes:
         atol: how much a function must add to the evidence to be accepted, in nats; at least the
-        root of the rounding unit. One that adds less than a tenth of it is deleted. Precisions are
-        re-estimated until rounding hides the gain, and then by Newton's method.
+            root of the rounding unit. One that adds less than a tenth of it is deleted. Precisions
+            are re-estimated until rounding hides the gain, and then by Newton's method.
         max_steps: the largest number of steps, of one function each; default 1000 plus ten for each
             function.
 

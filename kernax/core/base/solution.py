@@ -141,7 +141,7 @@ class Solution(Printed, Generic[Value]):
         result: the status, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
             can be relied on.
         stats: diagnostics of the solve, such as steps, true residual and jitter; the docstring of
-        each function lists its own.
+            each function lists its own.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -75,8 +75,8 @@ class Checkpoint:
             takes the checkpoint adds.
         seconds: the seconds between saved states, by the clock of process 0; with `every`,
             whichever comes first. Without either, a run saves its state some fifty times.
-        keep: how many of the newest checkpoints are kept. The default is two, so that
-        one remains if the other is damaged.
+        keep: how many of the newest checkpoints are kept. The default is two, so that one remains
+            if the other is damaged.
 
     Raises ValueError for arguments of the wrong kind.
     """

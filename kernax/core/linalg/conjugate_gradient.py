@@ -35,8 +35,8 @@ class ConjugateGradient(AbstractFactorSolver):
         rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
             float32. Variances, which are differences, are solved for to the default at least.
         max_steps: default 1000.
-        preconditioner: an approximation of the Gram matrix, such as
-        `PivotedCholesky(key)`, which saves steps.
+        preconditioner: an approximation of the Gram matrix, such as `PivotedCholesky(key)`, which
+            saves steps.
         determinant: how the logarithm of the determinant is estimated, which
             `log_marginal_likelihood` needs: `StochasticLanczos(key)`.
         start: columns near the solutions (n, columns), which save steps: `warm_started` makes them

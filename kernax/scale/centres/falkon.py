@@ -99,9 +99,9 @@ def falkon(
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
         key: for a number of centres.
-        bias: whether to add one. Its penalty is 1e-4 of that of a
-        constant function whose variance is the mean k(z, z), which is negligible unless the ridge
-        far exceeds the sum of weights.
+        bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
+            is the mean k(z, z), which is negligible unless the ridge far exceeds the sum of
+            weights.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             4, and accepts sqrt(eps) where no step lowers it further.
         max_steps: the most steps of conjugate gradients in all, each of which is a product with

@@ -30,8 +30,7 @@ class Bootstrap(Printed):
 
     Attributes:
         estimate: the statistic of all rows.
-        resampled: the statistic of each resample, along a
-        first axis.
+        resampled: the statistic of each resample, along a first axis.
         acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
             a jackknife was asked for.
 

@@ -21,8 +21,7 @@ class Datasets(Printed):
     Attributes:
         X: points, whose arrays have shape (b, n, ...).
         y: targets (b, n) or (b, n, outputs).
-        weights: (b, n). A set is padded with copies of its
-        first row, of weight zero.
+        weights: (b, n). A set is padded with copies of its first row, of weight zero.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
