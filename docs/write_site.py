@@ -52,6 +52,7 @@ GALLERY = [
 ELSEWHERE = {
     "README.md": "index.md",
     ".github/CONTRIBUTING.md": "contributing.md",
+    ".github/CODE_OF_CONDUCT.md": "code_of_conduct.md",
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/SCALING.md": "scaling.md",
 }
