@@ -312,7 +312,7 @@ def check_finite(
 def all_finite(known: Array | np.ndarray) -> bool:
     """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
     of_numpy = isinstance(known, np.ndarray)
-    if of_numpy or (len(known.devices()) == 1 and known.device.platform == "cpu"):
+    if of_numpy or [device.platform for device in known.devices()] == ["cpu"]:
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too

@@ -36,13 +36,11 @@ class AbstractIterate(eqx.Module):
     """An iteration after some steps.
 
     Attributes:
-        residual: by recurrence, which may drift away from the true one.
         best: the best iterate whose true residual is known.
         steps: the number of steps so far.
         stuck: whether further steps would not help, () or (1, p).
     """
 
-    residual: eqx.AbstractVar[Float[Array, "n *p"]]
     best: eqx.AbstractVar[Best]
     steps: eqx.AbstractVar[Int[Array, ""]]
     stuck: eqx.AbstractVar[Bool[Array, "..."]]
@@ -58,8 +56,10 @@ class AbstractMethod(eqx.Module):
     goal: eqx.AbstractVar[Float[Array, ""]]
 
     @abc.abstractmethod
-    def size(self, residual: Float[Array, "n *p"]) -> Float[Array, "..."]:
-        """The size of a residual, () or (1, p)."""
+    def size(self, now: Any) -> Float[Array, "..."]:
+        """The size of the residual by recurrence, which may drift away from the true one, () or
+        (1, p).
+        """
 
     @abc.abstractmethod
     def first(self) -> AbstractIterate:
@@ -106,7 +106,7 @@ class Iteration(eqx.Module):
         def several_steps(start: AbstractIterate) -> AbstractIterate:
             def go_on(now: AbstractIterate) -> Array:
                 below_cap = (now.steps < self.max_steps) & (now.steps < start.steps + every)
-                is_open = (method.size(now.residual) > method.goal) & ~now.stuck
+                is_open = (method.size(now) > method.goal) & ~now.stuck
                 return jnp.any(is_open) & below_cap
 
             return method.verified(lax.while_loop(go_on, lambda now: method.step(now), start))

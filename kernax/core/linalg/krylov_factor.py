@@ -66,10 +66,6 @@ class _Iterate(AbstractIterate):
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
 
-    @property
-    def residual(self):
-        return self.at.residual
-
 
 class _System(AbstractMethod):
     """`A x = b` with |b| = 1, how it is solved, and the residual at which to stop.
@@ -89,12 +85,15 @@ class _System(AbstractMethod):
     start: Float[Array, " n"] | None
     goal: Float[Array, ""]
 
-    def size(self, residual):
+    def size(self, now):
+        return self._size_of(now.at.residual)
+
+    def _size_of(self, residual: Float[Array, " n"]) -> Float[Array, ""]:
         return _length(self.measure(residual))
 
     def first(self) -> _Iterate:
         x, residual = self._nearest_to_start()
-        size = self.size(residual)
+        size = self._size_of(residual)
         none = jnp.zeros((), jnp.int32)
         return _Iterate(
             at=ConjugateIterate.first(x, residual, self.precondition),
@@ -141,7 +140,7 @@ class _System(AbstractMethod):
     def verified(self, now: _Iterate) -> _Iterate:
         x = now.at.x
         true = self.b - self.multiply(x)
-        size = self.size(true)
+        size = self._size_of(true)
         best = now.best.or_better(Best(x, size))
         progress = now.progress.after(best.residual, now.steps)
         stands = now.steps - progress.steps >= _PATIENCE
@@ -162,7 +161,7 @@ class _System(AbstractMethod):
         """Whether only the residual by recurrence has reached the goal, and the true one, of that
         size, has not fallen by half.
         """
-        drifted = (self.size(now.residual) <= self.goal) & (size > self.goal)
+        drifted = (self.size(now) <= self.goal) & (size > self.goal)
         return drifted & ~(size < now.best.residual / 2)
 
 

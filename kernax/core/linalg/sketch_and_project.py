@@ -189,8 +189,8 @@ class _Sweeps(AbstractMethod):
     block: int = eqx.field(static=True)
     goal: Float[Array, ""]
 
-    def size(self, residual):
-        return _lengths(residual)
+    def size(self, now):
+        return _lengths(now.residual)
 
     def first(self) -> _Iterate:
         B = self.B
