@@ -334,8 +334,8 @@ class Auto(AbstractDirectSolver):
 AUTO = Auto()
 
 
-def unless_auto(solver: lx.AbstractLinearSolver | None) -> lx.AbstractLinearSolver | None:
-    """The solver that was named; None where the function chooses."""
+def unless_auto(solver: Any) -> Any:
+    """What came for a solver, unchecked; None where the function chooses."""
     return None if isinstance(solver, Auto) else solver
 
 
