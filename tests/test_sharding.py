@@ -103,11 +103,23 @@ SLOW = {
 ON_EIGHT = pytest.mark.skipif(
     jax.device_count() < 8, reason="runs on eight devices, by way of the last test"
 )
-CASES = [
-    "ridge",
-    pytest.param("svm", marks=pytest.mark.slow),
-    *(pytest.param(name, marks=ON_EIGHT) for name in SLOW),
-]
+# Their loops and solvers are those of the others: in `make nightly` alone.
+NIGHTLY = (
+    "ridge in features",
+    "ridge in blocks",
+    "regression",
+    "nu-svm",
+    "nu regression",
+    "components",
+)
+
+
+def case(name):
+    marks = [ON_EIGHT, pytest.mark.nightly] if name in NIGHTLY else [ON_EIGHT]
+    return pytest.param(name, marks=marks)
+
+
+CASES = ["ridge", pytest.param("svm", marks=pytest.mark.slow), *(case(name) for name in SLOW)]
 
 
 def assert_agree(sharded, plain):
@@ -252,4 +264,10 @@ def test_a_program_over_devices_closes_over_what_stands_on_its_mesh():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_learners_run_on_eight_devices():
-    assert_passes_on_eight(__file__)
+    assert_passes_on_eight(__file__, "not nightly")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
+def test_the_other_learners_run_on_eight_devices():
+    assert_passes_on_eight(__file__, "nightly")

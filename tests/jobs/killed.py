@@ -48,7 +48,7 @@ class Models:
         import kernax
 
         self.path, self.kernax = folder / "model.kernax", kernax
-        kernax.save, kernax.load, kernax.RBF  # noqa: B018  (imported before any fork)
+        _ = kernax.save, kernax.load, kernax.RBF  # imported before any fork
 
     def read(self):
         if not self.path.exists():
