@@ -595,7 +595,7 @@ def test_log_probabilities_keep_their_digits_where_probabilities_are_one(table):
     np.testing.assert_allclose(machine.predict_proba(X), np.exp(machine.predict_log_proba(X)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs():
     """On columns of very different sizes it raised, with a relative gap of 2e-9."""
     X, y = (part[::4] for part in load_wine(return_X_y=True))

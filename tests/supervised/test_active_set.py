@@ -122,7 +122,7 @@ def test_a_batch_of_gradients_is_that_of_differences(name, two_sizes):
     assert np.all(abs(slopes) > 1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_x64
 def test_second_derivatives_in_batches_are_those_of_differences(two_sizes):
     def value(scale):

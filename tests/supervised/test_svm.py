@@ -399,7 +399,7 @@ def test_rounding_that_hides_the_gap_is_seen_for_each_member_of_a_batch_of_gradi
     np.testing.assert_allclose(slopes[0], alone, rtol=1e-6 if X64 else 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients(data):
     """The last is the 21st, and 21 is no multiple of the steps between two checks. Polished, all
     members have the gradient that more steps give.
