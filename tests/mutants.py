@@ -108,6 +108,12 @@ BATCHES = {
             "length = jnp.ones_like(at_zero)",
             "core/test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
         ),
+        Mutant(  # a prediction that returns NaN where the kernel is not finite
+            "core/learner/expansion.py",
+            "if is_concrete(finite) and not finite:",
+            "if is_concrete(finite) and finite is None:",
+            "core/test_expansion.py::test_a_prediction_where_the_kernel_is_not_finite_says_so",
+        ),
         Mutant(  # conjugate gradients that believe the residual of their recurrence
             "core/linalg/krylov_factor.py",
             "true = self.b - self.multiply(x)",
