@@ -22,7 +22,7 @@ def renamed(**new_names: str) -> Callable[[Target], Target]:
     A field of a class can be read by its old name as well.
     """
 
-    def decorate(target):
+    def decorate(target: Any) -> Any:
         name = target.__name__
         if not inspect.isclass(target):
             return _with_new_names(target, name, new_names)
@@ -43,7 +43,7 @@ def translated(
     changed, or None for a call that is of the new form already.
     """
 
-    def decorate(function):
+    def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def called(*args, **kwargs):
             changed = translate(*args, **kwargs)

@@ -39,9 +39,8 @@ def _in_new_order(*args, **kwargs):
     is_old = len(args) > 4 or (len(args) == 4 and isinstance(args[3], AbstractLoss))
     if not is_old:
         return None
-    kernel, X, y, loss, *ridge = args
     text = "regularised_risk(kernel, X, y, loss, ridge) is (kernel, X, y, ridge, loss=loss) now"
-    return (kernel, X, y, *ridge), {**kwargs, "loss": loss}, text
+    return (*args[:3], *args[4:]), {**kwargs, "loss": args[3]}, text
 
 
 @translated(_in_new_order)
