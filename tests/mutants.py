@@ -31,6 +31,13 @@ BATCHES = {
             "return 1 - others < radius",
             "metrics/test_criticism.py::test_a_class_whose_probability_is_the_threshold_is_in_the_set",
         ),
+        Mutant(  # the value that was passed by an old keyword is lost
+            "core/base/deprecation.py",
+            "kwargs[new] = kwargs.pop(keyword)",
+            "kwargs.pop(keyword)",
+            "test_old_names.py::test_an_old_keyword_warns_once_and_does_what_the_new_one_does"
+            "[two_sample_test permutations]",
+        ),
         Mutant(  # quarters a month late
             "preparation/dates.py",
             'str(3 * int(parts.pop("quarter")) - 2)',

@@ -277,7 +277,7 @@ EVEN = np.arange(6, dtype=DTYPE)[:, None]
             RBF(),
             EVEN[[0, 1, 2, 5]],
             Grid(max_missing=1),
-            r"4 of 6 equal steps.*Grid\(most=\.\.\.\)",
+            r"4 of 6 equal steps.*Grid\(max_missing=\.\.\.\)",
         ),
         (RBF(), np.array([[0.0], [1e-10], [1e10]], DTYPE), GRID, r"3 of \d+ equal steps"),
         (RBF(), EVEN[:1], GRID, "two different points"),

@@ -323,7 +323,7 @@ def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wron
     short = kernax.condition(process, *arguments, solver=StateSpace(n_harmonics=2), throw=False)
     assert short.result == kernax.RESULTS.nonfinite
     assert jnp.isnan(short.stats["log_evidence"])
-    with pytest.raises(kernax.errors.NonFiniteError, match=r"StateSpace\(harmonics=4\)"):
+    with pytest.raises(kernax.errors.NonFiniteError, match=r"StateSpace\(n_harmonics=4\)"):
         kernax.condition(process, *arguments, solver=StateSpace(n_harmonics=2))
     with pytest.raises(ValueError, match="harmonics"):
         StateSpace(n_harmonics=0)
