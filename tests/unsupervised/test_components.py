@@ -363,7 +363,7 @@ def test_correlations_refuse_stacks_of_different_length_and_no_ridge():
         kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z, 1, 0.0)
     with pytest.raises(ValueError, match="n_components must be at most 12"):
         kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z, 13, 0.1)
-    with pytest.raises(ValueError, match="Z holds NaN"):
+    with pytest.raises(ValueError, match="Y holds NaN"):
         kernax.kernel_cca(kernax.RBF(), kernax.RBF(), X, Z * np.nan, 1, 0.1)
 
 
