@@ -1,4 +1,5 @@
-"""Explicit features, functions of a point: `kernax.FeatureMap` makes of them `phi(x) . phi(z)`.
+"""Explicit features phi, functions of a point: `kernax.FeatureMap` makes the kernel `phi(x) .
+phi(z)`.
 
 A basis of your own is a class derived from `AbstractBasis`; a network or a `kernax.Custom` function
 will do as well.

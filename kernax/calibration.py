@@ -1,5 +1,6 @@
 """Probabilities from decision values, such as those of `kernax.svm_leave_one_out`: Platt's sigmoid
-and isotonic regression, and what they return. Of several classes: those of pairs, coupled.
+and isotonic regression, and what they return. For several classes, probabilities of pairs are
+coupled.
 """
 
 from kernax.supervised.machines.coupling import pairwise_coupling

@@ -1,5 +1,5 @@
-"""Values, derivatives and integrals of a function as points, for `kernax.OfFunctionals`: what is
-observed of a process, or asked of it, may be any of these, in one stack (`joined`).
+"""Values, derivatives and integrals of a function as points, for `kernax.OfFunctionals`:
+observations and predictions of a process may be any of these, in one batch (`joined`).
 """
 
 from kernax.core.functionals.linear_functionals import (

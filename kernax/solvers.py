@@ -1,4 +1,4 @@
-"""What solves the linear systems and quadratic programmes of the learners: their argument `solver`.
+"""Solvers of the linear systems and quadratic programmes of learners: their argument `solver`.
 
 `Auto` chooses one, and is the default of `kernel_ridge` and `condition`.
 `JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of

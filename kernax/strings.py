@@ -1,4 +1,4 @@
-"""Strings of letters or words as points, for the kernels of strings: `encode` makes a stack."""
+"""Strings of letters or words as points, for string kernels: `encode` makes a batch of them."""
 
 from kernax.kernels.texts import Strings, encode
 

@@ -1,4 +1,4 @@
-"""Labelled, ordered trees, such as parse trees, as points: `encode` makes a stack of them, for
+"""Labelled, ordered trees, such as parse trees, as points: `encode` makes a batch of them, for
 `kernax.SubsetTree`.
 """
 

@@ -3,7 +3,7 @@
 Every score is a mean over rows, or a function of such means. `weights` (n,) multiply the rows: two
 is the row repeated, zero the row left out, as long as its values are finite. Scores run under `jit`
 and `vmap`, so that folds are one `vmap` over masks, and under `grad` where they are smooth. Bad
-values raise ValueError where they are known; while tracing they make the score NaN.
+values raise ValueError; if they are traced, the score is NaN.
 
 Two classes are targets -1 and +1 (n,), as `kernax.signs` makes them, with one value for each row,
 positive for +1. Several classes are one-hot columns (n, c), as `kernax.one_hot` makes them, with a

@@ -3,8 +3,8 @@
 Functions between raw points and the units of the data are `Standardised`, by `standardised_fit`;
 decision values become classes and probabilities in a `Classifier`, by `fit_classes`. Columns of a
 table, as the command line reads them, become points by an encoder each (`Inputs`). Means,
-deviations, medians, categories and alphabets come from the rows to learn from alone, and are kept
-with the model (`Regressor`, `ClassPredictor`), so that new rows are prepared in the same way.
+deviations, medians, categories and alphabets come from the training rows alone, and are saved with
+the model (`Regressor`, `ClassPredictor`), so that new rows are prepared in the same way.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

@@ -1,5 +1,5 @@
-"""Fits of many points: over centres, in chunks, by random features, over a mesh of devices; and
-which way to take.
+"""Fits of many points: over centres, in chunks, by random features, over a mesh of devices; and a
+recommendation of a method.
 """
 
 # May import: kernax.core.

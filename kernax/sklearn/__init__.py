@@ -1,12 +1,12 @@
 """kernax as estimators of scikit-learn: the same names, arguments and attributes.
 
 Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
-pipeline. This room needs scikit-learn, and `import kernax` does not import it.
+pipeline. This module needs scikit-learn, and `import kernax` does not import it.
 
-What differs: rows of weight two are two rows everywhere, but for gamma="scale", which is that of
-all rows, as there; bounds of scikit-learn's kernels hold where the evidence is maximised, and
-elsewhere a learned parameter beyond them is warned of; rows on the boundary of a `OneClassSVM` are
-inside; several classes of a process share one kernel. The page "Coming from another library" of the
+Differences: rows of weight two are two rows everywhere, but for gamma="scale", which is that of all
+rows, as there; bounds of scikit-learn's kernels hold where the evidence is maximised, and elsewhere
+a learned parameter beyond them is warned of; rows on the boundary of a `OneClassSVM` are inside;
+several classes of a process share one kernel. The page "Coming from another library" of the
 documentation has the whole list.
 """
 
