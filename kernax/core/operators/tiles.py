@@ -15,6 +15,7 @@ from kernax.core.base.numerics import expand_to, matmul
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairs import all_pairs, pairs_at_once, rows_at_once
+from kernax.core.operators.pairwise.product import product_in_registers
 
 # Two tiles in one step, side by side, keep two cores busy.
 _TOGETHER = 2
@@ -30,8 +31,12 @@ def product_by_tiles(
     """`K V` of one stack, with the exact diagonal `k(x, x)`.
 
     K is symmetric: a tile above the diagonal is computed once, for its rows and its columns. In the
-    backward pass it is computed again. No more than `most_pairs` pairs are held at a time.
+    backward pass it is computed again. No more than `most_pairs` pairs are held at a time. On a GPU
+    all pairs are computed in registers instead, and none is held, where the kernel suits.
     """
+    in_registers = product_in_registers(kernel, X, None, V)
+    if in_registers is not None:
+        return in_registers
     # How many blocks of points make tiles that are small enough: three, seven, eleven, ...
     largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
     pairs = min(
@@ -207,6 +212,12 @@ def product_by_rows(
 
     Where Z are the points of X at `indices`, a point beside itself is exactly `k(x, x)`.
     """
+
+    if indices is None:
+        columns = V.reshape(len(V), -1)
+        in_registers = product_in_registers(kernel, X, Z, columns)
+        if in_registers is not None:
+            return in_registers.reshape(-1, *V.shape[1:])
 
     def entry(numbered):
         i, x = numbered

@@ -1,0 +1,622 @@
+"""A function of two points as arithmetic on numbers, so that a GPU can compute it in registers.
+
+A function of parameters, of a row and of a column is traced by JAX, and its trace is evaluated anew:
+what depends on a row alone, or on a column alone, is computed for all of them beforehand, as JAX
+computes anything; what depends on both becomes a graph of `Number`s, one for each scalar.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jex
+from jaxtyping import Array
+
+from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.powers import exponent_of, times_power_of_two
+
+# What a number depends on: bits, so that `|` joins them.
+THETA, ROW, COLUMN, PAIR = 0, 1, 2, 3
+
+# Operations on numbers that a kernel of Triton computes as they are.
+_ELEMENTWISE = frozenset(
+    [
+        "div",
+        "max",
+        "min",
+        "pow",
+        "atan2",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "tanh",
+        "logistic",
+        "sin",
+        "cos",
+        "abs",
+        "sign",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "not",
+        "select_n",
+        "is_finite",
+    ]
+)
+# Operations that change nothing about a number.
+_IDENTITIES = frozenset(
+    ["copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"]
+)
+# Operations that stand for the function in their parameters.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+}
+
+
+class NotArithmetic(Exception):
+    """The function of a pair does more than arithmetic on a few numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A number for each pair: what it is computed from, and how.
+
+    Attributes:
+        level: THETA, ROW, COLUMN or PAIR.
+        operation: the name of a primitive of JAX, "fma", "exp2_of_negative", "constant" or "leaf".
+        arguments: the numbers that it is computed from.
+        params: those of the primitive.
+        array: the values of a leaf, a scalar or one for each row or column; of a constant its value.
+        is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a square of
+            such a number.
+    """
+
+    level: int
+    operation: str
+    arguments: tuple["Number", ...] = ()
+    params: tuple[tuple[str, Any], ...] = ()
+    array: Any = None
+    primitive: Any = None
+    is_normal: bool = False
+    known_sign: int = 0
+
+    def __add__(self, other):
+        return _add(self, other)
+
+    def __mul__(self, other):
+        return _mul(self, other)
+
+    @cached_property
+    def squared(self) -> "Number":
+        """The square of a leaf, the same object each time."""
+        return Number(
+            self.level, "leaf", array=self.array**2, is_normal=self.is_normal, known_sign=1
+        )
+
+    @cached_property
+    def normalised(self) -> tuple["Number", "Number"]:
+        """A power of two and what is left, of a parameter that is their product."""
+        one = jnp.ones_like(self.array)
+        power = times_power_of_two(one, exponent_of(jnp.abs(self.array)))
+        rest = Number(THETA, "leaf", array=self.array / power, is_normal=True)
+        return Number(THETA, "leaf", array=power), rest
+
+    @cached_property
+    def sign(self) -> int:
+        """1 where the number is known to be zero or more, -1 where zero or less, 0 elsewhere."""
+        if self.operation == "constant":
+            return 1 if self.array >= 0 else -1
+        signs = [argument.sign for argument in self.arguments]
+        match self.operation:
+            case "leaf":
+                return self.known_sign
+            case "exp" | "exp2_of_negative" | "sqrt" | "abs" | "rsqrt":
+                return 1
+            case "mul":
+                return 1 if self.arguments[0] is self.arguments[1] else signs[0] * signs[1]
+            case "fma":
+                (a, b, _) = self.arguments
+                product = 1 if a is b else signs[0] * signs[1]
+                return product if product == signs[2] else 0
+            case "add":
+                return signs[0] if signs[0] == signs[1] else 0
+            case "max":
+                return 1 if 1 in signs else 0
+            case "select_n":
+                return signs[1] if signs[1] == signs[2] else 0
+            case "log1p":
+                return 1 if signs[0] == 1 else 0
+        return 0
+
+
+@dataclass
+class _Value:
+    """What a variable of a trace stands for: an array that is computed beforehand, with an axis of
+    rows or columns in front, or an array of numbers for each pair.
+    """
+
+    level: int
+    array: Any = None
+    known_numbers: Any = None
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The scalars of one row, one column or one pair, as an array of `Number`s."""
+        if self.known_numbers is None:
+            self.known_numbers = _leaves(self.level, self.array)
+        return self.known_numbers
+
+
+def _leaves(level: int, array: Any) -> np.ndarray:
+    """The entries of an array that is computed beforehand."""
+    if level == THETA and not isinstance(array, jax.core.Tracer):
+        values = np.asarray(array)
+        return _each(_constant, values)
+    shape = np.shape(array)[1:] if level else np.shape(array)
+    leaves = np.empty(shape, object)
+    for place in np.ndindex(*shape):
+        at = (slice(None), *place) if level else place
+        leaves[place] = _leaf(level, array[at])
+    return leaves
+
+
+def _leaf(level: int, array: Array) -> Number:
+    """A number that is computed beforehand; those that are true or false are 1 or 0."""
+    if array.dtype == bool:
+        as_float = jnp.where(array, 1.0, 0.0)
+        leaf = Number(level, "leaf", array=as_float)
+        return Number(level, "ne", (leaf, _constant(0.0)), primitive=lax.ne_p)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise NotArithmetic(f"numbers of {array.dtype}")
+    return Number(level, "leaf", array=array)
+
+
+def _constant(value: Any) -> Number:
+    return Number(THETA, "constant", array=np.asarray(value)[()])
+
+
+def _each(function: Callable, *arrays: Any) -> np.ndarray:
+    """A function of each entry, as an array of objects of any shape."""
+    result = np.frompyfunc(function, len(arrays), 1)(*arrays)
+    if isinstance(result, np.ndarray):
+        return result
+    scalar = np.empty((), object)
+    scalar[()] = result
+    return scalar
+
+
+# Arithmetic on numbers -----------------------------------------------------------------------
+
+
+def _computed(operation: str, primitive: Any, params: dict, *arguments: Number) -> Number:
+    """An operation: of a pair a step of the graph, of anything less computed beforehand."""
+    level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
+    has_graph = any(argument.operation == "ne" for argument in arguments)
+    if level == PAIR or has_graph:
+        return Number(level, operation, arguments, tuple(params.items()), primitive=primitive)
+    arrays = [argument.array for argument in arguments]
+    shape = jnp.broadcast_shapes(*(np.shape(array) for array in arrays))
+    dtype = jnp.result_type(*arrays)
+    same = [jnp.broadcast_to(jnp.asarray(array, dtype), shape) for array in arrays]
+    return _leaf(level, primitive.bind(*same, **params))
+
+
+def _is_scaled(a: Number) -> bool:
+    """Whether a number is a parameter times a number of the pair."""
+    return a.operation == "mul" and a.arguments[0].level == THETA and a.level == PAIR
+
+
+def _is_one(a: Number) -> bool:
+    return a.operation == "constant" and bool(a.array == 1)
+
+
+def _is_zero(a: Number) -> bool:
+    return a.operation == "constant" and bool(a.array == 0)
+
+
+def _theta_product(a: Number, b: Number) -> Number:
+    """The product of two parameters, with what is known of its sign."""
+    if a.operation == b.operation == "constant":
+        return _constant(a.array * b.array)
+    dtype = jnp.result_type(a.array, b.array)
+    product = jnp.asarray(a.array, dtype) * jnp.asarray(b.array, dtype)
+    return Number(THETA, "leaf", array=product, known_sign=a.sign * b.sign)
+
+
+def _scaled(t: Number, a: Number) -> Number:
+    """A parameter times a number of the pair."""
+    if _is_one(t):
+        return a
+    if _is_scaled(a):
+        (other, rest) = a.arguments
+        return _scaled(_theta_product(t, other), rest)
+    if a.operation == "sub" and {b.level for b in a.arguments} == {ROW, COLUMN}:
+        # (x - z) t = (x p - z p) (t / p) with a power of two p: exact, and t / p near one.
+        if t.operation != "constant" and not t.is_normal:
+            (power, rest) = t.normalised
+            (x, z) = (_mul(power, b) for b in a.arguments)
+            return Number(PAIR, "mul", (rest, _sub(x, z)), primitive=lax.mul_p)
+    return Number(PAIR, "mul", (t, a), primitive=lax.mul_p)
+
+
+def _mul(a: Number, b: Number) -> Number:
+    if (a.level | b.level) != PAIR:
+        return _computed("mul", lax.mul_p, {}, a, b)
+    if b.level == THETA:
+        (a, b) = (b, a)
+    if a.level == THETA:
+        return _scaled(a, b)
+    if a is b and _is_scaled(a) and a.arguments[0].is_normal:
+        # (t d)^2 = t^2 d^2, where t is near one.
+        (t, d) = a.arguments
+        return Number(PAIR, "mul", (t.squared, _mul(d, d)), primitive=lax.mul_p)
+    return Number(PAIR, "mul", (a, b), primitive=lax.mul_p)
+
+
+def _add(a: Number, b: Number) -> Number:
+    if _is_zero(a):
+        return b
+    if _is_zero(b):
+        return a
+    if (a.level | b.level) != PAIR:
+        return _computed("add", lax.add_p, {}, a, b)
+    if _is_scaled(a) and _is_scaled(b) and a.arguments[0] is b.arguments[0]:
+        # t a + t b = t (a + b): a common factor is multiplied once.
+        (t, rest) = a.arguments
+        if t.is_normal:
+            return _scaled(t, _add(rest, b.arguments[1]))
+    if a.operation == "mul" and b.operation != "mul":
+        (a, b) = (b, a)
+    if b.operation == "mul":
+        return Number(PAIR, "fma", (*b.arguments, a))
+    return Number(PAIR, "add", (a, b), primitive=lax.add_p)
+
+
+def _sub(a: Number, b: Number) -> Number:
+    if a is b:
+        return _constant(0.0)
+    if b.operation == "mul" and (a.level | b.level) == PAIR:
+        (x, y) = b.arguments
+        return _add(a, Number(PAIR, "mul", (_neg(x), y), primitive=lax.mul_p))
+    return _computed("sub", lax.sub_p, {}, a, b)
+
+
+def _neg(a: Number) -> Number:
+    if a.operation == "constant":
+        return _constant(-a.array)
+    return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg_p, {}, a)
+
+
+def _div(a: Number, b: Number) -> Number:
+    if b.level == THETA and a.level == PAIR:
+        one = _constant(1.0)
+        inverse = (
+            _constant(1.0 / b.array)
+            if b.operation == "constant"
+            else _computed("div", lax.div_p, {}, one, b)
+        )
+        return _scaled(inverse, a)
+    return _computed("div", lax.div_p, {}, a, b)
+
+
+def _integer_pow(a: Number, y: int) -> Number:
+    if y < 0:
+        return _div(_constant(1.0), _integer_pow(a, -y))
+    half = a if y < 4 else _integer_pow(a, y // 2)
+    if y == 0:
+        return _constant(1.0)
+    if y < 4:
+        return reduce(_mul, [a] * y)
+    return _mul(_mul(half, half), a) if y % 2 else _mul(half, half)
+
+
+def _exp(a: Number) -> Number:
+    if a.level == PAIR and a.sign == -1:
+        # exp(a) = 2^(a log2(e)): of negative a the rounding of the exponent is harmless.
+        return Number(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
+    return _computed("exp", lax.exp_p, {"accuracy": None}, a)
+
+
+def _select(condition: Number, no: Number, yes: Number) -> Number:
+    is_clamp = condition.operation == "lt" and condition.arguments[0] is no
+    if is_clamp and _is_zero(condition.arguments[1]) and _is_zero(yes):
+        return _computed("max", lax.max_p, {}, no, yes)
+    return _computed("select_n", lax.select_n_p, {}, condition, no, yes)
+
+
+_ARITHMETIC: dict[str, Callable[..., Number]] = {
+    "add": _add,
+    "add_any": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "neg": _neg,
+    "div": _div,
+    "square": lambda a: _mul(a, a),
+    "exp": _exp,
+    "select_n": _select,
+}
+
+# Arrays of numbers ---------------------------------------------------------------------------
+
+
+def _broadcast_in_dim(a, *, shape, broadcast_dimensions, **_):
+    expanded = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, a.shape):
+        expanded[axis] = size
+    return np.broadcast_to(a.reshape(expanded), shape)
+
+
+def _dot_general(a, b, *, dimension_numbers, **_):
+    ((of_a, of_b), (batch_a, batch_b)) = dimension_numbers
+    if batch_a or batch_b:
+        raise NotArithmetic("a product in batches")
+    return _as_array(np.tensordot(a, b, (of_a, of_b)))
+
+
+def _reduced(function: Callable) -> Callable:
+    def reduction(a, *, axes, **_):
+        moved = np.moveaxis(a, axes, range(len(axes)))
+        flat = moved.reshape(-1, *moved.shape[len(axes) :])
+        return _as_array(reduce(lambda p, q: _each(function, p, q), list(flat)))
+
+    return reduction
+
+
+def _as_array(a: Any) -> np.ndarray:
+    if isinstance(a, np.ndarray):
+        return a
+    scalar = np.empty((), object)
+    scalar[()] = a
+    return scalar
+
+
+def _pad(a, filling, *, padding_config):
+    spread = [
+        size + inner * max(0, size - 1) for size, (_, _, inner) in zip(a.shape, padding_config)
+    ]
+    result = np.full(spread, filling)
+    result[tuple(slice(None, None, inner + 1) for _, _, inner in padding_config)] = a
+    for axis, (low, high, _) in enumerate(padding_config):
+        # Less than nothing at an end cuts numbers off.
+        kept = range(max(0, -low), result.shape[axis] - max(0, -high))
+        ends = [(0, 0)] * a.ndim
+        ends[axis] = (max(0, low), max(0, high))
+        result = np.pad(result.take(kept, axis), ends, constant_values=filling)
+    return result
+
+
+def _slice(a, *, start_indices, limit_indices, strides, **_):
+    steps = strides or [1] * a.ndim
+    return a[tuple(slice(*part) for part in zip(start_indices, limit_indices, steps))]
+
+
+_STRUCTURAL: dict[str, Callable[..., Any]] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": lambda a, *, new_sizes, **_: a.reshape(new_sizes),
+    "squeeze": lambda a, *, dimensions: a.squeeze(tuple(dimensions)),
+    "transpose": lambda a, *, permutation: a.transpose(permutation),
+    "rev": lambda a, *, dimensions: np.flip(a, dimensions),
+    "slice": _slice,
+    "concatenate": lambda *a, dimension: np.concatenate(a, dimension),
+    "unstack": lambda a, *, axis, **_: [_as_array(part) for part in np.moveaxis(a, axis, 0)],
+    "stack": lambda *a, axis, **_: np.stack(a, axis),
+    "dot_general": _dot_general,
+    "pad": _pad,
+    "reduce_sum": _reduced(_add),
+    "reduce_prod": _reduced(_mul),
+}
+
+# Traces --------------------------------------------------------------------------------------
+
+
+def expressions(
+    jaxpr: Any, theta: Sequence, rows: Sequence, columns: Sequence, most_steps: int = 800
+) -> list[np.ndarray]:
+    """The outputs of a function of parameters, of one row and of one column, as arrays of numbers.
+
+    `jaxpr` is its closed trace; `rows` and `columns` hold all of them, along a first axis.
+
+    Raises NotArithmetic for a function that is more than `most_steps` operations on numbers.
+    """
+    values = [_Value(THETA, array) for array in theta]
+    values += [_Value(ROW, array) for array in rows]
+    values += [_Value(COLUMN, array) for array in columns]
+    outputs = _evaluated(jaxpr.jaxpr, jaxpr.consts, values)
+    numbers = [output.numbers for output in outputs]
+    if len(in_order(numbers)) > most_steps:
+        raise NotArithmetic(f"more than {most_steps} steps")
+    return numbers
+
+
+def in_order(outputs: Sequence[np.ndarray]) -> list[Number]:
+    """Every number that the outputs need, each after its arguments."""
+    order: dict[Number, None] = {}
+    waiting = [number for output in outputs for number in output.ravel()][::-1]
+    while waiting:
+        number = waiting[-1]
+        missing = [argument for argument in number.arguments if argument not in order]
+        if missing and number not in order:
+            waiting.extend(missing)
+        else:
+            order.setdefault(waiting.pop())
+    return list(order)
+
+
+def _evaluated(jaxpr: Any, consts: Sequence, arguments: Sequence[_Value]) -> list[_Value]:
+    """The outputs of a trace."""
+    values = {variable: _Value(THETA, const) for variable, const in zip(jaxpr.constvars, consts)}
+    values |= dict(zip(jaxpr.invars, arguments))
+
+    def value_of(atom):
+        return _Value(THETA, atom.val) if isinstance(atom, jex.Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        outputs = _of_equation(equation, [value_of(atom) for atom in equation.invars])
+        values |= dict(zip(equation.outvars, outputs))
+    return [value_of(atom) for atom in jaxpr.outvars]
+
+
+def _of_equation(equation: Any, inputs: list[_Value]) -> list[_Value]:
+    """The outputs of one operation of a trace."""
+    name = equation.primitive.name
+    level = reduce(operator.or_, (value.level for value in inputs), THETA)
+    if level != PAIR:
+        outputs = _beforehand(equation, inputs, level)
+        if level == THETA and name in _STRUCTURAL and len(inputs) == 1:
+            # The same parameter in several places stays one number.
+            structured = _listed(_STRUCTURAL[name](inputs[0].numbers, **equation.params))
+            for output, numbers in zip(outputs, structured):
+                output.known_numbers = numbers
+        return outputs
+    if name == "custom_vmap_call":
+        shared = _shared_by_pairs(equation, inputs)
+        if shared is not None:
+            return shared
+    if name in _CALLS:
+        inner = equation.params[_CALLS[name]]
+        consts = getattr(inner, "consts", ())
+        return _evaluated(getattr(inner, "jaxpr", inner), consts, inputs)
+    if name == "scan":
+        return _unrolled(equation, inputs)
+    numbers = [value.numbers for value in inputs]
+    return [_Value(PAIR, None, a) for a in _listed(_of_numbers(equation, numbers))]
+
+
+def _listed(a: Any) -> list:
+    return a if isinstance(a, list) else [a]
+
+
+def _of_numbers(equation: Any, numbers: list) -> Any:
+    """An operation on arrays of numbers."""
+    name = equation.primitive.name
+    params = equation.params
+    if name in _IDENTITIES:
+        return numbers[0]
+    if name == "convert_element_type":
+        return _each(lambda a: _converted(a, params["new_dtype"]), *numbers)
+    if name in _STRUCTURAL:
+        return _STRUCTURAL[name](*numbers, **params)
+    if name == "integer_pow":
+        return _each(lambda a: _integer_pow(a, params["y"]), *numbers)
+    if name == "select_n" and len(numbers) != 3:
+        raise NotArithmetic("a choice among more than two")
+    if name in _ARITHMETIC:
+        return _each(_ARITHMETIC[name], *_same_shape(numbers))
+    if name in _ELEMENTWISE:
+        operation = lambda *a: _computed(name, equation.primitive, params, *a)
+        return _each(operation, *_same_shape(numbers))
+    raise NotArithmetic(name)
+
+
+def _same_shape(numbers: list) -> list:
+    return list(np.broadcast_arrays(*numbers))
+
+
+def _converted(a: Number, dtype: Any) -> Number:
+    """A number as a float; of the floats that are compared and summed there is one dtype."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise NotArithmetic(f"numbers of {dtype}")
+    is_condition = a.operation in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
+    return _select(a, _constant(0.0), _constant(1.0)) if is_condition else a
+
+
+def _beforehand(equation: Any, inputs: list[_Value], level: int) -> list[_Value]:
+    """The outputs of an operation on parameters, on each row or on each column."""
+
+    function = partial(_bound, equation)
+    arrays = [value.array for value in inputs]
+    if level == THETA:
+        with_constants = not any(isinstance(array, jax.core.Tracer) for array in arrays)
+        if with_constants:
+            with jax.ensure_compile_time_eval():
+                return [_Value(THETA, out) for out in function(*arrays)]
+        return [_Value(THETA, out) for out in function(*arrays)]
+    axes = tuple(0 if value.level else None for value in inputs)
+    return [_Value(level, out) for out in jax.vmap(function, axes)(*arrays)]
+
+
+def _bound(equation: Any, *arrays: ArrayLike) -> list[Array]:
+    """The outputs of an operation on arrays."""
+    bound = equation.primitive.get_bind_params(equation.params)
+    # JAX 0.9 and earlier give functions apart.
+    (functions, params) = bound if isinstance(bound, tuple) else ((), bound)
+    outputs = equation.primitive.bind(*functions, *arrays, **params)
+    return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+def _shared_by_pairs(equation: Any, inputs: list[_Value]) -> list[_Value] | None:
+    """The outputs of a function with a rule for batches that are the same for all pairs; None where
+    they are not.
+    """
+    inner = next(value.level for value in reversed(inputs) if value.level)
+    axes = tuple(0 if value.level == inner else None for value in inputs)
+    if any(value.level == PAIR for value in inputs):
+        return None
+    # Of the other side any one will do.
+    others = [value.array if value.level in (THETA, inner) else value.array[0] for value in inputs]
+
+    try:
+        outputs = jax.vmap(partial(_bound, equation), axes, out_axes=None)(*others)
+    except ValueError:
+        return None
+    return [_Value(THETA, output) for output in outputs]
+
+
+def _unrolled(equation: Any, inputs: list[_Value]) -> list[_Value]:
+    """The outputs of a `scan` over a few coordinates."""
+    params = equation.params
+    body = params["jaxpr"]
+    # Of constants, carry and xs, and of carry and ys, the last have an axis more than in the body.
+    n_xs = _with_axis_more(equation.invars, body.in_avals)
+    n_ys = _with_axis_more(equation.outvars, body.out_avals)
+    n_carry = len(equation.outvars) - n_ys
+    n_consts = len(inputs) - n_carry - n_xs
+    steps = range(params["length"])
+    if len(steps) > 64:
+        raise NotArithmetic("a long loop")
+    consts = inputs[:n_consts]
+    carry = inputs[n_consts : n_consts + n_carry]
+    xs = inputs[n_consts + n_carry :]
+    ys = {}
+    for i in reversed(steps) if params["reverse"] else steps:
+        parts = [_part(x, i) for x in xs]
+        outputs = _evaluated(body.jaxpr, body.consts, [*consts, *carry, *parts])
+        carry = outputs[:n_carry]
+        ys[i] = outputs[n_carry:]
+    stacked = [np.stack([out.numbers for out in outs]) for outs in zip(*(ys[i] for i in steps))]
+    return [*carry, *(_Value(PAIR, None, numbers) for numbers in stacked)]
+
+
+def _with_axis_more(outer: Sequence, inner: Sequence) -> int:
+    return sum(a.aval.ndim > b.ndim for a, b in zip(outer, inner))
+
+
+def _part(value: _Value, i: int) -> _Value:
+    """One part along the axis that a loop runs over."""
+    if value.level == PAIR:
+        return _Value(PAIR, None, _as_array(value.numbers[i]))
+    array = value.array[:, i] if value.level else value.array[i]
+    return _Value(value.level, array, _as_array(value.numbers[i]))

@@ -1,0 +1,72 @@
+"""Products of Gram matrices with vectors, computed in the registers of a GPU."""
+
+import os
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.boundary import count
+from kernax.core.base.numerics import expand_to
+from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.preparation import diagonal_of
+from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
+
+# With more vectors than these, matrix products with tiles of K are faster.
+_MOST_VECTORS = 8
+# The switch: "0" in the environment computes all products in tiles.
+_SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
+
+
+def mode() -> str:
+    """How sums over pairs are computed: "registers" on a GPU, "tiles" elsewhere and where the
+    environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
+    """
+    is_on = jax.default_backend() == "gpu" and os.environ.get(_SWITCH, "1") != "0"
+    return "registers" if is_on else "tiles"
+
+
+def product_in_registers(
+    kernel: AbstractKernel, X: PyTree, Z: PyTree | None, V: Float[Array, "m p"]
+) -> Float[Array, "n p"] | None:
+    """`k(X, Z) V`, or `k(X, X) V` with the exact diagonal where Z is None; None where a kernel, its
+    points or the device do not suit.
+
+    Every kernel suits that is arithmetic on a few numbers of two vectors of floats.
+    """
+    how = mode()
+    columns = X if Z is None else Z
+    if how == "tiles" or not _suit(X, columns, V):
+        return None
+    (parameters, static) = eqx.partition(kernel, eqx.is_array)
+
+    def term(theta, row, column):
+        (i, x) = row
+        (j, z, v) = column
+        k = eqx.combine(theta, static)(x, z)
+        # A point beside itself is k(x, x) exactly, which is added below.
+        return (jnp.where(i == j, 0, k) if Z is None else k) * v
+
+    # Whole numbers that floats hold exactly.
+    places = partial(jnp.arange, dtype=V.dtype)
+    rows = (places(count(X)), X)
+    others = (places(count(columns)), columns, V)
+    if not is_arithmetic(term, parameters, rows, others):
+        return None
+    product = sum_over_pairs(term, parameters, rows, others, interpret=how == "interpreter")
+    return product if Z is not None else product + expand_to(diagonal_of(kernel, X), V) * V
+
+
+def _suit(X: PyTree, Z: PyTree, V: Array) -> bool:
+    """Whether points are vectors of floats as V are, and not too many."""
+    leaves = jax.tree.leaves((X, Z))
+    most = 2 ** (jnp.finfo(V.dtype).nmant + 1)
+    return (
+        V.ndim == 2
+        and V.shape[1] <= _MOST_VECTORS
+        and all(leaf.dtype == V.dtype and leaf.ndim == 2 for leaf in leaves)
+        and max(count(X), count(Z)) * max(leaf.shape[1] for leaf in leaves) < min(most, 2**31) * 8
+        and max(count(X), count(Z)) < most
+    )

@@ -1,0 +1,237 @@
+"""The kernel that sums over pairs in the registers of a GPU, written in Pallas for Triton.
+
+A program owns a block of rows, some of them in each thread, and runs over the columns, whose numbers
+are scalars to it. The columns are split among programs where there are few rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from kernax.core.operators.pairwise.expression import COLUMN, ROW, THETA, Number, in_order
+
+_THREADS = 128  # four warps
+_UNROLLED = 4  # columns in one step of the loop
+_CHUNK = 256  # columns that are summed before their sum is added to the total, with compensation
+_REGISTERS = 120  # of a thread, for what its rows hold
+_PROGRAMS = 4096  # several for each place on a GPU
+_LEAST_COLUMNS = 512  # of a program
+
+
+def sums_of(
+    outputs: Sequence[np.ndarray], n: int, m: int, dtype: Any, *, interpret: bool
+) -> list[Array]:
+    """`sum_j number_ij` of arrays of numbers, each (n, *shape)."""
+    numbers = [number for output in outputs for number in output.ravel()]
+    totals = _sums(numbers, n, m, jnp.dtype(dtype), interpret)
+    results = []
+    for output in outputs:
+        (part, totals) = (totals[: output.size], totals[output.size :])
+        results.append(part.T.reshape(n, *output.shape))
+    return results
+
+
+def _sums(numbers: list[Number], n: int, m: int, dtype: Any, interpret: bool) -> Array:
+    """`sum_j number_ij`, (numbers, n)."""
+    from jax.experimental import pallas as pl
+
+    order = in_order([np.array(numbers, object)])
+    leaves = {
+        level: [number for number in order if number.operation == "leaf" and number.level == level]
+        for level in (THETA, ROW, COLUMN)
+    }
+    shape = _Shape.of(n, m, len(leaves[ROW]), len(numbers))
+    kernel = partial(_kernel, numbers=numbers, order=order, leaves=leaves, shape=shape, m=m)
+    theta = _stacked(leaves[THETA], (), dtype)
+    rows = _stacked(leaves[ROW], (n,), dtype)
+    rows = jnp.pad(rows, ((0, 0), (0, shape.blocks * shape.rows - n)), mode="edge")
+    columns = _stacked(leaves[COLUMN], (m,), dtype)
+    n_outputs = _power_of_two(len(numbers))
+    totals = pl.pallas_call(
+        partial(kernel, interpret=interpret),
+        grid=(shape.blocks, shape.splits),
+        in_specs=[
+            pl.BlockSpec(theta.shape, lambda i, j: (0,)),
+            pl.BlockSpec((len(rows), shape.rows), lambda i, j: (0, i)),
+            pl.BlockSpec(columns.shape, lambda i, j: (0, 0)),
+        ],
+        out_specs=pl.BlockSpec((None, n_outputs, shape.rows), lambda i, j: (j, 0, i)),
+        out_shape=jax.ShapeDtypeStruct((shape.splits, n_outputs, rows.shape[1]), dtype),
+        interpret=interpret,
+        name="sum_over_pairs",
+        **({} if interpret else _parameters()),
+    )(theta, rows, columns)
+    return jnp.sum(totals[:, : len(numbers), :n], 0)
+
+
+def _parameters() -> dict[str, Any]:
+    from jax.experimental.pallas import triton
+
+    return {"compiler_params": triton.CompilerParams(num_warps=_THREADS // 32, num_stages=1)}
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How the work is cut: blocks of `rows` rows, and `splits` parts of `columns` columns."""
+
+    rows: int
+    blocks: int
+    splits: int
+    columns: int
+
+    @staticmethod
+    def of(n: int, m: int, inputs: int, outputs: int) -> "_Shape":
+        """The cut for n rows and m columns, of as many numbers a row."""
+        # A thread holds for each of its rows the inputs, the sums, and some steps of the graph.
+        per_thread = 8
+        while per_thread > 1 and per_thread * (inputs + outputs + 6) > _REGISTERS:
+            per_thread //= 2
+        rows = _THREADS * per_thread
+        blocks = -(-n // rows)
+        splits = max(1, min(-(-_PROGRAMS // blocks), m // _LEAST_COLUMNS))
+        columns = -(-m // splits)
+        return _Shape(rows, blocks, -(-m // columns), columns)
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << max(0, size - 1).bit_length()
+
+
+def _stacked(leaves: list[Number], shape: tuple[int, ...], dtype: Any) -> Array:
+    """The values of leaves, filled up with zeros to a power of two of them."""
+    arrays = [jnp.broadcast_to(leaf.array, shape).astype(dtype) for leaf in leaves]
+    zeros = jnp.zeros(shape, dtype)
+    return jnp.stack([*arrays, *[zeros] * (_power_of_two(len(leaves)) - len(leaves))])
+
+
+def _kernel(
+    theta_ref: Any,
+    row_ref: Any,
+    column_ref: Any,
+    total_ref: Any,
+    *,
+    numbers: list[Number],
+    order: list[Number],
+    leaves: dict[int, list[Number]],
+    shape: _Shape,
+    m: int,
+    interpret: bool,
+) -> None:
+    """The sums of one block of rows over one part of the columns."""
+    from jax.experimental import pallas as pl
+
+    fixed = {leaf: theta_ref[i] for i, leaf in enumerate(leaves[THETA])}
+    fixed |= {leaf: row_ref[i, :] for i, leaf in enumerate(leaves[ROW])}
+    dtype = total_ref.dtype
+    zeros = tuple(jnp.zeros(shape.rows, dtype) for _ in numbers)
+    compute = partial(_computed, order, numbers, shape.rows, dtype, interpret)
+
+    def added(sums, j):
+        columns = {leaf: column_ref[i, j] for i, leaf in enumerate(leaves[COLUMN])}
+        return tuple(map(jnp.add, sums, compute(fixed | columns)))
+
+    def steps(count, base, sums, unrolled):
+        def step(i, sums):
+            for k in range(unrolled):
+                sums = added(sums, base + i * np.int32(unrolled) + np.int32(k))
+            return sums
+
+        return lax.fori_loop(np.int32(0), count, step, sums)
+
+    # Kahan's compensation: sum + lost is the sum of all chunks to twice the digits.
+    def compensated(totals, lost, sums):
+        corrected = [new - less for new, less in zip(sums, lost)]
+        larger = [total + new for total, new in zip(totals, corrected)]
+        lost = [(new - total) - old for new, total, old in zip(larger, totals, corrected)]
+        return tuple(larger), tuple(lost)
+
+    def chunk(c, carry):
+        base = first + c * np.int32(_CHUNK)
+        sums = steps(np.int32(_CHUNK // unrolled), base, zeros, unrolled)
+        return compensated(*carry, sums)
+
+    unrolled = 1 if interpret else _UNROLLED
+    first = pl.program_id(1) * np.int32(shape.columns)
+    count = jnp.minimum(np.int32(shape.columns), np.int32(m) - first)
+    chunks = lax.div(count, np.int32(_CHUNK))
+    carry = lax.fori_loop(np.int32(0), chunks, chunk, (zeros, zeros))
+    rest = steps(lax.rem(count, np.int32(_CHUNK)), first + chunks * np.int32(_CHUNK), zeros, 1)
+    (totals, _) = compensated(*carry, rest)
+    for i, total in enumerate(totals):
+        total_ref[i, :] = total
+
+
+def _computed(
+    order: list[Number],
+    numbers: list[Number],
+    rows: int,
+    dtype: Any,
+    interpret: bool,
+    values: dict[Number, Array],
+) -> list[Array]:
+    """The numbers of a block of rows beside one column, of the values of the leaves."""
+    values = dict(values)
+
+    def value_of(number):
+        value = values[number]
+        return jnp.broadcast_to(value, (rows,)) if jnp.ndim(value) == 0 else value
+
+    for number in order:
+        if number in values:
+            continue
+        if number.operation == "constant":
+            constant = number.array
+            values[number] = jnp.asarray(
+                constant, bool if np.asarray(constant).dtype == bool else dtype
+            )
+            continue
+        arguments = [value_of(argument) for argument in number.arguments]
+        values[number] = _operation(number, interpret)(*arguments)
+    return [value_of(number) for number in numbers]
+
+
+def _operation(number: Number, interpret: bool) -> Callable[..., Array]:
+    """How an operation of the graph is computed."""
+    if number.operation == "fma":
+        return partial(_by_instruction, "fma.rn", lambda a, b, c: a * b + c, interpret)
+    if number.operation == "exp2_of_negative":
+        return partial(_of_float32, "ex2.approx.ftz", jnp.exp2, interpret)
+    if number.operation == "sqrt":
+        return partial(_of_float32, "sqrt.approx.ftz", jnp.sqrt, interpret)
+    return lambda *arguments: number.primitive.bind(*arguments, **dict(number.params))
+
+
+def _of_float32(instruction: str, function: Callable, interpret: bool, a: Array) -> Array:
+    """An instruction where the GPU has one, right to two units in the last place."""
+    return (
+        _by_instruction(instruction, function, interpret, a)
+        if a.dtype == jnp.float32
+        else function(a)
+    )
+
+
+def _by_instruction(
+    instruction: str, function: Callable, interpret: bool, *arguments: Array
+) -> Array:
+    """One instruction of the GPU: Triton has no name for it, or takes several for the same."""
+    if interpret:
+        return function(*arguments)
+    from jax.experimental.pallas import triton
+
+    (register, width) = ("f", "f32") if arguments[0].dtype == jnp.float32 else ("d", "f64")
+    operands = ", ".join(f"${i}" for i in range(len(arguments) + 1))
+    (result,) = triton.elementwise_inline_asm(
+        f"{instruction}.{width} {operands};",
+        args=list(arguments),
+        constraints=",".join([f"={register}", *[register] * len(arguments)]),
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(arguments[0].shape, arguments[0].dtype)],
+    )
+    return result

@@ -1,0 +1,224 @@
+"""Sums over pairs in the registers of a GPU: their values, derivatives and programs.
+
+On a CPU the kernel of the GPU runs in an interpreter.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, X64, assert_close
+from jax.test_util import check_grads
+
+import kernax
+from kernax.core.base.boundary import cast
+from kernax.core.kernel.preparation import prepare
+from kernax.core.operators.pairwise import product, triton_kernel
+from kernax.core.operators.pairwise.expression import in_order
+from kernax.core.operators.pairwise.expression import expressions as expressions_of
+from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
+
+ON_GPU = jax.default_backend() == "gpu"
+KERNELS = {
+    "RBF": kernax.RBF(1.3),
+    "ARD": kernax.RBF([0.7, 1.0, 2.0]),
+    "Matern12": kernax.Matern12(1.3),
+    "sum": 2.0 * kernax.Matern52(1.5) + 0.5 * kernax.Linear(),
+    "RationalQuadratic": kernax.RationalQuadratic(1.0, 2.0),
+    "Periodic": kernax.Periodic(1.0, 2.0),
+}
+
+
+def _product(kernel, X, Z, V):
+    arrays = [None if a is None else jnp.asarray(a) for a in (X, Z, V)]
+    return product.product_in_registers(cast(kernel, DTYPE), *arrays)
+
+
+@pytest.fixture
+def in_registers(monkeypatch):
+    """Products are computed by the kernel of the GPU, or in its interpreter."""
+    if not ON_GPU:
+        monkeypatch.setattr(product, "mode", lambda: "interpreter")
+
+
+def _term(static):
+    def term(theta, x, column):
+        z, v = column
+        return eqx.combine(theta, static)(x, z) * v
+
+    return term
+
+
+def _parts(kernel, rng, n=40, m=50, d=3, p=2):
+    parameters, static = eqx.partition(cast(kernel, DTYPE), eqx.is_array)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), DTYPE)
+    return _term(static), parameters, draw(n, d), (draw(m, d), draw(m, p))
+
+
+def _assert_trees_close(values, right, tolerance):
+    for value, expected in zip(jax.tree.leaves(values), jax.tree.leaves(right), strict=True):
+        assert_close(value, expected, tolerance)
+
+
+def _dense(term, theta, rows, columns):
+    values = jax.vmap(lambda x: jax.vmap(lambda column: term(theta, x, column))(columns))(rows)
+    return jnp.sum(values, 1)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_product_in_registers_is_that_of_the_matrix(name, rng, in_registers):
+    kernel = KERNELS[name]
+    X = rng.normal(size=(150, 3)).astype(DTYPE)
+    V = rng.normal(size=(150, 2)).astype(DTYPE)
+    value = _product(kernel, X, None, V)
+    right = np.asarray(kernax.gram(kernel, X), float) @ np.asarray(V, float)
+    # Measured: 2e-7 in float32, 5e-16 in float64.
+    bound = 1e-14 if X64 else 1e-6
+    assert np.max(np.abs(value - right)) <= bound * np.max(np.abs(right))
+
+
+# Blocks hold 1024 rows, chunks 256 columns, and columns are split from 1024 on.
+@pytest.mark.parametrize(
+    ("n", "m"),
+    [(1, 1), (1024, 256), (1025, 257), pytest.param(1023, 1025, marks=pytest.mark.slow)],
+)
+def test_blocks_of_all_sizes_are_summed_whole(n, m, rng, in_registers):
+    X, Z = (rng.uniform(size=(k, 1)).astype(DTYPE) for k in (n, m))
+    V = np.ones((m, 1), DTYPE)
+    value = _product(kernax.RBF(0.5), X, Z, V)
+    right = np.exp(-2 * (X.astype(float) - Z[:, 0].astype(float)) ** 2).sum(1, keepdims=True)
+    np.testing.assert_allclose(value, right, rtol=1e-13 if X64 else 1e-6)
+
+
+@pytest.mark.parametrize("d", [3, 10])
+def test_the_diagonal_is_exact_in_registers(d, rng, in_registers):
+    # Far from the origin, where a distance multiplied out would not be zero.
+    X = rng.normal(size=(60, d)).astype(DTYPE) + 100
+    V = np.eye(60, 2, dtype=DTYPE)
+    value = _product(kernax.RBF(0.01), X, None, V)
+    np.testing.assert_array_equal(value, V)
+
+
+@pytest.mark.parametrize("name", ["RBF", "Matern12", "sum"])
+def test_derivatives_of_a_sum_over_pairs_are_those_of_the_dense_sum(name, rng):
+    term, theta, rows, columns = _parts(KERNELS[name], rng)
+    losses = [
+        lambda *a: jnp.sum(jnp.sin(sum_over_pairs(term, *a))),
+        lambda *a: jnp.sum(jnp.sin(_dense(term, *a))),
+    ]
+    values, dense = [
+        jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(theta, rows, columns) for loss in losses
+    ]
+    _assert_trees_close(values, dense, 1e-12 if X64 else 2e-5)
+    tangents = jax.tree.map(jnp.ones_like, (theta, rows, columns))
+    forward, expected = [
+        jax.jit(lambda *a, loss=loss: jax.jvp(jax.grad(loss), a, tangents))(theta, rows, columns)
+        for loss in losses
+    ]
+    _assert_trees_close(forward, expected, 1e-11 if X64 else 2e-4)
+
+
+@pytest.mark.slow
+def test_a_batch_of_gradients_is_each_of_them(rng):
+    term, theta, rows, columns = _parts(KERNELS["RBF"], rng)
+    gradient = jax.grad(lambda s, rows: jnp.sum(sum_over_pairs(term, s, rows, columns) ** 2))
+    scales = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), theta)
+    together = jax.jit(jax.vmap(gradient, (0, None)))(scales, rows)
+    for i in range(2):
+        alone = gradient(jax.tree.map(lambda leaf: leaf[i], scales), rows)
+        _assert_trees_close(
+            jax.tree.map(lambda leaf: leaf[i], together), alone, 1e-12 if X64 else 2e-5
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["RBF", "Matern12"])
+def test_gradients_in_registers_are_those_of_the_matrix(name, rng):
+    term, theta, rows, columns = _parts(KERNELS[name], rng)
+    interpret = not ON_GPU
+    losses = [
+        lambda *a: jnp.sum(jnp.sin(sum_over_pairs(term, *a, interpret=interpret))),
+        lambda *a: jnp.sum(jnp.sin(_dense(term, *a))),
+    ]
+    values, dense = [jax.jit(jax.grad(loss, (0, 1, 2)))(theta, rows, columns) for loss in losses]
+    _assert_trees_close(values, dense, 1e-12 if X64 else 2e-5)
+
+
+@pytest.mark.slow
+def test_second_derivatives_agree_with_differences(rng):
+    if not X64:
+        pytest.skip("differences need float64")
+    term, theta, rows, columns = _parts(KERNELS["Matern12"], rng, n=5, m=6, d=2, p=1)
+    function = lambda *a: sum_over_pairs(term, *a)
+    check_grads(function, (theta, rows, columns), order=2, rtol=1e-5)
+
+
+def test_an_rbf_of_three_coordinates_takes_nine_operations_for_a_pair():
+    # (x - z) thrice, two squares added to the first, the lengthscale, 2^s, and the sum with v: a
+    # power of two of the lengthscale is in the points, so that differences stay exact.
+    term = _term(eqx.partition(kernax.RBF(1.0), eqx.is_array)[1])
+    floats = lambda *shape: jax.ShapeDtypeStruct(shape, DTYPE)
+    counted = []
+
+    def trace(theta, X, Z, V):
+        pair = jax.make_jaxpr(term)(theta, X[0], (Z[0], V[0]))
+        numbers = expressions_of(pair, jax.tree.leaves(theta), [X], [Z, V])
+        steps = [n.operation for n in in_order(numbers) if n.operation not in ("leaf", "constant")]
+        counted.extend(steps)
+        return 0
+
+    theta = eqx.filter(cast(kernax.RBF(1.0), DTYPE), eqx.is_array)
+    theta = jax.tree.map(lambda leaf: floats(*leaf.shape), theta)
+    jax.eval_shape(trace, theta, floats(4, 3), floats(5, 3), floats(5))
+    right = ["exp2_of_negative", *["fma"] * 2, *["mul"] * 3, *["sub"] * 3]
+    assert sorted(counted) == right
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernax.Matern(1.7), kernax.Precomputed(np.eye(3)), kernax.Spectrum(2)]
+)
+def test_kernels_that_are_no_arithmetic_keep_their_tiles(kernel, in_registers):
+    X = np.arange(3) if isinstance(kernel, kernax.Precomputed) else np.eye(3, dtype=DTYPE)
+    if isinstance(kernel, kernax.Spectrum):
+        X = kernax.strings.encode(["ab", "ba", "bb"])
+    kernel, X = prepare(kernel, X)
+    assert product.product_in_registers(kernel, X, None, jnp.eye(3, dtype=DTYPE)) is None
+
+
+def test_a_loop_or_a_choice_among_many_is_no_arithmetic():
+    x = jnp.ones((2, 1), DTYPE)
+    loop = lambda theta, x, z: jax.lax.while_loop(lambda s: s[0] < 3, lambda s: s + z, x)
+    assert not is_arithmetic(loop, None, x, x)
+    assert is_arithmetic(lambda theta, x, z: jnp.sum(x * z), None, x, x)
+
+
+@pytest.mark.parametrize("name", ["RBF", "Matern12", "RationalQuadratic"])
+def test_products_lower_for_a_gpu_as_one_kernel_and_gradients_as_three(name, rng):
+    term, theta, rows, columns = _parts(KERNELS[name], rng)
+    function = lambda *a: jnp.sum(jnp.sin(sum_over_pairs(term, *a)))
+    for count, wanted in ((1, function), (3, jax.grad(function, (0, 1, 2)))):
+        traced = jax.jit(wanted).trace(theta, rows, columns)
+        try:
+            text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        except RuntimeError as error:
+            # JAX 0.11 and later want to see a GPU.
+            assert "No supported GPU" in str(error)
+            pytest.skip("there is no GPU")
+        assert text.count("xla.gpu.triton") == count
+
+
+def test_the_environment_turns_registers_off(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert product.mode() == "registers"
+    monkeypatch.setenv("KERNAX_PAIRS_IN_REGISTERS", "0")
+    assert product.mode() == "tiles"
+
+
+def test_few_rows_split_their_columns_among_programs():
+    shape = triton_kernel._Shape.of(2000, 10**6, 3, 1)
+    assert shape.splits > 1000
+    assert shape.splits * shape.columns >= 10**6 > (shape.splits - 1) * shape.columns
+    assert triton_kernel._Shape.of(10**6, 10**6, 3, 1).rows == 1024
+    # Of many numbers a row a thread holds fewer rows.
+    assert triton_kernel._Shape.of(10**6, 10**6, 30, 30).rows == 128
