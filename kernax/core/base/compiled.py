@@ -13,7 +13,7 @@ from jax.extend import core as jex
 _EAGER = jex.get_opaque_trace_state()
 # On GPUs XLA compiles every matrix product of floats some dozens of times, to choose the fastest
 # form in Triton: 23 s for an evidence in float32, 0.9 s without, and as fast to run (one H200).
-_GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
+_GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
 
 from kernax.core.base.forks import check_not_forked
 
@@ -36,7 +36,8 @@ def compiled(function: Callable) -> Callable:
 
     @cache
     def for_gpu():
-        return eqx.filter_jit(function, compiler_options=_options_of_gpu())
+        options: Any = {"compiler_options": _options_of_gpu()}
+        return eqx.filter_jit(function, **options)
 
     @wraps(function)
     def asked(*args, **kwargs):
@@ -51,7 +52,7 @@ def compiled(function: Callable) -> Callable:
 
 
 @cache
-def _options_of_gpu() -> dict[str, Any]:
+def _options_of_gpu() -> dict[str, str | bool]:
     """The options for GPUs, or none where this XLA has no such options any more."""
     try:
         jax.jit(lambda: 0).lower().compile(compiler_options=_GPU_OPTIONS)

@@ -1,8 +1,8 @@
 """A function of two points as arithmetic on numbers, so that a GPU can compute it in registers.
 
-A function of parameters, of a row and of a column is traced by JAX, and its trace is evaluated anew:
-what depends on a row alone, or on a column alone, is computed for all of them beforehand, as JAX
-computes anything; what depends on both becomes a graph of `Number`s, one for each scalar.
+A function of parameters, of a row and of a column is traced by JAX, and its trace is evaluated
+anew: what depends on a row alone, or on a column alone, is computed for all of them beforehand, as
+JAX computes anything; what depends on both becomes a graph of `Number`s, one for each scalar.
 """
 
 import operator
@@ -19,49 +19,20 @@ from jax.extend import core as jex
 from jaxtyping import Array
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.numerics import is_concrete
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
 # What a number depends on: bits, so that `|` joins them.
 THETA, ROW, COLUMN, PAIR = 0, 1, 2, 3
 
 # Operations on numbers that a kernel of Triton computes as they are.
-_ELEMENTWISE = frozenset(
-    [
-        "div",
-        "max",
-        "min",
-        "pow",
-        "atan2",
-        "sqrt",
-        "rsqrt",
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "expm1",
-        "tanh",
-        "logistic",
-        "sin",
-        "cos",
-        "abs",
-        "sign",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and",
-        "or",
-        "not",
-        "select_n",
-        "is_finite",
-    ]
-)
+_ELEMENTWISE = {
+    *("max", "min", "pow", "atan2", "sqrt", "rsqrt", "exp2", "log", "log1p", "expm1", "tanh"),
+    *("logistic", "sin", "cos", "abs", "sign", "is_finite"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
+}
 # Operations that change nothing about a number.
-_IDENTITIES = frozenset(
-    ["copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"]
-)
+_IDENTITIES = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
 # Operations that stand for the function in their parameters.
 _CALLS = {
     "jit": "jaxpr",
@@ -88,8 +59,8 @@ class Number:
         level: THETA, ROW, COLUMN or PAIR.
         operation: the name of a primitive of JAX, "fma", "exp2_of_negative", "constant" or "leaf".
         arguments: the numbers that it is computed from.
-        params: those of the primitive.
-        array: the values of a leaf, a scalar or one for each row or column; of a constant its value.
+        array: the values of a leaf, a scalar or one for each row or column; or a constant.
+        function: the operation on arrays, where it is a primitive of JAX.
         is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a square of
             such a number.
     """
@@ -97,9 +68,8 @@ class Number:
     level: int
     operation: str
     arguments: tuple["Number", ...] = ()
-    params: tuple[tuple[str, Any], ...] = ()
     array: Any = None
-    primitive: Any = None
+    function: Callable[..., Array] = jnp.asarray
     is_normal: bool = False
     known_sign: int = 0
 
@@ -172,7 +142,7 @@ class _Value:
 
 def _leaves(level: int, array: Any) -> np.ndarray:
     """The entries of an array that is computed beforehand."""
-    if level == THETA and not isinstance(array, jax.core.Tracer):
+    if level == THETA and is_concrete(array):
         values = np.asarray(array)
         return _each(_constant, values)
     shape = np.shape(array)[1:] if level else np.shape(array)
@@ -188,7 +158,7 @@ def _leaf(level: int, array: Array) -> Number:
     if array.dtype == bool:
         as_float = jnp.where(array, 1.0, 0.0)
         leaf = Number(level, "leaf", array=as_float)
-        return Number(level, "ne", (leaf, _constant(0.0)), primitive=lax.ne_p)
+        return Number(level, "ne", (leaf, _constant(0.0)), function=lax.ne)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise NotArithmetic(f"numbers of {array.dtype}")
     return Number(level, "leaf", array=array)
@@ -211,17 +181,17 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
 # Arithmetic on numbers -----------------------------------------------------------------------
 
 
-def _computed(operation: str, primitive: Any, params: dict, *arguments: Number) -> Number:
+def _computed(operation: str, function: Callable, *arguments: Number) -> Number:
     """An operation: of a pair a step of the graph, of anything less computed beforehand."""
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
     has_graph = any(argument.operation == "ne" for argument in arguments)
     if level == PAIR or has_graph:
-        return Number(level, operation, arguments, tuple(params.items()), primitive=primitive)
+        return Number(level, operation, arguments, function=function)
     arrays = [argument.array for argument in arguments]
     shape = jnp.broadcast_shapes(*(np.shape(array) for array in arrays))
     dtype = jnp.result_type(*arrays)
     same = [jnp.broadcast_to(jnp.asarray(array, dtype), shape) for array in arrays]
-    return _leaf(level, primitive.bind(*same, **params))
+    return _leaf(level, function(*same))
 
 
 def _is_scaled(a: Number) -> bool:
@@ -253,18 +223,18 @@ def _scaled(t: Number, a: Number) -> Number:
     if _is_scaled(a):
         (other, rest) = a.arguments
         return _scaled(_theta_product(t, other), rest)
-    if a.operation == "sub" and {b.level for b in a.arguments} == {ROW, COLUMN}:
+    is_difference = a.operation == "sub" and {b.level for b in a.arguments} == {ROW, COLUMN}
+    if is_difference and t.operation == "leaf" and not t.is_normal:
         # (x - z) t = (x p - z p) (t / p) with a power of two p: exact, and t / p near one.
-        if t.operation != "constant" and not t.is_normal:
-            (power, rest) = t.normalised
-            (x, z) = (_mul(power, b) for b in a.arguments)
-            return Number(PAIR, "mul", (rest, _sub(x, z)), primitive=lax.mul_p)
-    return Number(PAIR, "mul", (t, a), primitive=lax.mul_p)
+        (power, rest) = t.normalised
+        (x, z) = (_mul(power, b) for b in a.arguments)
+        return Number(PAIR, "mul", (rest, _sub(x, z)), function=lax.mul)
+    return Number(PAIR, "mul", (t, a), function=lax.mul)
 
 
 def _mul(a: Number, b: Number) -> Number:
     if (a.level | b.level) != PAIR:
-        return _computed("mul", lax.mul_p, {}, a, b)
+        return _computed("mul", lax.mul, a, b)
     if b.level == THETA:
         (a, b) = (b, a)
     if a.level == THETA:
@@ -272,8 +242,8 @@ def _mul(a: Number, b: Number) -> Number:
     if a is b and _is_scaled(a) and a.arguments[0].is_normal:
         # (t d)^2 = t^2 d^2, where t is near one.
         (t, d) = a.arguments
-        return Number(PAIR, "mul", (t.squared, _mul(d, d)), primitive=lax.mul_p)
-    return Number(PAIR, "mul", (a, b), primitive=lax.mul_p)
+        return Number(PAIR, "mul", (t.squared, _mul(d, d)), function=lax.mul)
+    return Number(PAIR, "mul", (a, b), function=lax.mul)
 
 
 def _add(a: Number, b: Number) -> Number:
@@ -282,7 +252,10 @@ def _add(a: Number, b: Number) -> Number:
     if _is_zero(b):
         return a
     if (a.level | b.level) != PAIR:
-        return _computed("add", lax.add_p, {}, a, b)
+        return _computed("add", lax.add, a, b)
+    joined = _joined(a, b)
+    if joined is not None:
+        return joined
     if _is_scaled(a) and _is_scaled(b) and a.arguments[0] is b.arguments[0]:
         # t a + t b = t (a + b): a common factor is multiplied once.
         (t, rest) = a.arguments
@@ -292,7 +265,7 @@ def _add(a: Number, b: Number) -> Number:
         (a, b) = (b, a)
     if b.operation == "mul":
         return Number(PAIR, "fma", (*b.arguments, a))
-    return Number(PAIR, "add", (a, b), primitive=lax.add_p)
+    return Number(PAIR, "add", (a, b), function=lax.add)
 
 
 def _sub(a: Number, b: Number) -> Number:
@@ -300,14 +273,14 @@ def _sub(a: Number, b: Number) -> Number:
         return _constant(0.0)
     if b.operation == "mul" and (a.level | b.level) == PAIR:
         (x, y) = b.arguments
-        return _add(a, Number(PAIR, "mul", (_neg(x), y), primitive=lax.mul_p))
-    return _computed("sub", lax.sub_p, {}, a, b)
+        return _add(a, Number(PAIR, "mul", (_neg(x), y), function=lax.mul))
+    return _computed("sub", lax.sub, a, b)
 
 
 def _neg(a: Number) -> Number:
     if a.operation == "constant":
         return _constant(-a.array)
-    return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg_p, {}, a)
+    return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg, a)
 
 
 def _div(a: Number, b: Number) -> Number:
@@ -316,10 +289,10 @@ def _div(a: Number, b: Number) -> Number:
         inverse = (
             _constant(1.0 / b.array)
             if b.operation == "constant"
-            else _computed("div", lax.div_p, {}, one, b)
+            else _computed("div", lax.div, one, b)
         )
         return _scaled(inverse, a)
-    return _computed("div", lax.div_p, {}, a, b)
+    return _computed("div", lax.div, a, b)
 
 
 def _integer_pow(a: Number, y: int) -> Number:
@@ -337,14 +310,31 @@ def _exp(a: Number) -> Number:
     if a.level == PAIR and a.sign == -1:
         # exp(a) = 2^(a log2(e)): of negative a the rounding of the exponent is harmless.
         return Number(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
-    return _computed("exp", lax.exp_p, {"accuracy": None}, a)
+    return _computed("exp", lax.exp, a)
 
 
 def _select(condition: Number, no: Number, yes: Number) -> Number:
+    if no is yes:
+        return no
     is_clamp = condition.operation == "lt" and condition.arguments[0] is no
     if is_clamp and _is_zero(condition.arguments[1]) and _is_zero(yes):
-        return _computed("max", lax.max_p, {}, no, yes)
-    return _computed("select_n", lax.select_n_p, {}, condition, no, yes)
+        return _computed("max", lax.max, no, yes)
+    if condition.operation == "ne" and condition.level != PAIR and _is_zero(no):
+        # A condition that is known before is a factor of zero or one.
+        return _mul(condition.arguments[0], yes)
+    return _computed("select_n", lax.select_n, condition, no, yes)
+
+
+def _joined(a: Number, b: Number) -> Number | None:
+    """The sum of two choices by one condition, each of which is zero where the other is not."""
+    if a.operation != "select_n" or b.operation != "select_n":
+        return None
+    (condition, *of_a), (other, *of_b) = a.arguments, b.arguments
+    if condition is not other or any(
+        not _is_zero(p) and not _is_zero(q) for p, q in zip(of_a, of_b)
+    ):
+        return None
+    return _select(condition, *(_add(p, q) for p, q in zip(of_a, of_b)))
 
 
 _ARITHMETIC: dict[str, Callable[..., Number]] = {
@@ -394,11 +384,10 @@ def _as_array(a: Any) -> np.ndarray:
 
 
 def _pad(a, filling, *, padding_config):
-    spread = [
-        size + inner * max(0, size - 1) for size, (_, _, inner) in zip(a.shape, padding_config)
-    ]
+    steps = [inner for _, _, inner in padding_config]
+    spread = [size + inner * max(0, size - 1) for size, inner in zip(a.shape, steps)]
     result = np.full(spread, filling)
-    result[tuple(slice(None, None, inner + 1) for _, _, inner in padding_config)] = a
+    result[tuple(slice(None, None, inner + 1) for inner in steps)] = a
     for axis, (low, high, _) in enumerate(padding_config):
         # Less than nothing at an end cuts numbers off.
         kept = range(max(0, -low), result.shape[axis] - max(0, -high))
@@ -526,7 +515,8 @@ def _of_numbers(equation: Any, numbers: list) -> Any:
     if name in _ARITHMETIC:
         return _each(_ARITHMETIC[name], *_same_shape(numbers))
     if name in _ELEMENTWISE:
-        operation = lambda *a: _computed(name, equation.primitive, params, *a)
+        function = lambda *arrays: _bound(equation, *arrays)[0]
+        operation = partial(_computed, name, function)
         return _each(operation, *_same_shape(numbers))
     raise NotArithmetic(name)
 
@@ -549,8 +539,7 @@ def _beforehand(equation: Any, inputs: list[_Value], level: int) -> list[_Value]
     function = partial(_bound, equation)
     arrays = [value.array for value in inputs]
     if level == THETA:
-        with_constants = not any(isinstance(array, jax.core.Tracer) for array in arrays)
-        if with_constants:
+        if is_concrete(arrays):
             with jax.ensure_compile_time_eval():
                 return [_Value(THETA, out) for out in function(*arrays)]
         return [_Value(THETA, out) for out in function(*arrays)]

@@ -1,4 +1,4 @@
-"""`out_i = sum_j function(theta, row_i, column_j)`, and its derivatives, which are such sums again."""
+"""`out_i = sum_j function(theta, row_i, column_j)`, and its derivatives: such sums again."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from kernax.core.operators.pairwise.expression import NotArithmetic, expressions
 from kernax.core.operators.pairwise.triton_kernel import sums_of
@@ -58,7 +58,8 @@ def is_arithmetic(
 
     def build(*groups):
         trace = jax.make_jaxpr(function)(groups[0], *(_first(group) for group in groups[1:]))
-        expressions(trace, *(jax.tree.leaves(group) for group in groups))
+        (theta, rows, columns) = (jax.tree.leaves(group) for group in groups)
+        expressions(trace, theta, rows, columns)
         return 0
 
     two = partial(jax.tree.map, lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape[1:]), leaf.dtype))
@@ -73,7 +74,7 @@ def _first(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
-def _bind(trace: Any, groups: Sequence[Sequence[Array]], interpret: bool) -> list[Array]:
+def _bind(trace: Any, groups: Sequence[list], interpret: bool) -> list:
     sizes = tuple(len(group) for group in groups)
     flat = [array for group in groups for array in group]
     return _sum_over_pairs.bind(*flat, trace=trace, sizes=sizes, interpret=interpret)
@@ -171,7 +172,7 @@ def _jvp(primals, tangents, *, trace, sizes, interpret):
     return outputs, _summed(derivative, groups, interpret)
 
 
-def _summed(function: Callable, groups: Sequence[PyTree], interpret: bool) -> list[Array]:
+def _summed(function: Callable, groups: Sequence[PyTree], interpret: bool) -> list:
     (theta, rows, columns) = groups
     return sum_over_pairs(function, theta, rows, columns, interpret=interpret)
 
@@ -238,11 +239,8 @@ def _pair_shape(aval: Any, is_stack: bool) -> jax.ShapeDtypeStruct:
 
 def _batched(flat, axes, **params):
     """One member of a batch after the other."""
-    stacked = [
-        x if axis is batching.not_mapped else jnp.moveaxis(x, axis, 0)
-        for x, axis in zip(flat, axes)
-    ]
-    is_member = [axis is not batching.not_mapped for axis in axes]
+    stacked = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(flat, axes)]
+    is_member = [axis is not None for axis in axes]
 
     def of_member(members):
         members = iter(members)

@@ -1,7 +1,7 @@
 """The kernel that sums over pairs in the registers of a GPU, written in Pallas for Triton.
 
-A program owns a block of rows, some of them in each thread, and runs over the columns, whose numbers
-are scalars to it. The columns are split among programs where there are few rows.
+A program owns a block of rows, some of them in each thread, and runs over the columns, whose
+numbers are scalars to it. The columns are split among programs where there are few rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from kernax.core.operators.pairwise.expression import COLUMN, ROW, THETA, Number
 _THREADS = 128  # four warps
 _UNROLLED = 4  # columns in one step of the loop
 _CHUNK = 256  # columns that are summed before their sum is added to the total, with compensation
-_REGISTERS = 120  # of a thread, for what its rows hold
-_PROGRAMS = 4096  # several for each place on a GPU
+_REGISTERS = 160  # of a thread, for what its rows hold
+_PROGRAMS = 16384  # many for each place on a GPU, so that none waits long for the last
 _LEAST_COLUMNS = 512  # of a program
 
 
@@ -153,17 +153,18 @@ def _kernel(
         return tuple(larger), tuple(lost)
 
     def chunk(c, carry):
+        (totals, lost) = carry
         base = first + c * np.int32(_CHUNK)
         sums = steps(np.int32(_CHUNK // unrolled), base, zeros, unrolled)
-        return compensated(*carry, sums)
+        return compensated(totals, lost, sums)
 
     unrolled = 1 if interpret else _UNROLLED
     first = pl.program_id(1) * np.int32(shape.columns)
     count = jnp.minimum(np.int32(shape.columns), np.int32(m) - first)
     chunks = lax.div(count, np.int32(_CHUNK))
-    carry = lax.fori_loop(np.int32(0), chunks, chunk, (zeros, zeros))
+    (totals, lost) = lax.fori_loop(np.int32(0), chunks, chunk, (zeros, zeros))
     rest = steps(lax.rem(count, np.int32(_CHUNK)), first + chunks * np.int32(_CHUNK), zeros, 1)
-    (totals, _) = compensated(*carry, rest)
+    (totals, _) = compensated(totals, lost, rest)
     for i, total in enumerate(totals):
         total_ref[i, :] = total
 
@@ -197,7 +198,7 @@ def _computed(
     return [value_of(number) for number in numbers]
 
 
-def _operation(number: Number, interpret: bool) -> Callable[..., Array]:
+def _operation(number: Number, interpret: bool) -> Any:
     """How an operation of the graph is computed."""
     if number.operation == "fma":
         return partial(_by_instruction, "fma.rn", lambda a, b, c: a * b + c, interpret)
@@ -205,7 +206,7 @@ def _operation(number: Number, interpret: bool) -> Callable[..., Array]:
         return partial(_of_float32, "ex2.approx.ftz", jnp.exp2, interpret)
     if number.operation == "sqrt":
         return partial(_of_float32, "sqrt.approx.ftz", jnp.sqrt, interpret)
-    return lambda *arguments: number.primitive.bind(*arguments, **dict(number.params))
+    return number.function
 
 
 def _of_float32(instruction: str, function: Callable, interpret: bool, a: Array) -> Array:
