@@ -144,7 +144,7 @@ def test_gradients_in_registers_are_those_of_the_matrix(name, rng):
     _assert_trees_close(values, dense, 1e-12 if X64 else 2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_derivatives_agree_with_differences(rng):
     if not X64:
         pytest.skip("differences need float64")

@@ -9,13 +9,13 @@ import equinox as eqx
 import jax
 from jax.extend import core as jex
 
+from kernax.core.base.forks import check_not_forked
+
 # What JAX says of itself while nothing is traced.
 _EAGER = jex.get_opaque_trace_state()
 # On GPUs XLA compiles every matrix product of floats some dozens of times, to choose the fastest
 # form in Triton: 23 s for an evidence in float32, 0.9 s without, and as fast to run (one H200).
 _GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
-
-from kernax.core.base.forks import check_not_forked
 
 
 class AbstractCheckedFirst(eqx.Module):
