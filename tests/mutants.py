@@ -25,6 +25,12 @@ class Mutant(NamedTuple):
 
 BATCHES = {
     "formulas": (
+        Mutant(  # columns after the last whole chunk are left out
+            "core/operators/pairwise/triton_kernel.py",
+            "rest = steps(lax.rem(count, np.int32(_CHUNK)),",
+            "rest = steps(np.int32(0),",
+            "core/test_pairwise.py::test_blocks_of_all_sizes_are_summed_whole[1025-257]",
+        ),
         Mutant(  # a threshold that is not in the set
             "metrics/split_conformal.py",
             "return 1 - others <= radius",
@@ -102,6 +108,19 @@ BATCHES = {
         ),
     ),
     "steps": (
+        Mutant(  # the diagonal is added to one that is there already
+            "core/operators/pairwise/product.py",
+            "(jnp.where(i == j, 0, k) if Z is None else k) * v",
+            "k * v",
+            "core/test_pairwise.py::test_the_diagonal_is_exact_in_registers[10]",
+        ),
+        Mutant(  # a traced call is compiled with options of its own, which JAX refuses
+            "core/base/compiled.py",
+            'jax.default_backend() == "gpu" and _nothing_is_traced()',
+            'jax.default_backend() == "gpu"',
+            "core/test_compiled.py::"
+            "test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without",
+        ),
         Mutant(  # distances from zero instead of the mean of the points
             "core/base/numerics.py",
             "(jnp.mean(z, 0), False)",
@@ -154,6 +173,13 @@ BATCHES = {
         ),
     ),
     "systems": (
+        Mutant(  # the cotangent of a parameter is that of the first row
+            "core/operators/pairwise/pairwise_sum.py",
+            "jnp.sum(output, 0) if i < sizes[0] else output",
+            "output[0] if i < sizes[0] else output",
+            "core/test_pairwise.py::"
+            "test_derivatives_of_a_sum_over_pairs_are_those_of_the_dense_sum[RBF]",
+        ),
         Mutant(  # the first member of a batch for the one at fault
             "core/base/guards.py",
             "but {came} {outside[0]:g} in",

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, wraps
 from typing import Any
 
@@ -11,8 +12,6 @@ from jax.extend import core as jex
 
 from kernax.core.base.forks import check_not_forked
 
-# What JAX says of itself while nothing is traced.
-_EAGER = jex.get_opaque_trace_state()
 # On GPUs XLA compiles every matrix product of floats some dozens of times, to choose the fastest
 # form in Triton: 23 s for an evidence in float32, 0.9 s without, and as fast to run (one H200).
 _GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
@@ -45,10 +44,22 @@ def compiled(function: Callable) -> Callable:
         for argument in args:
             if isinstance(argument, AbstractCheckedFirst):
                 argument.check_before(function, args)
-        is_own_program = jax.default_backend() == "gpu" and jex.get_opaque_trace_state() == _EAGER
-        return (for_gpu() if is_own_program else jitted)(*args, **kwargs)
+        is_for_gpu = jax.default_backend() == "gpu" and _nothing_is_traced()
+        return (for_gpu() if is_for_gpu else jitted)(*args, **kwargs)
 
     return asked
+
+
+def _nothing_is_traced() -> bool:
+    """Whether no transformation of JAX is under way, so that a call is a program of its own."""
+    return jex.get_opaque_trace_state() == _state_without_trace()
+
+
+@cache
+def _state_without_trace() -> Any:
+    # In a thread of its own nothing is traced, wherever this is asked first.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(jex.get_opaque_trace_state).result()
 
 
 @cache

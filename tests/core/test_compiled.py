@@ -1,0 +1,47 @@
+"""Compiled functions: which options a program is compiled with."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kernax.core.base import compiled as module
+
+
+@pytest.fixture
+def options(monkeypatch):
+    """The options that programs were compiled with, on what says that it is a GPU."""
+    asked = []
+    filter_jit = eqx.filter_jit
+
+    def noted(function, **options):
+        jitted = filter_jit(function)
+
+        def call(*args):
+            asked.append(options.get("compiler_options", {}))
+            return jitted(*args)
+
+        return call
+
+    monkeypatch.setattr(eqx, "filter_jit", noted)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    return asked
+
+
+def test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without(options):
+    function = module.compiled(lambda x: x + 1)
+    module._state_without_trace.cache_clear()
+    # Asked inside of a trace first, as where kernax is imported there.
+    jax.jit(function)(jnp.ones(2))
+    jax.vmap(function)(jnp.ones(2))
+    jax.grad(lambda x: function(x))(1.0)
+    assert options == [{}] * 3
+    function(jnp.ones(2))
+    assert options[3:] == [{"xla_gpu_enable_triton_gemm": False}]
+
+
+def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
+    monkeypatch.setattr(module, "_GPU_OPTIONS", {"xla_gpu_no_such_option": True})
+    module._options_of_gpu.cache_clear()
+    assert module._options_of_gpu() == {}
+    module._options_of_gpu.cache_clear()
