@@ -154,7 +154,9 @@ def risk(kernax, n, loss):
     make = public(kernax, f"losses.{loss}")
 
     def fit(X, y):
-        solution = kernax.regularised_risk(kernax.RBF(2.0), X, y, 1.0, loss=make(), throw=False)
+        solution = kernax.regularised_risk(
+            kernax.RBF(2.0), X, y, ridge=1.0, loss=make(), throw=False
+        )
         return known(kernax, solution, solution.value.values(X))
 
     return Program(fit, *regression(n))
