@@ -667,10 +667,10 @@ def test_a_parquet_file_is_read_in_parts(tmp_path):
     parquet.write_table(table(columns), tmp_path / "rows.parquet", row_group_size=130)
     read = kernax.scale.Chunks.of_parquet
     path = tmp_path / "rows.parquet"
-    chunks = read(path, ["a", "b"], "y", "w", rows=70, dtype=DTYPE)
+    chunks = read(path, ["a", "b"], "y", "w", chunk_size=70, dtype=DTYPE)
     found = kernax.falkon(KERNEL, chunks, None, RIDGE, Z).value
     assert_close(found.values(NEW), by_numpy(Y, WEIGHTS), VALUES)
-    first = next(iter(read(path, "age", "y", rows=70, dtype=DTYPE)))[0]
+    first = next(iter(read(path, "age", "y", chunk_size=70, dtype=DTYPE)))[0]
     np.testing.assert_array_equal(first, Y[: len(first), None])
     with pytest.raises(ValueError, match="no column c: it has a, b, y"):
         read(path, ["a", "c"], "y")
