@@ -7,12 +7,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import versions
 
-FILES = ("powers", "gram", "linalg", "ridge", "expansion", "batching", "svm", "gp", "strings")
+FILES = (
+    "pairwise",
+    "powers",
+    "gram",
+    "linalg",
+    "ridge",
+    "expansion",
+    "batching",
+    "svm",
+    "gp",
+    "strings",
+)
 QUICK = ("powers",)  # small, and in both precisions
 _OUTCOME = re.compile(
     r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b (\S+)"
@@ -39,6 +51,8 @@ def _started(platform: str, precision: str, quick: bool) -> tuple[str, subproces
         "JAX_ENABLE_X64": str(int(precision == "float64")),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
     }
+    if find_spec("beartype") is None:
+        settings["JAXTYPING_DISABLE"] = "1"
     processes = 0 if quick else max(1, (os.cpu_count() or 2) // 2 - 1)
     files = [str(*Path("tests").rglob(f"test_{name}.py")) for name in (QUICK if quick else FILES)]
     options = [
@@ -46,6 +60,9 @@ def _started(platform: str, precision: str, quick: bool) -> tuple[str, subproces
         "addopts=",
         "-m",
         "not slow and not nightly",
+        # pytest-benchmark warns beside xdist, and warnings are errors here.
+        "-p",
+        "no:benchmark",
         "-v",
         "--tb=line",
         "-n",
