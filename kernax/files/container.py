@@ -12,6 +12,7 @@ from kernax.files.archive import read_archive, write_archive
 from kernax.files.model_structure import restored, structure_of
 
 _LONGEST_REASON = 500  # letters of what is wrong with a file
+_DEEPEST_NOTES = 100  # dicts and lists inside each other
 
 
 def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None = None) -> None:
@@ -47,9 +48,22 @@ def _notes_as_json(notes: Any) -> str:
     if not isinstance(notes, dict):
         raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")
     try:
-        return json.dumps(notes)
+        text = json.dumps(notes)
+        _check_depth(notes)
     except (TypeError, ValueError, RecursionError) as problem:
         raise KernaxFileError(f"the notes cannot be saved: {problem}") from problem
+    return text
+
+
+def _check_depth(notes: Any) -> None:
+    """Raises ValueError for notes that some Pythons could not read again for their depth."""
+    layer = [notes]
+    for _ in range(_DEEPEST_NOTES):
+        parts = [list(node.values()) if isinstance(node, dict) else node for node in layer]
+        layer = [part for node in parts if isinstance(node, (list, tuple)) for part in node]
+        if not layer:
+            return
+    raise ValueError(f"they are nested deeper than {_DEEPEST_NOTES} levels")
 
 
 def load(path: str | os.PathLike) -> Any:
@@ -84,8 +98,11 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
     texts, _ = read_archive(path)
     try:
         notes = json.loads(texts["notes"])
+        _check_depth(notes)
     except (ValueError, RecursionError) as problem:
-        raise KernaxFileError(f"{path} has notes that are not JSON: {problem}") from problem
+        raise KernaxFileError(
+            f"{path} has notes that are no JSON of kernax: {problem}"
+        ) from problem
     if not isinstance(notes, dict):
         raise KernaxFileError(f"{path} has notes that are no dict")
     return notes

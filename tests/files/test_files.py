@@ -341,6 +341,10 @@ def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
     deep = {}
     for _ in range(1000):
         deep = {"deeper": deep}
+    shallow = {"list": [[[1, (2, 3)]]]}
+    for _ in range(90):
+        shallow = {"deeper": shallow}
+    save(path, kernax.RBF(), notes=shallow)
     for notes in (deep, {"array": np.ones(2)}):
         with pytest.raises(KernaxFileError, match="the notes cannot be saved"):
             save(path, kernax.RBF(), notes=notes)
