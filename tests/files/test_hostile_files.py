@@ -55,7 +55,7 @@ MODELS = {
     "processes": lambda: [
         PROCESS,
         posterior(),
-        kx.ApproximatePosterior(PROCESS, Bernoulli(), jnp.ones(()), jnp.ones(6), jnp.ones(6)),
+        kx.types.ApproximatePosterior(PROCESS, Bernoulli(), jnp.ones(()), jnp.ones(6), jnp.ones(6)),
     ],
 }
 OF_ANOTHER_CLASS = (

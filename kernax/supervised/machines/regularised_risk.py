@@ -40,7 +40,8 @@ def _in_new_order(*args, **kwargs):
     if not is_old:
         return None
     text = "regularised_risk(kernel, X, y, loss, ridge) is (kernel, X, y, ridge, loss=loss) now"
-    return (*args[:3], *args[4:]), {**kwargs, "loss": args[3]}, text
+    (kernel, X, y, loss, *rest) = args
+    return (kernel, X, y, *rest), {**kwargs, "loss": loss}, text
 
 
 @translated(_in_new_order)
