@@ -40,8 +40,9 @@ def _in_new_order(*args, **kwargs):
     if not is_old:
         return None
     text = "regularised_risk(kernel, X, y, loss, ridge) is (kernel, X, y, ridge, loss=loss) now"
-    (kernel, X, y, loss, *rest) = args
-    return (kernel, X, y, *rest), {**kwargs, "loss": loss}, text
+    in_new_order = list(args)
+    loss = in_new_order.pop(3)
+    return tuple(in_new_order), {**kwargs, "loss": loss}, text
 
 
 @translated(_in_new_order)
