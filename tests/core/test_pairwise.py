@@ -185,11 +185,76 @@ def test_kernels_that_are_no_arithmetic_keep_their_tiles(kernel, in_registers):
     assert product.product_in_registers(kernel, X, None, jnp.eye(3, dtype=DTYPE)) is None
 
 
-def test_a_loop_or_a_choice_among_many_is_no_arithmetic():
-    x = jnp.ones((2, 1), DTYPE)
-    loop = lambda theta, x, z: jax.lax.while_loop(lambda s: s[0] < 3, lambda s: s + z, x)
-    assert not is_arithmetic(loop, None, x, x)
+NO_ARITHMETIC = {
+    "loop": lambda theta, x, z: jax.lax.while_loop(lambda s: s[0] < 3, lambda s: s + z, x),
+    "condition": lambda theta, x, z: x > z,
+    "larger condition": lambda theta, x, z: jnp.maximum(x[0] > z[0], x[1] > z[1]).astype(DTYPE),
+    "sum of nothing": lambda theta, x, z: jnp.sum((x - z)[:0]),
+    "whole numbers": lambda theta, x, z: jnp.sum(x - z).astype(int).astype(DTYPE),
+}
+
+
+@pytest.mark.parametrize("name", NO_ARITHMETIC)
+def test_what_is_no_arithmetic_is_told_from_what_is(name):
+    x = jnp.ones((2, 2), DTYPE)
+    assert not is_arithmetic(NO_ARITHMETIC[name], None, x, x)
     assert is_arithmetic(lambda theta, x, z: jnp.sum(x * z), None, x, x)
+
+
+def test_choices_and_constants_have_the_values_of_the_dense_sum(rng):
+    def odd(theta, x, z):
+        conditions = jnp.stack([x[0] > 0, x[0] > z[0]]) & jnp.stack([x[1] > 0, x[1] > z[1]])
+        chosen = jnp.where(np.array([True, False]), jnp.stack([x[0], x[0] - z[0]]), 0.5)
+        return [
+            # Infinite or NaN where it is not taken.
+            jnp.where(x[0] > 0, jnp.log(x[0] * jnp.exp(z[0] - x[1])), 0.0),
+            jnp.where(x[0] > 0, 1 / (jnp.maximum(x[0], 0) * (1 + (z[0] - x[1]) ** 2)), 0.0),
+            jnp.sum(jnp.where(x[1] > 0, jnp.stack([x[0], x[0] - z[0]]), 2.0) + x[2]),
+            jnp.sum(jnp.where(~conditions, chosen, theta)),
+            jnp.stack([np.array(False), x[0] > z[0]]).astype(DTYPE) * (x[1] - z[1]),
+            jnp.isfinite(x[0] / jnp.maximum(z[0] - x[0], 0)).astype(DTYPE),
+            jax.lax.pad(jnp.flip(x - z), jnp.zeros((), DTYPE), ((-1, 2, 1),)) ** 5,
+            (x - z) ** -2 + jnp.prod(x * z) ** 0,
+            jnp.exp(x[0] * z[0]) + jnp.tanh(x[2] - z[2]),
+        ]
+
+    theta = jnp.asarray(0.3, DTYPE)
+    x, z = (jnp.asarray(rng.normal(size=(n, 3)), DTYPE) for n in (5, 6))
+    assert is_arithmetic(odd, theta, x, z)
+    sums = sum_over_pairs(odd, theta, x, z, interpret=not ON_GPU)
+    values = jax.vmap(lambda x: jax.vmap(lambda z: odd(theta, x, z))(z))(x)
+    _assert_trees_close(sums, [jnp.sum(v, 1) for v in values], 1e-12 if X64 else 1e-5)
+
+
+def test_an_infinite_sum_is_infinite(rng):
+    x, z = jnp.ones((1, 1), DTYPE), jnp.zeros((600, 1), DTYPE).at[0].set(1000.0)
+    term = lambda theta, x, z: jnp.sum(jnp.exp(x * z))
+    assert jnp.isposinf(sum_over_pairs(term, None, x, z, interpret=not ON_GPU))[0]
+
+
+def test_a_function_of_traced_arrays_from_outside_is_refused():
+    x = jnp.ones((2, 1), DTYPE)
+
+    @jax.jit
+    def closes_over(theta):
+        return sum_over_pairs(lambda _, x, z: jnp.sum(theta * x * z), None, x, x)
+
+    with pytest.raises(ValueError, match="pass it in theta"):
+        closes_over(1.0)
+
+
+def test_points_and_vectors_that_do_not_suit_keep_their_tiles(in_registers):
+    ones = lambda *shape: jnp.ones(shape, DTYPE)
+    kernel = cast(kernax.RBF(1.0), DTYPE)
+    for X, Z, V in (
+        (ones(5, 784), None, ones(5, 1)),
+        (ones(5, 2), None, ones(5, 9)),
+        (ones(5, 2), None, ones(5, 0)),
+        (ones(0, 2), ones(5, 2), ones(5, 1)),
+        (ones(5, 2), ones(0, 2), ones(0, 1)),
+        (ones(5, 2).astype(jnp.float16), None, ones(5, 1)),
+    ):
+        assert product.product_in_registers(kernel, X, Z, V) is None
 
 
 @pytest.mark.skipif(

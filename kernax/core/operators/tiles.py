@@ -214,10 +214,10 @@ def product_by_rows(
     """
 
     if indices is None:
-        columns = V.reshape(len(V), -1)
+        columns = V.reshape(len(V), math.prod(V.shape[1:]))
         in_registers = product_in_registers(kernel, X, Z, columns)
         if in_registers is not None:
-            return in_registers.reshape(-1, *V.shape[1:])
+            return in_registers.reshape(count(X), *V.shape[1:])
 
     def entry(numbered):
         i, x = numbered

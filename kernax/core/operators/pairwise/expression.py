@@ -7,7 +7,7 @@ JAX computes anything; what depends on both becomes a graph of `Number`s, one fo
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -56,13 +56,16 @@ class Number:
     """A number for each pair: what it is computed from, and how.
 
     Attributes:
-        level: THETA, ROW, COLUMN or PAIR.
+        level: THETA, ROW, COLUMN or PAIR, which every operation has.
         operation: the name of a primitive of JAX, "fma", "exp2_of_negative", "constant" or "leaf".
         arguments: the numbers that it is computed from.
         array: the values of a leaf, a scalar or one for each row or column; or a constant.
         function: the operation on arrays, where it is a primitive of JAX.
         is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a square of
             such a number.
+        is_condition: whether it is true or false.
+        known_sign: the sign of a leaf, as in `sign`.
+        sign: 1 where the number is known to be zero or more, -1 where zero or less, 0 elsewhere.
     """
 
     level: int
@@ -71,7 +74,12 @@ class Number:
     array: Any = None
     function: Callable[..., Array] = jnp.asarray
     is_normal: bool = False
+    is_condition: bool = False
     known_sign: int = 0
+    sign: int = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "sign", _sign_of(self))
 
     def __add__(self, other):
         return _add(self, other)
@@ -94,32 +102,30 @@ class Number:
         rest = Number(THETA, "leaf", array=self.array / power, is_normal=True)
         return Number(THETA, "leaf", array=power), rest
 
-    @cached_property
-    def sign(self) -> int:
-        """1 where the number is known to be zero or more, -1 where zero or less, 0 elsewhere."""
-        if self.operation == "constant":
-            return 1 if self.array >= 0 else -1
-        signs = [argument.sign for argument in self.arguments]
-        match self.operation:
-            case "leaf":
-                return self.known_sign
-            case "exp" | "exp2_of_negative" | "sqrt" | "abs" | "rsqrt":
-                return 1
-            case "mul":
-                return 1 if self.arguments[0] is self.arguments[1] else signs[0] * signs[1]
-            case "fma":
-                (a, b, _) = self.arguments
-                product = 1 if a is b else signs[0] * signs[1]
-                return product if product == signs[2] else 0
-            case "add":
-                return signs[0] if signs[0] == signs[1] else 0
-            case "max":
-                return 1 if 1 in signs else 0
-            case "select_n":
-                return signs[1] if signs[1] == signs[2] else 0
-            case "log1p":
-                return 1 if signs[0] == 1 else 0
-        return 0
+
+def _sign_of(number: Number) -> int:
+    """The sign of a number whose arguments know theirs."""
+    arguments = number.arguments
+    signs = [argument.sign for argument in arguments]
+    match number.operation:
+        case "leaf":
+            return number.known_sign
+        case "constant":
+            return 1 if number.array >= 0 else -1
+        case "exp" | "exp2_of_negative" | "sqrt" | "abs" | "rsqrt":
+            return 1
+        case "mul" | "fma":
+            product = 1 if arguments[0] is arguments[1] else signs[0] * signs[1]
+            return product if all(sign == product for sign in signs[2:]) else 0
+        case "add":
+            return signs[0] if signs[0] == signs[1] else 0
+        case "max":
+            return 1 if 1 in signs else 0
+        case "select_n":
+            return signs[1] if signs[1] == signs[2] else 0
+        case "log1p":
+            return 1 if signs[0] == 1 else 0
+    return 0
 
 
 @dataclass
@@ -154,11 +160,10 @@ def _leaves(level: int, array: Any) -> np.ndarray:
 
 
 def _leaf(level: int, array: Array) -> Number:
-    """A number that is computed beforehand; those that are true or false are 1 or 0."""
+    """A number that is computed beforehand; one that is true or false is read as 1 or 0."""
     if array.dtype == bool:
-        as_float = jnp.where(array, 1.0, 0.0)
-        leaf = Number(level, "leaf", array=as_float)
-        return Number(level, "ne", (leaf, _constant(0.0)), function=lax.ne)
+        leaf = Number(level, "leaf", array=jnp.where(array, 1.0, 0.0))
+        return Number(PAIR, "ne", (leaf, _constant(0.0)), function=lax.ne, is_condition=True)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise NotArithmetic(f"numbers of {array.dtype}")
     return Number(level, "leaf", array=array)
@@ -181,12 +186,15 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
 # Arithmetic on numbers -----------------------------------------------------------------------
 
 
-def _computed(operation: str, function: Callable, *arguments: Number) -> Number:
+def _computed(
+    operation: str, function: Callable, *arguments: Number, is_condition: bool = False
+) -> Number:
     """An operation: of a pair a step of the graph, of anything less computed beforehand."""
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
-    has_graph = any(argument.operation == "ne" for argument in arguments)
-    if level == PAIR or has_graph:
-        return Number(level, operation, arguments, function=function)
+    if level == PAIR:
+        if operation in ("max", "min") and any(a.is_condition for a in arguments):
+            raise NotArithmetic("the larger of two conditions")
+        return Number(PAIR, operation, arguments, function=function, is_condition=is_condition)
     arrays = [argument.array for argument in arguments]
     shape = jnp.broadcast_shapes(*(np.shape(array) for array in arrays))
     dtype = jnp.result_type(*arrays)
@@ -296,13 +304,13 @@ def _div(a: Number, b: Number) -> Number:
 
 
 def _integer_pow(a: Number, y: int) -> Number:
-    if y < 0:
-        return _div(_constant(1.0), _integer_pow(a, -y))
-    half = a if y < 4 else _integer_pow(a, y // 2)
     if y == 0:
         return _constant(1.0)
+    if y < 0:
+        return _div(_constant(1.0), _integer_pow(a, -y))
     if y < 4:
         return reduce(_mul, [a] * y)
+    half = _integer_pow(a, y // 2)
     return _mul(_mul(half, half), a) if y % 2 else _mul(half, half)
 
 
@@ -314,22 +322,24 @@ def _exp(a: Number) -> Number:
 
 
 def _select(condition: Number, no: Number, yes: Number) -> Number:
+    if condition.operation == "constant":
+        return yes if condition.array else no
     if no is yes:
         return no
     is_clamp = condition.operation == "lt" and condition.arguments[0] is no
     if is_clamp and _is_zero(condition.arguments[1]) and _is_zero(yes):
         return _computed("max", lax.max, no, yes)
-    if condition.operation == "ne" and condition.level != PAIR and _is_zero(no):
-        # A condition that is known before is a factor of zero or one.
-        return _mul(condition.arguments[0], yes)
-    return _computed("select_n", lax.select_n, condition, no, yes)
+    is_condition = no.is_condition and yes.is_condition
+    arguments = (condition, no, yes)
+    return Number(PAIR, "select_n", arguments, function=lax.select_n, is_condition=is_condition)
 
 
 def _joined(a: Number, b: Number) -> Number | None:
     """The sum of two choices by one condition, each of which is zero where the other is not."""
     if a.operation != "select_n" or b.operation != "select_n":
         return None
-    (condition, *of_a), (other, *of_b) = a.arguments, b.arguments
+    (condition, *of_a) = a.arguments
+    (other, *of_b) = b.arguments
     if condition is not other or any(
         not _is_zero(p) and not _is_zero(q) for p, q in zip(of_a, of_b)
     ):
@@ -363,11 +373,15 @@ def _dot_general(a, b, *, dimension_numbers, **_):
     ((of_a, of_b), (batch_a, batch_b)) = dimension_numbers
     if batch_a or batch_b:
         raise NotArithmetic("a product in batches")
+    if a.size == 0:
+        raise NotArithmetic("a sum of nothing")
     return _as_array(np.tensordot(a, b, (of_a, of_b)))
 
 
 def _reduced(function: Callable) -> Callable:
     def reduction(a, *, axes, **_):
+        if a.size == 0:
+            raise NotArithmetic("a sum of nothing")
         moved = np.moveaxis(a, axes, range(len(axes)))
         flat = moved.reshape(-1, *moved.shape[len(axes) :])
         return _as_array(reduce(lambda p, q: _each(function, p, q), list(flat)))
@@ -437,6 +451,8 @@ def expressions(
     numbers = [output.numbers for output in outputs]
     if len(in_order(numbers)) > most_steps:
         raise NotArithmetic(f"more than {most_steps} steps")
+    if any(number.is_condition for output in numbers for number in output.ravel()):
+        raise NotArithmetic("an output that is true or false")
     return numbers
 
 
@@ -503,7 +519,7 @@ def _of_numbers(equation: Any, numbers: list) -> Any:
     name = equation.primitive.name
     params = equation.params
     if name in _IDENTITIES:
-        return numbers[0]
+        return numbers if equation.primitive.multiple_results else numbers[0]
     if name == "convert_element_type":
         return _each(lambda a: _converted(a, params["new_dtype"]), *numbers)
     if name in _STRUCTURAL:
@@ -516,7 +532,8 @@ def _of_numbers(equation: Any, numbers: list) -> Any:
         return _each(_ARITHMETIC[name], *_same_shape(numbers))
     if name in _ELEMENTWISE:
         function = lambda *arrays: _bound(equation, *arrays)[0]
-        operation = partial(_computed, name, function)
+        is_condition = equation.outvars[0].aval.dtype == bool
+        operation = partial(_computed, name, function, is_condition=is_condition)
         return _each(operation, *_same_shape(numbers))
     raise NotArithmetic(name)
 
@@ -526,11 +543,12 @@ def _same_shape(numbers: list) -> list:
 
 
 def _converted(a: Number, dtype: Any) -> Number:
-    """A number as a float; of the floats that are compared and summed there is one dtype."""
+    """A number as a float; all floats of a graph have one dtype."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise NotArithmetic(f"numbers of {dtype}")
-    is_condition = a.operation in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
-    return _select(a, _constant(0.0), _constant(1.0)) if is_condition else a
+    if a.operation == "constant":
+        return _constant(np.asarray(a.array, dtype))
+    return _select(a, _constant(0.0), _constant(1.0)) if a.is_condition else a
 
 
 def _beforehand(equation: Any, inputs: list[_Value], level: int) -> list[_Value]:
@@ -584,8 +602,8 @@ def _unrolled(equation: Any, inputs: list[_Value]) -> list[_Value]:
     n_carry = len(equation.outvars) - n_ys
     n_consts = len(inputs) - n_carry - n_xs
     steps = range(params["length"])
-    if len(steps) > 64:
-        raise NotArithmetic("a long loop")
+    if not 0 < len(steps) <= 64:
+        raise NotArithmetic("a long loop, or an empty one")
     consts = inputs[:n_consts]
     carry = inputs[n_consts : n_consts + n_carry]
     xs = inputs[n_consts + n_carry :]

@@ -12,11 +12,12 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
+from kernax.core.base.numerics import is_concrete
 from kernax.core.operators.pairwise.expression import NotArithmetic, expressions
 from kernax.core.operators.pairwise.triton_kernel import sums_of
 
-# Pairs that are held at one time where the sum is not computed in registers.
-_PAIRS_AT_ONCE = 2**22
+# Numbers that are held at one time where the sum is not computed in registers.
+_NUMBERS_AT_ONCE = 2**22
 
 _sum_over_pairs = jex.Primitive("sum_over_pairs")
 _sum_over_pairs.multiple_results = True
@@ -43,6 +44,11 @@ def sum_over_pairs(
     trace, structure = jax.make_jaxpr(function, return_shape=True)(
         shapes, first(rows), first(columns)
     )
+    if not is_concrete(trace.consts):
+        raise ValueError(
+            "the function of a pair uses an array that is being traced, from outside: pass it in "
+            "theta"
+        )
     groups = [jax.tree.leaves(tree) for tree in (theta, rows, columns)]
     outputs = _bind(trace, groups, interpret)
     return jax.tree.unflatten(jax.tree.structure(structure), outputs)
@@ -97,24 +103,32 @@ def _in_registers(*flat, trace, sizes, interpret):
     """The sums as one kernel of the GPU; by rows where the function is more than arithmetic."""
     (theta, rows, columns) = _grouped(flat, sizes)
     (n, m) = (len(rows[0]), len(columns[0]))
+    by_rows = partial(_by_rows, *flat, trace=trace, sizes=sizes, interpret=interpret)
+    dtypes = {aval.dtype for aval in trace.out_avals}
+    if len(dtypes) > 1 or not dtypes <= {jnp.dtype("float32"), jnp.dtype("float64")} or n * m == 0:
+        return by_rows()
     try:
         numbers = expressions(trace, theta, rows, columns)
     except NotArithmetic:
-        return _by_rows(*flat, trace=trace, sizes=sizes, interpret=interpret)
-    return sums_of(numbers, n, m, trace.out_avals[0].dtype, interpret=interpret)
+        return by_rows()
+    return sums_of(numbers, n, m, dtypes.pop(), interpret=interpret)
 
 
 def _by_rows(*flat, trace, sizes, interpret):
     """The sums of some rows at a time."""
     del interpret
     (theta, rows, columns) = _grouped(flat, sizes)
+    (n, m) = (len(rows[0]), len(columns[0]))
+    if n * m == 0:
+        return [jnp.zeros((n, *aval.shape), aval.dtype) for aval in trace.out_avals]
     function = jex.jaxpr_as_fun(trace)
 
     def of_row(row):
         of_column = lambda column: function(*theta, *row, *column)
         return [jnp.sum(values, 0) for values in jax.vmap(of_column)(columns)]
 
-    at_once = max(1, _PAIRS_AT_ONCE // len(columns[0]))
+    of_pair = max(1, sum(aval.size for aval in trace.out_avals))
+    at_once = max(1, _NUMBERS_AT_ONCE // (m * of_pair))
     return lax.map(of_row, rows, batch_size=at_once)
 
 
@@ -156,77 +170,75 @@ def _jvp(primals, tangents, *, trace, sizes, interpret):
     function = jex.jaxpr_as_fun(trace)
 
     def derivative(theta, rows, columns):
-        merged = [*theta, *rows, *columns]
-        (given, moved) = ([primal for primal, _ in merged], [d for _, d in merged if d is not None])
+        pairs = [*theta, *rows, *columns]
+        primals = [x for x, _ in pairs]
+        moving = [i for i, (_, dx) in enumerate(pairs) if dx is not None]
 
-        def of_moving(*moving):
-            moving = iter(moving)
-            return function(*(next(moving) if move else x for x, move in zip(given, moves)))
+        def of_moving(*values):
+            arguments = list(primals)
+            for i, value in zip(moving, values):
+                arguments[i] = value
+            return function(*arguments)
 
-        moving = [x for x, move in zip(given, moves) if move]
-        return jax.jvp(of_moving, moving, moved)[1]
+        at = [primals[i] for i in moving]
+        along = [pairs[i][1] for i in moving]
+        return jax.jvp(of_moving, at, along)[1]
 
     pairs = [(x, t if move else None) for x, t, move in zip(primals, tangents, moves)]
     outputs = _sum_over_pairs.bind(*primals, trace=trace, sizes=sizes, interpret=interpret)
-    groups = _grouped(pairs, sizes)
-    return outputs, _summed(derivative, groups, interpret)
-
-
-def _summed(function: Callable, groups: Sequence[PyTree], interpret: bool) -> list:
-    (theta, rows, columns) = groups
-    return sum_over_pairs(function, theta, rows, columns, interpret=interpret)
+    (theta, rows, columns) = _grouped(pairs, sizes)
+    return outputs, sum_over_pairs(derivative, theta, rows, columns, interpret=interpret)
 
 
 def _transpose(cotangents, *flat, trace, sizes, interpret):
-    """The transpose of a sum that is linear in some of its arguments."""
+    """The transpose of a sum that is linear in some of its arguments: the cotangent of a row or of
+    a parameter is a sum over columns, that of a column a sum over rows.
+    """
     is_linear = [ad.is_undefined_primal(x) for x in flat]
     avals = [x.aval if linear else x for x, linear in zip(flat, is_linear)]
     shapes = [_pair_shape(aval, i >= sizes[0]) for i, aval in enumerate(avals)]
     function = jex.jaxpr_as_fun(trace)
-    n = next(c for c in cotangents if type(c) is not ad.Zero).shape[0]
+    (n, m) = (avals[sizes[0]].shape[0], avals[-1].shape[0])
     cotangents = [
         jnp.zeros((n, *aval.shape), aval.dtype) if type(c) is ad.Zero else c
         for c, aval in zip(cotangents, trace.out_avals)
     ]
     known = [None if linear else x for x, linear in zip(flat, is_linear)]
     (theta, rows, columns) = _grouped(known, sizes)
-    in_columns = [i >= sizes[0] + sizes[1] for i in range(len(flat))]
-    results: list[Any] = [None] * len(flat)
 
-    def transposed(wanted, theta, rows, columns, of_pair):
-        """The cotangents of the wanted arguments that one pair adds."""
-        given = [*theta, *rows, *columns]
+    def transposed(wanted, theta, row, column):
+        """What one pair adds: `c_k = (d f / d a_k)^T c` for the wanted arguments a_k."""
+        (row, of_pair, _) = row
+        (column, _) = column
+        given = [*theta, *row, *column]
 
         def linear(*parts):
-            parts = iter(parts)
+            # In an argument that is not wanted the function is linear as well: zero adds nothing.
             arguments = [
-                next(parts)
-                if i in wanted
-                else jnp.zeros(shape.shape, shape.dtype)
-                if x is None
-                else x
-                for i, (x, shape) in enumerate(zip(given, shapes))
+                jnp.zeros(shape.shape, shape.dtype) if x is None else x
+                for x, shape in zip(given, shapes)
             ]
+            for i, part in zip(wanted, parts):
+                arguments[i] = part
             return function(*arguments)
 
         return list(jax.linear_transpose(linear, *(shapes[i] for i in wanted))(of_pair))
 
-    wanted = [i for i, linear in enumerate(is_linear) if linear and not in_columns[i]]
+    # Numbers of rows and columns are known even where none of their arrays is.
+    rows = (rows, cotangents, jnp.zeros(n, cotangents[0].dtype))
+    columns = (columns, jnp.zeros(m, cotangents[0].dtype))
+    first_of_columns = sizes[0] + sizes[1]
+    results: list[Any] = [None] * len(flat)
+    wanted = [i for i, linear in enumerate(is_linear) if linear and i < first_of_columns]
     if wanted:
-        of_rows = lambda theta, row, column: transposed(wanted, theta, row[0], column, row[1])
-        outputs = _summed(of_rows, (theta, (rows, cotangents), columns), interpret)
+        over_columns = partial(transposed, wanted)
+        outputs = sum_over_pairs(over_columns, theta, rows, columns, interpret=interpret)
         for i, output in zip(wanted, outputs):
             results[i] = jnp.sum(output, 0) if i < sizes[0] else output
-    wanted = [i for i, linear in enumerate(is_linear) if linear and in_columns[i]]
+    wanted = [i for i, linear in enumerate(is_linear) if linear and i >= first_of_columns]
     if wanted:
-        of_columns = lambda theta, column, row: transposed(wanted, theta, row[0], column, row[1])
-        if not jax.tree.leaves(columns):
-            # The columns are known by their number alone.
-            columns = [jnp.zeros(avals[wanted[0]].shape[:1], cotangents[0].dtype), *columns]
-            of_columns = lambda theta, column, row: transposed(
-                wanted, theta, row[0], column[1:], row[1]
-            )
-        outputs = _summed(of_columns, (theta, columns, (rows, cotangents)), interpret)
+        over_rows = lambda theta, column, row: transposed(wanted, theta, row, column)
+        outputs = sum_over_pairs(over_rows, theta, columns, rows, interpret=interpret)
         for i, output in zip(wanted, outputs):
             results[i] = output
     return results

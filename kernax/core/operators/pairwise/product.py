@@ -16,7 +16,9 @@ from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_
 
 # With more vectors than these, matrix products with tiles of K are faster.
 _MOST_VECTORS = 8
-# The switch: "0" in the environment computes all products in tiles.
+# Coordinates and parameters; the derivative in a parameter is held for each row.
+_MOST_NUMBERS = 128
+# The switch, read when a program is traced: "0" in the environment computes all products in tiles.
 _SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
 
 
@@ -38,9 +40,9 @@ def product_in_registers(
     """
     how = mode()
     columns = X if Z is None else Z
-    if how == "tiles" or not _suit(X, columns, V):
-        return None
     (parameters, static) = eqx.partition(kernel, eqx.is_array)
+    if how == "tiles" or not _suit(parameters, X, columns, V):
+        return None
 
     def term(theta, row, column):
         (i, x) = row
@@ -59,14 +61,22 @@ def product_in_registers(
     return product if Z is not None else product + expand_to(diagonal_of(kernel, X), V) * V
 
 
-def _suit(X: PyTree, Z: PyTree, V: Array) -> bool:
-    """Whether points are vectors of floats as V are, and not too many."""
+def _suit(parameters: PyTree, X: PyTree, Z: PyTree, V: Array) -> bool:
+    """Whether points are vectors of floats as V are, and a pair is computed from few numbers."""
     leaves = jax.tree.leaves((X, Z))
-    most = 2 ** (jnp.finfo(V.dtype).nmant + 1)
+    if V.dtype not in (jnp.float32, jnp.float64) or V.ndim != 2:
+        return False
+    if any(leaf.dtype != V.dtype or leaf.ndim != 2 for leaf in leaves):
+        return False
+    # Indices of points are floats, and those of all numbers of the points are int32.
+    n_most = max(count(X), count(Z))
+    n_exact = 2 ** (jnp.finfo(V.dtype).nmant + 1)
+    n_coordinates = sum(leaf.shape[1] for leaf in jax.tree.leaves(X))
+    n_numbers = n_coordinates + sum(leaf.size for leaf in jax.tree.leaves(parameters))
     return (
-        V.ndim == 2
-        and V.shape[1] <= _MOST_VECTORS
-        and all(leaf.dtype == V.dtype and leaf.ndim == 2 for leaf in leaves)
-        and max(count(X), count(Z)) * max(leaf.shape[1] for leaf in leaves) < min(most, 2**31) * 8
-        and max(count(X), count(Z)) < most
+        min(count(X), count(Z)) > 0
+        and n_most < n_exact
+        and n_most * (n_coordinates + _MOST_VECTORS) < 2**30
+        and 0 < n_numbers <= _MOST_NUMBERS
+        and 0 < V.shape[1] <= _MOST_VECTORS
     )

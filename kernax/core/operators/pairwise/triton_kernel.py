@@ -145,11 +145,13 @@ def _kernel(
 
         return lax.fori_loop(np.int32(0), count, step, sums)
 
-    # Kahan's compensation: sum + lost is the sum of all chunks to twice the digits.
+    # Kahan's sum: y = x - c, t' = t + y, c' = (t' - t) - y is what rounding added to t'.
     def compensated(totals, lost, sums):
-        corrected = [new - less for new, less in zip(sums, lost)]
-        larger = [total + new for total, new in zip(totals, corrected)]
-        lost = [(new - total) - old for new, total, old in zip(larger, totals, corrected)]
+        corrected = [x - c for x, c in zip(sums, lost)]
+        larger = [t + y for t, y in zip(totals, corrected)]
+        added = [(new - t) - y for new, t, y in zip(larger, totals, corrected)]
+        # Of an infinite sum nothing is lost, rather than inf - inf.
+        lost = [jnp.where(abs(new) < jnp.inf, c, 0) for new, c in zip(larger, added)]
         return tuple(larger), tuple(lost)
 
     def chunk(c, carry):
