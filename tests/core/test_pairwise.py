@@ -3,6 +3,8 @@
 On a CPU the kernel of the GPU runs in an interpreter.
 """
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -270,9 +272,23 @@ def test_products_lower_for_a_gpu_as_one_kernel_and_gradients_as_three(name, rng
         assert text.count("xla.gpu.triton") == count
 
 
-def test_the_environment_turns_registers_off(monkeypatch):
+@pytest.mark.parametrize(
+    ("capability", "platform", "expected"),
+    [
+        ("9.0", "PJRT C API\ncuda 13000", "registers"),
+        ("7.5", "PJRT C API\ncuda 13000", "tiles"),
+        ("9.0", "PJRT C API\nrocm 60000", "tiles"),
+    ],
+)
+def test_registers_are_those_of_gpus_that_triton_compiles_for(
+    capability, platform, expected, monkeypatch
+):
+    client = SimpleNamespace(platform_version=platform)
+    device = SimpleNamespace(compute_capability=capability, client=client)
+    monkeypatch.setattr(product, "_compiles_for", product._compiles_for.__wrapped__)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert product.mode() == "registers"
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert product.mode() == expected
     monkeypatch.setenv("KERNAX_PAIRS_IN_REGISTERS", "0")
     assert product.mode() == "tiles"
 

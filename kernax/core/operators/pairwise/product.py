@@ -1,7 +1,9 @@
 """Products of Gram matrices with vectors, computed in the registers of a GPU."""
 
 import os
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,11 +25,20 @@ _SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
 
 
 def mode() -> str:
-    """How sums over pairs are computed: "registers" on a GPU, "tiles" elsewhere and where the
-    environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
+    """How sums over pairs are computed: "registers" on a GPU that Triton compiles for, "tiles"
+    elsewhere and where the environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
     """
-    is_on = jax.default_backend() == "gpu" and os.environ.get(_SWITCH, "1") != "0"
-    return "registers" if is_on else "tiles"
+    is_on = os.environ.get(_SWITCH, "1") != "0"
+    has_registers = is_on and jax.default_backend() == "gpu" and _compiles_for(jax.devices()[0])
+    return "registers" if has_registers else "tiles"
+
+
+@cache
+def _compiles_for(device: Any) -> bool:
+    """Whether JAX has Triton, and this is a device of NVIDIA of compute capability 8 or more."""
+    has_triton = find_spec("jax.experimental.pallas.triton") is not None
+    is_of_nvidia = "cuda" in device.client.platform_version
+    return has_triton and is_of_nvidia and int(device.compute_capability.split(".")[0]) >= 8
 
 
 def product_in_registers(
