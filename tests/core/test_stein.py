@@ -300,7 +300,7 @@ def test_a_score_that_is_not_finite_raises():
         ),
         (
             lambda: goodness_of_fit_test(RBF, X, NORMAL, n_resamples=0, key=KEY),
-            "bootstraps must be a positive integer",
+            "n_resamples must be a positive integer",
         ),
         (
             lambda: untyped(goodness_of_fit_test)(RBF, X, NORMAL, key=0),
