@@ -110,7 +110,7 @@ def test_conditioning_twice_is_conditioning_on_everything(data):
     np.testing.assert_allclose(
         kernax.gram(second.value.covariance, Z), kernax.gram(once.covariance, Z), **EXACT
     )
-    whole = evidence(KERNEL, X, y, 0.1, mean=prior.mean)
+    whole = evidence(prior, X, y, 0.1)
     np.testing.assert_allclose(
         first.stats["log_evidence"] + second.stats["log_evidence"], whole, **EXACT
     )
@@ -132,7 +132,9 @@ def test_means_are_subtracted_and_added_back(data):
             jax.vmap(posterior(X, y, mean=mean).value.mean)(Z), expected, **EXACT
         )
         np.testing.assert_allclose(
-            evidence(KERNEL, X, y, 0.1, mean=mean), evidence(KERNEL, X, rest, 0.1), **EXACT
+            evidence(kernax.GaussianProcess(KERNEL, mean), X, y, 0.1),
+            evidence(KERNEL, X, rest, 0.1),
+            **EXACT,
         )
 
 
@@ -274,14 +276,8 @@ def test_the_evidence_has_exact_derivatives_of_the_first_and_second_order(data, 
     w = () if weights is None else (weights,)
 
     def of(scales, scale, noise, X, y, *w):
-        return evidence(
-            scale * kernax.RBF(scales),
-            X,
-            y,
-            noise,
-            weights=w[0] if w else None,
-            mean=kernax.ConstantMean(0.3),
-        )
+        process = kernax.GaussianProcess(scale * kernax.RBF(scales), kernax.ConstantMean(0.3))
+        return evidence(process, X, y, noise, weights=w[0] if w else None)
 
     arguments = jax.tree.map(jnp.asarray, (SCALES, 1.5, np.linspace(0.05, 0.2, 20), X, y, *w))
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-6)
