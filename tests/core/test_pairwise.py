@@ -18,8 +18,8 @@ from kernax.core.base.boundary import cast
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import prepare
 from kernax.core.operators.pairwise import product, triton_kernel
+from kernax.core.operators.pairwise.expression import NotArithmetic, in_order
 from kernax.core.operators.pairwise.expression import expressions as expressions_of
-from kernax.core.operators.pairwise.expression import in_order
 from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
 
 ON_GPU = jax.default_backend() == "gpu"
@@ -192,6 +192,7 @@ NO_ARITHMETIC = {
     "condition": lambda theta, x, z: x > z,
     "larger condition": lambda theta, x, z: jnp.maximum(x[0] > z[0], x[1] > z[1]).astype(DTYPE),
     "sum of nothing": lambda theta, x, z: jnp.sum((x - z)[:0]),
+    "long loop": lambda theta, x, z: jax.lax.fori_loop(0, 65, lambda i, s: s + z * s, x),
     "whole numbers": lambda theta, x, z: jnp.sum(x - z).astype(int).astype(DTYPE),
 }
 
@@ -200,7 +201,8 @@ NO_ARITHMETIC = {
 def test_what_is_no_arithmetic_is_told_from_what_is(name):
     x = jnp.ones((2, 2), DTYPE)
     assert not is_arithmetic(NO_ARITHMETIC[name], None, x, x)
-    assert is_arithmetic(lambda theta, x, z: jnp.sum(x * z), None, x, x)
+    short_loop = lambda theta, x, z: jax.lax.fori_loop(0, 64, lambda i, s: s + z * s, x)
+    assert is_arithmetic(short_loop, None, x, x)
 
 
 def test_choices_and_constants_have_the_values_of_the_dense_sum(rng):
@@ -243,6 +245,49 @@ def test_a_function_of_traced_arrays_from_outside_is_refused():
 
     with pytest.raises(ValueError, match="pass it in theta"):
         closes_over(1.0)
+
+
+def test_what_suits_registers_ends_where_it_says():
+    shaped = lambda *shape: jax.ShapeDtypeStruct(shape, DTYPE)
+    ones = lambda *shape: jnp.ones(shape, DTYPE)
+    one = jnp.ones((), DTYPE)
+    suits = product._suit
+    # Vectors; coordinates with parameters; and points, which floats must number exactly.
+    assert suits(one, shaped(5, 2), shaped(5, 2), ones(5, 8))
+    assert not suits(one, shaped(5, 2), shaped(5, 2), ones(5, 9))
+    assert suits(one, shaped(5, 127), shaped(5, 127), ones(5, 1))
+    assert not suits(one, shaped(5, 128), shaped(5, 128), ones(5, 1))
+    most = 2**30 // 9 if X64 else 2**24 - 1
+    assert suits(one, shaped(most, 1), shaped(5, 1), ones(5, 1))
+    assert not suits(one, shaped(most + 1, 1), shaped(5, 1), ones(5, 1))
+
+
+def test_a_graph_may_have_as_many_steps_as_it_says(rng):
+    term, theta, rows, columns = _parts(KERNELS["RBF"], rng)
+    pair = jax.make_jaxpr(term)(theta, rows[0], points_at(columns, 0))
+    arguments = (pair, jax.tree.leaves(theta), [rows], list(columns))
+    n_steps = len(in_order(expressions_of(*arguments)))
+    assert len(in_order(expressions_of(*arguments, most_steps=n_steps))) == n_steps
+    with pytest.raises(NotArithmetic, match="more than"):
+        expressions_of(*arguments, most_steps=n_steps - 1)
+
+
+# Blocks of 8 threads hold 64 rows; columns come in chunks of 8, and are split from 32 on.
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "m"), [(63, 7), (64, 8), (65, 9), (64, 31), (64, 33)])
+def test_a_batch_of_gradients_is_right_on_both_sides_of_a_block(n, m, rng, monkeypatch):
+    if not ON_GPU:
+        for name, size in (("_THREADS", 8), ("_CHUNK", 8), ("_LEAST_COLUMNS", 16)):
+            monkeypatch.setattr(triton_kernel, name, size)
+    term, theta, rows, columns = _parts(kernax.RBF(0.7), rng, n=n, m=m, d=1, p=1)
+    registers = lambda *a: sum_over_pairs(term, *a, interpret=not ON_GPU)
+    stretched = jnp.stack([rows, 2 * rows])
+    gradients = [
+        jax.jit(jax.vmap(jax.grad(lambda *a, s=s: jnp.sum(s(*a) ** 2), (0, 1, 2)), (None, 0, None)))
+        for s in (registers, lambda *a: _dense(term, *a))
+    ]
+    values, right = (gradient(theta, stretched, columns) for gradient in gradients)
+    _assert_trees_close(values, right, 1e-12 if X64 else 2e-5)
 
 
 def test_points_and_vectors_that_do_not_suit_keep_their_tiles(in_registers):

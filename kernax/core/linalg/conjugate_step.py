@@ -1,5 +1,5 @@
 """The step of preconditioned conjugate gradients (Hestenes & Stiefel 1952) for one system
-`A x = b`, or for the columns of several, each by itself. When to stop is a matter of who iterates.
+`A x = b`, or for the columns of several, each by itself. The caller decides when to stop.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,10 @@ from kernax.core.base.numerics import is_concrete
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
 # What a number depends on: bits, so that `|` joins them.
-THETA, ROW, COLUMN, PAIR = 0, 1, 2, 3
+THETA = 0
+ROW = 1
+COLUMN = 2
+PAIR = ROW | COLUMN
 
 # Operations on numbers that a kernel of Triton computes as they are.
 _ELEMENTWISE = {
@@ -111,7 +114,8 @@ def _sign_of(number: Number) -> int:
         case "leaf":
             return number.known_sign
         case "constant":
-            return 1 if number.array >= 0 else -1
+            # NaN has no sign.
+            return int(number.array >= 0) - int(number.array < 0)
         case "exp" | "exp2_of_negative" | "sqrt" | "abs" | "rsqrt":
             return 1
         case "mul" | "fma":
@@ -553,7 +557,6 @@ def _converted(a: Number, dtype: Any) -> Number:
 
 def _beforehand(equation: Any, inputs: list[_Value], level: int) -> list[_Value]:
     """The outputs of an operation on parameters, on each row or on each column."""
-
     function = partial(_bound, equation)
     arrays = [value.array for value in inputs]
     if level == THETA:
@@ -567,10 +570,8 @@ def _beforehand(equation: Any, inputs: list[_Value], level: int) -> list[_Value]
 
 def _bound(equation: Any, *arrays: ArrayLike) -> list[Array]:
     """The outputs of an operation on arrays."""
-    bound = equation.primitive.get_bind_params(equation.params)
-    # JAX 0.9 and earlier give functions apart.
-    (functions, params) = bound if isinstance(bound, tuple) else ((), bound)
-    outputs = equation.primitive.bind(*functions, *arrays, **params)
+    params = equation.primitive.get_bind_params(equation.params)
+    outputs = equation.primitive.bind(*arrays, **params)
     return list(outputs) if equation.primitive.multiple_results else [outputs]
 
 
@@ -584,7 +585,6 @@ def _shared_by_pairs(equation: Any, inputs: list[_Value]) -> list[_Value] | None
         return None
     # Of the other side any one will do.
     others = [value.array if value.level in (THETA, inner) else value.array[0] for value in inputs]
-
     try:
         outputs = jax.vmap(partial(_bound, equation), axes, out_axes=None)(*others)
     except ValueError:

@@ -132,7 +132,7 @@ def _by_rows(*flat, trace, sizes, interpret):
     return lax.map(of_row, rows, batch_size=at_once)
 
 
-def _computed(*flat, interpret, **params):
+def _on_other_platforms(*flat, interpret, **params):
     compute = _in_registers if interpret else _by_rows
     return compute(*flat, interpret=interpret, **params)
 
@@ -145,7 +145,7 @@ def _lowered_for_gpu(context, *arguments, **params):
         return lower(context, *arguments, **params)
 
 
-mlir.register_lowering(_sum_over_pairs, mlir.lower_fun(_computed, multiple_results=True))
+mlir.register_lowering(_sum_over_pairs, mlir.lower_fun(_on_other_platforms, multiple_results=True))
 mlir.register_lowering(_sum_over_pairs, _lowered_for_gpu, platform="cuda")
 
 

@@ -131,7 +131,7 @@ def _kernel(
     fixed |= {leaf: row_ref[i, :] for i, leaf in enumerate(leaves[ROW])}
     dtype = total_ref.dtype
     zeros = tuple(jnp.zeros(shape.rows, dtype) for _ in numbers)
-    compute = partial(_computed, order, numbers, shape.rows, dtype, interpret)
+    compute = partial(_values_of, order, numbers, shape.rows, dtype, interpret)
 
     def added(sums, j):
         columns = {leaf: column_ref[i, j] for i, leaf in enumerate(leaves[COLUMN])}
@@ -171,7 +171,7 @@ def _kernel(
         total_ref[i, :] = total
 
 
-def _computed(
+def _values_of(
     order: list[Number],
     numbers: list[Number],
     rows: int,
@@ -190,10 +190,8 @@ def _computed(
         if number in values:
             continue
         if number.operation == "constant":
-            constant = number.array
-            values[number] = jnp.asarray(
-                constant, bool if np.asarray(constant).dtype == bool else dtype
-            )
+            constant = np.asarray(number.array)
+            values[number] = jnp.asarray(constant, None if constant.dtype == bool else dtype)
             continue
         arguments = [value_of(argument) for argument in number.arguments]
         values[number] = _operation(number, interpret)(*arguments)
