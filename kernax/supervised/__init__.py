@@ -1,3 +1,3 @@
-"""Learners of targets, by the shape of their loss."""
+"""Supervised learners, grouped by the shape of their loss."""
 
 # May import: kernax.core.

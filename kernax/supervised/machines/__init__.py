@@ -1,5 +1,5 @@
-"""Losses with a dual in a box: support vector machines, their solvers, certificates and
-derivatives, and probabilities of their decision values.
+"""Support vector machines and other losses with a box-constrained dual: their solvers,
+certificates, derivatives, and probabilities from decision values.
 """
 
 # May import: kernax._advice, kernax.core.

@@ -1,14 +1,15 @@
-"""The active set of a machine, the linear system that its solution satisfies, and its derivative.
+"""The active set of a support vector machine, the linear system that its solution satisfies, and
+its derivative.
 
 Each coefficient is free (strictly between zero and a bound), at zero, or at a bound. Let F be the
-free points, `s` their signs, and H the others, held at zero or at bounds (which may depend on what
-is differentiated). The solution is that of
+free points, `s` their signs, and H the others, which are held at zero or at their bounds (the
+bounds may depend on parameters that are differentiated). The solution satisfies
 
     K_FF b_F + bias 1 = (targets - epsilon s - K_FH b_H)_F   and   sum b = total.
 
 The bias is the multiplier of the sum; where no point is free, it is the midpoint of the interval of
-biases that satisfy the conditions of optimality at the held points. Of two groups each has a sum
-and a bias: `bias 1` is then the bias of each point's group.
+biases that satisfy the conditions of optimality at the held points. With two groups, each group has
+a sum and a bias of its own, and `bias 1` is the bias of each point's group.
 """
 
 import equinox as eqx
@@ -38,7 +39,7 @@ class ActiveSet(eqx.Module):
 
     @staticmethod
     def of(point: DualPoint, problem: BoxProblem) -> "ActiveSet":
-        """The active set of a point."""
+        """The active set at a dual point."""
         beta = stop_gradient(point.beta)
         low, high = stop_gradient((problem.low, problem.high))
         at_high = (beta >= high) & (high > 0)
@@ -55,9 +56,10 @@ class ActiveSet(eqx.Module):
 
 
 def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m"]:
-    """The residuals of the equations of the active set: n of points, then the bias's, m = n + 1.
+    """The residuals of the equations of the active set, m = n + 1: one for each point, then that of
+    the bias.
 
-    Of two groups m = n + 2, here and below.
+    With two groups m = n + 2, here and below.
     """
     active = ActiveSet.of(point, problem)
     beta = jnp.where(active.free, point.beta, active.held_at)
@@ -101,7 +103,7 @@ class ActiveSystem(eqx.Module):
 
     @staticmethod
     def of(point: DualPoint, problem: BoxProblem) -> "ActiveSystem":
-        """The system of a point."""
+        """The system at a dual point."""
         free = ActiveSet.of(point, problem).free
         some_free = problem.over_groups(jnp.any, free, False)
         return ActiveSystem(problem, free, some_free & (problem.total is not None))
@@ -123,9 +125,9 @@ class ActiveSystem(eqx.Module):
         """The inverse times a vector; it is never differentiated.
 
         K_FF is factorised, the only step of cubic cost, in the smallest of the sizes n, n/2, n/4,
-        ... that holds it. On a CPU every member of a batch has a size of its own, on accelerators
-        all have that of the largest. In d features K_FF is singular for more than d points: four
-        times as many are the largest size, and of more the solution is NaN.
+        ... that holds it. On a CPU every member of a batch has its own size; on accelerators all
+        have the largest one. In d features K_FF is singular for more than d points: the largest
+        size is then 4 d, and the solution is NaN if more points are free.
         """
         r, r_bias = self._parts(rhs)
         ones = jnp.ones_like(r)
@@ -158,7 +160,8 @@ class ActiveSystem(eqx.Module):
         s = self.problem.sums(first)
         t = self.problem.sums(second)
         wanted = jnp.where(self.bordered, self.problem.sums(alone) - r_bias, 0)
-        # A group without free points has a row and column of zeros: then those of the identity.
+        # A group without free points has a row and column of zeros, which those of the identity
+        # replace.
         pull_1 = jnp.where(self.bordered[0], s[0], 1)
         pull_2 = jnp.where(self.bordered[1], t[1], 1)
         between = (s[1] + t[0]) / 2
@@ -173,7 +176,7 @@ def _solve_in_the_smallest_size(
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
-    # All points may be free, or of a K of few features as many as make it singular.
+    # All points may be free; if K has few explicit features, at most as many as make it singular.
     n = len(free)
     rank = operator.largest_rank
     most = n if rank >= n else min(n, max(4 * rank, _SMALLEST))
@@ -212,7 +215,7 @@ def _padded_matrix(
 ) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
     """K where both points are `inside` (one or zero), and the mean of the diagonal there.
 
-    The other points have that mean on the diagonal, and zeros beside it.
+    The other points have that mean on the diagonal and zeros off the diagonal.
     """
     # [[K_FF, 0], [0, mean I]]: the padding leaves K_FF^-1 as it is, with pivots of the same size.
     mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
@@ -227,10 +230,11 @@ def _sizes(n: int) -> list[int]:
 
 @eqx.filter_custom_jvp
 def with_derivative_of_active_set(point: DualPoint, problem: BoxProblem) -> DualPoint:
-    """The same point, with the derivative in the problem of the solution of its active set.
+    """The same point, whose derivative in the problem is that of the linear system of its active
+    set.
 
-    One-sided where a point is about to enter or leave the active set. The derivative in the point
-    is left out: it is zero at a solution.
+    The derivative is one-sided where a point is about to enter or leave the active set. The
+    derivative in the point is left out: it is zero at a solution.
     """
     return point
 
@@ -238,8 +242,8 @@ def with_derivative_of_active_set(point: DualPoint, problem: BoxProblem) -> Dual
 @with_derivative_of_active_set.def_jvp
 def _with_derivative_jvp(primals, tangents):
     # From T(problem) x = r(problem): T dx = d (r - T x) at fixed x, and the residual of the
-    # equations is r - T x. `custom_linear_solve` knows how that is transposed (T is symmetric) and,
-    # from `apply`, how it is differentiated again.
+    # equations is r - T x. `custom_linear_solve` transposes this solve (T is symmetric) and
+    # differentiates it again through `apply`.
     point, problem = primals
     _, t_problem = tangents
     moving, known = split_by_tangent(problem, t_problem)
@@ -257,7 +261,9 @@ def _with_derivative_jvp(primals, tangents):
 
 
 def _tangent_of(point: DualPoint, change: Float[Array, " m"]) -> DualPoint:
-    """A tangent of coefficients and bias, m = n + 1; the rest of the point has none."""
+    """The tangent of a point, from that of its coefficients and bias (m = n + 1); the other fields
+    have none.
+    """
     nothing = jax.tree.map(lambda _: None, point)
     n = len(point.beta)
     return eqx.tree_at(

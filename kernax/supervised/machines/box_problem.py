@@ -1,13 +1,13 @@
-"""The one quadratic programme behind support vector machines.
+"""The quadratic programme that all support vector machines share.
 
     minimise  1/2 b.K b - targets.b + epsilon |b|_1   subject to   low <= b <= high,  sum b = total
 
 Here `low <= 0 <= high`, and b are the signed coefficients of the expansion `f = K b + bias`, whose
-bias is the Lagrange multiplier of the sum. Classification has the labels as targets and boxes
-[0, C] or [-C, 0]; regression has a box [-C, C] and an epsilon; one-class machines have no targets,
-and a total. In the nu parametrisation the points are in two groups, each with a sum of its own and
-a bias of its own, which is its multiplier. Each coefficient is free (strictly between zero and a
-bound), at zero, or at a bound; once it is known which, the solution is that of a linear system
+bias is the Lagrange multiplier of the sum. Classification has the labels as targets and boxes [0,
+C] or [-C, 0]; regression has a box [-C, C] and an epsilon; one-class SVMs have a total and no
+targets. In the nu parametrisation the points form two groups; each has a sum of its own, and the
+multiplier of that sum is the bias of the group. Each coefficient is free (strictly between zero and
+a bound), at zero, or at a bound; given which, the solution is that of a linear system
 (`active_set`).
 """
 
@@ -74,7 +74,7 @@ class BoxProblem(eqx.Module):
 
     @property
     def starts_at_zero(self) -> bool:
-        """Whether zero is known to be feasible, whatever the values of the programme's arrays."""
+        """Whether zero is feasible for every value of the programme's arrays."""
         return self.total is None or not self.inside
 
     def of_points(self, of_groups: Float[Array, "*groups"]) -> Float[Array, "..."]:
@@ -86,7 +86,7 @@ class BoxProblem(eqx.Module):
         return jnp.where(self.second, of_groups[1], of_groups[0])
 
     def over_groups(self, reduced: Callable, v: Array, absent: Any) -> Array:
-        """`reduced(v)` over the points of each group; `absent` changes no such number.
+        """`reduced(v)` over the points of each group. `absent` is the neutral element of `reduced`.
 
         v is (n,), or (n, k) for several numbers of each point.
         """
@@ -97,7 +97,7 @@ class BoxProblem(eqx.Module):
         return jnp.stack([of_first, reduced(jnp.where(second, v, absent))])
 
     def sums(self, beta: Float[Array, "n *k"]) -> Float[Array, "*groups_and_k"]:
-        """The sum of the coefficients of each group; of k columns, k sums of each group."""
+        """The sum of the coefficients of each group; for k columns, k sums of each group."""
         return self.over_groups(lambda v: jnp.sum(v, 0), beta, 0)
 
     def off(self, point: "DualPoint") -> Float[Array, " n"]:
@@ -116,7 +116,9 @@ class BoxProblem(eqx.Module):
 
 
 def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Numbers between 0 and a bound that sum to a total >= 0: the first are as large as may be."""
+    """Numbers between 0 and a bound that sum to a total >= 0: the first ones are as large as
+    possible.
+    """
     # b_i = clip(total - sum_{j < i} min(bound_j, total), 0, bound_i).
     room = jnp.minimum(bound, total)
     before = jnp.concatenate([jnp.zeros_like(room[:1]), jnp.cumsum(room)[:-1]])
@@ -126,7 +128,7 @@ def _filled(total: Float[Array, ""], bound: Float[Array, " n"]) -> Float[Array, 
 class DualPoint(eqx.Module):
     """A feasible point of the programme, its residual and bias, and the steps taken so far.
 
-    Of two groups the bias is two numbers.
+    With two groups the bias is two numbers.
 
     Attributes:
         violation: how far optimality is violated by the pair that violates it most.
@@ -148,7 +150,9 @@ class DualPoint(eqx.Module):
         steps: Int[Array, ""],
         bias: Float[Array, "*groups"] | None = None,
     ) -> "DualPoint":
-        """The point of these coefficients; its bias, if None, is `bias_of` the problem there."""
+        """The point with these coefficients. If its bias is None, it is `bias_of` the problem
+        there.
+        """
         interval = bias_interval(problem, beta, residual)
         if bias is None:
             bias = bias_of(problem, beta, residual, interval)
@@ -164,14 +168,15 @@ class DualPoint(eqx.Module):
 
 
 def counted_points(problem: BoxProblem) -> Bool[Array, " n"]:
-    """Which points count: not those of weight zero, whose bounds are both zero."""
+    """Which points count: all except those of weight zero, which have two bounds of zero."""
     return problem.low != problem.high
 
 
 def largest(sizes: Float[Array, "n *k"], problem: BoxProblem) -> Float[Array, "*k"]:
-    """The largest of sizes >= 0 at the points that count, of each of k columns.
+    """The largest of sizes >= 0 over the points that count, for each of k columns.
 
-    At a point of weight zero f may be far larger, and with it a rounding error that is not theirs.
+    At a point of weight zero f may be far larger, and so may its rounding error, which must not
+    count.
     """
     counted = expand_to(counted_points(problem), sizes)
     return jnp.max(sizes, 0, where=counted, initial=0)
@@ -209,7 +214,7 @@ def bias_interval(
     at most zero.
     """
     up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-    # The least number is minus the largest of their negations: a second maximum, and one loop.
+    # min(v) = -max(-v): XLA compiles two maxima into one loop.
     both = jnp.stack([up, -down], 1)
     ends = problem.over_groups(lambda v: jnp.max(v, 0), both, -jnp.inf)
     top = ends[..., 0]
@@ -222,14 +227,14 @@ def bias_interval(
 def violation(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """`m(b) - M(b)`, the violation of optimality by the pair that violates it most."""
+    """`m(b) - M(b)`: how far the pair that violates optimality most violates it."""
     return _width(problem, bias_interval(problem, beta, residual))
 
 
 def _width(
     problem: BoxProblem, interval: tuple[Float[Array, "*groups"], Float[Array, "*groups"]]
 ) -> Float[Array, ""]:
-    """`m(b) - M(b)`, that of the group where it is larger."""
+    """`m(b) - M(b)`, from the group where it is larger."""
     top, bottom = interval
     return top - bottom if problem.second is None else jnp.max(top - bottom)
 
@@ -242,7 +247,7 @@ def bias_of(
 ) -> Float[Array, "*groups"]:
     """The mean of the biases that satisfy the conditions of optimality of the free points.
 
-    Where no point of a group is free, the middle of the `interval` of its optimal biases.
+    Where no point of a group is free, it is the midpoint of the `interval` of its optimal biases.
     """
     if problem.total is None:
         return jnp.zeros((), beta.dtype)
@@ -256,11 +261,11 @@ def bias_of(
 
 
 def with_all_points_inside(point: DualPoint, problem: BoxProblem) -> DualPoint:
-    """The point with a bias so large that no `(K b)_i + bias` is negative by rounding, where the
-    total is below every bound.
+    """Raises the bias until no `(K b)_i + bias` is negative by rounding, where the total is below
+    every bound.
 
-    That is so for one class and a small nu: no point is outside, and one that is by the rounding of
-    f alone would cost its whole weight, which may be far more than the objective.
+    This happens for one class and a small nu. No point is then outside, and a point that is outside
+    only by the rounding of f would add its whole weight to the objective, which may be far smaller.
     """
     if problem.total is None or not problem.inside:
         return point
@@ -309,7 +314,7 @@ def size_of_targets(
     y: Float[Array, " n"], weights: Float[Array, " n"], bias: bool
 ) -> Float[Array, ""]:
     """The root mean square of the targets that have a weight, about their mean if there is a bias;
-    one if it is zero. A constant to every derivative: no solution depends on it.
+    one if it is zero. Derivatives treat it as a constant, because no solution depends on it.
     """
     present = weights > 0
     y = jnp.where(present, stop_gradient(y), 0)

@@ -1,4 +1,4 @@
-"""The duality gap of a point of the programme, and whether rounding errors may hide a larger one.
+"""The duality gap of a point of the programme, and whether rounding errors may hide a larger gap.
 
 The gap is that of Fenchel duality. With coefficients b and `off_i = targets_i - (K b)_i - bias` it
 is a sum over points of
@@ -23,10 +23,11 @@ from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, larges
 def certificate(point: DualPoint, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
     """The primal and dual objectives, their gap, and the number of support vectors of each kind.
 
-    The gap is computed as a sum of non-negative terms, not as a difference. Only where it is above
-    `tol` of the objective, every `off_i` is moved towards zero by the rounding error of f. The
-    relative gap, from which success is decided, also has the term `|total - sum b| max_i |off_i|`
-    where the sum is not free. Points of weight zero enter none of these.
+    The gap is computed as a sum of non-negative terms, not as a difference. Where the gap exceeds
+    `tol` times the objective, it is computed again with every `off_i` moved towards zero by the
+    rounding error of f. The relative gap, which decides about success, also contains the term
+    `|total - sum b| max_i |off_i|` where the sum is not free. Points of weight zero enter none of
+    these.
     """
     off = problem.off(point)
     moved = jnp.sign(off) * jnp.maximum(abs(off) - point.rounding, 0)
@@ -35,8 +36,8 @@ def certificate(point: DualPoint, problem: BoxProblem, tol: Any = 0.0) -> dict[s
     beta = point.beta
     fitted = problem.targets - point.residual
     in_dual = beta * (problem.targets - fitted / 2) - problem.epsilon * abs(beta)
-    # Numbers of each point are summed together, and so is the largest of each found: XLA compiles
-    # one loop for all of them.
+    # All sums over points are taken in one call, and so are all maxima: XLA compiles one loop for
+    # each kind.
     sums = problem.sums(jnp.stack([in_dual, beta], 1))
     dual = jnp.sum(sums[..., 0])
     missing = _missing(sums[..., 1], problem)
@@ -66,7 +67,7 @@ def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
 
 
 def _missing(sums: Float[Array, "*groups"], problem: BoxProblem) -> Float[Array, ""]:
-    """`|total - sum b|`, that of both groups; zero where the sum is free."""
+    """`|total - sum b|`, added up over both groups; zero where the sum is free."""
     if problem.total is None:
         return jnp.zeros_like(sums)
     missing = abs(problem.total - sums)
@@ -76,8 +77,8 @@ def _missing(sums: Float[Array, "*groups"], problem: BoxProblem) -> Float[Array,
 def _ample(
     problem: BoxProblem, variance: Float[Array, ""], coefficient: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """A bound for infinite ones, so far beyond the largest coefficient that the solution is the
-    same.
+    """A finite bound to use in place of an infinite one, so far beyond the largest coefficient that
+    the solution is the same.
     """
     return 10 * coefficient + problem.scale / positive_or_one(variance)
 
@@ -98,9 +99,10 @@ def _gaps_of_points(
 def survives_rounding(
     point: DualPoint, problem: BoxProblem, objective: Float[Array, ""], tol: ArrayLike
 ) -> Bool[Array, ""]:
-    """Whether the rounding error of `K b` is small beside `K b + bias`, or moves the gap little.
+    """Whether the rounding error of `K b` is small compared with `K b + bias`, or changes the gap
+    little.
 
-    Where the terms of K b cancel, the gap that is computed from them may be small and wrong.
+    Where the terms of K b cancel, the computed gap may be small although the true gap is not.
     """
     off = problem.off(point)
     diagonal = jnp.maximum(problem.diagonal(), 0)
@@ -114,7 +116,7 @@ def survives_rounding(
     ample = _ample(problem, variance, coefficient)
     gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error], 1), ample)
     worst_gap = jnp.sum(jnp.max(gaps, 1))
-    # The size of targets and of `K b + bias`; of K b alone without targets, as for one class.
+    # The size of targets and of `K b + bias`; without targets, as for one class, that of K b alone.
     size_of_values = jnp.where(of_targets != 0, problem.scale + of_f_and_bias, of_f)
     return (error <= tol * size_of_values) | (worst_gap <= tol * objective)
 
@@ -129,9 +131,9 @@ def _error_of_products(
     """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
 
     Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
-    between 2 and 8 times the root was measured for linear and Gaussian kernels, in both precisions.
-    By Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`, and the diagonal is at most `variance`; only where
-    that bound is too large is K read again.
+    measured were 2 to 8 times the root, for linear and Gaussian kernels in both precisions. By
+    Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`, and the diagonal is at most `variance`; K itself is
+    only used where that bound is too large.
     """
     slight = 8 * eps_of(point.beta)
     bound = slight * jnp.sqrt(variance) * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
@@ -144,10 +146,11 @@ def _error_of_products(
 
 
 def seen_indefinite(operator: AbstractGram, weights: Float[Array, " n"]) -> Bool[Array, ""]:
-    """Whether some entry has `K_ij^2 > K_ii K_jj` beyond rounding, or some `K_ii < 0`, of points of
-    positive weight.
+    """Whether an entry has `K_ij^2 > K_ii K_jj` beyond rounding, or a `K_ii < 0`, among the points
+    of positive weight.
 
-    No positive semidefinite matrix has either. False for a K that is not held, which is not tested.
+    A positive semidefinite matrix has neither. A matrix-free K is not tested: the answer is then
+    False.
     """
     if not operator.is_dense:
         return jnp.zeros((), bool)

@@ -1,4 +1,6 @@
-"""How the solve of a machine ended: the table of endings, and the conditions in it."""
+"""The status of a solve of a support vector machine: the table of statuses, and their
+conditions.
+"""
 
 from typing import Any
 
@@ -20,20 +22,20 @@ def ending(
     rescaled: AfterRescaling,
     tol: ArrayLike,
 ) -> Any:
-    """A status of `RESULTS` for a point with the certificate `stats`.
+    """The status in `RESULTS` of a point that has the certificate `stats`.
 
-    Success asks for a small gap that rounding cannot have hidden, and for a solution that is
-    representable in the user's units.
+    Success requires a small gap, no rounding errors that could hide a larger one, and a solution
+    that is representable in the user's units.
     """
     closed = stats["relative_gap"] <= tol
     accurate = survives_rounding(point, problem, objective_size(stats), tol) & rescaled.kept
     cut_short = missed_its_goal(point, problem, tol)
-    # Of a hard margin the dual is unbounded where the points are not separable; that explains a
-    # failure where everything else is finite.
+    # With a hard margin the dual is unbounded where the points are not separable, which explains a
+    # failure if everything else is finite.
     no_bound_above = jnp.isinf(problem.high)
     no_bound_below = jnp.isinf(problem.low)
     unknown = ~(jnp.isfinite(problem.diagonal()) & jnp.isfinite(problem.targets))
-    # Some point of a hard margin is then as far on its wrong side as at f = 0.
+    # Some point is then as far on the wrong side of the hard margin as at f = 0.
     off = problem.off(point)
     far = problem.epsilon + 0.999 * problem.scale
     far_off = (no_bound_above & (off >= far)) | (no_bound_below & (off <= -far))
@@ -62,7 +64,8 @@ def is_finite(point: DualPoint, stats: dict[str, Array]) -> Bool[Array, ""]:
 
 
 def missed_its_goal(point: DualPoint, problem: BoxProblem, tol: ArrayLike) -> Bool[Array, ""]:
-    """Whether the violation is above a tolerance relative to the targets, as when steps ran out.
+    """Whether the violation is above a tolerance relative to the targets, as when the steps ran
+    out.
 
     A solver with steps left ends below the tolerance; the factor 2 is for the rounding of its own
     violation.

@@ -1,4 +1,4 @@
-"""Probabilities of several classes from those of their pairs."""
+"""Class probabilities from the probabilities of pairs of classes."""
 
 import jax.numpy as jnp
 import jax.scipy.linalg
@@ -12,16 +12,16 @@ from kernax.core.base.numerics import eps_of, is_concrete
 
 
 def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
-    """The p that minimises `sum_{i < j} (r_ji p_i - r_ij p_j)^2` where `sum_i p_i = 1`.
+    """Class probabilities from pairwise ones: the p that minimises `sum_{i < j} (r_ji p_i - r_ij
+    p_j)^2` subject to `sum_i p_i = 1`.
 
-    These are probabilities of c classes from those of pairs: `r[i, j]` (c, c) is the probability of
-    class i where it is i or j, so that `r[i, j] + r[j, i] = 1`; the diagonal is ignored. For
-    `r_ij = p_i / (p_i + p_j)` the minimiser is p; where pairs contradict each other it is a
-    compromise.
-    For many matrices use `jax.vmap`. Differentiable in r. It is the second method of Wu, Lin & Weng
-    (2004), Probability estimates for multi-class classification by pairwise coupling.
+    `r[i, j]`, of shape (c, c), is the probability of class i given that the class is i or j, so
+    that `r[i, j] + r[j, i] = 1`; the diagonal is ignored. For `r_ij = p_i / (p_i + p_j)` the
+    minimiser is p; where pairs contradict each other it is a compromise. This is the second method
+    of Wu, Lin & Weng (2004), Probability estimates for multi-class classification by pairwise
+    coupling. It is differentiable in r. For many matrices use `jax.vmap`.
 
-    Raises ValueError for another shape, and for values that are not such probabilities; traced
+    Raises ValueError for another shape, and for values that are not probabilities of pairs. Traced
     values are not checked.
 
     Examples:
@@ -39,7 +39,7 @@ def _coupled(r):
     # (Q + 1 1')^-1 1 of sum one.
     Q = jnp.diag(jnp.sum(r * r, axis=0)) - r * r.T
     p = jax.scipy.linalg.solve(Q + 1, jnp.ones_like(r, shape=len(r)), assume_a="pos")
-    # The minimum is not negative (theorem 2 there), and its rounding should not be.
+    # The minimiser is non-negative (theorem 2 there): clip negative rounding.
     p = jnp.where(p < 0, 0, p)
     return p / jnp.sum(p)
 
@@ -49,7 +49,7 @@ def _checked(r: ArrayLike) -> Float[Array, "c c"]:
     shape = np.shape(r)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
-            "r must hold the probabilities of pairs of two classes or more, shape (c, c), but has "
+            "r must hold the probabilities of pairs of at least two classes, shape (c, c), but has "
             f"shape {shape}: use jax.vmap for many matrices"
         )
     dtype = dtype_of(as_stack(r, "r", finite=False))
@@ -61,12 +61,12 @@ def _checked(r: ArrayLike) -> Float[Array, "c c"]:
 
 
 def _check_pairs(r: np.ndarray, rounding: float) -> None:
-    """Raises ValueError for the first pair whose two values are no probabilities of sum one."""
+    """Raises ValueError for the first pair of values that are not probabilities with sum one."""
     off = ~((r >= 0) & (r <= 1)) | ~(np.abs(r + r.T - 1) <= rounding)
     np.fill_diagonal(off, False)
     if off.any():
         i, j = np.argwhere(off)[0]
         raise ValueError(
-            "r[i, j] and r[j, i] must be probabilities of sum one, but "
+            "r[i, j] and r[j, i] must be probabilities that sum to one, but "
             f"r[{i}, {j}] is {r[i, j]:g} and r[{j}, {i}] is {r[j, i]:g}"
         )

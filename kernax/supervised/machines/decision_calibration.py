@@ -1,4 +1,6 @@
-"""Probabilities from decision values: Platt, isotonic regression; and leave-one-out values."""
+"""Probabilities from decision values (Platt's sigmoid, isotonic regression), and leave-one-out
+decision values.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,7 @@ _ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
 
 
 class Platt(Printed):
-    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid.
+    """`p(+1 | f) = 1 / (1 + exp(-slope f - intercept))`: Platt's sigmoid of a decision value f.
 
     The log odds are stored as `slope (f - centre) + level`: where decision values are large
     compared with their differences, `slope f + intercept` would cancel.
@@ -61,13 +63,14 @@ class Platt(Printed):
 def platt(
     f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None, throw: bool = True
 ) -> Solution[Platt]:
-    """Fits Platt's sigmoid to decision values f (n,) of points of classes y, -1 and +1.
+    """Fits Platt's sigmoid `p(+1 | f) = 1 / (1 + exp(-slope f - intercept))` to decision values f
+    (n,) of points with classes y, -1 and +1.
 
     Maximises the likelihood with targets `(n_+ + 1) / (n_+ + 2)` and `1 / (n_- + 2)` in place of
     one and zero, so that the slope is finite for separated values (Platt 2000; Lin, Lin & Weng
-    2007). Values that differ by no more than their rounding get slope zero. The values must be of
-    points that were not learned from: held out, or `svm_leave_one_out`. Differentiable in f and
-    weights.
+    2007). Values that differ by no more than their rounding get slope zero. The decision values
+    must come from points that were not used for training: held-out points, or `svm_leave_one_out`.
+    The fit is differentiable in f and weights.
 
     Examples:
         >>> f = jnp.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])  # decision values of held-out points
@@ -88,7 +91,7 @@ _MOST_STEPS = 2000
 
 @compiled
 def _platt(f, y, weights):
-    """The sigmoid of the largest likelihood."""
+    """The sigmoid with the largest likelihood."""
     # In the unit of the values, about their mean; values that are all the same get slope zero.
     centre, size = stop_gradient(_location_and_size(f, weights))
     apart = size > 0
@@ -211,7 +214,8 @@ class _Sigmoid(AbstractConvexProblem):
 
 
 class Isotonic(Printed):
-    """An increasing function, linear between the values it was fitted at and constant beyond.
+    """An increasing function of decision values: linear between the values it was fitted to,
+    constant beyond them.
 
     Examples:
         >>> increasing = kernax.calibration.Isotonic(jnp.array([0.0, 1.0]), jnp.array([0.2, 0.8]))
@@ -235,14 +239,16 @@ class Isotonic(Printed):
 
 
 def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> Isotonic:
-    """`p_i = max_{j <= i} min_{k >= i} mean(y_j, ..., y_k)`: isotonic regression on sorted f (n,).
+    """Isotonic regression of classes on sorted decision values f (n,): `p_i = max_{j <= i} min_{k
+    >= i} mean(y_j, ..., y_k)`.
 
-    y holds the classes -1 and +1, which count as zero and one here: this is the increasing
-    function of the decision values f (n,) that is closest to those numbers in weighted squares
-    (Robertson, Wright & Dykstra 1988, section 1.4). Equal values share one probability. Time and
-    memory O(n^2). The values must be of points that were not learned from.
+    y contains the classes -1 and +1, which count as zero and one here: p is the increasing function
+    of the decision values that is closest to those numbers in weighted least squares (Robertson,
+    Wright & Dykstra 1988, section 1.4). Equal values share one probability. Time and memory are
+    O(n^2). The decision values must come from points that were not used for training.
 
-    Raises ValueError for bad shapes or values, MemoryBudgetError.
+    Raises ValueError for bad shapes or values, and MemoryBudgetError where the sums do not fit into
+    memory.
 
     Examples:
         >>> f = jnp.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])
@@ -258,13 +264,14 @@ def isotonic(f: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) ->
 
 @compiled
 def _isotonic(f, y, weights):
-    """The increasing function that is closest in weighted squares."""
+    """The increasing function that is closest in weighted least squares."""
     order = jnp.argsort(f)
     values = f[order]
     w = weights[order]
     w_plus = jnp.where(y[order] > 0, w, 0)
-    # The mean over the points j to k is `sum(w_plus_j, ...) / sum(w_j, ...)` up to k; infinite for
-    # no weight, zero unless j <= k. Blocks begin and end between different values.
+    # The mean over the points j to k is `sum(w_plus_j, ...) / sum(w_j, ...)` up to k. It is
+    # infinite without weight, and zero unless j <= k. Blocks begin and end between different
+    # values.
     rows = jnp.arange(len(values))
     ordered = rows[:, None] <= rows[None, :]
     first = jnp.searchsorted(values, values, side="left")
@@ -279,7 +286,8 @@ def _isotonic(f, y, weights):
     # larger one stays the larger.
     probabilities = jnp.diagonal(largest)
     known = jnp.isfinite(jnp.sum(y))
-    # The last place up to each one that has a weight; the first such place where there is none.
+    # For each index the last index up to it that has a weight; the first such index where there is
+    # none.
     places = jnp.where(w > 0, jnp.arange(len(w)), -1)
     kept = jnp.maximum(lax.cummax(places), jnp.argmax(w > 0))
     return Isotonic(values[kept], jnp.where(known, probabilities[kept], jnp.nan))
@@ -288,8 +296,8 @@ def _isotonic(f, y, weights):
 def _sums_between(w: Float[Array, " n"]) -> Float[Array, "n n"]:
     """`w_i + ... + w_j` for i <= j, zero otherwise.
 
-    Each is a sum of its own: differences of cumulative sums would lose small weights after large
-    ones.
+    Each sum is computed by itself: differences of cumulative sums would lose small weights after
+    large ones.
     """
     return jnp.cumsum(jnp.triu(jnp.broadcast_to(w, (len(w), len(w)))), 1)
 
@@ -305,7 +313,8 @@ def svm_leave_one_out(
     solver: AbstractDualSolver | None = None,
     throw: bool = True,
 ) -> Float[Array, " n"]:
-    """The leave-one-out decision values (n,): at each point, that of the SVM fitted without it.
+    """Leave-one-out decision values (n,) of an SVM: at each point, that of the SVM fitted without
+    it.
 
     Removing a point that is not a support vector changes nothing. For each support vector the SVM
     is fitted again with weight zero there, starting from the full solution. Arguments are those of
@@ -359,7 +368,7 @@ def _check_two_of_each(y: Array, weights: Array) -> None:
 
 
 def _has_another(members: Bool[Array, " n"]) -> Bool[Array, " n"]:
-    """Whether there is a member beside each point."""
+    """Whether the class of each point has another member."""
     number = jnp.sum(members)
     return number > members.astype(number.dtype)
 
@@ -380,7 +389,7 @@ def _left_out(task, full, C, bias, solver):
         return lax.cond(is_support, value, lambda i, point: jnp.zeros_like(y, shape=()), i, point)
 
     supports = full.coefficients != 0
-    # Support vectors first. Not argsort, which shard_map takes for the same everywhere.
+    # Support vectors first. Not argsort, whose result shard_map takes for replicated.
     order = lax.top_k(supports.astype(y.dtype), len(y))[1]
     points = points_at(full.points, order)
     values = lax.map(value_of_support, (supports[order], order, points))

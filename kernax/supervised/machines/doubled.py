@@ -1,4 +1,4 @@
-"""The Gram matrix of points each of which is there twice, from that of the points."""
+"""The Gram matrix of points that each occur twice, from the Gram matrix of the points."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,9 @@ from kernax.core.operators.operators import AbstractGram, WeightedForm
 
 
 class DoubledGram(AbstractGram):
-    """`[[K, K], [K, K]]`, holding K alone: of m points, point i and point m + i are the same."""
+    """`[[K, K], [K, K]]`, which stores K alone: point i and point m + i of 2 m points are the
+    same.
+    """
 
     gram: AbstractGram
 
@@ -66,7 +68,7 @@ class DoubledGram(AbstractGram):
 
     @property
     def _count(self) -> int:
-        """How many points there are, each counted once."""
+        """The number of points, each counted once."""
         return self.gram.in_size()
 
     def _folded(self, vector: Float[Array, "n *p"]) -> Float[Array, "m *p"]:

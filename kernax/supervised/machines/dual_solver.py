@@ -1,4 +1,6 @@
-"""The interface of solvers of the quadratic programme in `dual`, and the checks of settings."""
+"""The interface of solvers of the dual programme (`box_problem`), and the checks of their
+settings.
+"""
 
 import abc
 from typing import Any
@@ -13,7 +15,8 @@ from kernax.supervised.machines.box_problem import BoxProblem
 
 
 class AbstractDualSolver(Printed):
-    """A solver of a `BoxProblem`, to a violation of `rtol` in units of the targets.
+    """A solver of the dual programme of support vector machines, to a violation of `rtol` in units
+    of the targets.
 
     Learners pass it to a compiled function with its floats and its `max_steps` as arrays, unless
     their fields are static.
@@ -29,15 +32,15 @@ class AbstractDualSolver(Printed):
         residual: Float[Array, " n"],
         atol: Float[Array, ""],
     ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
-        """Coefficients whose violation is at most `atol`, and the number of steps it took.
+        """Coefficients with a violation of at most `atol`, and the number of steps taken.
 
         `beta` is a feasible point to start from, and `residual` its residual.
         """
 
 
 def as_dual_solver(solver: Any, default: AbstractDualSolver) -> AbstractDualSolver:
-    """The solver, or the default for None, its numbers as arrays. Raises ValueError for anything
-    else, such as a class.
+    """The solver with its numbers as arrays, or the default for None. Raises ValueError for
+    anything else, such as a class.
     """
     if solver is not None and not isinstance(solver, AbstractDualSolver):
         raise ValueError(

@@ -51,7 +51,7 @@ def lasso(
     Returns:
         A `Solution` whose `value` is the coefficients c (D,) and the bias b, differentiable in
         features, y, penalty and weights; one-sided where a coefficient is about to become zero.
-        Stats: as for `svm`, of half the objective less a constant; `relative_gap`, which decides
+        Stats: as for `svm`, for half the objective minus a constant; `relative_gap`, which decides
             about success, accounts for the rounding of `Phi^T W Phi`.
 
     Raises:
@@ -103,10 +103,10 @@ def _lasso(features, y, penalty, weights, bias, solver):
     # Back to the user's units, where it may leave the range of floats.
     value = units.users(c, b)
     rescaled = after_rescaling((c, b), units.value(*value))
-    # What the gap of the problem does not see: the rounding of its matrix.
+    # The gap of the problem does not account for the rounding of its matrix.
     gap_in_features = _gap_in_features(*stop_gradient((problem, c, data, centred)), bias=bias)
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
-    # The result of the machine, unless its gap in features or the user's units say otherwise.
+    # Success also requires a small gap in features and a solution in the range of the user's units.
     lost = ~(relative_gap <= solver.rtol) | ~rescaled.kept
     result = first_that_holds(
         [
@@ -127,10 +127,10 @@ class _Data(eqx.Module):
 
 
 class _Units(eqx.Module):
-    """The sizes of features, targets and weights, as exponents of two.
+    """The units of features, targets and weights, as exponents of two.
 
-    Their products leave the range of floats; divided by powers of two they do not, and no bit
-    changes.
+    Products of the user's numbers may leave the range of floats. Divided by powers of two they stay
+    in range, and the division is exact.
     """
 
     of_features: Int[Array, ""]
@@ -172,8 +172,8 @@ class _Units(eqx.Module):
 
 
 class _Centred(eqx.Module):
-    """Features and targets about their weighted means, which are what an unpenalised bias leaves;
-    about zero without a bias.
+    """Features and targets minus their weighted means, which eliminates the unpenalised bias;
+    unchanged without a bias.
     """
 
     features: Float[Array, "n D"]
@@ -217,11 +217,11 @@ def _problem(
 def _gap_in_features(
     problem: BoxProblem, c: Float[Array, " D"], data: _Data, centred: _Centred, *, bias: bool
 ) -> Float[Array, ""]:
-    """The relative gap with the slopes `Phi^T W (y - Phi c)` of the features themselves.
+    """The relative gap, computed with the slopes `Phi^T W (y - Phi c)` of the features themselves.
 
-    Where these are nearly collinear, rounding of `Phi^T W Phi` makes another problem of it, whose
-    gap may be small although that of the features is not. Of the difference of both slopes as much
-    is forgiven as the rounding of the targets explains.
+    Where the features are nearly collinear, the rounding of `Phi^T W Phi` changes the problem,
+    whose gap may then be small although that of the features is not. The difference between both
+    slopes counts only as far as it exceeds the rounding of the targets.
     """
     w = data.weights
     off = centred.y - matmul(centred.features, c)

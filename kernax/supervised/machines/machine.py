@@ -1,9 +1,9 @@
-"""From a quadratic programme to a machine: its differentiable solution and how the solve ended.
+"""Fits a support vector machine: its differentiable solution, and the status of the solve.
 
-The programme is solved in units in which nothing overflows (`units`), to ever finer tolerances of
-the solver until the duality gap is small (`certificate`). Only where it is differentiated, the
-solution is made exact for its active set (`polish`), because the derivative is that of the active
-set's equations (`active_set`). `ending` chooses the status of `RESULTS` for the whole solve.
+The programme is solved in units in which nothing overflows (`units`), with ever smaller tolerances
+of the solver until the duality gap is small (`certificate`). Where it is differentiated, the
+solution is also made exact for its active set (`polish`), because the derivative is that of the
+active set's equations (`active_set`). `ending` chooses the status of `RESULTS` for the whole solve.
 """
 
 from typing import Any
@@ -39,8 +39,8 @@ def machine(
 ) -> tuple[Float[Array, " n"], Float[Array, "*groups"], Any, dict[str, Array]]:
     """Coefficients and bias, differentiable in the problem, the result, and stats.
 
-    Of two groups the bias is two numbers. `start` are coefficients near the solution, if such are
-    known.
+    With two groups the bias is two numbers. `start` contains coefficients near the solution, or is
+    None.
     """
     units = ProblemUnits.of(stop_gradient(problem))
     scaled = units.problem(problem)
@@ -67,10 +67,10 @@ def machine(
 def _feasible(
     problem: BoxProblem, units: ProblemUnits, start: Float[Array, " n"] | None
 ) -> Float[Array, " n"] | None:
-    """The feasible point nearest to the user's coefficients, or any where there are none: None if
-    it is zero.
+    """The feasible point nearest to the user's coefficients, or any feasible point if there are
+    none. None stands for zero.
 
-    Coefficients of a fit that failed, which are NaN, are ignored.
+    NaN coefficients, which a failed fit leaves, are ignored.
     """
     if start is None and problem.starts_at_zero:
         return None
@@ -89,7 +89,9 @@ def _in_users_units(
     units: ProblemUnits,
     tol: ArrayLike,
 ) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
-    """Coefficients and bias in the user's units, where they may over- or underflow; the result."""
+    """Coefficients and bias in the user's units, where they may over- or underflow, and the
+    status.
+    """
     fixed_point, fixed_problem = stop_gradient((point, problem))
     finite = is_finite(fixed_point, stats)
     solved = jnp.where(finite, point.beta, jnp.nan), jnp.where(finite, point.bias, jnp.nan)
@@ -99,7 +101,7 @@ def _in_users_units(
 
 
 class _Pass(eqx.Module):
-    """A point, its certificate, the tolerance to solve to next, and whether to stop with them."""
+    """A point, its certificate, the tolerance to solve to next, and whether to stop here."""
 
     point: DualPoint
     figures: dict[str, Array]
@@ -114,20 +116,20 @@ def _solve_to_gap(
     *,
     exact: bool,
 ) -> tuple[DualPoint, dict[str, Array]]:
-    """The solver's point, to a tolerance at which the relative gap is at most `solver.rtol`, and
+    """The solver's point at a tolerance for which the relative gap is at most `solver.rtol`, and
     its certificate.
 
     The tolerance falls tenfold from `solver.rtol` until the gap is small enough, the finest
     tolerance is reached or the solver runs out of steps. An `exact` point is the exact solution for
-    its active set. Where that is not the solution of the programme, the active set was wrong: then
-    the tolerance falls as well.
+    its active set. Where it is not the solution of the programme, the active set was wrong, and the
+    tolerance falls as well.
     """
 
     def go_on(now: _Pass) -> Array:
         return ~now.done
 
     def solve_once(now: _Pass) -> _Pass:
-        # The solver's point at a tolerance relative to the targets, but no finer than rounding.
+        # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
         goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
         beta = _at_bounds(beta, problem)
@@ -139,11 +141,11 @@ def _solve_to_gap(
         figures = certificate(with_all_points_inside(point, problem), problem, solver.rtol)
         closed = figures["relative_gap"] <= solver.rtol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
-        # No finer tolerance is tried, however its tenths are rounded.
+        # Stops at the finest tolerance, whatever the rounding of its tenths.
         is_finest = now.tol < 5 * _FINEST * solver.rtol
         done = done | is_finest
-        # Every point reaches an infinite tolerance: where one of a batch is done, its solver takes
-        # no more steps.
+        # A member of a batch that is done gets an infinite tolerance, so that its solver takes no
+        # more steps.
         return _Pass(point, figures, jnp.where(done, jnp.inf, now.tol / 10), done)
 
     if start is None:
@@ -163,7 +165,7 @@ def _solve_to_gap(
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
-    """Coefficients, set to zero or to a bound where they equal it up to rounding.
+    """Sets coefficients to zero or to a bound where they equal it up to rounding.
 
     Otherwise they would count as free.
     """

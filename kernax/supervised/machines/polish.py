@@ -13,8 +13,8 @@ class Polished(eqx.Module):
     """The better of a point and the exact solution for its active set.
 
     Attributes:
-        point: that of the smaller violation.
-        optimal: whether it is the solution of the programme.
+        point: the one with the smaller violation.
+        optimal: whether the exact solution solves the programme.
     """
 
     point: DualPoint
@@ -24,8 +24,8 @@ class Polished(eqx.Module):
 def polished(point: DualPoint, problem: BoxProblem) -> Polished:
     """Solves the equations of a point's active set.
 
-    Their solution is not that of the programme if it leaves the box, or if moving a held point
-    lowers the objective: then the active set was wrong.
+    Their solution does not solve the programme if it leaves the box, or if moving a held point
+    lowers the objective: the active set was then wrong.
     """
     # The equations are linear: one Newton step solves them.
     change = ActiveSystem.of(point, problem).solve(equation_residual(point, problem))
@@ -46,5 +46,5 @@ def polished(point: DualPoint, problem: BoxProblem) -> Polished:
 
 
 def _slack(beta: Float[Array, " n"]) -> float:
-    """The error of a linear solve that is accepted, relative to the largest entry."""
+    """The error of a linear solve that is tolerated, relative to the largest entry."""
     return 1e-3 if beta.dtype == jnp.float32 else 1e-6

@@ -20,7 +20,8 @@ from kernax.supervised.machines.dual_solver import AbstractDualSolver
 
 @renamed(tol="rtol")
 class ProjectedGradient(AbstractDualSolver):
-    """Projected gradients: the solver for batches of small SVMs and for accelerators.
+    """Spectral projected gradients for support vector machines: the solver for batches of small
+    SVMs and for accelerators.
 
     The direction is `d = P(b + a r) - b`, where r is the residual, a the inverse of the curvature
     along the last direction (Barzilai & Borwein), and P the proximal projection onto box and
@@ -124,7 +125,8 @@ def project(
     bound = largest + threshold + high + low
     m = problem.of_points(_bisected(sum_exceeds_total, bound))
     b = _soft_and_clipped(problem, v - m, threshold)
-    # What b lacks of its total is added, in equal parts, to the coefficients that depend on m.
+    # The difference between total and sum b is added, in equal parts, to the coefficients that
+    # depend on m.
     moving = (b != 0) & (b > problem.low) & (b < problem.high)
     count = problem.sums(moving.astype(b.dtype))
     part = (total - problem.sums(b)) / jnp.maximum(count, 1)
@@ -132,7 +134,7 @@ def project(
 
 
 class _Bracket(eqx.Module):
-    """An interval that holds m."""
+    """An interval that contains m."""
 
     low: Float[Array, "*groups"]
     high: Float[Array, "*groups"]
@@ -146,7 +148,9 @@ def _bisected(
     is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
     bound: Float[Array, "*groups"],
 ) -> Float[Array, "*groups"]:
-    """The number between -bound and bound up to which `is_below` holds, to rounding."""
+    """The number in [-bound, bound] at which `is_below` changes from true to false, up to
+    rounding.
+    """
 
     def halve(_, bracket: _Bracket) -> _Bracket:
         middle = bracket.middle

@@ -1,4 +1,4 @@
-"""Regularised risk of any convex loss: Newton's method for smooth losses, the dual for others."""
+"""Regularised risk with any convex loss: Newton's method for smooth losses, the dual for others."""
 
 from functools import partial
 
@@ -35,7 +35,7 @@ _PIECEWISE = Footprint("regularised_risk of a piecewise linear loss", 2.3, IN_FE
 
 
 def _in_new_order(*args, **kwargs):
-    """The arguments of a call in the order of 0.2, in today's; None for any other call."""
+    """The arguments of a call in the order of 0.2, in today's order; None for any other call."""
     is_old = len(args) > 4 or (len(args) == 4 and isinstance(args[3], AbstractLoss))
     if not is_old:
         return None
@@ -60,7 +60,7 @@ def regularised_risk(
     max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss.
+    """Minimises `sum_i w_i L(y_i, f(x_i) + b) + ridge/2 |f|^2` for any convex loss L.
 
     By the representer theorem f is a `KernelExpansion` on X (Schoelkopf, Herbrich & Smola 2001).
     For a smooth loss it is computed by damped Newton steps, each a ridge solve with the curvatures
@@ -70,30 +70,30 @@ def regularised_risk(
     Arguments:
         kernel, X, weights, throw: as for `kernel_ridge`.
         y: targets (n,): -1 and +1 for losses of a margin, counts for `Poisson`.
-        ridge: >= 0; > 0 for a piecewise linear loss, and for one without a minimum, such as
+        ridge: >= 0; > 0 for a piecewise linear loss, and for a loss without a minimum, such as
             `Logistic`. With zero the loss of every point is at its minimum, which requires a K of
             full rank.
         loss: one of `kernax.losses`, or your own; its parameters may be learned.
         bias: an unpenalised b.
-        solver: of the dual, for piecewise linear losses; default `kernax.solvers.SMO()`.
-        rtol: of smooth losses, the largest residual of `ridge a = -w L'(y, f)` that is accepted,
+        solver: solves the dual of piecewise linear losses; default `kernax.solvers.SMO()`.
+        rtol: for smooth losses, the largest residual of `ridge a = -w L'(y, f)` that is accepted,
             relative to its terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps)
             where no step lowers it further.
-        max_steps: of smooth losses, Newton steps, at most.
+        max_steps: for smooth losses, the largest number of Newton steps.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, the
-        loss's parameters, ridge and weights. Stats: of a smooth loss `steps`, `objective` (inf
-        where a term of it is beyond the largest float, as squares of targets of 1e19 are in
-        float32: success is decided by the residual alone, and the coefficients are right there as
-        well) and the relative `residual`; of a piecewise linear one those of `svm`, whose primal
-        and dual are 1/ridge times the objective above; and the number of `features` for a kernel of
-        fewer explicit features than points, for which K is never held.
+        loss's parameters, ridge and weights. Stats of a smooth loss: `steps`, the relative
+        `residual`, and `objective`, which is inf where one of its terms exceeds the largest float,
+        as squares of targets of 1e19 do in float32 (the coefficients are right there too, because
+        the residual alone decides about success). Stats of a piecewise linear loss: those of `svm`,
+        whose primal and dual are 1/ridge times the objective above. For a kernel with fewer
+        explicit features than points, for which K is never stored, also the number of `features`.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
-            failed. DivergedError: there is no minimum, as of `Poisson` with a bias where all counts
-            are zero, or of `Logistic` without a ridge.
+            failed. DivergedError: there is no minimum, as for `Poisson` with a bias where all
+            counts are zero, or for `Logistic` without a ridge.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -138,7 +138,7 @@ def regularised_risk(
 
 
 def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:
-    """Raises ValueError where an option is given that only the other kind of losses has."""
+    """Raises ValueError where an option is given that only the other kind of loss has."""
     if option is not None:
         raise ValueError(
             f"{name} is not used for a {kind} loss such as {type(loss).__name__}: leave it out"
@@ -147,7 +147,7 @@ def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:
 
 @compiled
 def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
-    """By Newton's method, in the coefficients."""
+    """The minimiser for a smooth loss, by Newton's method in the coefficients."""
     gram = task.gram()
     mode = newton_fit(gram, task.y, loss, ridge, task.weights, bias, rtol=rtol, max_steps=max_steps)
     expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
@@ -156,7 +156,7 @@ def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
 
 @compiled
 def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
-    """By the dual, which is that of a support vector machine."""
+    """The minimiser for a piecewise linear loss, by the dual of a support vector machine."""
     y = task.y
     w = task.weights.values
     scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)

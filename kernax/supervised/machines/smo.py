@@ -1,13 +1,13 @@
-"""Sequential minimal optimisation in working sets: Fan, Chen & Lin (2005) inside Joachims (1999).
+"""Sequential minimal optimisation (Fan, Chen & Lin 2005) in working sets (Joachims 1999).
 
-A step changes two coefficients: the one whose increase lowers the objective fastest, and the one
+A step changes two coefficients: the one that lowers the objective fastest as it rises, and the one
 that together with it lowers a quadratic model most (Fan, Chen & Lin, JMLR 6, "WSS 2"). A step costs
 a few passes over the points and two rows of K, and there are very many steps. They run on a working
-set whose part of K stays in the cache: the points whose coefficients gain most by rising, and those
-that lose least by falling (Joachims, "Making large-scale SVM learning practical", section 3). When
-the set is nearly optimal by itself, the residuals of all points are updated and a new set is
-chosen. The pair that violates optimality most is always in it, so that the objective falls
-strictly. Up to 1024 points, all are in the set.
+set, so that its part of K stays in the cache: the points that gain most if their coefficients rise,
+and those that lose least if they fall (Joachims, "Making large-scale SVM learning practical",
+section 3). When the set is nearly optimal by itself, the residuals of all points are updated and a
+new set is chosen. The pair that violates optimality most is always in it, so that the objective
+falls strictly. Up to 1024 points, all are in the set.
 """
 
 import equinox as eqx
@@ -37,10 +37,10 @@ class SMO(AbstractDualSolver):
 
     Attributes:
         rtol: the violation of optimality at which to stop, in units of the targets: LIBSVM's `tol`.
-        max_steps: the largest number of steps, each on a pair; default a million plus a hundred for
-            each point.
-        working_set: how many points to solve for at a time; default 40 % of them, but at least 1024
-            (or all if there are fewer) and at most 4096.
+        max_steps: the largest number of steps, each on a pair; default: a million plus a hundred
+            for each point.
+        working_set: how many points to solve for at a time; default: 40 % of them, but at least
+            1024 (or all if there are fewer) and at most 4096.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -88,12 +88,14 @@ class SMO(AbstractDualSolver):
 
 
 def _with_held_operator(problem: BoxProblem) -> BoxProblem:
-    """The same problem with its matrix in memory."""
+    """The same problem with a dense matrix."""
     return eqx.tree_at(lambda problem: problem.operator, problem, problem.operator.held())
 
 
 class _Sweep(eqx.Module):
-    """Coefficients and residuals between two working sets, their violation, and the step count."""
+    """Coefficients and residuals between two working sets, their violation, and the number of
+    steps.
+    """
 
     beta: Float[Array, " n"]
     residual: Float[Array, " n"]
@@ -107,13 +109,15 @@ class _Sweep(eqx.Module):
         return _Sweep(beta, residual, violated, jnp.zeros((), jnp.int32))
 
     def moved(self, problem: BoxProblem, beta: Array, residual: Array, steps: Array) -> "_Sweep":
-        """The coefficients and residuals after that many more steps."""
+        """The coefficients and residuals after `steps` more steps."""
         violated = violation(problem, beta, residual)
         return _Sweep(beta, residual, violated, self.steps + jnp.maximum(steps, 1))
 
 
 def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int) -> _Sweep:
-    """Up to `most` steps in one working set of a size, down to a violation of `atol` there."""
+    """Takes up to `most` steps in one working set of a size, down to a violation of `atol`
+    there.
+    """
     if size == len(now.beta):
         # Steps among all points, down to a violation of `atol`.
         everywhere = slice(None)
@@ -123,7 +127,7 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
         improved, steps = part.improved(now.violation, atol, most)
         beta = improved[: len(now.beta)]
         return now.moved(problem, beta, problem.residual(beta), steps)
-    # The accuracy of a finer goal would be lost with the next set.
+    # The next set would lose the accuracy of a finer goal.
     goal = jnp.maximum(atol, now.violation / 10)
     return _on_a_working_set(problem, now, goal, most, size)
 
@@ -131,9 +135,10 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
 def _on_a_working_set(
     problem: BoxProblem, now: _Sweep, goal: Array, most: Array, size: int
 ) -> _Sweep:
-    """Steps among the points that violate optimality most, down to a violation of `goal` there.
+    """Takes steps among the points that violate optimality most, down to a violation of `goal`
+    there.
 
-    The pair that violates it most is among them, so that the violation there is that of all points.
+    They include the pair that violates it most, so that the violation there is that of all points.
     """
     places = _most_violating(problem, now, size)
     part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
@@ -147,7 +152,7 @@ def _on_a_working_set(
 
 
 def _most_violating(problem: BoxProblem, now: _Sweep, size: int) -> Int[Array, " size"]:
-    """The places of the points that violate optimality most."""
+    """The indices of the points that violate optimality most."""
     # By rank from both ends: a working set needs points that rise and points that fall.
     residual = now.residual
     if problem.second is not None:
@@ -160,5 +165,5 @@ def _most_violating(problem: BoxProblem, now: _Sweep, size: int) -> Int[Array, "
 
 
 def _ranks(v: Float[Array, " n"]) -> Int[Array, " n"]:
-    """The place of each element in ascending order."""
+    """The rank of each element in ascending order."""
     return jnp.zeros(v.shape, jnp.int32).at[jnp.argsort(v)].set(jnp.arange(len(v), dtype=jnp.int32))

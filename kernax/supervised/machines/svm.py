@@ -1,4 +1,4 @@
-"""Differentiable support vector machines: for two classes, for regression and for one class."""
+"""Differentiable support vector machines for two classes, for regression and for one class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,57 +67,59 @@ def svm(
     start: KernelExpansion | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) + b)) + 1/2 |f|^2`: the soft-margin SVM.
+    """Fits the soft-margin support vector machine: minimises `C sum_i w_i max(0, 1 - y_i (f(x_i) +
+    b)) + 1/2 |f|^2`.
 
-    The dual (Cortes & Vapnik 1995) is to maximise `sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij`
-    over `0 <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the coefficients are `a_i y_i`. The bias is
-    that of the free vectors (`0 < a_i < C w_i`), which lie on the margin; where there are none, the
-    midpoint of the interval of optimal biases. A penalty `lambda |f|^2` on the mean loss is
-    `C = 1 / (2 n lambda)`.
+    The dual (Cortes & Vapnik 1995) maximises `sum_i a_i - 1/2 sum_ij a_i a_j y_i y_j K_ij` over `0
+    <= a_i <= C w_i` and `sum_i a_i y_i = 0`; the coefficients are `a_i y_i`. The bias puts the free
+    support vectors (`0 < a_i < C w_i`) on the margin; where none is free, it is the midpoint of the
+    interval of optimal biases. A penalty `lambda |f|^2` on the mean loss is `C = 1 / (2 n lambda)`.
 
-    Differentiable in the kernel, X, C and weights: for a given active set the solution is that of a
-    linear system. Where it is differentiated, it is computed as the exact solution of that system,
-    whatever the solver's tolerance. The derivative is one-sided where the active set changes.
+    The solution is differentiable in the kernel, X, C and weights: for a given active set it solves
+    a linear system. Where it is differentiated, it is the exact solution of that system, whatever
+    the solver's tolerance. The derivative is one-sided where the active set changes.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
-        y: -1 and +1, (n,), or (n, machines) for several SVMs, such as one against the rest for each
-            class: `2 * one_hot(labels)[0] - 1`.
+        y: labels -1 and +1, (n,), or (n, outputs) for several SVMs, such as one against the rest
+            for each class: `2 * one_hot(labels)[0] - 1`.
         C: > 0; `jnp.inf` is the hard margin.
-        weights: (n,) >= 0, each multiplies its point's C: class weights, folds, one class against
-            one other.
+        weights: (n,) >= 0, multiply the C of each point: for class weights, folds, or one class
+            against another.
         bias: an unpenalised b; without it the dual has no constraint on the sum, only the box.
-        solver: default `kernax.solvers.SMO()`; `ProjectedGradient()` for batches and accelerators.
-        block_size: rows of K computed at a time; K is then never stored, only its part for the
-            solver's working set.
+        solver: `kernax.solvers.SMO()`, the default, or `ProjectedGradient()`, for batches and
+            accelerators.
+        block_size: rows of K computed at a time; only the part of K for the solver's working set is
+            then stored.
         start: an SVM for the same points to start from, such as the previous one on a path of C. It
-            changes the steps, not the solution; one that failed, and is NaN, is ignored.
+            changes the steps, not the solution. An SVM that failed, with NaN coefficients, is
+            ignored.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`; its sign is the class. Stats, of shape
-        (machines,) where there are several:
+        (outputs,) for several SVMs:
 
         - `primal`, `dual`, their `gap`, and the `relative_gap`, which is at most the solver's
-            `rtol` in a success. Where it would be larger, errors of f below 16 eps count as zero in
-            the gap: times a large C they alone may exceed the objective.
-        - the numbers of `support`, `bounded` and `free` vectors, and of `steps`.
-        - the number of `features` of a kernel of fewer explicit ones than points, such as a
-            `FeatureMap`: then K is never stored, except the part for a working set.
+            `rtol` if the solve succeeded. Where it would be larger, errors of f below 16 eps count
+            as zero in the gap: multiplied by a large C they alone may exceed the objective.
+        - the numbers of `support`, `bounded` and `free` vectors, and of `steps`;
+        - the number of `features`, for a kernel with fewer explicit features than points, such as a
+            `FeatureMap`: of K only the part for a working set is then stored;
         - `indefinite`: whether a dense K has `K_ij^2 > K_ii K_jj` for some pair. A ConditionWarning
             then names its smallest eigenvalue.
 
         The problem is solved in units of the targets and of K, in which nothing over- or
-        underflows; `primal`, `dual` and `gap` may, in the user's units.
+        underflows. In the user's units `primal`, `dual` and `gap` may over- or underflow.
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
         MaxStepsError: C is too large for the scale of the data.
-        DivergedError: a hard margin that does not exist, or is too narrow for the number of steps.
+        DivergedError: a hard margin does not exist, or is too narrow for the number of steps.
         BreakdownError: the tolerance is below the rounding errors of f, or of the terms of K b
             where they cancel (for a linear kernel, centre the points).
-        NonFiniteError, MemoryBudgetError: as `kernax.errors` says.
+        NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -155,13 +157,13 @@ def svm_of_task(
     *,
     throw: bool,
 ) -> Solution[KernelExpansion]:
-    """`svm` of what was checked; `start` are coefficients."""
+    """`svm` of checked arguments; `start` contains coefficients."""
     return _finished(_svm(task, C, bias, solver, start), throw, "svm", task)
 
 
 @compiled
 def _svm(task, C, bias, solver, start):
-    """Machines for two classes."""
+    """SVMs for two classes."""
 
     def problem(operator, y):
         scale = jnp.ones((), y.dtype)
@@ -184,12 +186,13 @@ def support_vector_regression(
     start: KernelExpansion | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) + 1/2 |f|^2`.
+    """Fits support vector regression: minimises `C sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon) +
+    1/2 |f|^2`.
 
-    Arguments, stats and errors are those of `svm`; y are numbers, (n,) or (n, outputs), and epsilon
-    >= 0 is in their units. The coefficients lie between -C w_i and C w_i, and are zero for points
-    strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). Differentiable in y and
-    epsilon as well.
+    Arguments, stats and errors are those of `svm`, except that y contains numbers, (n,) or (n,
+    outputs), and epsilon >= 0 is in their units. The coefficients lie between -C w_i and C w_i, and
+    are zero for points strictly inside the tube (Drucker et al. 1997; Smola & Schoelkopf 2004). The
+    solution is differentiable in y and epsilon as well.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -219,7 +222,7 @@ def support_vector_regression(
 
 @compiled
 def _support_vector_regression(task, C, epsilon, bias, solver, start):
-    """Machines for numbers."""
+    """SVMs for regression."""
 
     def problem(operator, y):
         loss = EpsilonInsensitive(epsilon)
@@ -239,13 +242,14 @@ def one_class_svm(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i b`: the one-class SVM.
+    """Fits the one-class SVM: minimises `1/2 |f|^2 + sum_i w_i max(0, -f(x_i) - b) + nu sum_i w_i
+    b`.
 
     The function `f + b` is positive in the region of the points: at most a fraction nu of them lies
     outside, and at least that fraction are support vectors (Schoelkopf et al. 2001). Coefficients
-    lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that sum for the paper's.
-    Where nu is so small that no point may be outside, b is larger by a few eps of f, so that none
-    is by rounding.
+    lie between 0 and w_i and sum to `nu sum w`, as in LIBSVM; divide by that sum for those of the
+    paper. Where nu is so small that no point may be outside, b is raised by a few eps of f, so that
+    rounding puts no point outside.
 
     Arguments, stats and errors are those of `svm`; nu is in (0, 1].
 
@@ -294,8 +298,8 @@ def _one_class_svm(task, nu, solver):
 def _scale_without_targets(
     operator: AbstractGram, weights: Float[Array, " n"], total: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The size of f where coefficients are at most the weights and sum to a total: the mean
-    k(x, x) of the points that have a weight, times the largest coefficient.
+    """The size of f where coefficients are at most the weights and sum to a total: the mean k(x, x)
+    over the points of positive weight, times the largest coefficient.
     """
     largest = jnp.minimum(total, jnp.max(weights))
     present = weights > 0
@@ -315,24 +319,24 @@ def nu_svm(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """`svm` with a fraction nu in place of C: nu-SVC.
+    """Fits nu-SVC: the SVM for two classes with a fraction nu of margin errors in place of C.
 
     Minimises `1/2 |g|^2 - nu rho sum w + sum_i w_i max(0, rho - y_i (g(x_i) + b))` over g, b and
-    the margin rho, and returns `(g + b) / rho`, whose margin is one: it is what `svm` returns for
-    C = 1 / rho (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001). At most a fraction
-    nu of the points is within the margin or on the wrong side, and at least that fraction are
-    support vectors, both counted by weight.
+    the margin rho, and returns `(g + b) / rho`, which has margin one and equals the solution of
+    `svm` for C = 1 / rho (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001). At most a
+    fraction nu of the points is within the margin or on the wrong side, and at least that fraction
+    are support vectors, both counted by weight.
 
-    Differentiable in the kernel, X, nu and weights.
+    The solution is differentiable in the kernel, X, nu and weights.
 
-    Arguments, stats and errors are those of `svm`, but for
+    Arguments, stats and errors are those of `svm`, except for
 
         nu: in (0, 1], and at most twice the smaller class's share of the weights.
 
     `primal`, `dual` and `gap` are those of the problem in g. Stats also hold `rho`.
 
     Raises:
-        ValueError: "specified nu is infeasible" as well.
+        ValueError: also "specified nu is infeasible".
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -360,7 +364,9 @@ def nu_svm(
 
 
 def _check_feasible(task: Task, nu: Array) -> None:
-    """Raises ValueError where nu is known to be larger than the smaller class allows."""
+    """Raises ValueError where nu is larger than the smaller class allows, as far as values are
+    known.
+    """
     if not is_concrete(task.y, task.weights.values, nu):
         return
     w = np.asarray(task.weights.values, float)
@@ -375,7 +381,7 @@ def _check_feasible(task: Task, nu: Array) -> None:
 
 @compiled
 def _nu_svm(task, nu, solver):
-    """Machines for two classes, whose coefficients sum to the same on either side."""
+    """SVMs for two classes, with coefficients that sum to the same on either side."""
 
     def problem(operator, y):
         # b_i = y_i alpha_i with 0 <= alpha_i <= w_i. Optimality in the bias asks for sum b = 0, and
@@ -397,7 +403,7 @@ def _nu_svm(task, nu, solver):
 
     def with_unit_margin(beta, biases, result, stats):
         # y_i ((K b)_i + bias) = rho on the margin of either class: the bias of class +1 is that of
-        # f less rho, and that of class -1 is that of f plus rho.
+        # f minus rho, and that of class -1 is that of f plus rho.
         rho = (biases[1] - biases[0]) / 2
         bias = (biases[1] + biases[0]) / 2
         function = beta / rho, bias / rho
@@ -421,17 +427,18 @@ def nu_support_vector_regression(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """`support_vector_regression` with a fraction nu in place of epsilon: nu-SVR.
+    """Fits nu-SVR: support vector regression with a fraction nu of points outside the tube in place
+    of epsilon.
 
     Minimises `C (nu epsilon sum w + sum_i w_i max(0, |y_i - f(x_i) - b| - epsilon)) + 1/2 |f|^2`
     over f, b and epsilon >= 0 (Schoelkopf, Smola, Williams & Bartlett 2000; Chang & Lin 2001): at
     most a fraction nu of the points lies outside of the tube, and at least that fraction are
     support vectors, both counted by weight.
 
-    Differentiable in the kernel, X, y, C, nu and weights. Where epsilon is zero, a larger nu
-    changes nothing.
+    The solution is differentiable in the kernel, X, y, C, nu and weights. Where epsilon is zero, a
+    larger nu changes nothing.
 
-    Arguments, stats and errors are those of `support_vector_regression`, but for
+    Arguments, stats and errors are those of `support_vector_regression`, except for
 
         C: in (0, inf).
         nu: in (0, 1].
@@ -465,14 +472,14 @@ def nu_support_vector_regression(
 
 @compiled
 def _nu_support_vector_regression(task, C, nu, solver):
-    """Machines for numbers, whose coefficients sum to the same above and below the tube."""
+    """SVMs for regression, with coefficients that sum to the same above and below the tube."""
     bound = C * task.weights.values
     # b = (alpha, -alpha') with 0 <= alpha, alpha' <= C w. Optimality in the bias asks for
     # sum alpha = sum alpha', and in epsilon > 0 for sum (alpha + alpha') = C nu sum w.
     half = nu * jnp.sum(bound) / 2
 
     def problem(operator, y):
-        # Every point is there twice, once for each side of the tube: both coefficients may be
+        # Every point occurs twice, once for each side of the tube: both coefficients may be
         # positive where the tube has no width.
         n = len(y)
         nothing = jnp.zeros_like(bound)
@@ -489,7 +496,7 @@ def _nu_support_vector_regression(task, C, nu, solver):
         )
 
     def of_points(beta, biases, result, stats):
-        # y_i - (K b)_i is the bias plus epsilon above the tube, and the bias less epsilon below.
+        # y_i - (K b)_i is the bias plus epsilon above the tube, and the bias minus epsilon below.
         n = len(bound)
         coefficients = beta[:n] + beta[n:]
         epsilon = jnp.maximum((biases[0] - biases[1]) / 2, 0)
@@ -514,8 +521,8 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
     """
     seen = solution.stats["indefinite"]
     if is_concrete(seen) and jnp.any(seen):
-        # A phrase on the smallest eigenvalue of K among the points of positive weight, at most as
-        # many as take about a second. That of all points is no larger.
+        # The message names the smallest eigenvalue of K among the points of positive weight, of at
+        # most as many as take about a second. The smallest eigenvalue of all points is no larger.
         points = task.present()
         some = points_at(points, slice(MOST_FOR_EIGENVALUES))
         smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
@@ -523,7 +530,7 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
         smallest_eigenvalue = f"the smallest eigenvalue{part} of K is {smallest:.3g}"
         warn(
             f"{task.kernel_name} is not positive semidefinite on these points: "
-            f"{smallest_eigenvalue}, and what {name} returns may depend on where it "
+            f"{smallest_eigenvalue}, and the solution of {name} may depend on where it "
             "started",
             ConditionWarning,
         )
@@ -531,7 +538,7 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
     others = {
         "svm": ", take a smaller C, SMO(max_steps=...), or C=inf where the classes are apart",
         "support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
-        "nu_svm": ", or take a larger nu: that of classes which overlap may have no margin",
+        "nu_svm": ", or take a larger nu: overlapping classes may have no margin at this nu",
         "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
     }
     hint = f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
@@ -553,11 +560,11 @@ def _machines(
     start: Float[Array, "n *machines"] | None,
     function_of: Callable | None = None,
 ) -> Solution[KernelExpansion]:
-    """One machine, or one for each column of y, over one Gram matrix.
+    """One SVM, or one for each column of y, over one Gram matrix.
 
-    `problem` makes the dual of a vector of targets; `start` are coefficients to start from.
-    `function_of(beta, bias, result, stats)` turns the dual's solution into coefficients and bias of
-    the function, its result and its stats, where they are not the same.
+    `problem` makes the dual of a vector of targets; `start` contains coefficients to start from.
+    `function_of(beta, bias, result, stats)` turns the dual's solution into the coefficients and
+    bias of the function, its result and its stats, where these differ.
     """
     operator = task.gram()
 
@@ -576,7 +583,7 @@ def _machines(
 
 
 def _fit_each(fit: Callable, columns: PyTree) -> tuple[Array, Array, Any, dict[str, Array]]:
-    """Coefficients (n, machines) and biases of each column, one result for all, and stats."""
+    """Coefficients (n, machines) and biases of each column, one status for all, and stats."""
     beta, bias, results, stats = each(fit, columns)
     result = of_all(results)
     return *void_unless_known((beta.T, bias), result), result, stats

@@ -1,7 +1,9 @@
-"""The units in which a machine is solved: powers of two, in which no square over- or underflows.
+"""The units in which a support vector machine is solved: powers of two, in which no square over- or
+underflows.
 
-A product with a power of two is exact, so that a fit in other units is the same fit. Only on the
-way back to the user's units may numbers leave the range of floats, which `after_rescaling` detects.
+A product with a power of two is exact, so that a fit in other units is the same fit. Numbers may
+leave the range of floats only when converted back into the user's units, which `after_rescaling`
+detects.
 """
 
 from typing import Any
@@ -20,8 +22,8 @@ class ProblemUnits(eqx.Module):
     """The sizes of f and of K, as exponents of two.
 
     The unit of coefficients is that of f over that of K. Where it would exceed the largest finite
-    bound, next to which coefficients would be rounded to zero, the unit of K is raised until it
-    does not.
+    bound, coefficients of the size of that bound would be rounded to zero: the unit of K is then
+    raised.
     """
 
     of_f: Int[Array, ""]
@@ -111,7 +113,7 @@ def after_rescaling(
     solved: tuple[Float[Array, " n"], Float[Array, "*groups"]],
     back: tuple[Float[Array, " n"], Float[Array, "*groups"]],
 ) -> AfterRescaling:
-    """Compares coefficients and a bias with the same, converted into the user's units and back."""
+    """Compares coefficients and a bias with those converted into the user's units and back."""
     (beta, bias), (beta_back, bias_back) = stop_gradient((solved, back))
     close = abs(beta_back - beta) <= 8 * eps_of(beta) * jnp.max(abs(beta))
     of_points = jnp.stack([close, jnp.isfinite(beta_back), jnp.isfinite(beta)], 1)

@@ -1,6 +1,6 @@
 """Steps of sequential minimal optimisation on the points of one working set.
 
-A step changes two coefficients: the one whose increase lowers the objective fastest, and the one
+A step changes two coefficients: the one that lowers the objective fastest as it rises, and the one
 that together with it lowers a quadratic model most (Fan, Chen & Lin, JMLR 6, 2005, "WSS 2").
 """
 
@@ -18,7 +18,7 @@ _CHECK_EVERY = 16  # steps between two checks of the violation
 
 
 class WorkingState(eqx.Module):
-    """Coefficients and one-sided slopes, of all points of a working set or of one of them.
+    """Coefficients and one-sided slopes of all points of a working set, or of one of them.
 
     Attributes:
         up: how fast the objective falls as a coefficient rises; -inf at its upper bound.
@@ -39,8 +39,8 @@ class _Run(eqx.Module):
 
 
 class _Padding(NamedTuple):
-    """How many entries are added to arrays of a working set, and whether one is a phantom's: a
-    point with a row of zeros, which takes up the sum where there is no bias.
+    """How many entries are added to arrays of a working set, and whether one of them belongs to a
+    phantom: a point with a row of zeros, which balances the sum where there is no bias.
     """
 
     added: int
@@ -63,12 +63,13 @@ class _Padding(NamedTuple):
 
 
 class WorkingSet(eqx.Module):
-    """The programme on a working set, the other points held, padded with points that cannot move.
+    """The programme on a working set: all other points are fixed, and points that cannot move pad
+    the arrays.
 
-    The matrix has -inf on its diagonal, which is an infinite curvature: a point must not be paired
-    with itself, although its two slopes may differ by a rounding. Without a constraint on the sum,
-    a phantom point, whose row of K is zero and whose box is infinite, compensates whatever the
-    others change: a single coefficient then moves against it, by the same algorithm.
+    The matrix has -inf on its diagonal, which means an infinite curvature: a point must not be
+    paired with itself, although its two slopes may differ by rounding. Without a constraint on the
+    sum, a phantom point with a zero row of K and an infinite box balances every change of the
+    others: a single coefficient then moves against it, by the same algorithm.
     """
 
     K: Float[Array, "m m"]
@@ -109,9 +110,9 @@ class WorkingSet(eqx.Module):
     def improved(
         self, violation: Float[Array, ""], tol: Float[Array, ""], most: Int[Array, ""]
     ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
-        """Coefficients whose violation within the set is at most `tol`, and the number of steps.
+        """Coefficients with a violation within the set of at most `tol`, and the number of steps.
 
-        `violation` is that before any step.
+        `violation` is the violation before any step.
         """
         variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
         floor = eps_of(self.K) * variance
@@ -134,7 +135,7 @@ class WorkingSet(eqx.Module):
         return WorkingState(self.beta, up, down)
 
     def _violation(self, now: WorkingState) -> Float[Array, ""]:
-        """The violation of optimality by the pair that violates it most."""
+        """How far the pair that violates optimality most violates it."""
         if self.second is None:
             top, minus_bottom = jnp.max(jnp.stack([now.up, -now.down], 1), 0)
             return top + minus_bottom
@@ -150,14 +151,14 @@ class WorkingSet(eqx.Module):
         """Moves one pair: i rises and j falls by the same amount, which keeps the sum.
 
         Scalars are read one by one, and vectors only where all entries are needed, so that XLA
-        copies no vector. `floor` replaces curvatures that are smaller, which are rounding errors.
+        copies no vector. `floor` replaces smaller curvatures, which are rounding errors.
         """
         # The two points, how far they move, and their states afterwards.
         pair = self._violating_pair(now, floor)
         move = _best_move(pair, floor)
         of_i, of_j = _states_after(pair, move)
-        # The residuals of all others, and so their slopes, fall by step (K_i - K_j).
-        # At i and j this may be NaN, by the diagonal: both are replaced below.
+        # The residuals of all others, and so their slopes, fall by step (K_i - K_j). The -inf on
+        # the diagonal may make this NaN at i and j, which are replaced below.
         change = move.step * (pair.K_i - pair.K_j)
         others = WorkingState(now.beta, now.up - change, now.down - change)
         at_i = self.index == pair.i
@@ -165,10 +166,10 @@ class WorkingSet(eqx.Module):
         return tree_where(at_i, of_i, tree_where(at_j, of_j, others))
 
     def _violating_pair(self, now: WorkingState, floor: Float[Array, ""]) -> "_Pair":
-        """The points i and j of "WSS 2" of Fan, Chen & Lin (2005).
+        """The points i and j that "WSS 2" of Fan, Chen & Lin (2005) selects.
 
         With their `b_it = up_i - down_t` and `a_it = K_ii + K_tt - 2 K_it`, a step of i and t alone
-        lowers the objective by at most `b_it^2 / (2 a_it)` (theorem 3). Both are of one group.
+        lowers the objective by at most `b_it^2 / (2 a_it)` (theorem 3). Both belong to one group.
         """
         if self.second is not None:
             return self._pair_of_a_group(now, floor)
@@ -185,7 +186,7 @@ class WorkingSet(eqx.Module):
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
 
     def _pair_of_a_group(self, now: WorkingState, floor: Float[Array, ""]) -> "_Pair":
-        """The same among two groups, each with an i of its own (Chang & Lin 2001)."""
+        """The same for two groups, each with its own i (Chang & Lin 2001)."""
         second = self.second
         assert second is not None
         i_1, up_1 = _argmax(jnp.where(second, -jnp.inf, now.up))
@@ -203,7 +204,7 @@ class WorkingSet(eqx.Module):
         return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
 
     def _member(self, i: Int[Array, ""], now: WorkingState, up: Float[Array, ""]) -> "_Member":
-        """Point i, whose slope up is known: reading it again made a step a tenth slower."""
+        """Point i, given its slope up: reading it again made a step a tenth slower."""
         return _Member(
             now=WorkingState(now.beta[i], up, now.down[i]),
             low=self.low[i],
@@ -214,7 +215,7 @@ class WorkingSet(eqx.Module):
 
 
 class _Member(eqx.Module):
-    """One of the two points of a step, all in scalars."""
+    """One of the two points of a step; every field is a scalar."""
 
     now: WorkingState
     low: Float[Array, ""]
@@ -223,7 +224,7 @@ class _Member(eqx.Module):
     diagonal: Float[Array, ""]
 
     def moved(self, beta: Float[Array, ""], residual: Float[Array, ""]) -> WorkingState:
-        """The state of the point with another coefficient and another residual."""
+        """The state of the point after its coefficient and its residual have changed."""
         up, down = one_sided_slopes(beta, residual, self.low, self.high, self.epsilon)
         return WorkingState(beta, up, down)
 
@@ -239,17 +240,17 @@ class _Member(eqx.Module):
 
     @property
     def residual_from_up(self) -> Float[Array, ""]:
-        """The residual, of a point that may rise: its slope up is finite."""
+        """The residual of a point that may rise: its slope up is finite."""
         return self.now.up + jnp.where(self.now.beta >= 0, self.epsilon, -self.epsilon)
 
     @property
     def residual_from_down(self) -> Float[Array, ""]:
-        """The residual, of a point that may fall: its slope down is finite."""
+        """The residual of a point that may fall: its slope down is finite."""
         return self.now.down + jnp.where(self.now.beta > 0, self.epsilon, -self.epsilon)
 
 
 class _Pair(eqx.Module):
-    """The point i, whose coefficient is to rise, and the point j, whose coefficient is to fall.
+    """Point i, where the coefficient is to rise, and point j, where it is to fall.
 
     If the two do not violate optimality, no pair does.
     """
@@ -264,7 +265,7 @@ class _Pair(eqx.Module):
 
 
 class _Move(eqx.Module):
-    """How far the two coefficients of a pair move, and where they are then."""
+    """How far the two coefficients of a pair move, and their values afterwards."""
 
     step: Float[Array, ""]
     beta_i: Float[Array, ""]
@@ -272,7 +273,8 @@ class _Move(eqx.Module):
 
 
 def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
-    """To the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a kink.
+    """The step to the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a
+    kink.
 
     Nothing moves if the pair does not violate optimality.
     """
@@ -290,7 +292,7 @@ def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
     room_j = beta_j - end_j
     within = jnp.minimum(best, jnp.minimum(room_i, room_j))
     step = jnp.where(pair.violated, within, 0)
-    # A coefficient that reaches its end is set to it, without a rounding.
+    # A coefficient that reaches its end is set to it exactly.
     after_i = jnp.where(step == room_i, end_i, beta_i + step)
     after_j = jnp.where(step == room_j, end_j, beta_j - step)
     return _Move(step, after_i, after_j)
@@ -321,7 +323,7 @@ def _lanes(m: int) -> int:
 
 
 def _argmax(v: Float[Array, " m"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The place of the largest entry, and the entry.
+    """The index of the largest entry, and the entry.
 
     XLA's argmax is scalar on a CPU; the maxima of several lanes are computed with vectors.
     """

@@ -1,3 +1,3 @@
-"""Squared losses: ridge regression, its path, discriminants."""
+"""Squared losses: kernel ridge regression, its regularisation path, discriminants."""
 
 # May import: kernax._advice, kernax.core.

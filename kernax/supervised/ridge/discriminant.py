@@ -35,17 +35,16 @@ _FOOTPRINT = Footprint("kernel_discriminant", 4.1)
 
 
 class Discriminant(Printed):
-    """Fisher discriminants: functions along which classes are far apart and points of one class are
-    close.
+    """Kernel Fisher discriminants: functions on which the classes are far apart and the points of
+    each class close together.
 
     Attributes:
-        function: f, a `KernelExpansion` with one output fewer than there are classes, of mean zero
+        function: f, a `KernelExpansion` with one output fewer than there are classes and mean zero
             over the points.
-        class_means: of f over the points of each class; inf for a class whose points have no
-            weight.
+        class_means: the mean of f over the points of each class; inf for a class without weight.
         separations: for each output, descending, the maximum of the objective, `sum_c w_c (m_c -
-            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero if there is none, or if
-            it is below the rounding error of the largest.
+            m)^2` over `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2`; zero if no function is left,
+            or if it is below the rounding error of the largest.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -64,11 +63,11 @@ class Discriminant(Printed):
         return self.function(x)
 
     def values(self, X: PyTree) -> Float[Array, "m c"]:
-        """f at a stack of m points, (m, c)."""
+        """f at a batch of m points, (m, c)."""
         return self.function.values(X)
 
     def classify(self, x: PyTree) -> Int[Array, ""]:
-        """The column of the class whose mean is nearest to `f(x)`, for one point; -1 where f(x) is
+        """The index of the class with the mean nearest to `f(x)`, for one point; -1 where f(x) is
         NaN.
         """
         return place_of_largest(-jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
@@ -83,18 +82,19 @@ def kernel_discriminant(
     weights: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[Discriminant]:
-    """Maximises `sum_c w_c (m_c - m)^2` over functions f with `sum_i w_i (f(x_i) - m_c(i))^2 +
-    ridge |f|^2 = 1`, m_c the mean of f over class c, m that over all points, w_c the weight of the
-    class; then again, uncorrelated with the functions before.
+    """Kernel Fisher discriminant analysis: maximises `sum_c w_c (m_c - m)^2` over functions f with
+    `sum_i w_i (f(x_i) - m_c(i))^2 + ridge |f|^2 = 1`.
 
-    With the matrices B of the first sum and N of the second, coefficients solve `B K a = l (N K +
-    ridge) a`, which gives one function fewer than classes (Mika et al. 1999; Baudat & Anouar 2000).
-    In the features of the kernel this is linear discriminant analysis with a ridge.
+    Here m_c is the mean of f over class c, m the mean over all points, and w_c the weight of the
+    class. Each further function maximises the same sum among those uncorrelated with the functions
+    before it. With the matrices B of the first sum and N of the second, coefficients solve `B K a =
+    l (N K + ridge) a`, which gives one function fewer than classes (Mika et al. 1999; Baudat &
+    Anouar 2000). In the features of the kernel this is linear discriminant analysis with a ridge.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        Y: -1 and +1 (n,), whose columns are then -1 and +1, or one-hot (n, classes), from
-            `kernax.one_hot`.
+        kernel, X: any kernel, and a batch of n points.
+        Y: labels -1 and +1 (n,), with columns -1 and +1 in that order, or one-hot (n, classes),
+            from `kernax.one_hot`.
         ridge: > 0, in units of k.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         throw: raise on failure; otherwise look at `result`.
@@ -106,7 +106,7 @@ def kernel_discriminant(
 
     Raises:
         ValueError: bad shapes or values, fewer than two classes among the points of positive
-            weight. NonFiniteError, BreakdownError, MemoryBudgetError.
+            weight. NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -150,8 +150,8 @@ class _Classes(eqx.Module):
     """The weights of points in each class.
 
     Attributes:
-        members: one for each point in its class, a column for each.
-        shares: of each point in its class.
+        members: (n, classes), one where the point belongs to the class.
+        shares: the share of each point in the weight of its class.
         totals: the weight of each class.
     """
 
@@ -166,16 +166,16 @@ class _Classes(eqx.Module):
         return _Classes(Y, inside / positive_or_one(totals)[None, :], totals)
 
     def means(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
-        """Of the columns of F, over each class."""
+        """The means of the columns of F over each class."""
         return matmul(self.shares.T, F)
 
     def of_own(self, M: Float[Array, "classes p"]) -> Float[Array, "n p"]:
-        """For each point the row of M for its class."""
+        """The row of M for the class of each point."""
         return matmul(self.members, M)
 
     def heaviest_points(self) -> Float[Array, "n classes"]:
-        """One at the point of largest weight in each class, zero elsewhere; zero throughout for a
-        class without weight.
+        """One at the point of largest weight in each class, zero elsewhere; all zero for a class
+        without weight.
         """
         heaviest = jax.nn.one_hot(
             jnp.argmax(self.shares, 0), len(self.shares), axis=0, dtype=self.shares.dtype
@@ -183,7 +183,7 @@ class _Classes(eqx.Module):
         return jnp.where(stop_gradient(self.totals) > 0, heaviest, 0)
 
     def beside_heaviest(self) -> "_Differences":
-        """The means of the classes as differences from that of the class of largest weight."""
+        """The means of the classes minus that of the class of largest weight."""
         # Delta_c = shares_c - shares_h, h the heaviest class: (Delta^T f)_c = m_c - m_h.
         is_heaviest = jnp.arange(len(self.totals)) == jnp.argmax(self.totals)
         share_of_heaviest = jnp.max(self.totals) / jnp.sum(self.totals)
@@ -195,7 +195,7 @@ class _Classes(eqx.Module):
 
 class _Differences(eqx.Module):
     """`B = Delta (D - D 1 1^T D / w) Delta^T`, where the columns of Delta times f are the mean of f
-    over each class less that over the heaviest class, and D holds the weights w_c of the classes,
+    over each class minus that over the heaviest class, and D holds the weights w_c of the classes,
     zero for the heaviest; w is the sum of all weights.
 
     In this form nothing cancels where one class has nearly all of the weight.
@@ -236,7 +236,7 @@ class _Separation(AbstractProblem):
         K: the Gram matrix.
         within: `N K + ridge`, the row of the heaviest point in each class replaced by the sum of
             the rows of its class.
-        classes: of which N is made.
+        classes: the weights of the classes, which define N.
         between: B.
     """
 
@@ -253,8 +253,8 @@ class _Separation(AbstractProblem):
         inside = weights.times(K - classes.of_own(classes.means(K)))
         penalty = ridge * jnp.eye(len(K), dtype=K.dtype)
         # The rows of N K sum to zero over each class. With the sum in place of its row, the largest
-        # weight of a class is a factor of no difference, whose rounding would hide small weights
-        # and the ridge.
+        # weight of a class multiplies no difference, so that no rounding hides small weights and
+        # the ridge.
         sums = ridge * classes.of_own(classes.members.T)
         replaced = jnp.sum(classes.heaviest_points(), 1, keepdims=True) > 0
         within = jnp.where(replaced, sums, inside + penalty)
@@ -298,7 +298,7 @@ class _Separation(AbstractProblem):
 
 @compiled
 def _kernel_discriminant(task, ridge):
-    """The functions that separate the classes, with how their computation ended."""
+    """The functions that separate the classes, and the status of their computation."""
     gram = task.gram()
     classes = _Classes.of(task.y, task.weights)
     problem = _Separation.of(gram.as_matrix(), task.weights, classes, ridge)

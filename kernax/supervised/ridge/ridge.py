@@ -1,4 +1,4 @@
-"""Kernel ridge regression, and estimates of its errors at points that it was not fitted to."""
+"""Kernel ridge regression, and estimates of its errors at new points."""
 
 from typing import Any
 
@@ -63,7 +63,8 @@ def kernel_ridge(
     block_size: int | str | None = None,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the functions of a kernel.
+    """Kernel ridge regression: minimises `1/2 sum_i w_i (y_i - f(x_i))^2 + ridge/2 |f|^2` over the
+    functions f of a kernel.
 
     The minimiser is `f(x) = sum_i a_i k(x, x_i) + b` with `(W K + ridge I) a = W (y - b)` and
     `W = diag(weights)` (Saunders, Gammerman & Vovk 1998; Schoelkopf & Smola 2002, section 4.3).
@@ -81,23 +82,24 @@ def kernel_ridge(
             the right derivative. A common factor of weights and ridge has no effect from 1e-290 to
             1e290 (in float32 from 1e-30 to 1e30); beyond, digits are lost.
         solver: one of `kernax.solvers`, or any lineax solver for positive semidefinite operators.
-            The default, `Auto()`, takes `JitteredCholesky()`, or `ConjugateGradient()` when
-            `block_size` is given; where that takes hundreds of steps, `SketchAndProject(key)` may
-            take tens of sweeps. For a kernel of fewer explicit features than points, such as a
-            `FeatureMap`, the default solves a system in the features, without K.
-        options: of the solver, as lineax takes them, such as a preconditioner.
-        block_size: rows of K computed at a time by a matrix-free solver: memory O(block_size n), in
-            the backward pass as well; or "auto", as in `gram_operator`.
+            The default, `Auto()`, uses `JitteredCholesky()`, or `ConjugateGradient()` if
+            `block_size` is given. Where conjugate gradients take hundreds of steps,
+            `SketchAndProject(key)` may take tens of sweeps. For a kernel with fewer explicit
+            features than points, such as a `FeatureMap`, the default solves a system in the
+            features, without K.
+        options: the dictionary of options of a lineax solver, such as a preconditioner.
+        block_size: rows of K that a matrix-free solver computes at a time, or "auto", as in
+            `gram_operator`. Memory is O(block_size n), in the backward pass as well.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion`, differentiable in the kernel, X, y, ridge
-        and weights, to any order. Stats: the true relative `residual`, and `jitter`, `steps`, or
-        the number of `features` if the system was solved in explicit features; `solver`, which one
-        ran, and why.
+        and weights, to any order. Stats: the true relative `residual`; `jitter`, `steps`, or the
+        number of `features` if the system was solved in explicit features; and `solver`, which says
+        which solver ran, and why.
 
     Raises:
-        ValueError: bad shapes or values, Cholesky asked for together with blocks.
+        ValueError: bad shapes or values, or a Cholesky solver together with `block_size`.
         NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed.
         MemoryBudgetError: the dense matrix would not fit.
 
@@ -144,8 +146,8 @@ def kernel_ridge(
 
 
 def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:
-    """The solver, or the default. Raises ValueError for one that factorises where K is computed in
-    blocks.
+    """The solver, or the default. Raises ValueError for a solver that factorises where K is
+    computed in blocks.
     """
     if solver is None:
         return ConjugateGradient() if in_blocks else JitteredCholesky()
@@ -159,7 +161,7 @@ def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.A
 
 @compiled
 def _kernel_ridge(task, ridge, bias, solver, options):
-    """The expansion that minimises the penalised squares."""
+    """The expansion that minimises the penalised least squares."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     rhs = task.weights.times(task.columns)
     if bias:
@@ -183,7 +185,7 @@ def _solve_with_bias(
     solver: lx.AbstractLinearSolver,
     options: dict[str, Any] | None,
 ) -> tuple[Float[Array, "n p"], Float[Array, " p"], Any, dict[str, Array]]:
-    """A and b of `T A + w b = W y`, `sum A = 0`, the result, and stats; rhs is `W y`."""
+    """A and b of `T A + w b = W y`, `sum A = 0`, the status, and stats; rhs is `W y`."""
     # A = T^-1 W y - T^-1 w b, where T = W K + ridge I, and sum A = 0 gives
     # b = sum T^-1 W y / sum T^-1 w: one solve for both right sides.
     border = system.weights.values[:, None]
@@ -192,7 +194,7 @@ def _solve_with_bias(
     a, b = without_border(solved[:, :-1], solved[:, -1])
     solved_system = system.shifted_by(stats.get("jitter", 0))
     residual = residual_of_fit(*stop_gradient((solved_system, a, b, rhs)), bias=True)
-    # The residuals of two columns add up in it.
+    # The residuals of both columns add up in the difference.
     most = 2 * accurate_residual(solver, a.dtype)
     # The result of a solve after the bias was eliminated; a success if the residual is small.
     endings = (
@@ -213,7 +215,7 @@ def residual_of_fit(
 ) -> Float[Array, ""]:
     """The relative residual of `T a = W (y - b)`, and with a bias of `sum W (y - b - K a) = 0`.
 
-    The two solutions that the bias is eliminated from may be accurate, and their difference not.
+    The difference of two accurate solutions, which eliminates the bias, may itself be inaccurate.
     """
     # off = W y - w b - (W K + ridge I) a, in units of the columns of W y.
     off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
@@ -239,18 +241,18 @@ def leave_one_out(
     weights: ArrayLike | None = None,
     bias: bool = False,
 ) -> Float[Array, "n *outputs"]:
-    """Leave-one-out residuals `y_i - f_i(x_i)`, where f_i is `kernel_ridge` fitted without point i;
-    shape of y.
+    """Leave-one-out residuals `y_i - f_i(x_i)` of kernel ridge regression, where f_i is fitted
+    without point i.
 
-    They come from one factorisation, without refits. With `P = (W K + ridge I)^-1` they are
-    `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`, they are
-    `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A point's own
-    weight has no effect on its own residual, so points of weight zero give held-out errors.
-    Differentiable like the fit.
+    They have the shape of y and come from one factorisation, without refits. With `P = (W K + ridge
+    I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
+    they are `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A
+    point's own weight has no effect on its own residual, so points of weight zero give held-out
+    errors. The residuals are differentiable like the fit.
 
-    NaN if the solve fails, or where there is a bias and no other point has a weight. There is a
-    warning if the solve needed jitter, or if K + ridge is so nearly singular that fewer than four
-    digits (two in float32) are right; it says how many.
+    They are NaN if the solve fails, or where there is a bias and no other point has a weight. A
+    warning is issued if the solve needed jitter, or if K + ridge is so nearly singular that fewer
+    than four digits (two in float32) are right; it says how many.
 
     Raises ValueError as `kernel_ridge` does, and for a bias with fewer than two points.
 
@@ -293,7 +295,7 @@ def _leave_one_out(task, ridge, bias):
 
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
-    """`leave_one_out` of what was checked."""
+    """`leave_one_out` of checked arguments."""
     parts, result, stats = _parts(task, ridge, bias)
     residuals = times_power_of_two(parts.left_out(), parts.unit)
     return Solution(residuals.reshape(task.y.shape), result, stats)
@@ -321,7 +323,7 @@ class Influence(eqx.Module):
 
     Attributes:
         of_targets: `P^T y`, in powers of two.
-        of_constant: `P^T 1`, where there is a bias.
+        of_constant: `P^T 1`, if there is a bias.
         diagonal: `P_ii`.
         weights: w.
         shift: r.
@@ -375,17 +377,18 @@ def generalised_cross_validation(
     weights: ArrayLike | None = None,
     bias: bool = False,
 ) -> Float[Array, "*outputs"]:
-    """`N sum_i w_i (y_i - f(x_i))^2 / (N - tr H)^2`, `N = sum_i w_i`: the mean squared error that
-    leave-one-out would have if all points had the same leverage.
+    """The generalised cross-validation score of kernel ridge regression: `N sum_i w_i (y_i -
+    f(x_i))^2 / (N - tr H)^2`, `N = sum_i w_i`.
 
-    `f = H y` is `kernel_ridge`, and `tr H` its degrees of freedom, with a bias one more. The value
-    is the same in any rotation of the targets, and its minimiser in the ridge is, for many points,
+    It is the mean squared error that leave-one-out would have if all points had the same leverage.
+    `f = H y` is `kernel_ridge`, and `tr H` its degrees of freedom, with a bias one more. The score
+    does not change when the targets are rotated, and for many points its minimiser in the ridge is
     that of the true error (Golub, Heath & Wahba 1979, equation 1.4). It assumes independent errors:
     repeated rows are in the training and in the held-out part at once.
 
     Arguments are those of `leave_one_out`, but the ridge must be positive, since the interpolant
-    has no residuals. Weights count as repetitions. One value for each output; differentiable like
-    the fit. NaN, and warnings, as in `leave_one_out`.
+    has no residuals. Weights count as repetitions. The result has one value for each output and is
+    differentiable like the fit; NaN and warnings are as in `leave_one_out`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -1,4 +1,4 @@
-"""Kernel ridge regression for many ridges, from one factorisation of K."""
+"""Kernel ridge regression for many ridges, with one factorisation of K."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def ridge_path(
     bias: bool = False,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """`kernel_ridge` for each of several ridges, from one factorisation of K.
+    """Kernel ridge regression for each of several ridges, with one factorisation of K.
 
     With `S K S = Q T Q^T`, S = sqrt(W) and T tridiagonal, each ridge is a system with `T + ridge I`
     (Elden 1977): for n = 400 points a path takes about as long as three calls of `kernel_ridge`.
@@ -67,10 +67,10 @@ def ridge_path(
     Returns:
         A `Solution` whose `value` is one `KernelExpansion` with the ridges as its last output:
         coefficients (n, r) or (n, outputs, r), and `values(X_new)` (m, r) or (m, outputs, r) by one
-        product. Differentiable in the kernel, X, y, ridges and weights, to any order. `result` and
-        the stats have one entry for each ridge: the true relative `residual`, and the `jitter`,
-        which a ridge needs where K is singular to working precision, with a warning. A ridge that
-        fails is NaN, and does not affect the others.
+        product. It is differentiable in the kernel, X, y, ridges and weights, to any order.
+        `result` and the stats have one entry for each ridge: the true relative `residual`, and the
+        `jitter`, which a ridge needs where K is singular to working precision, with a warning. The
+        solution for a ridge that fails is NaN and does not affect the others.
 
     Raises:
         ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
@@ -98,7 +98,7 @@ def _ridge_path(task, ridges, bias):
     a, b, factors = _solved(systems, task.columns, bias)
     known = stop_gradient((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
-    # How each ridge ended.
+    # The status of each ridge.
     finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
     accurate = residuals <= direct_accuracy(a.dtype)
     given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
@@ -112,11 +112,11 @@ def _ridge_path(task, ridges, bias):
 def _solved(
     systems: RidgeSystems, columns: Float[Array, "n p"], bias: bool
 ) -> tuple[Float[Array, "n p r"], Float[Array, "p r"], Factors]:
-    """The coefficients and the bias of each column and ridge."""
+    """The coefficients and the bias for each column and ridge."""
     if not bias:
         a, factors = solutions_of_weighted(systems, columns)
         return a, jnp.zeros_like(a[0]), factors
-    # T_j^-1 W y, and from a column of ones T_j^-1 w, of which b_j is made so that sum a = 0.
+    # T_j^-1 W y, and from a column of ones T_j^-1 w, which determines b_j such that sum a = 0.
     with_constant = jnp.append(columns, jnp.ones_like(columns[:, :1]), 1)
     solved, factors = solutions_of_weighted(systems, with_constant)
     a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
@@ -131,7 +131,7 @@ def _residuals(
     *,
     bias: bool,
 ) -> Float[Array, " r"]:
-    """The relative residual of each ridge, from K itself."""
+    """The relative residual for each ridge, computed with K itself."""
     rhs = systems.weights.times(columns)
 
     def of_ridge(ridge, a, b):
@@ -142,7 +142,7 @@ def _residuals(
 
 
 def _result(given: Array, exists: Array, finite: Array, accurate: Array) -> Any:
-    """How one ridge ended."""
+    """The status of one ridge."""
     endings = (
         (~given, RESULTS.nonfinite),
         (~exists, RESULTS.not_psd),
@@ -161,12 +161,12 @@ def leave_one_out_path(
     weights: ArrayLike | None = None,
     bias: bool = False,
 ) -> Float[Array, "n *outputs r"]:
-    """`leave_one_out` for each of several ridges, from one factorisation of K; (n, r), or (n,
-    outputs, r).
+    """`leave_one_out` for each of several ridges, with one factorisation of K.
 
-    Arguments are those of `ridge_path`. Differentiable like `leave_one_out`, and at its cost: a
-    derivative takes one inverse for each ridge. NaN and warnings as there; the warning of rounding
-    is about the smallest ridge.
+    The residuals have shape (n, r), or (n, outputs, r). Arguments are those of `ridge_path`. The
+    residuals are differentiable like those of `leave_one_out`, at the same cost: a derivative takes
+    one inverse for each ridge. NaN and warnings are as there; the warning about rounding concerns
+    the smallest ridge.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -241,8 +241,8 @@ def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float
 
 @_left_out.def_jvp
 def _left_out_jvp(primals, tangents, *, bias):
-    # The derivative of a diagonal of an inverse is made of the whole inverse: nothing is gained by
-    # the common factorisation.
+    # The derivative of the diagonal of an inverse needs the whole inverse, where the common
+    # factorisation saves nothing.
     outputs = _left_out(*primals, bias=bias)
     moving, known = split_by_tangent(primals, tangents)
 

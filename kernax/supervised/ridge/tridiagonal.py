@@ -1,8 +1,8 @@
 """`W K + ridge I` for many ridges at once, from one reduction of K to tridiagonal form.
 
 The reduction `S K S = Q T Q^T` (Householder; Golub & Van Loan 2013, section 8.3.1) costs little
-more than two Cholesky factors, and is the same for every ridge; what is left of each ridge takes
-O(n^2) operations. An eigendecomposition would do the same, at three times the cost.
+more than two Cholesky factors, and is the same for every ridge; the rest takes O(n^2) operations
+for each ridge. An eigendecomposition would do the same, at three times the cost.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class TridiagonalForm(eqx.Module):
 
     @staticmethod
     def of(M: Float[Array, "n n"]) -> "TridiagonalForm":
-        """By LAPACK; NaN where M holds any."""
+        """The tridiagonal form, by LAPACK; NaN where M contains NaN."""
         if len(M) == 1:
             return TridiagonalForm(M[1:, 1:], M[0, 1:], M[0], M[0, 1:])
         packed, diagonal, beside, scales = lax.linalg.tridiagonal(M, lower=True)
@@ -125,7 +125,7 @@ class Factors(eqx.Module):
     """The tridiagonal form with the pivots of each ridge.
 
     Attributes:
-        jitter: what each ridge took in addition.
+        jitter: the number added to each ridge.
         exists: whether `S K S + ridge + jitter` is positive definite to working precision.
     """
 
@@ -165,18 +165,18 @@ class _Attempt(eqx.Module):
 
 
 class RidgeSystems(eqx.Module):
-    """`T_j = W K + ridge_j I` for each of r positive ridges; what they act on is (n, p, r)."""
+    """`T_j = W K + ridge_j I` for each of r positive ridges; they act on arrays (n, p, r)."""
 
     gram: AbstractGram
     weights: AbstractWeights
     ridges: Float[Array, " r"]
 
     def with_jitter(self, jitter: Float[Array, " r"]) -> "RidgeSystems":
-        """The systems that were factorised."""
+        """The systems that were factorised, which include the jitter."""
         return RidgeSystems(self.gram, self.weights, self.ridges + jitter)
 
     def factors(self) -> Factors:
-        """Those of `S K S + ridge_j`, without a derivative."""
+        """The factors of `S K S + ridge_j`, without a derivative."""
         return sequential_vmap(_factorised, self)
 
     def apply(self, A: Float[Array, "n p r"]) -> Float[Array, "n p r"]:
@@ -202,7 +202,9 @@ class RidgeSystems(eqx.Module):
 
 
 def _factorised(systems: RidgeSystems) -> Factors:
-    """Factors of each ridge, with the jitter that `factorise` would add where there are none."""
+    """Factors for each ridge, with the jitter that `factorise` would add where a factor does not
+    exist.
+    """
     form = TridiagonalForm.of(systems.weights.congruence(systems.gram.as_matrix()))
     weights = systems.weights
     # The mean diagonal of `S K S` over the points of positive weight.
@@ -226,7 +228,7 @@ def solutions_of_weighted(
     systems: RidgeSystems, columns: Float[Array, "n p"]
 ) -> tuple[Float[Array, "n p r"], Factors]:
     """`T_j^-1 W columns` for each ridge, differentiable in the systems and columns to every order;
-    and the factors. NaN for a ridge of which there is no factor.
+    and the factors. NaN for a ridge without a factor.
     """
     return _solutions(systems, columns)
 
@@ -249,8 +251,8 @@ def _solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array,
 
 @_solutions.def_jvp
 def _solutions_jvp(primals, tangents):
-    # T dA = d(W C) - dT A, as in `weighted_solve`: unsymmetric as written, because the root of a
-    # weight has no derivative at zero.
+    # T dA = d(W C) - dT A, as in `weighted_solve`. The equation stays unsymmetric, because the root
+    # of a weight has no derivative at zero.
     A, factors = _solutions(*primals)
     fixed = stop_gradient(factors)
     moving, known = split_by_tangent(primals, tangents)

@@ -1,3 +1,3 @@
-"""Smooth losses by Newton's method: logistic regression of two and of several classes."""
+"""Smooth losses by Newton's method: logistic regression for two and for several classes."""
 
 # May import: kernax._advice, kernax.core.

@@ -35,17 +35,18 @@ def kernel_logistic(
     max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `sum_i w_i log(1 + exp(-y_i (f(x_i) + b))) + ridge/2 |f|^2`.
+    """Kernel logistic regression for two classes: minimises `sum_i w_i log(1 + exp(-y_i (f(x_i) +
+    b))) + ridge/2 |f|^2`.
 
     The probability of class +1 at x is `1 / (1 + exp(-f(x) - b))`. Damped Newton steps are
-    iteratively reweighted ridge regression: with `h = w s(f) s(-f)`, s the logistic function, a
+    iteratively reweighted least squares (IRLS): with `h = w s(f) s(-f)`, s the logistic function, a
     full step solves `(H K + ridge I) a = h f + w y s(-y f) - h b` (Zhu & Hastie 2005; Bishop 2006,
     section 4.3.3). A penalty `lambda |f|^2` on the mean loss is `ridge = 2 n lambda`.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
         X: stack of n points.
-        y: -1 and +1, (n,); `signs(labels)` makes them from labels of any kind.
+        y: labels -1 and +1, (n,); `signs(labels)` makes them from labels of any kind.
         ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         bias: an unpenalised b.
@@ -54,11 +55,11 @@ def kernel_logistic(
         rtol: the largest residual of `ridge a = w y s(-y f)` that is accepted, relative to its
             terms and beyond the rounding of f. The default is 8 eps, and sqrt(eps) where no step
             lowers it further.
-        max_steps: Newton steps, at most.
+        max_steps: the largest number of Newton steps.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1. Differentiable in the
+        A `Solution` whose `value` is a `KernelExpansion`, the log odds of +1, differentiable in the
         kernel, X, ridge and weights, to any order. Stats: `steps`, `objective`, and the `residual`
         of the conditions of optimality, relative to their terms, which decides about success; and
         the number of `features` if the problem was solved in explicit features, as for a
@@ -67,7 +68,7 @@ def kernel_logistic(
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
         BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
-            MemoryBudgetError.
+            MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

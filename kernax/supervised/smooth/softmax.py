@@ -36,17 +36,18 @@ def kernel_softmax(
     max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Minimises `-sum_i w_i log p(class_i | x_i) + ridge/2 sum_c |f_c|^2`, `p(c | x) =
-    softmax_c(f(x) + b)`.
+    """Kernel logistic regression for several classes: minimises `-sum_i w_i log p(class_i | x_i) +
+    ridge/2 sum_c |f_c|^2`, `p(c | x) = softmax_c(f(x) + b)`.
 
-    Damped Newton with the full Hessian over all classes (Rasmussen & Williams 2006, algorithm 3.3,
-    without its square roots of zero), about `classes + 1` factorisations of size n a step; for a
-    kernel of explicit features, such as a `FeatureMap`, one factorisation of size features times
-    classes, without K, if that is at most twice the number of points. The biases sum to zero. With
-    two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the ridge.
+    Damped Newton steps use the full Hessian over all classes (Rasmussen & Williams 2006, algorithm
+    3.3, without its square roots of zero). A step takes about `classes + 1` factorisations of size
+    n; for a kernel with explicit features, such as a `FeatureMap`, it takes one factorisation of
+    size features times classes, without K, if that size is at most twice the number of points. The
+    biases sum to zero. With two classes and `f = f_2 - f_1` this is `kernel_logistic` with half the
+    ridge.
 
     Arguments and errors are those of `kernel_logistic`, without `start`, and with one-hot Y (n,
-    classes), `one_hot(labels)`. With a bias each class needs a point of positive weight. The
+    classes) from `one_hot(labels)`. With a bias each class needs a point of positive weight. The
     `value` has coefficients (n, classes), which sum to zero over the classes.
 
     Examples:
@@ -81,8 +82,8 @@ def kernel_softmax(
 
 
 def _are_worth_it(task: Task) -> bool:
-    """Whether one factor of features times classes takes no longer than those of all points, one
-    for each class and one more, with their inverses.
+    """Whether one factorisation of size features times classes is faster than the `classes + 1` of
+    size n with their inverses.
     """
     width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
     return width * task.y.shape[1] <= 2 * task.n
