@@ -180,7 +180,7 @@ class ClusterWarning(UserWarning):
 
 
 class RelevanceWarning(UserWarning):
-    """No basis function is relevant, so that a relevance vector machine is zero everywhere.
+    """No basis function is relevant: the relevance vector machine is zero everywhere.
 
     Examples:
         >>> import warnings

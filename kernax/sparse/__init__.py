@@ -1,3 +1,3 @@
-"""Machines that keep few of the points."""
+"""Sparse models: relevance vector machines and import vector machines."""
 
 # May import: kernax._advice, kernax.core.

@@ -1,4 +1,4 @@
-"""Basis functions at the points, and those of them that a machine has taken so far."""
+"""The basis functions at the points, and the active ones among them."""
 
 import equinox as eqx
 import jax
@@ -11,14 +11,15 @@ from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 class Basis(eqx.Module):
     """The values of m functions at n points, each divided by its norm over the weighted points.
 
-    The evidence of flat hyperpriors does not depend on that norm, and rounding does.
+    With a flat hyperprior the evidence does not depend on that norm, but rounding does.
 
     Attributes:
         columns: `phi_j(x_i) / scale_j`.
-        scales: `sqrt(sum_i w_i phi_j(x_i)^2)`, constants to every derivative; one where that is 0.
-        allowed: which functions may be taken: not those that are zero at all points that count, nor
-            those of removed points.
-        has_bias: whether the first of them is the constant 1. The others are `k(., x_j)`.
+        scales: `sqrt(sum_i w_i phi_j(x_i)^2)`, treated as constants by derivatives; one where it is
+            0.
+        allowed: which functions may become active: not those that are zero at all points that
+            count, nor those of removed points.
+        has_bias: whether the first function is the constant 1. The others are `k(., x_j)`.
     """
 
     columns: Float[Array, "n m"]
@@ -28,7 +29,9 @@ class Basis(eqx.Module):
 
     @staticmethod
     def of(K: Float[Array, "n n"], weights: Float[Array, " n"], has_bias: bool) -> "Basis":
-        """The functions `k(., x_j)` of the points, and 1 before them where there is a bias."""
+        """The functions `k(., x_j)` of the points, preceded by the constant 1 if there is a
+        bias.
+        """
         present = weights > 0
         functions = K
         if has_bias:
@@ -42,7 +45,7 @@ def _norms(
     functions: Float[Array, "n m"], weights: Float[Array, " n"]
 ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
     """The norms, one for a function that is zero, and which functions are zero."""
-    # In units of the largest value, whose square may be no float, as that at a removed point.
+    # In units of the largest value: its square, such as that at a removed point, may overflow.
     present = weights[:, None] > 0
     sizes = positive_or_one(jnp.max(abs(functions), 0, where=present, initial=0))
     parts = jnp.where(present, functions / sizes[None, :], 0)
@@ -51,16 +54,16 @@ def _norms(
 
 
 class ActiveFunctions(eqx.Module):
-    """The functions that a machine has taken, in M places, a static number.
+    """The active functions of a relevance vector machine, in M slots, a static number.
 
-    Where there are several classes, a function is taken for one of them.
+    With several classes, a function is active for one of them.
 
     Attributes:
-        column: of the basis; 0 where a place is not used.
-        output: the class, 0 where there is only one.
-        used: whether there is a function.
-        precisions: alpha, of the normal prior of a weight; 1 where not used.
-        weights: their means given the data; 0 where not used.
+        column: the column of the basis; 0 where a slot is not used.
+        output: the class, 0 if there is only one.
+        used: whether the slot holds a function.
+        precisions: alpha, the precision of the normal prior of the weight; 1 where not used.
+        weights: the posterior means; 0 where not used.
     """
 
     column: Int[Array, " M"]
@@ -71,7 +74,7 @@ class ActiveFunctions(eqx.Module):
 
     @staticmethod
     def empty(size: int, like: Array) -> "ActiveFunctions":
-        """Places without functions."""
+        """Slots without functions."""
         nothing = jnp.zeros(size, jnp.int32)
         zeros = jnp.zeros(size, like.dtype)
         return ActiveFunctions(nothing, nothing, jnp.zeros(size, bool), zeros + 1, zeros)
@@ -82,7 +85,7 @@ class ActiveFunctions(eqx.Module):
         return jnp.where(self.used, 1 / jnp.sqrt(self.precisions), 0)
 
     def at(self, place: Int[Array, ""]) -> Bool[Array, " M"]:
-        """Which of the places has this number."""
+        """Whether each slot holds the function with this number."""
         return jnp.arange(len(self.used), dtype=place.dtype) == place
 
     def candidates(self, outputs: int) -> Int[Array, " M"]:
@@ -108,7 +111,7 @@ def slopes(design: Float[Array, "n c M"], residuals: Float[Array, "n c"]) -> Flo
 
 
 def curved(curvatures: Float[Array, "n c c"], design: Float[Array, "n c M"]) -> Array:
-    """`B J` for the blocks B of a second derivative, (n, c, M)."""
+    """`B J` for the blocks B of a second derivative, of shape (n, c, M)."""
     if design.shape[1] == 1:
         return curvatures * design
     return matmul(curvatures, design)

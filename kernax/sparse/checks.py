@@ -15,8 +15,8 @@ from kernax.sparse.solver import AbstractRelevanceSolver
 
 
 def check_likelihood(likelihood: Any, noise: Any) -> None:
-    """Raises ValueError for what is no likelihood, for one that is not convex, and for noise beside
-    a likelihood.
+    """Raises ValueError for anything but a likelihood, for one that is not convex, and for noise
+    together with a likelihood.
     """
     if likelihood is None:
         return
@@ -27,7 +27,7 @@ def check_likelihood(likelihood: Any, noise: Any) -> None:
             f"{described(likelihood)}"
         )
     if noise is not None:
-        raise ValueError("noise is that of numbers: leave it out beside a likelihood")
+        raise ValueError("noise is only for numbers: leave it out if likelihood is given")
     if isinstance(likelihood, Gaussian):
         raise ValueError(
             "likelihood must not be Gaussian: numbers with normal noise are the default, whose "

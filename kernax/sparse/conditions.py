@@ -1,4 +1,4 @@
-"""The conditions that weights, precisions and noise satisfy at the end, and their derivative.
+"""The conditions that weights, precisions and noise satisfy at the maximum, and their derivative.
 
 With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B J A^-1/2)^-1`:
 
@@ -6,7 +6,7 @@ With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B 
     1 - P_ii - v_i^2 + 2 shape - 2 rate alpha_i = 0          the precisions (Tipping 2001, eq. 16)
     sum w (y - f)^2 / noise + sum_i (1 - P_ii) - sum w = 0   the noise (eq. 18)
 
-The functions that were taken stay.
+The active set is held fixed.
 """
 
 from functools import partial
@@ -27,8 +27,8 @@ class Root(eqx.Module):
     """The unknowns of the conditions.
 
     Attributes:
-        weights: w, of functions divided by their norms; 0 in places that are not used.
-        log_precisions: of these weights; 0 in places that are not used.
+        weights: w, of functions divided by their norms; 0 in slots that are not used.
+        log_precisions: those of these weights; 0 in slots that are not used.
         log_noise: 0 for labels.
     """
 
@@ -42,11 +42,11 @@ class Conditions(eqx.Module):
 
     Attributes:
         design: J, (n, c, M).
-        used: which places hold a function.
+        used: which slots hold a function.
         observations: the targets.
-        log_noise: where it is not learned.
-        learns_noise: whether it is, and is not at its bound.
-        shape, rates: of the hyperprior of each precision.
+        log_noise: the given noise, or the starting point if it is learned.
+        learns_noise: whether the noise is learned and is not at its bound.
+        shape, rates: those of the Gamma hyperprior of each precision.
     """
 
     design: Float[Array, "n c M"]
@@ -87,8 +87,8 @@ def _inverse(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 
 def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
-    """`log p(y | alpha, noise)`, of labels Laplace's approximation of it:
-    `-losses - |v|^2 / 2 - log |P^-1| / 2`.
+    """`log p(y | alpha, noise)`, for labels by Laplace's approximation: `-losses - |v|^2 / 2 - log
+    |P^-1| / 2`.
     """
     f = values(conditions.design, root.weights)
     losses = conditions.observations.losses(f, jnp.exp(root.log_noise))
@@ -97,7 +97,7 @@ def log_evidence(root: Root, conditions: Conditions) -> Float[Array, ""]:
 
 
 class _Figures(eqx.Module):
-    """What conditions and their derivatives are made of."""
+    """The quantities from which the conditions and their derivatives are computed."""
 
     v: Float[Array, " M"]
     f: Float[Array, "n c"]
@@ -116,10 +116,10 @@ class _Figures(eqx.Module):
 
 
 def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
-    """The left-hand sides: M of the mode, M of the precisions, and that of the noise."""
+    """The left-hand sides: M for the mode, M for the precisions, and one for the noise."""
     of_mode = slopes(now.design, conditions.observations.residuals(now.f, now.noise)) - now.v
     gamma = 1 - jnp.diagonal(now.P)
-    # What the hyperprior adds to the conditions of the precisions.
+    # The terms that the hyperprior adds to the conditions of the precisions.
     left_of_prior = 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
     of_precisions = gamma - now.v**2 + left_of_prior
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
@@ -130,7 +130,7 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
 def _left_of_noise(
     now: _Figures, root: Root, conditions: Conditions, determined: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The condition of the noise over the number of observations; of a given one, its error."""
+    """The condition of the noise over the number of observations; for a given noise, its error."""
     given = conditions.log_noise - root.log_noise
     observations = conditions.observations
     if not isinstance(observations, NoisyObservations):
@@ -143,14 +143,14 @@ def _left_of_noise(
 def _derivative(
     now: _Figures, root: Root, conditions: Conditions
 ) -> Float[Array, "unknowns unknowns"]:
-    """The derivative of the left-hand sides in `A^1/2 dw`, the logarithms of the precisions, and
-    that of the noise, at the root.
+    """The derivative of the left-hand sides at the root, in `A^1/2 dw`, the logarithms of the
+    precisions and the logarithm of the noise.
 
     `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
     with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
     """
-    # The rows of the conditions of the mode. At the root A^-1/2 J^T r = v, of which the left side
-    # changes by -v_i / 2 with log alpha_i, the right side by v_i / 2; with log noise, r by -r.
+    # The rows of the conditions of the mode. At the root A^-1/2 J^T r = v. With log alpha_i the
+    # left side changes by -v_i / 2 and the right side by v_i / 2; with log noise, r changes by -r.
     v = now.v
     through_noise = jnp.diagonal(now.P) - jnp.sum(now.P**2, 1)
     of_mode = [-now.system, -jnp.diag(v), -v[:, None]]
@@ -211,7 +211,7 @@ def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) 
 
 
 class _Polish(eqx.Module):
-    """Newton's method after some steps."""
+    """The state of Newton's method."""
 
     root: Root
     left: Float[Array, ""]  # the largest left-hand side
@@ -238,8 +238,8 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 
 
 def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
-    """The largest left-hand side, that of the mode by what it changes in the weights: it is a
-    difference of terms that are large where the noise is small.
+    """The largest left-hand side. That of the mode is measured by its effect on the weights,
+    because it is a difference of terms that are large where the noise is small.
     """
     now = _Figures.of(root, conditions)
     left = _left(now, root, conditions)
@@ -249,9 +249,9 @@ def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
 
 
 def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
-    """A step of Newton's method, and a shorter one next time where it lowers nothing."""
+    """A step of Newton's method; the next one is shorter if this one lowers nothing."""
     step = _step(_Figures.of(now.root, conditions), now.root, conditions)
-    # By no more than a factor e in a precision, or in the noise.
+    # A step changes no precision, nor the noise, by more than a factor e.
     longest = jnp.max(abs(step[len(now.root.weights) :]))
     root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
     left = _left_at(root, conditions)
@@ -272,7 +272,7 @@ def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
 def _with_derivative(
     end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]
 ) -> tuple[Root, Float[Array, ""]]:
-    """The root after one more step of Newton's method, whose derivative is that of the root."""
+    """The root after one more step of Newton's method, which has the derivative of the root."""
     root, left = end
     _, conditions = args
     now = _Figures.of(root, conditions)
@@ -281,9 +281,9 @@ def _with_derivative(
 
 
 def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:
-    """The log evidence; where it is stationary in the root, with the derivative in the data alone.
+    """The log evidence, with the derivative in the data alone where it is stationary in the root.
 
-    It is so for numbers and a flat hyperprior, but not in a noise that is given.
+    It is stationary for numbers with a flat hyperprior, but not in a given noise.
     """
     if stationary:
         return at_stationary_point(_log_evidence_of_noise, root, conditions)
@@ -291,6 +291,6 @@ def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Floa
 
 
 def _log_evidence_of_noise(root: Root, conditions: Conditions) -> Float[Array, ""]:
-    """The log evidence, as a function of the data's own noise where that is given."""
+    """The log evidence, as a function of the given noise if there is one."""
     log_noise = jnp.where(conditions.learns_noise, root.log_noise, conditions.log_noise)
     return log_evidence(eqx.tree_at(lambda root: root.log_noise, root, log_noise), conditions)

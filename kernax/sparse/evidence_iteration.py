@@ -1,4 +1,4 @@
-"""The original maximisation of the evidence, of all functions at once (Tipping 2001)."""
+"""The original maximisation of the evidence, with all functions at once (Tipping 2001)."""
 
 from functools import partial
 
@@ -19,20 +19,22 @@ from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, Relev
 
 @renamed(tol="rtol")
 class EvidenceIteration(AbstractRelevanceSolver):
-    """`alpha_i = (gamma_i + 2 shape) / (mu_i^2 + 2 rate)` for all functions at once, `gamma_i = 1 -
-    alpha_i Sigma_ii`, from all functions (Tipping 2001, eqs. 16 and 17, with a hyperprior eq. 47).
+    """The original solver of relevance vector machines: re-estimates all precisions at once as
+    `alpha_i = (gamma_i + 2 shape) / (mu_i^2 + 2 rate)`.
 
-    A step takes n^3 operations. A function is deleted permanently if its prior makes it negligible
-    beside the noise, that is, if `gamma_i` could be at most `least`. Near the maximum steps become
-    short, and precisions that tend to infinity may rise slowly: with a flat hyperprior the
-    remaining functions are then re-estimated or deleted one by one, as in `SequentialEvidence`.
+    Here `gamma_i = 1 - alpha_i Sigma_ii`, and the iteration starts with all functions (Tipping
+    2001, eqs. 16 and 17, with a hyperprior eq. 47). A step takes n^3 operations. A function is
+    deleted permanently if its prior makes it negligible compared with the noise, that is, if
+    `gamma_i` could be at most `least`. Near the maximum steps become short, and precisions that
+    tend to infinity may rise slowly: with a flat hyperprior the remaining functions are then
+    re-estimated or deleted one by one, as in `SequentialEvidence`.
 
     Attributes:
-        shape, rate: of the Gamma hyperprior of precisions, in units of `1 / y^2`; 0 is flat.
+        shape, rate: the Gamma hyperprior of the precisions, in units of `1 / y^2`; 0 is flat.
         rtol: the largest change of the logarithm of a precision, or of the noise, at which to stop.
         least: see above.
         max_steps: the largest number of steps of all functions at once; with a flat hyperprior up
-            to ten times as many steps of one function each may follow.
+            to ten times as many steps of single functions may follow.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -66,7 +68,9 @@ class EvidenceIteration(AbstractRelevanceSolver):
         return self._ended(problem, end)
 
     def _ended(self, problem: RelevanceProblem, end: "_Round") -> RelevanceChoice:
-        """In the places that there are, and with a flat hyperprior by single steps."""
+        """The end of the iteration, with `capacity` slots, and by single steps if the hyperprior is
+        flat.
+        """
         active, room = _compressed(end.active, problem.capacity)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
@@ -76,7 +80,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
             noise=last.noise,
             steps=end.steps + last.steps,
             finished=jnp.where(is_flat, last.finished, end.change <= self.rtol),
-            # What else would be gained is not known: that of a nat stands for it.
+            # The evidence that more functions would add is unknown: one nat stands for it.
             left_out=jnp.where(room, 0, jnp.ones_like(end.noise)),
         )
 
@@ -88,14 +92,14 @@ _LEAST_GAIN = 1e-6  # in nats
 
 
 def _of_taken(problem: RelevanceProblem, active: ActiveFunctions) -> RelevanceProblem:
-    """The same problem, in the functions taken alone."""
+    """The same problem, restricted to the active functions."""
     taken = jnp.zeros(problem.basis.allowed.shape, bool).at[active.column].max(active.used)
     allowed = problem.basis.allowed & taken
     return eqx.tree_at(lambda problem: problem.basis.allowed, problem, allowed)
 
 
 class _Round(eqx.Module):
-    """The machine after some steps."""
+    """The state after some steps."""
 
     active: ActiveFunctions
     noise: Float[Array, ""]
@@ -104,10 +108,10 @@ class _Round(eqx.Module):
 
     @staticmethod
     def first(problem: RelevanceProblem) -> "_Round":
-        """The machine of all functions."""
+        """The state before any step, with all functions active."""
         noise = problem.noise.variance
         never = jnp.full_like(noise, jnp.inf)
-        # All functions, whose priors together are of the size of the targets.
+        # The priors of all functions together have the size of the targets.
         c = problem.observations.outputs
         numbers = jnp.arange(len(problem.basis.scales) * c, dtype=jnp.int32)
         used = problem.basis.allowed[numbers // c]
@@ -130,7 +134,7 @@ def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round
     used = active.used & (curvature > least * active.precisions * ratio)
     determined = jnp.sum(jnp.where(active.used, gamma, 0))
     noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
-    # The functions that are left, with weights of the precisions before.
+    # The remaining functions, with the weights for the previous precisions.
     remaining = ActiveFunctions(
         active.column,
         active.output,
@@ -138,7 +142,7 @@ def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round
         jnp.where(used, active.precisions * ratio, 1),
         jnp.where(used, fit.mode * active.deviations, 0),
     )
-    # The largest logarithm of a ratio of precisions, or of that of the noise.
+    # The largest absolute logarithm of a ratio of precisions, or of the ratio of the noise.
     changes = jnp.where(used, abs(jnp.log(ratio)), 0)
     largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
     return _Round(
@@ -155,7 +159,7 @@ def _ratio_of_precisions(
     mode: Float[Array, " M"],
     gamma: Float[Array, " M"],
 ) -> Float[Array, " M"]:
-    """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, by at most a million."""
+    """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, at most a million."""
     # mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate alpha).
     mass = mode**2 + 2 * problem.rates[active.column] * active.precisions
     ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
@@ -163,8 +167,8 @@ def _ratio_of_precisions(
 
 
 def _compressed(active: ActiveFunctions, size: int) -> tuple[ActiveFunctions, Bool[Array, ""]]:
-    """The functions in fewer places, those of the largest weights first where there are too many,
-    and whether there are enough places.
+    """The functions in fewer slots, those of the largest weights first if there are too many, and
+    whether there are enough slots.
     """
     order = jnp.argsort(~active.used, stable=True)
     by_weight = jnp.argsort(-abs(active.weights), stable=True)  # 0 where not used

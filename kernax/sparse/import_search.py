@@ -1,4 +1,4 @@
-"""Which points a kernel logistic regression takes as its vectors, one after another."""
+"""Chooses the vectors of an import vector machine, one after another."""
 
 from functools import partial
 
@@ -20,15 +20,15 @@ class Subset(eqx.Module):
     """The points chosen so far, and the fit on them.
 
     Attributes:
-        places: of the points, in the order in which they were chosen; 0 from `count` on.
-        count: how many there are.
+        places: their indices, in the order in which they were chosen; 0 from `count` on.
+        count: the number of chosen points.
         features: `F = K_XS L^-T` with `K_SS = L L^T`, zero from column `count` on; `L = F_S`.
-        left: `k(x, x) - |F_x|^2` of each point: what the chosen ones leave of it.
-        x: the weights of the features above the bias, that of centred features.
-        objectives: after each choice, the first without any.
+        left: `k(x, x) - |F_x|^2` of each point: its residual variance given the chosen points.
+        x: the weights of the features above the bias, for centred features.
+        objectives: the objective after each choice; the first one is without any vector.
         exhausted: whether no further point would lower the objective.
-        capped: whether one would, and there is no room for it.
-        finite: whether all numbers so far are.
+        capped: whether a further point would lower the objective, but there is no slot for it.
+        finite: whether all numbers so far are finite.
     """
 
     places: Int[Array, " m"]
@@ -43,12 +43,12 @@ class Subset(eqx.Module):
 
     @property
     def is_chosen(self) -> Bool[Array, " m"]:
-        """Which of the places are those of points."""
+        """Which slots hold a point."""
         return jnp.arange(len(self.places), dtype=jnp.int32) < self.count
 
     @property
     def objective(self) -> Float[Array, ""]:
-        """After the last choice."""
+        """The objective after the last choice."""
         return self.objectives[self.count]
 
     def factor(self) -> Float[Array, "m m"]:
@@ -62,12 +62,13 @@ class ImportSearch(eqx.Module):
     """Kernel logistic regression on a growing subset of the points (Zhu & Hastie 2005, section 3).
 
     Attributes:
-        gram: K, asked for rows only.
-        loss: of all points.
-        ridge: of the penalty.
-        rtol: the search ends where `window` choices change the objective by less, relatively.
-        block: candidates looked at together.
-        most: points chosen, at most.
+        gram: K, of which only rows are computed.
+        loss: the loss of all points.
+        ridge: the weight of the penalty.
+        rtol: the search ends when `window` choices have changed the objective by less than this
+            fraction.
+        block: the number of candidates evaluated together.
+        most: the largest number of points.
     """
 
     gram: AbstractGram
@@ -80,7 +81,9 @@ class ImportSearch(eqx.Module):
     most: int = eqx.field(static=True)
 
     def run(self) -> Subset:
-        """Chooses points until the objective has settled, none is left, or there are `most`."""
+        """Chooses points until the objective has settled, no candidate is left, or `most` points
+        are chosen.
+        """
 
         def go_on(now: Subset) -> Array:
             return now.finite & ~now.exhausted & ~now.capped & ~self.has_settled(now)
@@ -88,7 +91,7 @@ class ImportSearch(eqx.Module):
         return lax.while_loop(go_on, lambda now: self._grown(now), self._start())
 
     def has_settled(self, now: Subset) -> Bool[Array, ""]:
-        """Whether the last choices changed the objective by less than rtol of it."""
+        """Whether the last choices changed the objective by less than the fraction `rtol`."""
         before = now.objectives[jnp.maximum(now.count - self.window, 0)]
         change = abs(now.objective - before)
         return (now.count >= self.window) & (change <= self.rtol * abs(now.objective))
@@ -112,11 +115,11 @@ class ImportSearch(eqx.Module):
         return self._fitted(nothing)
 
     def _grown(self, now: Subset) -> Subset:
-        """One more point, unless none lowers the objective."""
+        """Adds one more point, unless none lowers the objective."""
         gains = self._gains(now)
         best = jnp.max(gains)
-        # The first of those that are the best but for rounding. A gain below the rounding of the
-        # objective would not show in it.
+        # The first of those that are best up to rounding. A gain below the rounding of the
+        # objective would not change it.
         slack = 1024 * eps_of(best)
         place = jnp.argmax(gains >= best * (1 - slack)).astype(jnp.int32)
         known = jnp.isfinite(best)
@@ -130,8 +133,8 @@ class ImportSearch(eqx.Module):
         """The subset with one more point, before the fit: a column of Cholesky's factor."""
         rows = self.gram.rows(place[None])
         column = _beyond(now, place[None], rows, self.most)[0]
-        # The new column of the factor is zero at points chosen before, and at its own point the
-        # root of what they leave there.
+        # The new column of the factor is zero at points chosen before, and the root of the residual
+        # variance at its own point.
         column = jnp.where(self._is_member(now), 0, column)
         column = column.at[place].set(jnp.sqrt(now.left[place]))
         # k(x, x) - |F_x|^2 with the new column of F.
@@ -146,7 +149,7 @@ class ImportSearch(eqx.Module):
         return eqx.tree_at(grown, now, parts)
 
     def _fitted(self, now: Subset) -> Subset:
-        """The weights at the minimum over the subset, from those at hand."""
+        """The weights at the minimum over the subset, starting from the present ones."""
         x, result, stats = newton(self._risk(now))
         fit = lambda now: (now.x, now.objectives, now.finite)
         objectives = now.objectives.at[now.count].set(stats["objective"])
@@ -160,8 +163,8 @@ class ImportSearch(eqx.Module):
         return Centre.of(self.loss, self.bias)
 
     def _gains(self, now: Subset) -> Float[Array, " n"]:
-        """By how much one Newton step with a point more would lower the objective, to second
-        order; zero for points that are no candidates.
+        """By how much one Newton step with one more point would lower the objective, to second
+        order; zero for points that are not candidates.
         """
         risk = self._risk(now)
         point = risk.start()
@@ -176,16 +179,16 @@ class ImportSearch(eqx.Module):
         return jnp.where(self._is_candidate(now), of_blocks.ravel()[:n], 0)
 
     def _gains_of(self, data: "_GainData", places: Int[Array, " k"]) -> Float[Array, " k"]:
-        """Those of the points at `places`, with their features phi. With the weights at hand at
-        their minimum, the gradient is that of the new weight v alone, phi.G. The bordered system
+        """The gains of the points at `places`, with their features phi.
 
             [H    h] [d]     [   0 ]
             [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
 
         has the solution `v = -(s - h^T H^-1 h)^-1 phi.G`, which lowers the risk by half of
-        -v.(phi.G): one factorisation of H for all candidates, and O(n m) operations for each.
+        -v.(phi.G). One factorisation of H serves all candidates, and each takes O(n m) operations.
         """
-        # Branches are free of kernels, whose rules for batches clash with them.
+        # Branches contain no evaluations of kernels, because the batching rules of some do not work
+        # inside branches.
         rows = self.gram.rows(places)
         widths = _widths(self.most)
         # phi.G, and s - h^T H^-1 h without the ridge in s.
@@ -198,17 +201,19 @@ class ImportSearch(eqx.Module):
         return counted.at[now.places].add(now.is_chosen.astype(jnp.int32)) > 0
 
     def _is_candidate(self, now: Subset) -> Bool[Array, " n"]:
-        """Points of positive weight of which the subset leaves more than rounding.
+        """Points of positive weight that have a residual variance beyond rounding.
 
-        Of a duplicate of a chosen point nothing is left, and K_SS would be singular with it. With
-        eps^(2/3) left, features keep a third of their digits more than the objective shows.
+        A duplicate of a chosen point has none, and K_SS would be singular with it. With a residual
+        variance of eps^(2/3), features keep a third of their digits.
         """
         least = eps_of(now.left) ** (2 / 3) * self.gram.diagonal()
         return (self.loss.weights > 0) & (now.left > least) & ~self._is_member(now)
 
 
 def _widths(most: int) -> list[int]:
-    """Numbers of columns of F that products are compiled for, ascending, each twice the last."""
+    """The numbers of columns of F for which products are compiled, ascending, each twice the
+    last.
+    """
     doubled = (8 * 2**k for k in range(most.bit_length()))
     return [*(width for width in doubled if width < most), most]
 
@@ -216,11 +221,10 @@ def _widths(most: int) -> list[int]:
 def _beyond(
     now: Subset, places: Int[Array, " k"], rows: Float[Array, "k n"], width: int
 ) -> Float[Array, "k n"]:
-    """The features of points, from rows of K: `phi_j = (k_j - F F_j) / sqrt(left_j)`, of an F that
+    """The features of points, from rows of K: `phi_j = (k_j - F F_j) / sqrt(left_j)`, for an F that
     is zero beyond `width` columns.
 
-    It is the column that Cholesky's factor would have next, and the penalty of its weight is a
-    plain square.
+    This is the next column of the Cholesky factor, and the penalty of its weight is a plain square.
     """
     F = now.features[:, :width]
     rows = rows - matmul(F[places], F.T)
@@ -228,13 +232,13 @@ def _beyond(
 
 
 class _GainData(eqx.Module):
-    """What the gains of all candidates are computed from.
+    """The data from which the gains of all candidates are computed.
 
     Attributes:
-        now: the subset at hand.
-        centre: of features.
-        gradient: G of the loss.
-        hessian: W of the loss.
+        now: the present subset.
+        centre: the means of the features.
+        gradient: G, that of the loss.
+        hessian: W, that of the loss.
         whitened: `Quadratic.whitened`.
     """
 
@@ -247,8 +251,8 @@ class _GainData(eqx.Module):
     def sums(
         self, width: int, places: Int[Array, " k"], rows: Float[Array, "k n"]
     ) -> tuple[Float[Array, "k c"], Float[Array, "k c c"]]:
-        """`phi.G` and `phi.W phi - h^T H^-1 h` of the points at `places`, from their rows of K,
-        where F has no more than `width` columns.
+        """`phi.G` and `phi.W phi - h^T H^-1 h` of the points at `places`, from their rows of K; F
+        has at most `width` nonzero columns.
         """
         phi = _beyond(self.now, places, rows, width)
         phi = phi - self.centre.means(phi.T)[:, None]
@@ -260,13 +264,15 @@ class _GainData(eqx.Module):
         """`h^T H^-1 h`."""
         (k, n) = phi.shape
         used = jnp.concatenate([self.whitened[:, :width], self.whitened[:, -1:]], 1)
-        # V^T V = h^T H^-1 h, by the columns of F that are not zero and that of the bias.
+        # V^T V = h^T H^-1 h, from the nonzero columns of F and the column of the bias.
         V = matmul(phi, used.reshape(n, -1)).reshape(k, -1, self.gradient.shape[1])
         return jnp.einsum("kpc,kpd->kcd", V, V, precision="highest")
 
 
 class _Elimination(eqx.Module):
-    """`g.M^-1 g` after some columns of M are eliminated: the rest of both, and the sum so far."""
+    """The state of `g.M^-1 g` after some columns of M are eliminated: the remaining g and M, and
+    the sum so far.
+    """
 
     M: Float[Array, "c c"]
     g: Float[Array, " c"]
@@ -276,9 +282,7 @@ class _Elimination(eqx.Module):
 def _half_quotient(
     g: Float[Array, " c"], M: Float[Array, "c c"], least: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """`g.M^-1 g / 2` for an M with eigenvalues of at least `least`, so that no pivot is smaller but
-    by rounding.
-    """
+    """`g.M^-1 g / 2` for an M with eigenvalues of at least `least`: a smaller pivot is rounding."""
 
     def eliminated(k, now):
         # g.M^-1 g = g_k^2 / M_kk + g'.M'^-1 g' with the rest M' = M - m m^T / M_kk and

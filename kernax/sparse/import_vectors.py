@@ -1,4 +1,4 @@
-"""The import vector machine: kernel logistic regression on few of the points."""
+"""The import vector machine: sparse kernel logistic regression."""
 
 from functools import partial
 from typing import Any
@@ -40,7 +40,7 @@ _FOOTPRINT = Footprint("import_vector_machine", 1.6, IN_BLOCKS)
 
 
 class ImportVectors(Printed):
-    """A kernel logistic regression on few points, its import vectors.
+    """A kernel logistic regression on a subset of the points, its import vectors.
 
     Attributes:
         function: f, a `KernelExpansion` over the vectors, in the order in which they were chosen;
@@ -64,12 +64,12 @@ class ImportVectors(Printed):
     def indices(self) -> Int[np.ndarray, " count"]:
         """The indices of the vectors among the points, for code that is not compiled.
 
-        Raises ValueError under a transformation, and for a batch of machines.
+        Raises ValueError under a transformation, and for a batch of models.
         """
         if not is_concrete(self.places, self.count) or self.places.ndim != 1:
             raise ValueError(
-                "how many indices there are is known for one machine outside of jit and vmap only: "
-                "take places instead, which are -1 from count on"
+                "the number of indices is only known for a single model outside of jit and vmap: "
+                "use places instead, which are -1 from count on"
             )
         return np.asarray(self.places)[: int(self.count)]
 
@@ -97,45 +97,48 @@ def import_vector_machine(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[ImportVectors]:
-    """Minimises `sum_i w_i log(1 + exp(-y_i f(x_i))) + ridge/2 a.K_SS a`, `f(x) = sum_s a_s k(x,
-    x_s) + b`, over a and b, for a subset S of the points that grows by one at a time.
+    """The import vector machine, sparse kernel logistic regression: minimises `sum_i w_i log(1 +
+    exp(-y_i f(x_i))) + ridge/2 a.K_SS a` with `f(x) = sum_s a_s k(x, x_s) + b` over a subset S of
+    the points.
 
-    Each round adds the point with which one Newton step lowers the objective most, to second order,
-    and then minimises over a and b. The search ends where the last `window` points have changed the
-    objective H by at most `rtol H`, or where no point lowers it (Zhu & Hastie 2005, section 3). H
-    tends to that of `kernel_logistic` as rtol goes to zero. The paper minimises the mean loss plus
-    `lambda/2 |f|^2`: `ridge = n lambda`. Several classes have the softmax loss of `kernel_softmax`.
+    The subset grows by one point at a time. Each round adds the point with which one Newton step
+    lowers the objective most, to second order, and then minimises over a and b. The search ends
+    where the last `window` points have changed the objective H by at most `rtol H`, or where no
+    point lowers it (Zhu & Hastie 2005, section 3). H tends to the objective of `kernel_logistic` as
+    rtol goes to zero. The paper minimises the mean loss plus `lambda/2 |f|^2`: `ridge = n lambda`.
+    For several classes the loss is the softmax loss of `kernel_softmax`.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        y: -1 and +1, (n,), from `signs`; or one-hot, (n, classes), from `one_hot`.
+        kernel, X: any kernel, and a batch of n points.
+        y: labels -1 and +1, (n,), from `signs`; or one-hot, (n, classes), from `one_hot`.
         ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, also as a candidate.
         bias: an unpenalised b.
         max_vectors: the largest number of vectors; memory is allocated for all of them.
-        rtol: >= 0, the relative change of the objective at which the search ends.
-        window: the number of last points over which that change is taken. With a longer window the
-            search is less likely to end early at a point that improves little before others that
-            improve more.
+        rtol: >= 0, the relative change of the objective below which the search ends.
+        window: the number of points over which that change is measured. A longer window makes it
+            less likely that the search ends early at a point that improves little before others
+            that improve more.
         block_size: how many candidates are evaluated together. Their rows of K are then recomputed
             for each vector, and K is never stored; by default it is.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `ImportVectors`: f, probabilities, and which points were
-        chosen; of equally good ones the first. Points x whose `k(., x)` is, up to rounding, a
+        chosen; the first among equally good ones. Points x whose `k(., x)` is, up to rounding, a
         combination of those of the chosen points, such as their duplicates, are not candidates.
         Where no point lowers the objective, as when all coincide, there are no vectors, and f is b.
-        Differentiable in the kernel, X, ridge and weights, to any order, with the chosen points
-        held fixed. Stats: `vectors`; `objective`, differentiable as well; `objectives` after each
-        choice, (max_vectors + 1,), the first without any vector; and the `residual`, from which
-        success is decided: the share of the objective by which one more Newton step would lower it,
-            or the error of the objective from rounding the coefficients.
+        The solution is differentiable in the kernel, X, ridge and weights, to any order, with the
+        chosen points held fixed. Stats: `vectors`; `objective`, differentiable as well;
+        `objectives` after each choice, (max_vectors + 1,), the first without any vector; and the
+        `residual`, which decides about success: the fraction by which one more Newton step would
+        lower the objective, or the error of the objective from rounding the coefficients.
 
     Raises:
         ValueError: bad shapes or values, one class only.
-        MaxStepsError: `max_vectors` points, and the objective still falls. BreakdownError: rounding
-            is too coarse for these data. NonFiniteError, MemoryBudgetError.
+        MaxStepsError: the objective still falls after `max_vectors` points. BreakdownError:
+            rounding is too coarse for these data. NonFiniteError, MemoryBudgetError: see
+            `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -183,10 +186,10 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
     subset = sequential_vmap(
         ImportSearch.run, stop_gradient(search)
-    )  # each of a batch stops when it is done
+    )  # each member of a batch stops when it is done
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stop_gradient(fit).residual(subset.objective)
-    # The problem must hold no NaN and no inf.
+    # The problem must not contain NaN or inf.
     is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
     endings = (
         (~is_known | ~subset.finite, RESULTS.nonfinite),
@@ -219,9 +222,9 @@ def _stats(subset: Subset) -> dict[str, Array]:
 
 
 def _candidates_together(task: Task) -> int:
-    """How many candidates are looked at in one product.
+    """How many candidates are evaluated in one product.
 
-    Few next to n, for which K is held, and with so few numbers that a cache holds them.
+    The block is small compared with n, and small enough for a cache.
     """
     if task.layout.block_size is not None:
         return min(task.layout.block_size, task.n)

@@ -1,10 +1,11 @@
-"""What was observed of the values of a machine: numbers with noise, or labels.
+"""The observations of a relevance vector machine: numbers with noise, or labels.
 
-With `J = df / dw` of the weights w, `r` the slopes of the log likelihood in f and `B` its
-curvatures, the mode of the posterior of w is where `J^T r = A w`, A the diagonal of precisions, and
-its covariance `(A + J^T B J)^-1`. For numbers this is exact, for labels Laplace's approximation
-(MacKay 1992; Tipping 2001, section 3). Everything is computed in whitened weights `v = A^1/2 w`,
-whose system `I + A^-1/2 J^T B J A^-1/2` has no eigenvalue below one, whatever the kernel is.
+Let `J = df / dw` for the weights w, `r` be the slopes of the log likelihood in f and `B` its
+curvatures. The mode of the posterior of w satisfies `J^T r = A w`, A the diagonal matrix of
+precisions, and its covariance is `(A + J^T B J)^-1`. This is exact for numbers, and Laplace's
+approximation for labels (MacKay 1992; Tipping 2001, section 3). Everything is computed in whitened
+weights `v = A^1/2 w`: their system `I + A^-1/2 J^T B J A^-1/2` has no eigenvalue below one,
+whatever the kernel.
 """
 
 import abc
@@ -26,7 +27,7 @@ from kernax.sparse.basis import second_derivative, slopes, values
 
 
 class AbstractObservations(eqx.Module):
-    """Targets at n points with weights, and the likelihood of the values there."""
+    """Targets at n points with weights, and their likelihood given the values f."""
 
     y: eqx.AbstractVar[Float[Array, "n c"]]
     weights: eqx.AbstractVar[Float[Array, " n"]]
@@ -38,12 +39,12 @@ class AbstractObservations(eqx.Module):
 
     @property
     def count(self) -> Float[Array, ""]:
-        """How many observations there are, by weight."""
+        """The number of observations, by weight."""
         return jnp.sum(self.weights)
 
     @abc.abstractmethod
     def size(self) -> Float[Array, ""]:
-        """The sum of squares, by weight, that values at the points may have."""
+        """The weighted sum of squares that the values at the points may have."""
 
     @abc.abstractmethod
     def losses(self, f: Float[Array, "n c"], noise: Float[Array, ""]) -> Float[Array, ""]:
@@ -96,7 +97,7 @@ class NoisyObservations(AbstractObservations):
     def mode(self, design, start, noise):
         nothing = jnp.zeros_like(self.y)
         system = second_derivative(self.curvatures(nothing, noise), design)
-        # The residual of a first solution is solved for as well.
+        # One step of iterative refinement.
         factor = lower_factor(system)
         first = _solved(factor, slopes(design, self.residuals(nothing, noise)))
         left = slopes(design, self.residuals(values(design, first), noise)) - first
@@ -104,7 +105,7 @@ class NoisyObservations(AbstractObservations):
 
 
 class Labels(AbstractObservations):
-    """Signs, counts, or the classes of one-hot rows, by their likelihood."""
+    """Signs, counts, or the classes of one-hot rows, with their likelihood."""
 
     y: Float[Array, "n c"]
     weights: Float[Array, " n"]
@@ -164,7 +165,7 @@ class _PenalisedLoss(AbstractConvexProblem):
     labels: Labels
     design: Float[Array, "n c M"]
     first: Float[Array, " M"]
-    noise: Float[Array, ""]  # which labels have none of
+    noise: Float[Array, ""]  # labels have no noise
 
     def start(self):
         return self.at(self.first)
@@ -178,7 +179,7 @@ class _PenalisedLoss(AbstractConvexProblem):
         return _solved(lower_factor(system), self._left(point))
 
     def correction_to_differentiate(self, point):
-        return jnp.full_like(point.x, jnp.nan)  # derivatives are those of `conditions`
+        return jnp.full_like(point.x, jnp.nan)  # `conditions` provides the derivatives
 
     def slope_along(self, point, direction) -> Callable[[Array], Array]:
         change = values(self.design, direction)
@@ -208,12 +209,12 @@ class _PenalisedLoss(AbstractConvexProblem):
 
 
 class Posterior(eqx.Module):
-    """The normal distribution of whitened weights, or its approximation.
+    """The normal distribution of the whitened weights given the data, or its Laplace approximation.
 
     Attributes:
         mode: v.
         values: f at the points.
-        curvatures: B there.
+        curvatures: B at these values.
         inverse_factor: `L^-1` of `L L^T = I + A^-1/2 J^T B J A^-1/2`.
     """
 
@@ -224,12 +225,12 @@ class Posterior(eqx.Module):
 
     @property
     def covariance(self) -> Float[Array, "M M"]:
-        """P, of the whitened weights."""
+        """P, the covariance of the whitened weights."""
         return matmul(self.inverse_factor.T, self.inverse_factor)
 
     @property
     def determined(self) -> Float[Array, " M"]:
-        """`gamma = 1 - P_ii`, how far the data determine each weight, between 0 and 1."""
+        """`gamma = 1 - P_ii`: how well the data determine each weight, between 0 and 1."""
         # P = L^-T L^-1, so that P_ii = sum_k (L^-1)_ki^2.
         return 1 - jnp.sum(self.inverse_factor**2, 0)
 
@@ -240,7 +241,9 @@ def posterior(
     start: Float[Array, " M"],
     noise: Float[Array, ""],
 ) -> Posterior:
-    """The posterior of the weights whose whitened derivative is `design`; without a derivative."""
+    """The posterior of the weights, without a derivative; `design` is the derivative of f in the
+    whitened weights.
+    """
     v = observations.mode(design, start, noise)
     f = values(design, v)
     B = observations.curvatures(f, noise)

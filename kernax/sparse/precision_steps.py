@@ -1,9 +1,9 @@
-"""What the evidence depends on, and the single step that raises it most (Tipping & Faul 2003).
+"""The step of a single precision that raises the evidence most (Tipping & Faul 2003).
 
 As a function of one precision alone the log evidence is, up to a constant, `l(alpha) = (log alpha -
-log(alpha + s) + q^2 / (alpha + s)) / 2` (eq. 18), s and q the sparsity and the quality of the
-function without itself. It has its maximum at `s^2 / (q^2 - s)` if `q^2 > s`, else at infinity,
-where the function is not in the model (eqs. 20 and 21).
+log(alpha + s) + q^2 / (alpha + s)) / 2` (eq. 18), where s and q are the sparsity and the quality of
+the function, computed without the function itself. It has its maximum at `s^2 / (q^2 - s)` if `q^2
+> s`, else at infinity, where the function is not in the model (eqs. 20 and 21).
 """
 
 import equinox as eqx
@@ -17,18 +17,18 @@ from kernax.sparse.solver import RelevanceProblem
 
 
 class EvidenceState(eqx.Module):
-    """What the evidence depends on, while noise and curvatures stay.
+    """The quantities on which the evidence depends while noise and curvatures stay fixed.
 
     Attributes:
         active: the functions in the model.
-        covariance: Sigma, of their weights.
+        covariance: Sigma, the covariance of their weights.
         products: `Phi^T B J`, the second derivatives of the losses between all m c candidates and
-            the functions taken.
+            the active functions.
         sparsity, quality: `S_j = phi_j^T C^-1 phi_j` and `Q_j = phi_j^T C^-1 t` of the candidates
             (eqs. 22 and 23), C the covariance of the targets.
-        curvatures: B, of the losses at each point.
+        curvatures: B, those of the losses at each point.
         diagonal: `phi_j^T B phi_j`.
-        steps: taken so far.
+        steps: the number of steps so far.
     """
 
     active: ActiveFunctions
@@ -42,25 +42,24 @@ class EvidenceState(eqx.Module):
 
     @property
     def is_accurate(self) -> Bool[Array, ""]:
-        """Whether the figures may change by rank one, and still be right: rounding then leaves
-        half of the digits of what is solved with `I + A^-1/2 J^T B J A^-1/2`, whose least
-        eigenvalue is at least 1, and the largest at most its trace.
+        """Whether updates of rank one are still accurate: rounding then leaves half of the digits
+        in solves with `I + A^-1/2 J^T B J A^-1/2`, which has eigenvalues between 1 and its trace.
         """
-        own = jnp.max(abs(self.products), 0)  # with functions of norm one, that with itself
+        own = jnp.max(abs(self.products), 0)  # that of a function with itself
         trace = jnp.sum(jnp.where(self.active.used, own / self.active.precisions, 0))
         return trace < eps_of(trace) ** -0.5
 
 
 class Action(eqx.Module):
-    """A step: one function gets another precision.
+    """A step: one function gets a new precision.
 
     Attributes:
         gain: by how much the log evidence rises.
-        place: of the function among the active ones.
-        candidate: its number.
-        is_new: whether it is added.
-        precision: inf where it is deleted.
-        left_out: the gain of the best function for which there is no place.
+        place: the slot of the function among the active ones.
+        candidate: the number of the function.
+        is_new: whether the function is added.
+        precision: the new precision; inf if the function is deleted.
+        left_out: the gain of the best function for which there is no slot.
     """
 
     gain: Float[Array, ""]
@@ -72,11 +71,11 @@ class Action(eqx.Module):
 
 
 class Changes(eqx.Module):
-    """What is gained by setting the precision of each function to its best.
+    """The gain from setting the precision of each function to its best value.
 
     Attributes:
         gains: by how much the log evidence rises; -inf where the change is not allowed.
-        precisions: the best ones; inf without the function.
+        precisions: the best values; inf where the function is best left out.
     """
 
     gains: Float[Array, " functions"]
@@ -84,9 +83,10 @@ class Changes(eqx.Module):
 
 
 def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -> Action:
-    """The step with the largest gain; of equal ones that which adds nothing, else the first.
+    """The step with the largest gain; among equal ones a step that adds no function, else the
+    first.
 
-    A function must add more than `tol` nats to be taken.
+    A function must add more than `tol` nats to become active.
     """
     of_taken = _of_taken(problem, now, tol / 10)
     of_new = _of_new(problem, now, tol)
@@ -109,7 +109,9 @@ def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -
 def _numbers_of(
     problem: RelevanceProblem, now: EvidenceState, best: Int[Array, ""]
 ) -> dict[str, Array]:
-    """The place and the number of a function among those taken, followed by all candidates."""
+    """The slot and the number of a function, counted over the active ones followed by all
+    candidates.
+    """
     active = now.active
     size = len(active.used)
     is_new = best >= size
@@ -120,7 +122,7 @@ def _numbers_of(
 
 
 def _best(s: Array, q: Array) -> tuple[Array, Array]:
-    """The largest `l`, and its precision, inf where that is zero."""
+    """The largest `l`, and its precision, inf where the largest `l` is zero."""
     excess = q**2 - s
     relevant = (excess > 0) & (s > 0)
     s = jnp.where(relevant, s, 1)
@@ -132,10 +134,10 @@ def _best(s: Array, q: Array) -> tuple[Array, Array]:
 
 
 def _of_taken(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> Changes:
-    """Of the functions taken. One worth no more than `least` is deleted, which counts as a gain of
-    so much.
+    """The changes of the active functions.
 
-    Without itself a function has `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
+    A function worth no more than `least` is deleted, which counts as a gain of `least`. Computed
+    without the function itself, `s = gamma / Sigma_ii` and `q = mu_i / Sigma_ii`.
     """
     active = now.active
     variance = positive_or_one(jnp.diagonal(now.covariance))
@@ -153,7 +155,7 @@ def _of_taken(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -
 def _determined(
     problem: RelevanceProblem, now: EvidenceState, variance: Float[Array, " M"]
 ) -> Float[Array, " M"]:
-    """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by the one of both that does not cancel."""
+    """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by whichever form does not cancel."""
     active = now.active
     kept = active.precisions * variance
     sparsity = now.sparsity[active.candidates(problem.observations.outputs)]
@@ -162,7 +164,7 @@ def _determined(
 
 
 def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: ArrayLike) -> Changes:
-    """Changes that delete what is worth no more than `least` at its best."""
+    """Changes that delete each function whose best gain is at most `least`."""
     is_worthless = best <= least
     return Changes(
         gains=jnp.where(is_worthless, jnp.maximum(changes.gains, least), changes.gains),
@@ -171,21 +173,22 @@ def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: Ar
 
 
 def _of_new(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> Changes:
-    """Of the candidates that are neither taken nor a multiple of one that is, and would add more
-    than `least`.
+    """The changes of the candidates that are not active, are not a multiple of an active function,
+    and would add more than `least`.
     """
     active = now.active
     numbers = active.candidates(problem.observations.outputs)
     eps = eps_of(now.sparsity)
     taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(active.used)
-    # What is left of a function that the others make up to rounding is rounding itself.
+    # The remainder of a function that equals a combination of the others up to rounding is
+    # rounding.
     is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
-    # The squared cosines of the angles between candidates and functions taken.
+    # The squared cosines of the angles between candidates and active functions.
     sizes = positive_or_one(now.diagonal)
     cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
     is_multiple = jnp.any(cosines > 1 - eps**0.5, 1)
     allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
     allowed = allowed & ~(taken | is_rounding | is_multiple)
-    # Of a function that is not taken s = S and q = Q.
+    # For an inactive function s = S and q = Q.
     gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
     return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)

@@ -1,4 +1,4 @@
-"""The relevance vector machine: a linear model in kernels, most of whose weights are zero."""
+"""The relevance vector machine: a linear model in kernel functions with mostly zero weights."""
 
 import math
 from functools import partial
@@ -45,7 +45,7 @@ from kernax.sparse.solver import AbstractRelevanceSolver, Noise, RelevanceChoice
 _FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 
 _MOST_VECTORS = 200
-# In place of the number of a point: the bias, and a slot that holds no function.
+# Indices that stand for the bias, and for a slot that holds no function.
 _BIAS, _UNUSED = -1, -2
 
 
@@ -62,13 +62,14 @@ def relevance_vector_machine(
     max_vectors: int | None = None,
     throw: bool = True,
 ) -> Solution[RelevanceVectors]:
-    """`f(x) = sum_j w_j k(x, x_j) + b` with `w_j ~ N(0, 1 / alpha_j)`, one precision for each
-    weight, at the maximum of the evidence `p(y | alpha, noise) = integral p(y | f) p(w | alpha)
-    dw`.
+    """The relevance vector machine `f(x) = sum_j w_j k(x, x_j) + b`: a Bayesian linear model, `w_j
+    ~ N(0, 1 / alpha_j)`, with the precisions alpha that maximise the evidence `p(y | alpha,
+    noise)`.
 
-    At the maximum most precisions are infinite, and their weights zero (Tipping 2001). For numbers
-    `y = f(x) + e`, `e ~ N(0, noise)`, the evidence is `N(y | 0, noise I + Phi A^-1 Phi^T)`, Phi the
-    functions `k(., x_j)`, and 1 for the bias, at the points, A the diagonal of alpha; the noise
+    The evidence (marginal likelihood) is `integral p(y | f) p(w | alpha) dw`. At the maximum most
+    precisions are infinite and their weights zero (Tipping 2001). For numbers `y = f(x) + e`, `e ~
+    N(0, noise)`, it is `N(y | 0, noise I + Phi A^-1 Phi^T)`, where Phi holds the functions `k(.,
+    x_j)`, and 1 for the bias, at the points, and A is the diagonal matrix of alpha; the noise
     maximises it as well unless it is given. For labels it is Laplace's approximation. The evidence
     has many local maxima; the result is the one that `solver` reaches.
 
@@ -77,45 +78,45 @@ def relevance_vector_machine(
             only basis functions.
         X: stack of n points.
         y: numbers, or targets of the likelihood, (n,). With shape (n, outputs) each column has its
-            own machine with its noise, evidence and relevant functions; for columns of signs that
-            is one-versus-rest. For `Categorical()` one-hot rows (n, classes): one machine has the
+            own model with its own noise, evidence and relevant functions; for columns of signs that
+            is one-versus-rest. `Categorical()` takes one-hot rows (n, classes): one model gives the
             values of all classes, and a function is added for one class at a time.
-        noise: variance > 0, in units of y^2. Default: learned.
+        noise: variance > 0, in units of y^2; learned by default.
         likelihood: None for numbers, else one of `kernax.likelihoods` with a concave logarithm,
-            such as `Bernoulli()` for -1 and +1.
-        weights: (n,) >= 0, powers of the likelihood terms. Two is the point repeated, zero the
-            point removed, with its function.
-        bias: whether the constant 1 is one of the functions; it has a precision as others do.
+            such as `Bernoulli()` for labels -1 and +1.
+        weights: (n,) >= 0, powers of the likelihood terms. Two is the point repeated; zero is the
+            point removed together with its function.
+        bias: whether the constant 1 is one of the functions; it has a precision as the others do.
         solver: `kernax.solvers.SequentialEvidence()`, which adds and deletes one function at a time
             (Tipping & Faul 2003), or `EvidenceIteration()`, the original, which starts from all.
-        max_vectors: the largest number of functions of a machine, the bias included. Default 200,
-            or all if there are fewer. Memory and time grow with it.
+        max_vectors: the largest number of active functions, the bias included. Default: 200, or all
+            if there are fewer. Memory and time grow with it.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `RelevanceVectors`: the mean as a `KernelExpansion`, which
         points are relevant, precisions (units of 1 / w^2), the covariance of the weights, the noise
-        and the log evidence. Stats of each machine: `steps`; `left_out`, by how many nats the
+        and the log evidence. Stats, for each model: `steps`; `left_out`, by how many nats the
         evidence would rise with one function more than `max_vectors` (1 for `EvidenceIteration`);
         `residual`, how far the conditions of the maximum are from zero; `reproduced`, whether the
         noise was stopped at its lower bound.
 
-        Differentiable in the kernel, X, y, noise and weights, to any order: by the implicit
-        function theorem at the maximum, with the set of functions held fixed. Where the set
-        changes, value and derivative jump. Functions outside of the set contribute no derivative.
+        The solution is differentiable in the kernel, X, y, noise and weights, to any order, by the
+        implicit function theorem at the maximum, with the active set held fixed. Where the set
+        changes, value and derivative jump. Functions outside the set contribute no derivative.
 
     Raises:
-        ValueError: bad shapes or values, noise beside a likelihood, a likelihood whose logarithm is
-            not concave.
+        ValueError: bad shapes or values, noise together with a likelihood, a likelihood with a
+            logarithm that is not concave.
         BreakdownError: more than `max_vectors` functions are relevant, or rounding is too coarse.
         MaxStepsError, NonFiniteError: the computation failed.
         MemoryBudgetError: the dense matrices would not fit.
 
-    Warns `RelevanceWarning` if no function is relevant, such as for y = 0, so that the machine is
-    zero; `RunawayWarning` if the learned noise goes to zero.
+    Warns `RelevanceWarning` if no function is relevant, as for y = 0, so that the model is zero;
+    `RunawayWarning` if the learned noise goes to zero.
 
-    The variance of predictions falls to the noise far from the relevant vectors, where a Gaussian
-    process's rises (Rasmussen & Quinonero-Candela 2005).
+    Far from the relevant vectors the variance of predictions falls to the noise, where that of a
+    Gaussian process rises (Rasmussen & Quinonero-Candela 2005).
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -152,14 +153,14 @@ def relevance_vector_machine(
 
 
 def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
-    """What to do where it failed."""
+    """The advice after a failure."""
     left_out = solution.stats["left_out"]
     if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
         return (
-            f"relevance_vector_machine: all {size} places are used, and more functions are "
-            "relevant: a larger max_vectors, or a smoother kernel."
+            f"relevance_vector_machine: all {size} slots are used, and more functions are "
+            "relevant: a larger max_vectors, or a smoother kernel, may help."
         )
-    return "relevance_vector_machine: more max_steps of its solver, or another kernel."
+    return "relevance_vector_machine: more steps of its solver, or another kernel, may help."
 
 
 def _warn(solution: Solution[RelevanceVectors]) -> None:
@@ -171,7 +172,7 @@ def _warn(solution: Solution[RelevanceVectors]) -> None:
         solution.result == RESULTS.successful
     ):
         warn(
-            "relevance_vector_machine: no function is relevant, not even the bias: the machine is "
+            "relevance_vector_machine: no function is relevant, not even the bias: the model is "
             "zero everywhere",
             RelevanceWarning,
         )
@@ -185,7 +186,7 @@ def _warn(solution: Solution[RelevanceVectors]) -> None:
 
 @compiled
 def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
-    """The machine, one for each column of y unless these are classes."""
+    """The model; one for each column of y unless the columns are classes."""
     K = task.gram().as_matrix()
     weights = task.weights.values
     basis = Basis.of(K, weights, bias)
@@ -198,7 +199,7 @@ def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
 
 
 class _Setting(eqx.Module):
-    """What all machines have in common."""
+    """The settings that all outputs share."""
 
     basis: Basis
     weights: Float[Array, " n"]
@@ -209,15 +210,15 @@ class _Setting(eqx.Module):
 
 
 class _Fit(eqx.Module):
-    """One machine, in the units of the user.
+    """The fit of one model, in the units of the user.
 
     Attributes:
-        active: its functions, with precisions and weights.
-        covariance: of the weights.
-        noise: its variance.
-        log_evidence: its own.
-        result: how its computation ended.
-        stats: figures about it.
+        active: the functions, with precisions and weights.
+        covariance: that of the weights.
+        noise: the variance of the noise.
+        log_evidence: the log evidence.
+        result: the status.
+        stats: figures about the fit.
     """
 
     active: ActiveFunctions
@@ -229,10 +230,10 @@ class _Fit(eqx.Module):
 
 
 def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
-    """The machine for one column of targets, or for classes."""
+    """The fit of one column of targets, or of classes."""
     exponent = jnp.zeros((), jnp.int32)
     if setting.likelihood is None:
-        # In units of the targets, whose squares may be no floats.
+        # In units of the targets, because their squares may overflow.
         exponent = exponent_of(jnp.max(abs(y), where=setting.weights[:, None] > 0, initial=0))
         observations = NoisyObservations(times_power_of_two(y, -exponent), setting.weights)
     else:
@@ -256,7 +257,7 @@ def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
 def _noise_of(
     setting: _Setting, observations: AbstractObservations, exponent: Int[Array, ""]
 ) -> Noise:
-    """The noise given, that to be learned, or one for labels."""
+    """The noise: given, to be learned, or one for labels."""
     if setting.noise is not None:
         return Noise.given(times_power_of_two(setting.noise, -2 * exponent))
     if setting.likelihood is not None:
@@ -287,7 +288,7 @@ def _fit_of(
     left: Float[Array, ""],
     exponent: Int[Array, ""],
 ) -> _Fit:
-    """Undoes the division of the targets by `2^exponent`, and says how the fit ended."""
+    """Undoes the division of the targets by `2^exponent`, and gives the status of the fit."""
     P = conditions.covariance(root)
     active, deviations = _in_units(setting, choice.active, root, conditions, exponent)
     evidence = _evidence_of(setting, root, conditions, exponent)
@@ -303,7 +304,7 @@ def _fit_of(
         "residual": left,
         "reproduced": jnp.array(learned) & ~conditions.learns_noise,
     }
-    # How it ended, in order of precedence.
+    # The status, in order of precedence.
     endings = (
         (~known, RESULTS.nonfinite),
         (choice.left_out > 0, RESULTS.stagnation),
@@ -349,7 +350,7 @@ def _in_units(
 def _evidence_of(
     setting: _Setting, root: Root, conditions: Conditions, exponent: Int[Array, ""]
 ) -> Float[Array, ""]:
-    """The log evidence, of numbers as a density of those of the user."""
+    """The log evidence; for numbers, as a density of the user's targets."""
     is_flat = isinstance(setting.solver, SequentialEvidence)
     stationary = setting.likelihood is None and is_flat
     evidence = evidence_at(root, conditions, stationary=stationary)
@@ -360,14 +361,14 @@ def _evidence_of(
 
 
 def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:
-    """The machine of all outputs, from fits along the first axis: one for each column of y, or
-    one of all classes.
+    """The model of all outputs, from fits along the first axis: one for each column of y, or one of
+    all classes.
     """
     of_classes = isinstance(setting.likelihood, Categorical)
     active = _in_one_row(fits.active, of_classes)
     places = jnp.where(active.used, active.column - int(setting.basis.has_bias), _UNUSED)
     result = of_all(fits.result)
-    # One number for each machine, or the only one.
+    # One number for each model, or the only one.
     shape = () if of_classes else task.y.shape[1:]
     by_machine = partial(jnp.reshape, shape=shape)
     floats = _columns(task, active, places), fits.covariance, fits.noise, fits.log_evidence
@@ -386,7 +387,9 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
 
 
 def _in_one_row(active: ActiveFunctions, of_classes: bool) -> ActiveFunctions:
-    """The places of all machines; the output of one that is alone is the number of its column."""
+    """The slots of all models in one row; unless columns are classes, the output of each model is
+    the number of its column.
+    """
     machines, size = active.used.shape
     if not of_classes:
         numbers = jnp.arange(machines, dtype=jnp.int32)
@@ -398,7 +401,7 @@ def _in_one_row(active: ActiveFunctions, of_classes: bool) -> ActiveFunctions:
 def _columns(
     task: Task, active: ActiveFunctions, places: Int[Array, " T"]
 ) -> tuple[Float[Array, "T c"], Float[Array, " c"]]:
-    """Coefficients and biases of the outputs; the weight of a bias is no coefficient."""
+    """Coefficients and biases of the outputs; the weight of the bias is not a coefficient."""
     count = task.columns.shape[1]
     weights = jax.nn.one_hot(active.output, count, dtype=active.weights.dtype)
     weights = weights * active.weights[:, None]

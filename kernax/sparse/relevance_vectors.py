@@ -1,4 +1,4 @@
-"""What a relevance vector machine returns: a sparse function, and its uncertainty."""
+"""The result of a relevance vector machine: a sparse function, and its uncertainty."""
 
 import jax
 import jax.numpy as jnp
@@ -21,20 +21,21 @@ from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_ov
 
 
 class RelevanceVectors(Printed):
-    """`f(x) = sum_j w_j k(x, x_j) + b`, most weights zero, and the normal distribution of them.
+    """`f(x) = sum_j w_j k(x, x_j) + b` with most weights zero, and the normal distribution of the
+    weights.
 
-    The machine is a function of one point, the mean of f(x), and so are its methods;
-    `jax.vmap(machine.predict)(X)` takes a stack. Functions are stored in T entries, a static
-    number, some of which are unused: their coefficients are zero.
+    It is a function of one point, the mean of f(x), and so are its methods;
+    `jax.vmap(model.predict)(X)` maps over a batch of points. Functions are stored in T slots, a
+    static number. Some slots are unused: their coefficients are zero.
 
     Attributes:
-        function: the mean, a `KernelExpansion` whose points are those of the entries.
+        function: the mean, a `KernelExpansion` over the points of the slots.
         places: the index of the point of X for each basis function; -1 is the bias, -2 is unused.
-        outputs: which output (column of y, or class) it is for; 0 where there is one.
-        precisions: alpha, of the prior of its weight; inf where not used.
-        covariance: of the weights; 0 where not used.
-        likelihood: p(y | f); of numbers `Gaussian(noise)`.
-        log_evidence: `log p(y | alpha, noise)`, one for each machine; of labels by Laplace's
+        outputs: the output (column of y, or class) of each basis function; 0 if there is only one.
+        precisions: alpha, the precision of the prior of each weight; inf where not used.
+        covariance: that of the weights; 0 where not used.
+        likelihood: p(y | f); for numbers `Gaussian(noise)`.
+        log_evidence: `log p(y | alpha, noise)`, one for each column of y; for labels by Laplace's
             approximation.
 
     Examples:
@@ -61,7 +62,7 @@ class RelevanceVectors(Printed):
 
     @property
     def noise(self) -> Float[Array, "*outputs"]:
-        """The variance of the noise of numbers. Raises ValueError for labels."""
+        """The variance of the noise, for numbers. Raises ValueError for labels."""
         noise = getattr(self.likelihood, "noise", None)
         if noise is None:
             raise ValueError(f"{type(self.likelihood).__name__} has no noise: labels have none")
@@ -69,31 +70,31 @@ class RelevanceVectors(Printed):
 
     @property
     def count(self) -> Int[Array, "*batch"]:
-        """How many different points are relevance vectors."""
+        """The number of different points that are relevance vectors."""
         ordered = jnp.sort(self.places)
-        # Used places of the same point follow one another, and the first of them counts.
+        # Used slots of the same point follow one another, and the first of them counts.
         same_as_before = ordered[..., 1:] == ordered[..., :-1]
         used = ordered >= 0
         return jnp.sum(used, -1) - jnp.sum(used[..., 1:] & same_as_before, -1)
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:
-        """Which points of X are relevance vectors, in ascending order.
+        """The indices of the points of X that are relevance vectors, in ascending order.
 
         Raises ValueError under a transformation, where their number is not known, and for a batch
-        of machines, each of which has another number.
+        of models, which have different numbers.
         """
         if not is_concrete(self.places) or self.places.ndim != 1:
             raise ValueError(
-                "how many vectors are relevant is not known under jit, grad or vmap, nor is it one "
-                "number for a batch of machines: take places instead"
+                "the number of relevant vectors is not known under jit, grad or vmap, and "
+                "differs within a batch of models: use places instead"
             )
         numbers = np.unique(np.asarray(self.places))
         return numbers[numbers >= 0]
 
     @property
     def vectors(self) -> PyTree:
-        """The relevance vectors, a stack of `count` points. Raises ValueError as `indices` does."""
+        """The relevance vectors, a batch of `count` points. Raises ValueError as `indices` does."""
         places = np.asarray(self.indices)
         where = [int(np.argmax(np.asarray(self.places) == place)) for place in places]
         return points_at(self.function.points, np.asarray(where, int))
@@ -105,7 +106,7 @@ class RelevanceVectors(Printed):
     def predict(self, x: PyTree) -> tuple[Float[Array, "*outputs"], Float[Array, "*outputs"]]:
         """The mean and the variance of y at one point, noise included.
 
-        Signs have the mean `p(+1) - p(-1)`, classes that of their column, p.
+        For signs the mean is `p(+1) - p(-1)`; for classes it is the probability of each class.
         """
         if isinstance(self.likelihood, Categorical):
             probability = self.probability(x)
@@ -114,9 +115,8 @@ class RelevanceVectors(Printed):
 
     @renamed(nodes="n_nodes")
     def probability(self, x: PyTree, *, n_nodes: int = NODES) -> Float[Array, "*outputs"]:
-        """The probability of +1 at one point, for each machine of one-versus-rest its own, or of
-        each class, by `n_nodes` quasi-random nodes, a power of two. Raises ValueError for other
-        targets.
+        """The probability of +1 at one point (for one-versus-rest, one for each output), or of each
+        class.
         """
         count = checked_nodes(n_nodes)
         if isinstance(self.likelihood, Categorical):
@@ -141,7 +141,7 @@ class RelevanceVectors(Printed):
 
 
 def _functions_at(machine: RelevanceVectors, x: PyTree) -> Float[Array, " T"]:
-    """The values of the functions of all places; 0 where not used."""
+    """The values of the functions of all slots; 0 where not used."""
     kernel = machine.function.kernel
     row = jax.vmap(lambda point: kernel(x, point))(machine.function.points)
     row = jnp.where(machine.places == -1, 1, row)

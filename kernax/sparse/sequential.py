@@ -1,4 +1,4 @@
-"""Fast maximisation of the evidence: functions are added, estimated again and deleted one by one
+"""Fast maximisation of the evidence, which adds, re-estimates and deletes one function at a time
 (Tipping & Faul 2003).
 """
 
@@ -26,16 +26,16 @@ from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, Relev
 
 @renamed(tol="atol")
 class SequentialEvidence(AbstractRelevanceSolver):
-    """Starts without functions and repeats the step that raises the evidence most: add, re-estimate
-    or delete one function (Tipping & Faul 2003). It ends when no such step raises it. The
-    hyperprior is flat.
+    """The fast solver of relevance vector machines, which adds, re-estimates or deletes one
+    function at a time (Tipping & Faul 2003). It starts without functions, always takes the step
+    that raises the evidence most, and ends when no step raises it. The hyperprior is flat.
 
     Attributes:
         atol: how much a function must add to the evidence to be accepted, in nats; at least the
-            root of the rounding unit. One that adds less than a tenth of it is deleted. Precisions
-            are re-estimated until rounding hides the gain, and then by Newton's method.
-        max_steps: the largest number of steps, of one function each; default 1000 plus ten for each
-            function.
+            root of the rounding unit. A function that adds less than a tenth of it is deleted.
+            Precisions are re-estimated until rounding hides the gain, and then by Newton's method.
+        max_steps: the largest number of steps, each on one function; default: 1000 plus ten for
+            each function.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -73,8 +73,8 @@ def climbed(
     most: Any,
     tol: ArrayLike,
 ) -> RelevanceChoice:
-    """What single steps make of some functions, `most` of them at most. One must add `tol` nats to
-    be taken.
+    """Takes at most `most` single steps from some active functions. A new one must add `tol`
+    nats.
     """
     tol = jnp.maximum(tol, eps_of(noise) ** 0.5)
     products = _products(problem)
@@ -88,8 +88,8 @@ def climbed(
 
 
 def _products(problem: RelevanceProblem) -> Float[Array, "m m"] | None:
-    """`Phi^T W Phi`, of which the second derivatives of numbers are made; None for labels, whose
-    curvatures change.
+    """`Phi^T W Phi`, from which second derivatives for numbers are computed; None for labels,
+    because their curvatures change.
     """
     if not isinstance(problem.observations, NoisyObservations):
         return None
@@ -98,18 +98,18 @@ def _products(problem: RelevanceProblem) -> Float[Array, "m m"] | None:
 
 
 class _Sweep(eqx.Module):
-    """The machine between two sweeps of steps for which the noise and the curvatures stay."""
+    """The state between two sweeps; during a sweep the noise and the curvatures stay fixed."""
 
     active: ActiveFunctions
     noise: Float[Array, ""]
     steps: Int[Array, ""]
     finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
-    left_out: Float[Array, ""]  # the gain of functions that there is no place for
+    left_out: Float[Array, ""]  # the gain of functions for which there is no slot
     trend: StepBounds
 
     @staticmethod
     def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_Sweep":
-        """Before any step."""
+        """The state before any step."""
         zero = jnp.zeros((), jnp.int32)
         trend = StepBounds.none(active.weights)
         return _Sweep(active, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
@@ -119,8 +119,8 @@ _FEW = 32  # places
 
 
 def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
-    """How many steps are taken before the noise and the curvatures are computed again: of labels
-    one.
+    """How many steps are taken before the noise and the curvatures are computed again: one for
+    labels.
     """
     return 10 if isinstance(problem.observations, NoisyObservations) else 1
 
@@ -128,14 +128,14 @@ def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
 def _swept_in_few_places(
     problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
 ) -> _Sweep:
-    """A sweep, in the first places only while they are enough: a step costs the square of their
-    number. They are filled from the first on.
+    """A sweep that uses only the first slots while they are enough: a step costs the square of
+    their number. Slots are filled from the first on.
     """
     if problem.capacity <= 2 * _FEW:
         return _swept(problem, products, tol, now)
     whole = partial(_swept, problem, products, tol)
     few = partial(_of_few, whole)
-    # 1 where a sweep may take more than few places; for a batch, where one of its members may.
+    # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
     numbers = jnp.arange(problem.capacity)
     last = jnp.max(jnp.where(now.active.used, numbers, -1))
     needed = last + 1 + _steps_of_a_sweep(problem)
@@ -144,7 +144,7 @@ def _swept_in_few_places(
 
 
 def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
-    """A sweep over the first places."""
+    """A sweep over the first slots."""
     of_places = lambda now: (now.active, now.trend)
     first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
     rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
@@ -155,7 +155,7 @@ def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
 def _swept(
     problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
 ) -> _Sweep:
-    """Steps until the noise and the curvatures are computed again."""
+    """Takes steps until the noise and the curvatures are computed again."""
     ahead = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
     first, trend = _damped(problem, ahead, now.trend)
     # The steps of a sweep: the first, and others while their figures are accurate.
@@ -171,11 +171,12 @@ def _swept(
 
     end = lax.while_loop(go_on, step, first)
     noise = _renewed_noise(problem, end.outlook, now.noise)
-    unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN, which no sweep mends, is not
+    unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN ends the loop
     return _Sweep(
         active=end.outlook.active,
         noise=noise,
-        # A sweep of no step, which may change the noise, counts as one: there is an end to them.
+        # A sweep without a step may still change the noise. It counts as one step, so that sweeps
+        # end.
         steps=jnp.maximum(end.outlook.steps, now.steps + 1),
         finished=~(unsettled | first.rises),
         left_out=end.action.left_out,
@@ -184,7 +185,7 @@ def _swept(
 
 
 class _Ahead(eqx.Module):
-    """What the evidence depends on, and the best step there."""
+    """The state of the evidence, and the best next step."""
 
     outlook: EvidenceState
     action: Action
@@ -200,7 +201,7 @@ class _Ahead(eqx.Module):
 
 
 def _damped(problem: RelevanceProblem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
-    """The step of labels as far as it may lead; of numbers, whose curvatures stay, in full."""
+    """The step, damped for labels; in full for numbers, because their curvatures stay the same."""
     if isinstance(problem.observations, NoisyObservations):
         return now, trend
     action, trend = trend.damped(now.outlook, now.action)
@@ -210,7 +211,7 @@ def _damped(problem: RelevanceProblem, now: _Ahead, trend: StepBounds) -> tuple[
 def _renewed_noise(
     problem: RelevanceProblem, now: EvidenceState, noise: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The noise that goes with the weights."""
+    """The best noise for the present weights."""
     if not problem.noise.learned:
         return noise
     active = now.active
@@ -223,7 +224,7 @@ def _renewed_noise(
 def _evidence_state(
     problem: RelevanceProblem, products: Array | None, now: _Sweep
 ) -> EvidenceState:
-    """All figures from the beginning."""
+    """The state of the evidence, computed from scratch."""
     active = now.active
     deviations = active.deviations
     fit = problem.posterior(active, now.noise)
@@ -238,7 +239,8 @@ def _evidence_state(
     explained = jnp.sum(parts**2, 1)
     # `phi_j^T r` of all candidates.
     residuals = problem.observations.residuals(fit.values, now.noise)
-    # At the mode r = C^-1 t, t the targets, for labels those of the expansion about the mode.
+    # At the mode r = C^-1 t, where t are the targets; for labels, the targets of the expansion
+    # about the mode.
     quality = matmul(problem.basis.columns.T, residuals).reshape(-1)
     return EvidenceState(
         active=active,
@@ -259,7 +261,7 @@ def _second_derivatives(
     fit: Posterior,
     noise: Float[Array, ""],
 ) -> Float[Array, "k M"]:
-    """`Phi^T B J`; 0 where a place is not used."""
+    """`Phi^T B J`; 0 where a slot is not used."""
     if products is not None:
         return jnp.where(active.used[None, :], products[:, active.column] / noise, 0)
     design = problem.design(active)
@@ -269,7 +271,7 @@ def _second_derivatives(
 
 
 class _RankOne(eqx.Module):
-    """A step changes the covariance by `c u u^T`, and the weights by `c t u`."""
+    """The update of a step: the covariance changes by `c u u^T`, and the weights by `c t u`."""
 
     u: Float[Array, " M"]
     c: Float[Array, ""]
@@ -279,12 +281,12 @@ class _RankOne(eqx.Module):
     def of(now: EvidenceState, action: Action) -> "_RankOne":
         i = action.place
         j = action.candidate
-        # As the weight of a new function rises by 1, the mean of the others moves by
-        # -Sigma J^T B phi_j: of a new one u is that and 1, c = 1 / (alpha + S_j), and t = Q_j.
+        # As the weight of a new function rises by 1, the mean of the others moves by -Sigma J^T B
+        # phi_j. For a new function u consists of that and 1, c = 1 / (alpha + S_j), and t = Q_j.
         others = -matmul(now.covariance, now.products[j])
         given_way = jnp.where(now.active.at(i), 1, others)
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
-        # Of one that is taken u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), and t = mu_i.
+        # For an active function u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), and t = mu_i.
         of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.active.weights[i])
         return tree_where(action.is_new, of_new, of_taken)
 
@@ -300,19 +302,20 @@ class _RankOne(eqx.Module):
 def _moved(
     problem: RelevanceProblem, products: Array | None, now: EvidenceState, action: Action
 ) -> EvidenceState:
-    """The figures after a step: all of them change by rank one (Tipping & Faul 2003, appendix).
+    """The state after a step: every quantity changes by rank one (Tipping & Faul 2003, appendix).
 
-    The covariance becomes `Sigma + c u u^T`. Of a function taken, `u = Sigma_i` and `c = -d / (1 +
-    d Sigma_ii)`, d the change of its precision; of a new one, u is what others give way to its unit
-    weight by, and `c = 1 / (alpha + S)`. With `p = Phi^T B J u` and t the product of u and `J^T B`
-    of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t p`.
+    The covariance becomes `Sigma + c u u^T`. For an active function, `u = Sigma_i` and `c = -d / (1
+    + d Sigma_ii)`, d the change of its precision. For a new one, u is the change of all weights as
+    its own weight rises by 1, and `c = 1 / (alpha + S)`. With `p = Phi^T B J u` and t the product
+    of u and `J^T B` of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t
+    p`.
     """
     is_place = now.active.at(action.place)
     column = _column(problem, products, now, action)
     of_active = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_active, step.u)
-    # Rows and columns of a function deleted are zero but for rounding.
+    # Rows and columns of a deleted function are zero up to rounding.
     kept = ~(is_place & jnp.isinf(action.precision))
     return EvidenceState(
         active=_renewed(problem, now.active, action, step.of_weights(now.active.weights)),
@@ -337,7 +340,7 @@ def _change(now: EvidenceState, action: Action) -> Float[Array, ""]:
 def _column(
     problem: RelevanceProblem, products: Array | None, now: EvidenceState, action: Action
 ) -> Float[Array, " k"]:
-    """`Phi^T B phi` of the function of a step."""
+    """`Phi^T B phi` for the function of a step."""
     outputs = problem.observations.outputs
     column = action.candidate // outputs
     if products is not None:

@@ -1,4 +1,4 @@
-"""The interface of what finds the relevant functions, and what it is given and returns."""
+"""The interface of solvers that find the relevant functions: their problem and their result."""
 
 import abc
 from typing import Any
@@ -17,9 +17,9 @@ class Noise(eqx.Module):
     """The variance of the noise, given or learned.
 
     Attributes:
-        variance: what is given, or where to start.
-        least: where learning stops; 0 for one that is given.
-        learned: whether it is.
+        variance: the given value, or the starting point.
+        least: the bound at which learning stops; 0 for a given noise.
+        learned: whether the noise is learned.
     """
 
     variance: Float[Array, ""]
@@ -28,13 +28,13 @@ class Noise(eqx.Module):
 
     @staticmethod
     def given(variance: Float[Array, ""]) -> "Noise":
-        """One that stays."""
+        """A fixed noise."""
         return Noise(variance, jnp.zeros_like(variance), learned=False)
 
     @staticmethod
     def to_learn(y: Float[Array, " n"], weights: Float[Array, " n"]) -> "Noise":
-        """One that starts at a tenth of the variance of the targets (Tipping & Faul 2003, section
-        4), and stops where the targets are reproduced up to what rounding allows to be told.
+        """A noise that is learned, starting at a tenth of the variance of the targets (Tipping &
+        Faul 2003, section 4), down to the level at which targets are reproduced up to rounding.
         """
         mean = matmul(weights, y) / jnp.sum(weights)
         variance = matmul(weights, (y - mean) ** 2) / jnp.sum(weights)
@@ -60,12 +60,12 @@ class Noise(eqx.Module):
 
 
 class RelevanceProblem(eqx.Module):
-    """What a solver is given; without derivatives.
+    """The problem that a solver gets, without derivatives.
 
     Attributes:
         basis, observations, noise: see their classes.
-        shape, rates: of the Gamma hyperprior of precisions, the rate in the units of each function.
-        capacity: how many functions may be taken, at most.
+        shape, rates: the Gamma hyperprior of the precisions, with the rate in the units of each
+            function. capacity: the largest number of active functions.
     """
 
     basis: Basis
@@ -76,25 +76,25 @@ class RelevanceProblem(eqx.Module):
     capacity: int = eqx.field(static=True)
 
     def design(self, active: ActiveFunctions) -> Float[Array, "n c M"]:
-        """The derivative of all values in the weights of the functions taken."""
+        """The derivative of all values in the weights of the active functions."""
         return active.design(self.basis, self.observations.outputs)
 
     def posterior(self, active: ActiveFunctions, noise: Float[Array, ""]) -> Posterior:
-        """The distribution of the whitened weights of the functions taken."""
+        """The distribution of the whitened weights of the active functions."""
         whitened = self.design(active) * active.deviations[None, None, :]
         start = active.weights * jnp.sqrt(active.precisions)
         return posterior(self.observations, whitened, start, noise)
 
 
 class RelevanceChoice(eqx.Module):
-    """What a solver returns.
+    """The result of a solver.
 
     Attributes:
-        active: the functions in the model, with their precisions, in `capacity` places.
-        noise: its variance.
-        steps: taken.
-        finished: whether the evidence rises no more.
-        left_out: by how many nats the evidence would rise at least if there were more places.
+        active: the functions in the model, with their precisions, in `capacity` slots.
+        noise: the variance of the noise.
+        steps: the number of steps taken.
+        finished: whether the evidence no longer rises.
+        left_out: by at least how many nats the evidence would rise if there were more slots.
     """
 
     active: ActiveFunctions
@@ -105,7 +105,7 @@ class RelevanceChoice(eqx.Module):
 
 
 class AbstractRelevanceSolver(Printed):
-    """A way to maximise the evidence in the precisions of all functions and in the noise.
+    """A method that maximises the evidence over the precisions of all functions and the noise.
 
     `relevance_vector_machine` passes it to a compiled function with its floats and its `max_steps`
     as arrays, unless their fields are static.
@@ -117,4 +117,4 @@ class AbstractRelevanceSolver(Printed):
 
     @abc.abstractmethod
     def hyperprior(self, dtype: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The shape and the rate of the Gamma distribution that is the prior of each precision."""
+        """The shape and the rate of the Gamma hyperprior of each precision."""

@@ -1,4 +1,4 @@
-"""The derivative of a fit on chosen points, and how accurate it is."""
+"""The derivative of a fit on a subset of the points, and how accurate the fit is."""
 
 from functools import partial
 
@@ -24,14 +24,14 @@ from kernax.sparse.subset_risk import (
 
 
 class SubsetFit(eqx.Module):
-    """The fit on chosen points as a function of the coefficients a, stacked above the bias b, in
-    which it is differentiated.
+    """The fit on chosen points as a function of the coefficients a, stacked above the bias b; these
+    are the variables of its derivative.
 
     Attributes:
-        K: `K_XS`, zero where nothing was chosen, as are the features.
-        K_SS: with ones on the diagonal where nothing was chosen, as the factor L.
+        K: `K_XS`, zero in unused slots, as are the features.
+        K_SS: K at the chosen points, with ones on the diagonal in unused slots, as in the factor L.
         features: `F = K_XS L^-T`, centred, without derivative.
-        means: of F, where there is a bias.
+        means: those of F, if there is a bias.
         end: the coefficients and the bias at the minimum, without derivative.
     """
 
@@ -49,7 +49,9 @@ class SubsetFit(eqx.Module):
     def of(
         task: Task, subset: Subset, loss: AbstractClassLoss, ridge: Float[Array, ""], bias: bool
     ) -> "SubsetFit":
-        """That of a search. Only rows of chosen points are computed, and differentiated."""
+        """The fit that a search ends with. Only rows of chosen points are computed, and
+        differentiated.
+        """
         there = subset.is_chosen
         K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
         both = there[:, None] & there[None, :]
@@ -63,14 +65,16 @@ class SubsetFit(eqx.Module):
         return eqx.tree_at(lambda fit: fit.end, fit, stop_gradient(fit.coefficients(x)))
 
     def coefficients(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """`a = L^-T u` above `b = b' - m.u`, of weights u of the centred features above b'."""
+        """`a = L^-T u` above `b = b' - m.u`, from the weights u of the centred features above
+        b'.
+        """
         u = x[:-1]
         return jnp.append(
             solve_lower_transposed(self.factor, u), x[-1:] - matmul(self.means, u)[None], 0
         )
 
     def pulled_back(self, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """The gradient in u and b' of a function whose gradient in a and b is r: `L^-1 r_a - m r_b`
+        """The gradient in u and b' of a function with the gradient r in a and b: `L^-1 r_a - m r_b`
         above r_b.
         """
         of_u = solve_lower(self.factor, r[:-1]) - self.means[:, None] * r[-1:]
@@ -85,13 +89,13 @@ class SubsetFit(eqx.Module):
         return implicit(_end_of, _one_more, self)
 
     def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:
-        """The objective, whose value is known, with its derivative."""
+        """The objective: the known `value`, with the derivative of its formula."""
         computed = self._objective(x)
         return value + (computed - stop_gradient(computed))
 
     def residual(self, value: Float[Array, ""]) -> Float[Array, ""]:
-        """By which share of the objective another Newton step would lower it, or by which that of
-        the coefficients is off, whichever is larger.
+        """The fraction by which another Newton step would lower the objective, or by which rounding
+        the coefficients changes it, whichever is larger.
         """
         W = self.loss.hessian(self.values(self.end))
         r = self.pulled_back(self.gradient(self.end))
@@ -102,7 +106,7 @@ class SubsetFit(eqx.Module):
 
     def _objective(self, x: Float[Array, "m1 c"]) -> Float[Array, ""]:
         a = x[:-1]
-        # ridge/2 |u|^2 of u = L^T a.
+        # The penalty is ridge/2 |u|^2 with u = L^T a.
         penalty = self.ridge / 2 * jnp.sum(a * matmul(self.K_SS, a))
         return self.loss.total(self.values(x)) + penalty
 
@@ -113,12 +117,12 @@ class SubsetFit(eqx.Module):
     def stacked(
         self, G: Float[Array, "n c"], a: Float[Array, "m c"], of_bias: Float[Array, "1 c"]
     ) -> Float[Array, "m1 c"]:
-        """`K_SX G + ridge K_SS a`, and the sum of G or, without a bias, what stands for it."""
+        """`K_SX G + ridge K_SS a`, above the sum of G or, without a bias, `of_bias`."""
         of_a = matmul(self.K.T, G) + self.ridge * matmul(self.K_SS, a)
         return jnp.append(of_a, jnp.sum(G, 0, keepdims=True) if self.bias else of_bias, 0)
 
     def gradient(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        """That of the objective."""
+        """The gradient of the objective."""
         return self.stacked(self.loss.gradient(self.values(x)), x[:-1], jnp.zeros_like(x[-1:]))
 
     def correction(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:

@@ -1,4 +1,4 @@
-"""Logistic and softmax regression with a ridge on few features, by Newton's method in their
+"""Logistic and softmax regression with a ridge on explicit features, by Newton's method in their
 weights.
 """
 
@@ -24,7 +24,7 @@ class AbstractClassLoss(eqx.Module):
 
     Attributes:
         y: signs in one column, or one-hot rows.
-        weights: of the points.
+        weights: those of the points.
     """
 
     y: eqx.AbstractVar[Float[Array, "n c"]]
@@ -34,7 +34,7 @@ class AbstractClassLoss(eqx.Module):
 
     @abc.abstractmethod
     def total(self, f: Float[Array, "n c"]) -> Float[Array, ""]:
-        """The sum."""
+        """The weighted sum of the losses."""
 
     @abc.abstractmethod
     def gradient(self, f: Float[Array, "n c"]) -> Float[Array, "n c"]:
@@ -45,7 +45,9 @@ class AbstractClassLoss(eqx.Module):
         """Its second derivative, one block for each point."""
 
     def balanced(self, x: Float[Array, "m c"]) -> Float[Array, "m c"]:
-        """Rows that sum to zero, as they do at the minimum, where a shift changes no loss."""
+        """Rows projected to sum zero, as they do at the minimum, where a shift of all values
+        changes no loss.
+        """
         return x - jnp.mean(x, 1, keepdims=True) if self.has_free_shift else x
 
 
@@ -96,17 +98,17 @@ class SoftmaxLoss(AbstractClassLoss):
 
 
 class Centre(eqx.Module):
-    """The weighted means of features over the points, or zeros where there is no bias.
+    """The weighted means of features over the points, or zeros if there is no bias.
 
-    With `f = F u + b = (F - 1 m) u + b'`, `b' = b + m.u`, features that are large beside what they
-    differ by, such as those of a kernel plus a large constant, no longer resemble the bias.
+    With `f = F u + b = (F - 1 m) u + b'`, `b' = b + m.u`, features that are large compared with
+    their differences, such as those of a kernel plus a large constant, no longer resemble the bias.
     """
 
     shares: Float[Array, " n"]
 
     @staticmethod
     def of(loss: AbstractClassLoss, bias: bool) -> "Centre":
-        """By the weights of the points."""
+        """The means, by the weights of the points."""
         shares = loss.weights / positive_or_one(jnp.sum(loss.weights))
         return Centre(shares if bias else jnp.zeros_like(shares))
 
@@ -115,17 +117,17 @@ class Centre(eqx.Module):
         return matmul(self.shares, F)
 
     def apply(self, F: Float[Array, "n m"]) -> Float[Array, "n m"]:
-        """`F - 1 m`, twice, because the first m is rounded like F."""
+        """`F - 1 m`, applied twice because the first m is rounded like F."""
         once = F - self.means(F)[None]
         return once - self.means(once)[None]
 
 
 class SubsetRisk(AbstractConvexProblem):
-    """`sum_i w_i L(y_i, f_i) + ridge/2 |u|^2`, `f = F u + b`, as a function of x, the weights u
+    """`sum_i w_i L(y_i, f_i) + ridge/2 |u|^2`, `f = F u + b`, as a function of x: the weights u
     above the bias b, each with a column for each entry of f_i.
 
     With features `F = K_XS L^-T`, `K_SS = L L^T`, and `u = L^T a` it is the risk of `f = K_XS a +
-    b` with the penalty `ridge/2 a.K_SS a`. Columns of F that are zero count for nothing.
+    b` with the penalty `ridge/2 a.K_SS a`. Zero columns of F have no effect.
 
     Attributes:
         features: F.
@@ -175,7 +177,7 @@ class SubsetRisk(AbstractConvexProblem):
         return slope
 
     def stationarity(self, point):
-        # Of each weight and of the biases: features that are small have small gradients, which
+        # Separately for each weight and for the biases: small features have small gradients, which
         # others would hide.
         eps = eps_of(point.x)
         u = point.x[:-1]
@@ -184,7 +186,7 @@ class SubsetRisk(AbstractConvexProblem):
         F = abs(self.features)
         of_f = eps * (matmul(F, abs(u)) + abs(point.x[-1:]))
         curvature = jnp.diagonal(self.loss.hessian(f), axis1=1, axis2=2)
-        # To first order G_c is off by W_cc of_f, and it is rounded itself.
+        # To first order the error of G_c is W_cc of_f, plus its own rounding.
         of_G = curvature * jnp.max(of_f, 1, keepdims=True) + eps * abs(G)
         size = self._over_points(F, abs(G)) + abs(self._of_norm(u))
         most = eps ** (1 / 3) / 12 * size
@@ -213,13 +215,15 @@ class SubsetRisk(AbstractConvexProblem):
 
 
 class Quadratic(eqx.Module):
-    """The Hessian H of a `SubsetRisk` at a point, scaled to a diagonal of one, by Cholesky.
+    """The Hessian H of a `SubsetRisk` at a point, scaled to a diagonal of one, by its Cholesky
+    factor.
 
     Attributes:
-        hessian: W of the loss, a block for each point.
-        weighted: `B_ip W_icd`, B the features beside ones for the bias, c and d in one axis.
-        scale: of each entry of x, the root of the diagonal of H.
-        factor: of H, divided by the scales of its row and column.
+        hessian: W, the Hessian of the loss, a block for each point.
+        weighted: `B_ip W_icd`, B the features with a column of ones for the bias, c and d in one
+            axis.
+        scale: for each entry of x, the root of the diagonal of H.
+        factor: the Cholesky factor of H divided by the scales of its rows and columns.
     """
 
     hessian: Float[Array, "n c c"]
@@ -229,15 +233,15 @@ class Quadratic(eqx.Module):
 
     @staticmethod
     def of(risk: SubsetRisk, W: Float[Array, "n c c"]) -> "Quadratic":
-        """Where the Hessian of the loss is W."""
+        """The quadratic with W as the Hessian of the loss."""
         c = W.shape[1]
         one = jnp.full_like(W[:, :1, 0], 1.0 if risk.bias else 0.0)
         B = jnp.concatenate([risk.features, one], 1)
         weighted = B[:, :, None] * W.reshape(len(B), 1, -1)
-        # The entry (p c)(q d) of H is sum_i B_ip W_icd B_iq, plus that of the penalty.
+        # The entry (p c)(q d) of H is sum_i B_ip W_icd B_iq, plus the Hessian of the penalty.
         H = _by_pairs(matmul(B.T, weighted.reshape(len(B), -1)), c) + _of_penalty(risk, W)
-        # Unnormalised features differ by many orders of magnitude: those chosen last are what the
-        # others leave of a point.
+        # Unnormalised features differ by many orders of magnitude: the last ones are small
+        # residuals.
         scale = jnp.sqrt(positive_or_one(jnp.diagonal(H)))
         factor = cholesky_factor(DenseGram(H / scale[:, None] / scale[None, :]))
         return Quadratic(W, weighted, scale, factor)
@@ -248,10 +252,11 @@ class Quadratic(eqx.Module):
         return (self.factor.solve(r.ravel() / self.scale) / self.scale).reshape(r.shape)
 
     def whitened(self) -> Float[Array, "n m1 cc"]:
-        """A matrix whose product V with a further feature phi has `V^T V = h^T H^-1 h`, `h = B^T W
-        phi` what the Hessian would hold between its weights and those at hand.
+        """A matrix M such that `V = M phi`, for a further feature phi, has `V^T V = h^T H^-1 h`,
+        where `h = B^T W phi` is the block of the Hessian between the weights of phi and the present
+        ones.
 
-        It is zero for columns of F that are zero.
+        It is zero for zero columns of F.
         """
         (n, m1, cc) = self.weighted.shape
         c = self.hessian.shape[1]
@@ -261,14 +266,14 @@ class Quadratic(eqx.Module):
 
 
 def _by_pairs(H: Float[Array, "m1 m1cc"], c: int) -> Float[Array, "m1c m1c"]:
-    """From the axes (q, p, c, d) to ((p, c), (q, d))."""
+    """Reorders the axes (q, p, c, d) into ((p, c), (q, d))."""
     m1 = len(H)
     return H.reshape(m1, m1, c, c).transpose(1, 2, 0, 3).reshape(m1 * c, m1 * c)
 
 
 def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c m1c"]:
-    """The Hessian of the penalty, and in the block of the biases what makes theirs invertible. For
-    a fit without biases that block is the identity, so that their steps are zero.
+    """The Hessian of the penalty, with a block for the biases that makes the sum invertible. In a
+    fit without biases that block is the identity, so that their steps are zero.
     """
     m = risk.features.shape[1]
     c = W.shape[1]
@@ -282,11 +287,12 @@ def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c
 
 
 def curvature_of_shift(W: Float[Array, "n c c"]) -> Float[Array, "c c"]:
-    """What stands for the curvature of a softmax along a shift of all biases, along which gradients
-    are zero: some for the bias of one class, whose step is then zero.
+    """A substitute for the curvature of a softmax along a shift of all biases, along which
+    gradients are zero: a positive curvature for the bias of one class, which then takes a step of
+    zero.
 
-    It is the class whose curvature is largest: another one's, which may be tiny where hardly a
-    point is of that class, would be lost beside it.
+    The class is the one with the largest curvature. That of a class with hardly a point may be
+    tiny, and rounding would lose it.
     """
     of_classes = jnp.einsum("ncc->c", lax.stop_gradient(W))
     is_largest = jnp.arange(len(of_classes)) == jnp.argmax(of_classes)

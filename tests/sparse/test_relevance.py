@@ -487,7 +487,7 @@ def test_shifted_units_of_the_targets_change_nothing_else():
 @pytest.mark.slow
 def test_targets_of_zero_warn_that_nothing_is_relevant():
     with (
-        pytest.warns(RelevanceWarning, match="the machine is zero everywhere"),
+        pytest.warns(RelevanceWarning, match="the model is zero everywhere"),
         pytest.warns(RunawayWarning),
     ):
         solution = fit(y=np.zeros(N, DTYPE))
@@ -568,7 +568,7 @@ def test_one_point_with_given_noise():
 @pytest.mark.nightly
 @needs_x64
 def test_more_functions_than_places_are_no_success():
-    with pytest.raises(BreakdownError, match="all 2 places are used"):
+    with pytest.raises(BreakdownError, match="all 2 slots are used"):
         fit(noise=NOISE, max_vectors=2)
     for solver in (SequentialEvidence(), EvidenceIteration()):
         found = fit(noise=NOISE, max_vectors=2, solver=solver, throw=False)
@@ -618,7 +618,7 @@ def test_input_that_makes_no_sense_is_refused():
         verb(rbf, X, SIGNS, likelihood="logistic")
     with pytest.raises(ValueError, match="the class Logistic: call it"):
         verb(rbf, X, SIGNS, likelihood=Bernoulli)
-    with pytest.raises(ValueError, match="noise is that of numbers"):
+    with pytest.raises(ValueError, match="noise is only for numbers"):
         verb(rbf, X, SIGNS, likelihood=Bernoulli(), noise=0.1)
     with pytest.raises(ValueError, match="numbers with normal noise are the default"):
         verb(rbf, X, Y, likelihood=kernax.likelihoods.Gaussian(0.1))
@@ -639,7 +639,7 @@ def test_input_that_makes_no_sense_is_refused():
         value.probability(X[0])
     with pytest.raises(ValueError, match="has no noise"):
         _ = fit(y=SIGNS, likelihood=Bernoulli()).value.noise
-    with pytest.raises(ValueError, match="how many vectors are relevant is not known"):
+    with pytest.raises(ValueError, match="the number of relevant vectors is not known"):
         jax.jit(lambda y: fit(y=y, throw=False).value.indices)(Y)
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), value)
     np.testing.assert_array_equal(batch.count, [value.count, value.count])
