@@ -1,15 +1,15 @@
-"""Learners of a stream of points, which they see one after another.
+"""Online learners, which see a stream of points one after another.
 
     learner = kernax.online.DualLearner(
         kernax.online.Perceptron(), kernax.RBF(), kernax.online.RemoveOldest(200)
     )
     progress = kernax.online.run(learner, X, y).value
 
-A learner is a rule in a space: a `DualLearner` keeps points of any kind, within a budget, and a
-`PrimalLearner` weights of explicit features. Both are pairs `init(point) -> state` and
-`update(state, x, y) -> (state, prediction)`, as `run` calls them; `state.function` is what was
-learned. A rule of one's own is a class derived from `AbstractRule`, a budget one derived from
-`AbstractBudget`, and any other learner one derived from `AbstractOnlineLearner`.
+A learner applies a rule in a space: a `DualLearner` keeps points of any kind, within a budget, and
+a `PrimalLearner` keeps weights of explicit features. Both have the methods `init(point) -> state`
+and `update(state, x, y) -> (state, prediction)`, which `run` calls; `state.function` is the
+function learned so far. To write a rule, derive from `AbstractRule`; to write a budget, derive from
+`AbstractBudget`; for any other learner, derive from `AbstractOnlineLearner`.
 """
 
 # May import: kernax._advice, kernax.core.

@@ -1,4 +1,4 @@
-"""Adagrad in explicit features: a rate for each weight."""
+"""Adagrad in explicit features, with a rate for each weight."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ class AdagradState(AbstractOnlineState):
 
     Attributes:
         primal: the weights and their mean.
-        roots: sqrt(G), G the sum of the squared gradients, of each weight.
+        roots: sqrt(G), where G is the sum of the squared gradients, for each weight.
         updates: the number of points whose loss had a slope.
 
     Examples:
@@ -37,7 +37,7 @@ class AdagradState(AbstractOnlineState):
 
     @property
     def weights(self) -> Float[Array, " D"]:
-        """Of the features, after the last step."""
+        """The weights of the features after the last step."""
         return self.primal.weights
 
     @property
@@ -50,22 +50,23 @@ class AdagradState(AbstractOnlineState):
 
 
 class Adagrad(AbstractOnlineLearner):
-    """`w <- w - rate g / sqrt(G)`, `g = L'(y, f) phi(x)`, and G the sum of all `g^2`, this one too.
+    """Adagrad in explicit features: `w <- w - rate g / sqrt(G)` with `g = L'(y, f) phi(x)` and G
+    the sum of all `g^2`, the present one included.
 
     Each weight of the explicit features, `f = w . phi(x)`, has its own rate, which is larger where
     gradients were rare or small; nothing is added to the root, and 0 / 0 is 0. With penalties the
     new w is the minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).sqrt(G) (v
     - w)`: `v = soft(h w - g, l1) / (h + ridge)`, `h = sqrt(G) / rate`, with the soft threshold
-    `sign(a) max(|a| - l1, 0)`. The penalties do not enter g and G, and l1 makes weights exactly
-    zero.
+        `sign(a) max(|a| - l1, 0)`. The penalties do not enter g and G, and l1 makes weights exactly
+        zero.
 
-    It is not invariant under rotations of the features: with another `phi` of the same kernel it
-    learns another function, and there is no dual form of it. `DualAdagrad` is Adagrad over
+    Adagrad is not invariant under rotations of the features: with another `phi` of the same kernel
+    it learns another function, and it has no dual form. `DualAdagrad` applies Adagrad to the
     coefficients of points instead.
 
     Attributes:
         loss: any of `kernax.losses`, smooth or piecewise linear.
-        kernel: one whose features are known, such as a `FeatureMap`.
+        kernel: a kernel with explicit features, such as a `FeatureMap`.
         rate: > 0, the length of the first step of each weight.
         ridge, l1: >= 0, the penalties `ridge/2 |w|^2` and `l1 |w|_1` of each step.
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`.

@@ -1,4 +1,4 @@
-"""Means of the functions after every step."""
+"""Running means of the functions after every step."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from kernax.core.base.parameters import as_floats
 
 
 def as_averaging(averaging: Any) -> Any:
-    """None, or a number >= 0. Raises ValueError for anything else that is known; a negative number
-    that is being traced becomes NaN.
+    """None, or a number >= 0. Raises ValueError for any other known value; a negative number that
+    is traced becomes NaN.
     """
     if averaging is None:
         return None
@@ -33,8 +33,8 @@ def moved_average(
     steps: Int[Array, ""],
     averaging: Float[Array, ""] | None,
 ) -> Float[Array, " m"] | None:
-    """The mean moved towards `now` by `(a + 1) / (steps + a)`, a the averaging; None where there is
-    no mean.
+    """The mean moved towards `now` by `(a + 1) / (steps + a)`, where a is the averaging; None if
+    there is no mean.
     """
     if mean is None:
         return None

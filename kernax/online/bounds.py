@@ -1,4 +1,4 @@
-"""How many mistakes a stream can force, and whether the primal or the dual form costs less."""
+"""Mistake bounds of online learners, and the costs of the primal and the dual form."""
 
 import math
 from collections.abc import Callable
@@ -36,19 +36,19 @@ Function = KernelExpansion | LinearFunction
 
 
 def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
-    """The margin `min_i y_i f(x_i) / |f|`: the distance of the nearest point from `f = 0` in
-    feature space.
+    """The margin `min_i y_i f(x_i) / |f|`: the distance in feature space from `f = 0` to the
+    nearest point.
 
     It is negative where f does not separate the classes, and then belongs to the point farthest on
     the wrong side.
 
     Arguments:
-        f: a function with one output, a `KernelExpansion` or that of a primal learner. Its bias
-            counts in the values, not in the norm.
-        X, y: n points, and -1 or +1 for each, (n,). All of them may be of one class.
+        f: a function with one output, a `KernelExpansion` or the function of a primal learner. Its
+            bias counts in the values, not in the norm.
+        X, y: n points, and a label -1 or +1 for each, (n,). All may belong to one class.
 
-    Differentiable. NaN for the function zero. Raises ValueError for any other function, and for
-    shapes and targets that do not fit. Source: Novikoff 1962.
+    The margin is differentiable, and NaN for the function zero. Raises ValueError for any other
+    function, and for shapes and targets that do not fit. Source: Novikoff 1962.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -62,19 +62,20 @@ def margin(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
 
 
 def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
-    """`max_i k(x_i, x_i) |f|^2 / delta^2`, `delta = min_i y_i f(x_i)`: the perceptron's mistakes.
+    """Novikoff's bound on the mistakes of a perceptron: `max_i k(x_i, x_i) |f|^2 / delta^2` with
+    `delta = min_i y_i f(x_i)`.
 
-    That is `(R / gamma)^2` for the radius R of the points and the `margin` gamma of f, any function
-    that separates the classes. However often and in whichever order the points come, a perceptron
-    with the same kernel and threshold zero makes no more mistakes (Novikoff 1962).
+    This is `(R / gamma)^2` for the radius R of the points and the `margin` gamma of f, which may be
+    any function that separates the classes. However often and in whichever order the points come, a
+    perceptron with the same kernel and threshold zero makes no more mistakes (Novikoff 1962).
 
     Arguments:
-        f: a function with one output, as of `margin`, and without bias, for which a constant in the
-            kernel stands.
-        X, y: a stack of n points, and -1 or +1 for each, (n,).
+        f: a function with one output, as for `margin`, without a bias; a constant in the kernel
+            replaces the bias.
+        X, y: a batch of n points, and a label -1 or +1 for each, (n,).
 
-    inf where f is on the wrong side of a point, or zero there. Raises ValueError for a bias, for
-    any other function, and for shapes and targets that do not fit.
+    The bound is inf if f has the wrong sign at a point, or is zero there. Raises ValueError for a
+    bias, for any other function, and for shapes and targets that do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -101,7 +102,7 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
 
 
 def _check_function(f: Any) -> None:
-    """Raises ValueError for what is no function that a learner returns."""
+    """Raises ValueError for anything but a function that a learner returns."""
     if not isinstance(f, Function):
         raise ValueError(
             "f must be a function that was learned, such as run(...).value.function, but is "
@@ -117,7 +118,7 @@ def _signed_values(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, " n"]:
 
 
 def _signs(y: ArrayLike, n: int, dtype: Any) -> Float[Array, " n"]:
-    """Targets -1 and +1, perhaps all of one sign."""
+    """Targets -1 and +1, possibly all of one sign."""
     signs = as_targets_of(Hinge(), y, n, dtype, UnitWeights(n, np.dtype(dtype)), both_signs=False)
     if signs.ndim != 1:
         raise ValueError(f"y must have shape ({n},), but has shape {signs.shape}")
@@ -132,24 +133,27 @@ def winnow_bound(
     balanced: bool = False,
     rate: ArrayLike | None = None,
 ) -> Float[Array, ""]:
-    """`2 ln(d) |u|_1^2 X_inf^2 / delta^2`: the mistakes of `NormalisedWinnow`, ln(2 d) if balanced.
+    """A bound on the mistakes of `NormalisedWinnow`: `2 ln(d) |u|_1^2 X_inf^2 / delta^2`, with ln(2
+    d) if balanced.
 
-    `delta = min_i y_i u.x_i` for any weights u that separate the classes, and `X_inf` is the
-    largest `|x_ij|`. The bound of the perceptron has Euclidean norms instead: it is larger where
-    few of many features matter, smaller where points are sparse and all features matter.
+    Here `delta = min_i y_i u.x_i` for any weights u that separate the classes, and `X_inf` is the
+    largest `|x_ij|`. The bound of the perceptron has Euclidean norms instead: it is larger if few
+    of many features matter, and smaller if points are sparse and all features matter.
 
     Arguments:
         u: weights (d,), nonnegative unless balanced.
-        X, y: points (n, d), and -1 or +1 for each, (n,).
-        balanced: whether the learner has a negative weight beside each positive one.
-        rate: of the learner, eta. The default is the best one, `delta / (|u|_1 X_inf^2)`; any
-            other has the bound `ln(d) / (eta gamma - eta^2 X_inf^2 / 2)`, `gamma = delta / |u|_1`.
+        X, y: points (n, d), and a label -1 or +1 for each, (n,).
+        balanced: whether the learner has a negative weight for each positive one.
+        rate: eta, the rate of the learner. The default is the best one, `delta / (|u|_1 X_inf^2)`;
+            for any other the bound is `ln(d) / (eta gamma - eta^2 X_inf^2 / 2)`, `gamma = delta /
+            |u|_1`.
 
-    inf where u is on the wrong side of a point, and where the rate is so large that there is no
-    bound. Raises ValueError for shapes, targets, a negative weight that is not balanced, and a rate
-    that is not positive. Source: Kivinen & Warmuth 1997; Grove, Littlestone & Schuurmans 2001,
-    section 5. The relative entropy of `u / |u|_1` to the weights falls by at least `eta gamma -
-    eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and starts at no more than `ln d`.
+    The result is inf if u is on the wrong side of a point, and if the rate is so large that there
+    is no bound. Raises ValueError for bad shapes and targets, for a negative weight without
+    `balanced`, and for a rate that is not positive. Source: Kivinen & Warmuth 1997; Grove,
+    Littlestone & Schuurmans 2001, section 5. The relative entropy of `u / |u|_1` to the weights
+    falls by at least `eta gamma - eta^2 X_inf^2 / 2` with every mistake, by Hoeffding's lemma, and
+    starts at no more than `ln d`.
 
     Examples:
         >>> X = jnp.array([[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
@@ -165,7 +169,7 @@ def winnow_bound(
     signs = _signs(y, len(points), weights.dtype)
     gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
     square = jnp.max(abs(points)) ** 2
-    # Of no use, but finite, where u does not separate the classes.
+    # A finite stand-in where u does not separate the classes.
     best = jnp.where(gamma > 0, gamma, 1) / square
     eta = best if rate is None else as_scalar(rate, weights.dtype, "rate", POSITIVE)
     # The number of mistakes is at most entropy / progress. At the best rate, gamma / X_inf^2, the
@@ -197,15 +201,18 @@ def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Floa
 def disjunction_bound(
     relevant: int, n: int, *, promotion: float = 2.0, threshold: float | None = None
 ) -> float:
-    """`p (1 + a) + n a / (theta (a - 1))`, `p = k (1 + log_a(theta))`: the mistakes of `Winnow`.
+    """A bound on the mistakes of `Winnow` on disjunctions: `p (1 + a) + n a / (theta (a - 1))` with
+    `p = k (1 + log_a(theta))`.
 
-    For targets that are +1 where at least one of k relevant features is 1, of n features that are 0
-    or 1. With the promotion a = 2 and the threshold theta = n that is `2 + 3 k (1 + log2 n)`.
+    There are n features that are 0 or 1, and targets are +1 where at least one of k relevant
+    features is 1. With the promotion a = 2 and the threshold theta = n the bound is `2 + 3 k (1 +
+    log2 n)`.
 
     Arguments:
         relevant: k, at most n.
         n: the number of features.
-        promotion, threshold: those of the learner, a > 1 and theta >= 1; default, n.
+        promotion, threshold: those of the learner, a > 1 and theta >= 1. The default threshold is
+            n.
 
     Raises ValueError for other numbers. Source: Littlestone 1988. A promotion multiplies a relevant
     weight that was at most theta, so that there are at most p of them; each adds at most `(a - 1)
@@ -236,13 +243,13 @@ def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
 
 
 class Costs(NamedTuple):
-    """The cost of one prediction in the dual and in the primal form, in one unit: `costs` counts
-    operations.
+    """The cost of one prediction in the dual and in the primal form, in a common unit: `costs`
+    counts operations.
 
     Attributes:
-        kernel: t1, of one kernel evaluation `k(x, x_i)`.
-        features: t2, of the explicit features of x and their product with the weights; inf for a
-            kernel without explicit features.
+        kernel: t1, the cost of one kernel evaluation `k(x, x_i)`.
+        features: t2, the cost of the explicit features of x and their product with the weights; inf
+            for a kernel without explicit features.
 
     Examples:
         >>> costs = kernax.online.Costs(kernel=10.0, features=100.0)
@@ -254,7 +261,7 @@ class Costs(NamedTuple):
     features: float
 
     def prefers_dual(self, vectors: int) -> bool:
-        """Whether `t1 m < t2`: whether a sum over m vectors costs less than all features."""
+        """Whether `t1 m < t2`, so that a sum over m vectors costs less than all features."""
         return self.kernel * vectors < self.features
 
     @property
@@ -266,16 +273,17 @@ class Costs(NamedTuple):
 def costs(
     kernel: AbstractKernel, x: PyTree, features: Callable[[PyTree], Array] | None = None
 ) -> Costs:
-    """The floating point operations of one prediction, as XLA counts them, of points such as x.
+    """The number of floating point operations of one prediction, in the dual and in the primal
+    form, as XLA counts them.
 
     Arguments:
-        kernel: what the dual form evaluates.
-        x: a point.
-        features: a function of a point, `k(x, z) = features(x) . features(z)`, that the primal form
-            evaluates; default, the explicit features of the kernel, if it has any.
+        kernel: the kernel that the dual form evaluates.
+        x: a point, which gives shapes and dtypes. features: a function of a point, `k(x, z) =
+            features(x) . features(z)`, that the primal form evaluates; default, the explicit
+            features of the kernel, if it has any.
 
-    A transcendental function counts as one operation, and what is inside of a loop as if it ran
-    once, so that kernels of strings cost more than this says. Memory traffic does not count.
+    A transcendental function counts as one operation, and the body of a loop counts once, so that
+    kernels of strings cost more than this says. Memory traffic does not count.
 
     Examples:
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))

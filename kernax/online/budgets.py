@@ -1,4 +1,4 @@
-"""Budgets: where a new point goes, and what becomes of the function when there is no room."""
+"""Budgets, which decide where a new point goes, and which point gives way if there is no room."""
 
 import abc
 from typing import Any, ClassVar
@@ -21,11 +21,12 @@ from kernax.online.support import Newcomer, Support, empty_support
 
 
 class Placement(Printed):
-    """What a budget does with a new point.
+    """The decision of a budget about a new point.
 
     Attributes:
-        place: the index at which it replaces the point there; `capacity` if it is not kept.
-        change: added to the coefficients of the points of the support.
+        place: the index where it is stored, in place of the point there; `capacity` if it is not
+            kept.
+        change: the numbers to add to the coefficients of the points of the support.
         memory: the new memory of the budget.
         lost: whether a point was left out that the budget promises to keep.
     """
@@ -52,7 +53,9 @@ class AbstractBudget(Printed):
 
     @abc.abstractmethod
     def memory(self, support: Support) -> Any:
-        """The state of the budget beside the support, which is empty here; None if it has none."""
+        """The initial state of the budget, besides the support, which is empty here; None if it has
+        none.
+        """
 
     @abc.abstractmethod
     def place(
@@ -63,10 +66,10 @@ class AbstractBudget(Printed):
         new: Newcomer,
         coefficient: Float[Array, ""],
     ) -> Placement:
-        """Where to put a new point x, whose `k(x, .)` is added to the function with this nonzero
-        coefficient.
+        """Decides where to put a new point x. The learner adds `k(x, .)` to the function with this
+        nonzero coefficient.
 
-        The first free place is `support.size`; there is none where that is the capacity.
+        The first free slot is `support.size`; if that is the capacity, no slot is free.
         """
 
 
@@ -77,15 +80,16 @@ def as_budget(budget: Any) -> Any:
 
 
 def hint_of_budget(budget: AbstractBudget) -> str:
-    """What to do where a budget has left a point out."""
+    """The advice where a budget has left a point out."""
     return (
-        f"capacity is {budget.capacity}: raise it, or take a budget that removes or projects "
+        f"capacity is {budget.capacity}: raise it, or use a budget that removes or projects "
         "points (RemoveOldest, RemoveSmallest, Merge, Project)."
     )
 
 
 class NoBudget(AbstractBudget):
-    """Keeps every point; more than `capacity` end `run` with `RESULTS.over_capacity`.
+    """Keeps every point. If there are more than `capacity`, `run` ends with
+    `RESULTS.over_capacity`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -132,8 +136,8 @@ class RemoveOldest(AbstractBudget):
 
 
 class RemoveSmallest(AbstractBudget):
-    """Removes the point whose removal changes f least: that of the smallest `|coefficient|
-    sqrt(k(x, x))`, and of several the oldest (Wang, Crammer & Vucetic 2012, section 4.1).
+    """Removes the point that changes f least: the one with the smallest `|coefficient| sqrt(k(x,
+    x))`, the oldest among equal ones (Wang, Crammer & Vucetic 2012, section 4.1).
 
     The new point is kept, however small its own coefficient is.
 
@@ -158,12 +162,13 @@ class RemoveSmallest(AbstractBudget):
 
 
 class Merge(AbstractBudget):
-    """Removes a point as `RemoveSmallest` does, and adds its part of f to another point.
+    """Removes a point as `RemoveSmallest` does, and adds its projection to another point.
 
-    `c k(x, .)` is replaced by its projection on the point z that is nearest in direction, the one
-    of largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the coefficient of z. Wang,
-    Crammer & Vucetic (2012, section 4.3) merge both into a third point on the line between them,
-    which only vectors have; keeping z works for strings and trees as well.
+    The term `c k(x, .)` is replaced by its projection on the point z that is nearest in direction,
+    the one with the largest `k(x, z)^2 / k(z, z)`: `c k(x, z) / k(z, z)` is added to the
+    coefficient of z. Wang, Crammer & Vucetic (2012, section 4.3) merge both into a third point on
+    the line between them, which exists only for vectors; keeping z works for strings and trees as
+    well.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -196,14 +201,15 @@ class Merge(AbstractBudget):
 
 
 class Project(AbstractBudget):
-    """Replaces a new point that is nearly a combination of the kept points by that combination.
+    """Replaces a new point by its projection on the kept points if it is nearly a combination of
+    them.
 
-    It is kept if its distance from the span of the kept ones is `|k(x, .) - p|^2 > tolerance k(x,
-    x)`, p its projection, and the capacity is not reached; otherwise `coefficient p` is added to f,
-    through the coefficients of the kept points (approximate linear dependence: Engel, Mannor & Meir
-    2004; with a perceptron, the projectron of Orabona, Keshet & Caputo 2009). Once the capacity is
-    reached the points are fixed, and only their coefficients change. O(capacity^2) operations and
-    memory.
+    The point is kept if its squared distance from the span of the kept points, `|k(x, .) - p|^2`
+    with p its projection, exceeds `tolerance k(x, x)` and the capacity is not reached. Otherwise
+    `coefficient p` is added to f, through the coefficients of the kept points (approximate linear
+    dependence: Engel, Mannor & Meir 2004; with a perceptron, the projectron of Orabona, Keshet &
+    Caputo 2009). Once the capacity is reached the points are fixed, and only their coefficients
+    change. A step takes O(capacity^2) operations and memory.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -236,7 +242,7 @@ class Kept(eqx.Module):
 
     Attributes:
         support: the points and their coefficients.
-        memory: of the budget.
+        memory: the state of the budget.
         lost: whether a budget that promises to keep every point has left one out.
     """
 
@@ -246,7 +252,7 @@ class Kept(eqx.Module):
 
     @staticmethod
     def none(budget: AbstractBudget, point: PyTree) -> "Kept":
-        """No points, with room for such as this one."""
+        """No points, with room for points like this one."""
         support = empty_support(point, budget.capacity)
         return Kept(support, budget.memory(support), jnp.asarray(False))
 
@@ -258,7 +264,7 @@ class Kept(eqx.Module):
     def function(
         self, kernel: AbstractKernel, coefficients: Float[Array, " m"] | None = None
     ) -> KernelExpansion:
-        """Of the points, with their own coefficients unless others are given."""
+        """The function of the points, with their own coefficients unless others are given."""
         c = self.support.coefficients if coefficients is None else coefficients
         return KernelExpansion(kernel, self.support.points, c, jnp.zeros_like(c[0]))
 
@@ -273,7 +279,7 @@ class Kept(eqx.Module):
         new: Newcomer,
         coefficient: Float[Array, ""],
     ) -> tuple["Kept", Int[Array, ""]]:
-        """The points that a budget keeps of these and a newcomer, and the place of the newcomer."""
+        """The points that a budget keeps after a new point, and the index of the new point."""
         placed = budget.place(self.memory, kernel, self.support, new, coefficient)
         support = self.support.with_coefficients(self.support.coefficients + placed.change)
         support = support.with_point(placed.place, new, coefficient)
@@ -283,7 +289,7 @@ class Kept(eqx.Module):
 def _in_place_of(
     removed: Int[Array, ""], support: Support, change: Float[Array, " m"] | None = None
 ) -> Placement:
-    """In the next free place, or instead of a point where there is none."""
+    """A placement in the next free slot, or in place of a point if no slot is free."""
     is_full = support.size >= support.capacity
     place = jnp.where(is_full, removed, support.size)
     change = jnp.zeros_like(support.coefficients) if change is None else change
@@ -291,12 +297,12 @@ def _in_place_of(
 
 
 def _place(index: Int[Array, ""]) -> Int[Array, ""]:
-    """An index as the places of a support are counted."""
+    """An index in the dtype of the indices of a support."""
     return index.astype(jnp.int32)
 
 
 def _smallest(support: Support) -> Int[Array, ""]:
-    """The place of the smallest `c^2 k(x, x)`; of several, of the oldest."""
+    """The index of the smallest `c^2 k(x, x)`; among equal ones, that of the oldest point."""
     sizes = stop_gradient(support.coefficients**2 * support.squares)
     latest = jnp.iinfo(support.ages.dtype).max
     return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))

@@ -1,4 +1,4 @@
-"""A rule in the space of a kernel: the function is a sum over points that are kept."""
+"""A rule in the space of a kernel: the function is a sum over kept points."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,10 +21,10 @@ class DualState(AbstractOnlineState):
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
         kept: the points of the function, as their budget keeps them.
-        average: the mean of the coefficients after every step, None where it is not asked for.
-        steps: points seen.
-        updates: points at which the rule added a multiple of `k(x, .)`, whether the budget kept
-            the point or not.
+        average: the mean of the coefficients after every step; None without averaging.
+        steps: the number of points seen.
+        updates: the number of points at which the rule added a multiple of `k(x, .)`, whether the
+            budget kept the point or not.
 
     Examples:
         >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)
@@ -55,19 +55,20 @@ class DualState(AbstractOnlineState):
 
 
 class DualLearner(AbstractOnlineLearner):
-    """Applies a rule in the space of a kernel: `f = sum_i c_i k(x_i, .)` over at most `capacity`
-    points.
+    """Applies an online rule in the space of a kernel: `f = sum_i c_i k(x_i, .)` over at most
+    `capacity` points.
 
-    Predictions are those of the function after the last step, whether or not it is averaged.
+    Predictions come from the function after the last step, whether or not it is averaged.
 
     Attributes:
-        rule: such as `Perceptron()`.
+        rule: the rule, such as `Perceptron()`.
         kernel: any kernel, of any kind of points.
-        budget: such as `RemoveOldest(200)`; `NoBudget(n)` keeps all.
+        budget: the budget, such as `RemoveOldest(200)`; `NoBudget(n)` keeps all points.
         averaging: None for the last function; a number a >= 0 for a mean of the functions after
             every step, `mean <- mean + (a + 1) / (t + a) (f - mean)` after step t: 0 is the plain
-            mean, with larger numbers the first functions count less (Shamir & Zhang 2013). Only for
-            budgets that keep their points, `NoBudget` and `Project`: the mean needs all of them.
+            mean; with larger numbers the first functions count less (Shamir & Zhang 2013). It
+            requires a budget that keeps its points, `NoBudget` or `Project`, because the mean needs
+            all of them.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -89,8 +90,8 @@ class DualLearner(AbstractOnlineLearner):
         if self.averaging is not None and not self.budget.keeps_points:
             name = type(self.budget).__name__
             raise ValueError(
-                f"averaging needs points that stay, but {name} gives them up: use NoBudget or "
-                "Project, or averaging=None"
+                f"averaging needs a budget that keeps its points, but {name} removes some: use "
+                "NoBudget or Project, or averaging=None"
             )
 
     @property
@@ -124,7 +125,7 @@ class DualLearner(AbstractOnlineLearner):
         return after, f
 
     def _moved(self, kernel: AbstractKernel, kept: Kept, new: Newcomer, move: Move) -> Kept:
-        """The points after a move; one of coefficient zero adds none."""
+        """The points after a move; a move with coefficient zero adds no point."""
 
         def added(kept: Kept) -> Kept:
             return kept.with_point(self.budget, kernel, new, move.coefficient)[0]

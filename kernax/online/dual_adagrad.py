@@ -1,4 +1,4 @@
-"""Adagrad over the coefficients of points."""
+"""Adagrad for the coefficients of points."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ class DualAdagradState(AbstractOnlineState):
     Attributes:
         kernel: the learner's, in the dtype of the points, for `function`.
         kept: the points of the function, as their budget keeps them.
-        roots: sqrt(G), G the sum of the squared gradients, of each coefficient.
-        steps: points seen.
+        roots: sqrt(G), where G is the sum of the squared gradients, for each coefficient.
+        steps: the number of points seen.
         updates: the number of points whose loss had a slope.
 
     Examples:
@@ -55,23 +55,23 @@ class DualAdagradState(AbstractOnlineState):
 
 
 class _Parts(eqx.Module):
-    """The parts of a `DualAdagradState` that a newcomer changes."""
+    """The parts of a `DualAdagradState` that a new point changes."""
 
     kept: Kept
     roots: Float[Array, " m"]
 
 
 class DualAdagrad(AbstractOnlineLearner):
-    """Adagrad over the coefficients c of points: `f = sum_i c_i k(x_i, .)`, any kind of points.
+    """Adagrad for the coefficients c of points: `f = sum_i c_i k(x_i, .)`, for points of any kind.
 
     At a point x with `s = L'(y, f(x))`:
 
-    1. For each point that is kept, `g_i = s k(x_i, x)`, then `G_i <- G_i + g_i^2`, and then `c_i <-
-       c_i - rate g_i / sqrt(G_i)`, 0 / 0 being 0; with penalties `c_i <- soft(h_i c_i - g_i, l1) /
+    1. For each kept point, `g_i = s k(x_i, x)`, then `G_i <- G_i + g_i^2`, and then `c_i <- c_i -
+    rate g_i / sqrt(G_i)`, where 0 / 0 is 0; with penalties `c_i <- soft(h_i c_i - g_i, l1) /
        (h_i + ridge)`, `h_i = sqrt(G_i) / rate`, as in `Adagrad`.
     2. x is added with the result of the same step from c = 0 and G = 0: `g = s k(x, x)`, `G = g^2`,
-       and without penalties `c = -rate sign(s)`. It is not added where that is zero. The budget
-       says which point it replaces.
+    and without penalties `c = -rate sign(s)`. It is not added if c is zero. The budget says which
+    point it replaces.
 
     This is Adagrad on the features `k(x_1, x), ..., k(x_m, x)`, to which each point adds one. It is
     not a dual form of `Adagrad`, which depends on the features chosen for a kernel; this learner
@@ -81,8 +81,8 @@ class DualAdagrad(AbstractOnlineLearner):
     Attributes:
         loss: any of `kernax.losses`, smooth or piecewise linear.
         kernel: any kernel, of any kind of points.
-        budget: such as `RemoveOldest(200)`; `NoBudget(n)` keeps all. What it adds to coefficients,
-            as `Merge` and `Project` do, comes after the step.
+        budget: the budget, such as `RemoveOldest(200)`; `NoBudget(n)` keeps all points. `Merge` and
+            `Project` change coefficients after the step.
         rate: > 0, the length of the first step of each coefficient.
         ridge, l1: >= 0, the penalties `ridge/2 |c|^2` and `l1 |c|_1` of each step.
 
@@ -131,7 +131,7 @@ class DualAdagrad(AbstractOnlineLearner):
         return after, f
 
     def _descended(self, state: DualAdagradState, gradient: Float[Array, " m"]) -> _Parts:
-        """The kept points after a step; free places do not change."""
+        """The kept points after a step; free slots do not change."""
         support = state.support
         gradient = jnp.where(support.places < support.size, gradient, 0)
         roots = grown_root(state.roots, gradient)
@@ -145,8 +145,8 @@ class DualAdagrad(AbstractOnlineLearner):
     def _joined(
         self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
     ) -> _Parts:
-        """The points with a newcomer, or without it where its coefficient is zero."""
-        # Of the coefficient of x itself, c = 0 and G = 0 before: g = s k(x, x), and sqrt(G) = |g|.
+        """The points with a new point, or without it if its coefficient is zero."""
+        # The coefficient of x itself starts from c = 0 and G = 0: g = s k(x, x), and sqrt(G) = |g|.
         gradient = slope * new.square
         coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 

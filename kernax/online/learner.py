@@ -1,4 +1,6 @@
-"""What a learner of a stream is: a start, and what one more point changes."""
+"""The interface of online learners: an initial state, and the change of the state by one more
+point.
+"""
 
 import abc
 import functools
@@ -15,8 +17,8 @@ from kernax.core.base.printing import Printed
 class AbstractOnlineState(Printed):
     """The state of a learner between two points: arrays whose shapes never change.
 
-    A kernel in it is the learner's, for `function`. No update may change it, and a run that goes on
-    with another learner replaces it by the kernel of that one.
+    A kernel in the state is the learner's kernel, which `function` uses. No update may change it,
+    and a run that continues with another learner replaces it by the kernel of that learner.
 
     Attributes:
         updates: the number of points at which the learner changed the function.
@@ -27,23 +29,26 @@ class AbstractOnlineState(Printed):
     @property
     @abc.abstractmethod
     def function(self) -> Callable:
-        """The function learned so far, of one point; `function.values(X)` for a stack."""
+        """The function learned so far, of one point; `function.values(X)` evaluates a batch of
+        points.
+        """
 
     @property
     @abc.abstractmethod
     def result(self) -> Any:
-        """A status of `RESULTS`: whether the state is what the learner promises.
+        """The status, a member of `RESULTS`: whether the state is what the learner promises.
 
         `run` itself checks that it is finite.
         """
 
 
 class AbstractOnlineLearner(Printed):
-    """An online learner: for one point after another it predicts, receives the target, and learns
+    """An online learner: it predicts at one point after another, receives the target, and learns
     from it.
 
     Attributes:
-        loss: one of `kernax.losses`: what a prediction costs. `loss.targets` says what targets are.
+        loss: one of `kernax.losses`, the loss of a prediction. `loss.targets` says what the targets
+            are.
     """
 
     loss: eqx.AbstractVar[Any]
@@ -62,25 +67,25 @@ class AbstractOnlineLearner(Printed):
         """The state after one more point, and the prediction `f(x)` before y was seen."""
 
     def is_mistake(self, prediction: Float[Array, ""], y: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the sign of the prediction is wrong, or it is zero: `y f(x) <= 0`.
+        """Whether the prediction has the wrong sign, or is zero: `y f(x) <= 0`.
 
-        Where targets are numbers or counts: whether the loss is positive, as most losses are for
-        all but exact predictions.
+        If targets are numbers or counts: whether the loss is positive, as most losses are unless
+        the prediction is exact.
         """
         if self.loss.targets == "signs":
             return y * prediction <= 0
         return self.loss(y, prediction) > 0
 
     def hint_of_capacity(self) -> str:
-        """Advice for the case that more points were needed than the capacity."""
+        """Advice for the case that the capacity was too small."""
         return "a larger capacity is needed."
 
 
 @functools.singledispatch
 def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
-    """Raises ValueError for a stack of points that a learner cannot take; by default for none.
+    """Raises ValueError for points that a learner cannot use; by default it accepts all.
 
-    For a learner of one's own: `check_stream.register(MyLearner)(function)`.
+    For your own learner, register a check: `check_stream.register(MyLearner)(function)`.
 
     Examples:
         >>> rule, budget = kernax.online.Perceptron(), kernax.online.NoBudget(capacity=5)

@@ -1,10 +1,12 @@
-"""Checks of what learners are made of."""
+"""Checks of the parts of learners."""
 
 from typing import Any
 
 
 def kind_in_words(value: Any) -> str:
-    """A value in a message: numbers and words as they are, a class as one, others by their type."""
+    """A value as messages name it: numbers and strings as they are, classes by name, anything else
+    by its type.
+    """
     if isinstance(value, type):
         return f"the class {value.__name__}, not called"
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -14,9 +16,9 @@ def kind_in_words(value: Any) -> str:
 
 
 def as_part(value: Any, kind: type, name: str, known: str) -> Any:
-    """A part of a learner as it is. Raises ValueError for what is not of a kind.
+    """A part of a learner, unchanged. Raises ValueError if it is not of the right kind.
 
-    The message names the argument, and what is `known` to fit.
+    The message names the argument, and gives `known` as examples that are accepted.
     """
     if isinstance(value, kind):
         return value

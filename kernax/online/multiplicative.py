@@ -1,8 +1,8 @@
-"""Weights that are multiplied instead of added to, for data of which few of many features matter.
+"""Multiplicative updates of weights, for data where few of many features matter.
 
-They are held as exponents, so that no weight underflows to zero, from where it could not grow
-again. A balanced learner has a negative weight beside each positive one: it is the learner of all
-features and their negatives.
+Weights are stored as exponents, so that no weight underflows to zero, from where it could not grow
+again. A balanced learner has a negative weight for each positive one: it learns from all features
+and their negatives.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Number = Float[Array, ""]
 
 
 class Identity(eqx.Module):
-    """`phi(x) = x`: the numbers of a vector as features."""
+    """The features `phi(x) = x` of a vector."""
 
     def __call__(self, x: PyTree) -> Float[Array, " d"]:
         if not eqx.is_array_like(x) or jnp.ndim(x) != 1:
             raise ValueError(
-                "this learner has a weight for each number of a vector, but a point is not a "
+                "this learner has a weight for each component of a vector, but a point is not a "
                 "vector (d,): pass features=, a function of a point that returns one"
             )
         return x
@@ -49,12 +49,12 @@ class MultiplicativeState(AbstractOnlineState):
     """The state of a multiplicative learner.
 
     Attributes:
-        features: the learner's, which the weights multiply.
-        exponents: (1, d); for balanced learners (2, d), of the features and of their negatives.
-        base: of the weights `base^exponents`; None for e. Where features are 0 or 1, the exponents
-            of Winnow are integers, without rounding.
-        bias: added to the sum.
-        updates: points that moved the weights.
+        features: the features of the learner, which the weights multiply.
+        exponents: (1, d); for balanced learners (2, d), for the features and for their negatives.
+        base: the base of the weights `base^exponents`; None for e. If features are 0 or 1, the
+            exponents of Winnow are integers, without rounding.
+        bias: the constant added to the sum.
+        updates: the number of points that changed the weights.
 
     Examples:
         >>> state = kernax.online.Winnow().init(jnp.zeros(3))
@@ -70,7 +70,7 @@ class MultiplicativeState(AbstractOnlineState):
 
     @property
     def weights(self) -> Float[Array, " d"]:
-        """Of each feature: for balanced learners, the difference of its two weights."""
+        """The weight of each feature: for balanced learners, the difference of its two weights."""
         exponents = self.exponents
         powers = jnp.exp(exponents) if self.base is None else self.base**exponents
         return jnp.sum(_signs(exponents) * powers, 0)
@@ -90,8 +90,8 @@ class MultiplicativeState(AbstractOnlineState):
     def multiplied(
         self, features: Callable, phi: Float[Array, " d"], step: Number
     ) -> "MultiplicativeState":
-        """Weights multiplied by `base^(step phi)`, those of the negatives by `base^(-step phi)`,
-        phi being the features at a point.
+        """The weights multiplied by `base^(step phi)`, and those of the negatives by `base^(-step
+        phi)`, where phi are the features at a point.
         """
         change = _signs(self.exponents) * (step * phi)[None]
         return MultiplicativeState(
@@ -103,8 +103,8 @@ class MultiplicativeState(AbstractOnlineState):
         )
 
     def with_total(self, total: Array) -> "MultiplicativeState":
-        """The same weights on another scale, where all of them sum to the total; for base e."""
-        # The largest is subtracted first: its digits would hide those of the logarithm.
+        """The same weights rescaled to sum to the total, for base e."""
+        # Subtract the largest exponent first: otherwise its digits hide those of the logarithm.
         exponents = self.exponents - stop_gradient(jnp.max(self.exponents))
         # Weights exp(e_i) sum to the total where log sum_i exp(e_i) = log(total).
         excess = jax.nn.logsumexp(exponents) - jnp.log(total)
@@ -119,7 +119,7 @@ def _signs(exponents: Float[Array, "signs d"]) -> Float[Array, "signs 1"]:
 def weights_of_one(
     features: Any, point: PyTree, *, balanced: bool, base: Any = None, bias: Any = 0.0
 ) -> MultiplicativeState:
-    """The state with all weights one, those of the negatives as well."""
+    """The state with all weights one, including those of the negatives."""
     phi = eqx.filter_eval_shape(features_at, features, point)
     return MultiplicativeState(
         features=features,
@@ -131,5 +131,5 @@ def weights_of_one(
 
 
 def sign_of_mistake(f: Number, y: Number) -> Number:
-    """y where the sign of f is not that of y, or f is zero; otherwise zero."""
+    """y if f has another sign or is zero; otherwise zero."""
     return jnp.where(y * f <= 0, y, 0)

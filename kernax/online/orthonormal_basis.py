@@ -1,4 +1,4 @@
-"""An orthonormal basis of the span of the kept points, which grows by one with each of them."""
+"""An orthonormal basis of the span of the kept points, which each kept point extends by one."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,10 +11,10 @@ from kernax.online.support import Support
 
 
 class Coordinates(eqx.Module):
-    """`k(x, .)` in a basis, and the square of the part outside of its span.
+    """The coordinates of `k(x, .)` in a basis, and the squared norm of its part outside the span.
 
     Attributes:
-        inside: the coordinates of its projection on the span, zero from the first free place on.
+        inside: the coordinates of its projection on the span, zero from the first free slot on.
         rest: `|k(x, .) - projection|^2`.
         square: `k(x, x)`.
     """
@@ -26,8 +26,8 @@ class Coordinates(eqx.Module):
     def is_independent(self, tolerance: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether `rest > tolerance square`, and more than rounding.
 
-        A rest that is not finite counts as independent, so that it enters the basis, where it is
-        found.
+        A rest that is not finite counts as independent, so that it enters the basis, where the
+        check of the state finds it.
         """
         rounding = len(self.inside) * eps_of(self.inside)
         is_more = self.rest > jnp.maximum(tolerance, rounding) * self.square
@@ -37,17 +37,18 @@ class Coordinates(eqx.Module):
 class OrthonormalBasis(eqx.Module):
     """The Gram-Schmidt basis of the kept points, in their order.
 
-    With `K = L L^T` of the points, `k(x, .)` has the coordinates `L^-1 k(X, x)`, and weights w are
-    those of the function of coefficients `L^-T w`. Rows of free places are those of the identity.
+    With the Gram matrix `K = L L^T` of the points, `k(x, .)` has the coordinates `L^-1 k(X, x)`,
+    and weights w give the function with coefficients `L^-T w`. Rows of free slots are those of the
+    identity.
     """
 
-    upper: Float[Array, "m m"] = data()  # L^T, whose rows LAPACK takes for the columns of L
+    upper: Float[Array, "m m"] = data()  # L^T, as LAPACK stores L by columns
 
     def coordinates(
         self, row: Float[Array, " m"], square: Float[Array, ""], size: Int[Array, ""]
     ) -> Coordinates:
-        """The coordinates of a point x with `row = k(X, x)` at the kept points and
-        `square = k(x, x)`.
+        """The coordinates of a point x with `row = k(X, x)` at the kept points and `square = k(x,
+        x)`.
         """
         row = jnp.where(jnp.arange(len(row), dtype=size.dtype) < size, row, 0)
         column = row[:, None]
@@ -56,22 +57,22 @@ class OrthonormalBasis(eqx.Module):
         return Coordinates(inside, square - matmul(inside, inside), square)
 
     def coefficients(self, weights: Float[Array, " m"]) -> Float[Array, " m"]:
-        """The coefficients of the kept points in the function with these weights."""
+        """The coefficients at the kept points of the function with these weights."""
         solved = lax.linalg.triangular_solve(
             self.upper.T, weights[:, None], left_side=True, lower=True, transpose_a=True
         )
         return solved[:, 0]
 
     def with_point(self, place: Int[Array, ""], at: Coordinates) -> "OrthonormalBasis":
-        """The basis with one more point, in the first free place; unchanged where that is the
+        """The basis with one more point, in the first free slot; unchanged if that is the
         capacity.
         """
         return OrthonormalBasis(self.upper.at[:, place].set(full_row(place, at), mode="drop"))
 
 
 def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
-    """The coordinates of `k(x, .)` once its point is in that place; those of its projection where
-    the place is the capacity.
+    """The coordinates of `k(x, .)` once its point is in that slot; those of its projection if the
+    slot is the capacity.
     """
     # The next row of L: L^-1 k(X, x), and sqrt(k(x, x) - |L^-1 k(X, x)|^2) on the diagonal.
     height = jnp.sqrt(positive_or_one(at.rest))
@@ -79,5 +80,5 @@ def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
 
 
 def empty_basis(support: Support) -> OrthonormalBasis:
-    """That of no points."""
+    """The basis of no points."""
     return OrthonormalBasis(jnp.eye(support.capacity, dtype=support.coefficients.dtype))

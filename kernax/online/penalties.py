@@ -15,7 +15,7 @@ def soft_threshold(w: Weights, length: Array) -> Weights:
 
 
 def grown_root(root: Weights, gradient: Weights) -> Weights:
-    """`sqrt(root^2 + gradient^2)`, also of squares that overflow; its derivative at 0 is 0."""
+    """`sqrt(root^2 + gradient^2)`, without overflow of the squares; its derivative at 0 is 0."""
     scale = positive_or_one(stop_gradient(jnp.maximum(root, abs(gradient))))
     return scale * safe_sqrt((root / scale) ** 2 + (gradient / scale) ** 2)
 
@@ -25,9 +25,9 @@ def adaptive_step(
 ) -> Weights:
     """The minimiser over v of `g.v + l1 |v|_1 + ridge/2 |v|^2 + 1/(2 rate) (v - w).H (v - w)`.
 
-    H is diagonal, the `root` of G. Duchi, Hazan & Singer 2011, eq. 4: element by element it is
-    `soft_threshold(h w - g, l1) / (h + ridge)` with `h = H / rate`. An element that never had a
-    gradient is zero and stays so: 0 / 0 = 0.
+    H is the diagonal matrix of `root`, the root of G. The minimiser (Duchi, Hazan & Singer 2011,
+    eq. 4) is, element by element, `soft_threshold(h w - g, l1) / (h + ridge)` with `h = H / rate`.
+    An element that never had a gradient is zero and stays so: 0 / 0 = 0.
     """
     # The minimum is where h w - g = (h + ridge) v + l1 sign(v), any number of [-1, 1] for sign(0).
     h = root / rate

@@ -43,32 +43,35 @@ def kernel_perceptron(
     max_epochs: int = 100,
     throw: bool = True,
 ) -> Solution[KernelExpansion]:
-    """Adds `rate y_i k(x_i, .)` to f for each mistake, `y_i (f(x_i) - threshold) <= 0`.
+    """The kernel perceptron: adds `rate y_i k(x_i, .)` to f for each mistake, `y_i (f(x_i) -
+    threshold) <= 0`.
 
-    It passes over the points until a pass makes no mistake (Rosenblatt 1958; Aizerman, Braverman &
-    Rozonoer 1964). In the features of the kernel this is the primal perceptron, step by step. If a
-    function f* has `y_i f*(x_i) >= 1` at every point, there are at most `max_i k(x_i, x_i) |f*|^2`
-    mistakes with threshold zero, whatever the rate (Novikoff 1962).
+    It repeats passes over the points until a pass makes no mistake (Rosenblatt 1958; Aizerman,
+    Braverman & Rozonoer 1964). In the features of the kernel this is the primal perceptron, step by
+    step. If a function f* has `y_i f*(x_i) >= 1` at every point, there are at most `max_i k(x_i,
+    x_i) |f*|^2` mistakes with threshold zero, whatever the rate (Novikoff 1962).
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        y: -1 and +1, (n,).
-        rate: > 0. With threshold zero it changes the scale of f only.
-        threshold: subtracted from f. It is not learned: add a constant to the kernel for that.
-        averaged: return the mean of the functions after every step, which generalises better where
-            the data are noisy (Freund & Schapire 1999), instead of the last.
-        max_epochs: passes over the points, at most.
+        kernel, X: any kernel, and a batch of n points.
+        y: labels -1 and +1, (n,).
+        rate: > 0. With threshold zero it only changes the scale of f.
+        threshold: a constant subtracted from f. It is not learned: add a constant to the kernel to
+            learn a bias.
+        averaged: return the mean of the functions after every step instead of the last function; it
+            generalises better where the data are noisy (Freund & Schapire 1999).
+        max_epochs: the largest number of passes over the points.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`.
-        `max_steps_reached` if the last pass still made mistakes. A step function of its arguments:
-        its derivative is zero. Stats: the number of `mistakes` and of `epochs`; and the number of
-        `features` where the primal was run, for a `FeatureMap` of fewer features than points.
+        A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`. Its status is
+        `max_steps_reached` if the last pass still made mistakes. The solution is a step function of
+        the arguments: its derivative is zero. Stats: the number of `mistakes` and of `epochs`; and
+        the number of `features` if the primal form ran, as for a `FeatureMap` with fewer features
+        than points.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError: the points were not separated.
-            MemoryBudgetError.
+            MemoryBudgetError: K does not fit into memory.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -87,7 +90,7 @@ def kernel_perceptron(
         targets=as_signs,
         one_column="batch over its columns with jax.vmap",
         in_features=True,
-        reads_removed=True,  # there are no weights that could remove a point
+        reads_removed=True,  # no weights could remove a point
         throw=throw,
         footprint=_FOOTPRINT,
     )
@@ -96,8 +99,8 @@ def kernel_perceptron(
     threshold = task.scalar(threshold, "threshold", REAL, throw=throw)
     solution = _kernel_perceptron(task, rate, threshold, bool(averaged), most_epochs)
     hint = (
-        "kernel_perceptron: more max_epochs; or the kernel may not separate these points: "
-        "averaged=True, throw=False."
+        "kernel_perceptron: raise max_epochs, or, as the kernel may not separate these points, "
+        "pass averaged=True, throw=False."
     )
     return finish(solution, throw, hint)
 
@@ -106,11 +109,11 @@ class _Pass(eqx.Module):
     """The perceptron between two steps.
 
     Attributes:
-        beta: coefficients.
+        beta: the coefficients.
         f: the values at all points, or the weights of the features.
         total: the sum of the coefficients after every step.
-        mistakes: made so far.
-        epochs: passes over the points so far.
+        mistakes: the number of mistakes so far.
+        epochs: the number of passes over the points so far.
         unfinished: whether the last pass made mistakes.
     """
 
@@ -123,8 +126,8 @@ class _Pass(eqx.Module):
 
 
 class _Perceptron(eqx.Module):
-    """The epochs of the perceptron, with the rows of features F and their weights f, or with the
-    rows of K and the values f at all points. The steps are the same.
+    """The epochs of the perceptron. The state f holds the weights of the features with rows F, or
+    the values at all points with the rows of K; the steps are the same.
     """
 
     rows: Float[Array, "n m"]
@@ -142,13 +145,13 @@ class _Perceptron(eqx.Module):
         return _Pass(nothing, f, nothing, zero, zero, jnp.array(True))
 
     def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
-        """What the rule adds to the coefficient of point i: not zero where that is a mistake."""
+        """The change of the coefficient of point i, nonzero if its prediction is a mistake."""
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
-        one = jnp.ones_like(value)  # for the step and the square, which it does not use
+        one = jnp.ones_like(value)  # the rule does not use the step and the square
         return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
 
     def visit(self, i: Int[Array, ""], now: _Pass) -> _Pass:
-        """Moves the coefficient of point i towards its label where that point is a mistake."""
+        """Moves the coefficient of point i towards its label if its prediction is a mistake."""
         change = self.change(i, now)
         wrong = change != 0
         beta = now.beta.at[i].add(change)
@@ -169,7 +172,7 @@ class _Perceptron(eqx.Module):
         return eqx.tree_at(lambda state: (state.unfinished, state.epochs), after, progress)
 
     def run(self, max_epochs: Array) -> _Pass:
-        """Passes until one makes no mistake."""
+        """Repeats passes until one makes no mistake."""
 
         def go_on(now: _Pass) -> Array:
             return now.unfinished & (now.epochs < max_epochs)
@@ -185,7 +188,7 @@ class _Perceptron(eqx.Module):
 
 @compiled
 def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
-    """The expansion after the last pass, and how that ended."""
+    """The expansion after the last pass, and its status."""
     gram = stop_gradient(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()

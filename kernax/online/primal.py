@@ -23,11 +23,11 @@ class PrimalState(AbstractOnlineState):
     """The state of a `PrimalLearner`.
 
     Attributes:
-        features: those of the learner's kernel, in the dtype of the points.
-        weights: of the features, after the last step.
-        average: their mean over the steps, by `averaging`; None where it is not asked for.
-        steps: points seen.
-        updates: points that moved the weights.
+        features: the features of the learner's kernel, in the dtype of the points.
+        weights: the weights of the features after the last step.
+        average: their mean over the steps, by `averaging`; None without averaging.
+        steps: the number of points seen.
+        updates: the number of points that changed the weights.
 
     Examples:
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
@@ -70,8 +70,8 @@ class PrimalState(AbstractOnlineState):
 
 
 def check_features(kernel: AbstractKernel) -> None:
-    """Raises ValueError for a kernel without explicit features that are known."""
-    advice = f": take a DualLearner, for any kernel, or {SUCH_AS}, or {OF_STATIONARY}"
+    """Raises ValueError for a kernel without explicit features."""
+    advice = f": use a DualLearner, for any kernel, or {SUCH_AS}, or {OF_STATIONARY}"
     check_has_features(kernel, advice)
 
 
@@ -108,9 +108,9 @@ def moved_by_rule(
     prediction before it.
 
     Arguments:
-        learner: with a `rule`, a `kernel` and its `averaging`.
-        afterwards: a function of the weights that the rule has moved and of the step, which returns
-            the weights to keep.
+        learner: a learner with a `rule`, a `kernel` and its `averaging`.
+        afterwards: a function that takes the weights after the rule and the step, and returns the
+            weights to keep.
     """
     features = features_for(learner.kernel, x)
     phi = features(x)
@@ -123,15 +123,15 @@ def moved_by_rule(
 
 
 class PrimalLearner(AbstractOnlineLearner):
-    """Applies a rule in the explicit features of a kernel: `f = w . phi(x)`, `k(x, z) =
+    """Applies an online rule in the explicit features of a kernel: `f = w . phi(x)`, `k(x, z) =
     phi(x).phi(z)`.
 
-    Its predictions are those of a `DualLearner` without a budget, step by step, at the cost of the
-    features rather than of kernel values at kept points: O(D) operations a step.
+    Its predictions equal those of a `DualLearner` without a budget, step by step. A step takes O(D)
+    operations for D features, instead of kernel values at all kept points.
 
     Attributes:
-        rule: such as `Perceptron()`.
-        kernel: one whose features are known, such as a `FeatureMap`, or those of
+        rule: the rule, such as `Perceptron()`.
+        kernel: a kernel with explicit features, such as a `FeatureMap`, or the result of
             `random_fourier_features`.
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`.
 

@@ -1,4 +1,6 @@
-"""Recursive least squares in the span of the points that are not nearly combinations of others."""
+"""Recursive least squares in the span of those points that are not nearly combinations of
+others.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from kernax.online.support import Support, empty_support, kernel_for
 
 
 class RecursiveFit(eqx.Module):
-    """The least squares of points with coordinates phi_t and targets y_t, one after another.
+    """The recursive least-squares fit of points with coordinates phi_t and targets y_t.
 
     Attributes:
         weights: w, the minimiser of `1/2 sum_t (y_t - w . phi_t)^2 + ridge/2 |w|^2`, by recursion.
@@ -33,7 +35,7 @@ class RecursiveFit(eqx.Module):
     products: Float[Array, " m"] = data()
 
     def with_point(self, phi: Float[Array, " m"], y: Float[Array, ""]) -> "RecursiveFit":
-        """The fit with one more point: Sherman and Morrison's formula for the inverse."""
+        """The fit with one more point, by the Sherman-Morrison formula for the inverse."""
         # With P = A^-1: (A + phi phi^T)^-1 = P - P phi phi^T P / (1 + phi.P phi), and w moves by
         # the gain P phi / (1 + phi.P phi) times y - w.phi.
         along = matmul(self.covariance, phi)
@@ -47,7 +49,7 @@ class RecursiveFit(eqx.Module):
 
     @property
     def residual(self) -> Float[Array, ""]:
-        """`|A w - b| / |b|`, of the weights that the recursion has found."""
+        """`|A w - b| / |b|` for the weights w of the recursion."""
         left = matmul(self.squares, self.weights) - self.products
         return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
 
@@ -59,8 +61,8 @@ class RecursiveState(AbstractOnlineState):
         kernel: the learner's, in the dtype of the points, for `function`.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
-        fit: the least squares in that basis; `fit.residual` says what rounding did to them.
-        updates: points seen, all of which move the function.
+        fit: the least-squares fit in that basis; `fit.residual` measures its rounding errors.
+            updates: the number of points seen, all of which change the function.
         lost: whether a point was left out although it is not a combination of the kept ones.
 
     Examples:
@@ -95,23 +97,24 @@ class RecursiveState(AbstractOnlineState):
 
 
 class KernelRecursiveLeastSquares(AbstractOnlineLearner):
-    """After t points, the minimiser of `1/2 sum_t (y_t - f(x_t))^2 + ridge/2 |f|^2`.
+    """Kernel recursive least squares: after t points, f minimises `1/2 sum_t (y_t - f(x_t))^2 +
+    ridge/2 |f|^2`.
 
-    f lies in the span of the kept points, which are those that were further from the span of the
-    points before them than `tolerance`: `|k(x, .) - p|^2 > tolerance k(x, x)`, p the projection
-    (Engel, Mannor & Meir 2004). Other points enter the squares by their projections. With tolerance
-    zero and a capacity for all points it equals `kernel_ridge` after each of them, up to rounding.
+    f lies in the span of the kept points. A point is kept if it was further from the span of those
+    before it than the `tolerance`: `|k(x, .) - p|^2 > tolerance k(x, x)`, p the projection (Engel,
+    Mannor & Meir 2004). Other points enter the sum of squares by their projections. With tolerance
+    zero and a capacity for all points f equals `kernel_ridge` after each point, up to rounding.
 
-    In the orthonormal basis of Gram and Schmidt this is recursive least squares for a vector of
-    weights: a further point adds a coordinate, in which all points before it are zero. No matrix is
-    ill conditioned because points are close. Rounding errors of the recursion, some eps `sum_t
-    k(x_t, x_t) / ridge`, show in the residual of its equations, `state.fit.residual`, from which
-    success is decided. O(capacity^2) operations for each point, and as much memory.
+    In the Gram-Schmidt basis this is recursive least squares for a vector of weights: a further
+    point adds a coordinate, which is zero for all points before it. Close points therefore make no
+    matrix ill-conditioned. Rounding errors of the recursion, about eps `sum_t k(x_t, x_t) / ridge`,
+    show in the residual of its equations, `state.fit.residual`, which decides about success. Each
+    point takes O(capacity^2) operations and as much memory.
 
     Attributes:
         kernel: any kernel, of any kind of points.
         ridge: > 0, in units of k, as that of `kernel_ridge`.
-        capacity: how many points can be kept. Where more were needed, the others enter by their
+        capacity: the largest number of kept points. If more are needed, the others enter by their
             projections, and `run` ends with `RESULTS.over_capacity`.
         tolerance: >= 0, relative to k(x, x).
 
@@ -173,4 +176,4 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         return after, f
 
     def hint_of_capacity(self):
-        return f"capacity is {self.capacity}: raise it, or take a larger tolerance."
+        return f"capacity is {self.capacity}: raise it, or pass a larger tolerance."

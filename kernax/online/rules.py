@@ -1,8 +1,8 @@
-"""Rules: how a function changes at one more point, `f <- shrink f + coefficient k(x, .)`.
+"""Rules: how one more point changes a function, `f <- shrink f + coefficient k(x, .)`.
 
-A rule is given the value f(x), the target y and k(x, x), and never the points: so the same rule
+A rule gets the value f(x), the target y and k(x, x), but never the points. The same rule therefore
 learns in any space, by coefficients of points or by weights of features, with the same predictions.
-None learns a bias: add a constant to the kernel for that.
+No rule learns a bias: add a constant to the kernel for that.
 """
 
 import abc
@@ -30,7 +30,7 @@ Number = Float[Array, ""]
 
 
 class Move(Printed):
-    """`f <- shrink f + coefficient k(x, .)`.
+    """The change of a function at a point: `f <- shrink f + coefficient k(x, .)`.
 
     Examples:
         >>> move = kernax.online.Perceptron().move(*jnp.array([1.0, -0.2, 1.0, 1.0]))
@@ -43,10 +43,10 @@ class Move(Printed):
 
 
 class AbstractRule(Printed):
-    """How a function moves when a point is seen.
+    """How a function changes at a point.
 
     Attributes:
-        loss: one of `kernax.losses`: what predictions cost.
+        loss: one of `kernax.losses`, the loss of predictions.
     """
 
     loss: eqx.AbstractVar[Any]
@@ -56,24 +56,23 @@ class AbstractRule(Printed):
 
     @abc.abstractmethod
     def move(self, step: Number, f: Number, y: Number, square: Number) -> Move:
-        """The move at a point.
+        """The change at a point.
 
         Arguments:
-            step: the number of this point in the stream: 1, 2, ...
-            f: the value of the function there.
-            y: its target.
+            step: the number of this point in the stream: 1, 2, ... f: the value of the function at
+                the point. y: the target of the point.
             square: `k(x, x)`.
         """
 
 
 def as_rule(rule: Any) -> Any:
-    """A rule as it is. Raises ValueError for anything else."""
+    """The rule, unchanged. Raises ValueError for anything else."""
     known = "one of kernax.online's rules, such as Perceptron()"
     return as_part(rule, AbstractRule, "rule", known)
 
 
 class Perceptron(AbstractRule):
-    """Adds `rate y k(x, .)` for a mistake, `y f(x) <= 0` (Rosenblatt 1958).
+    """The perceptron: adds `rate y k(x, .)` for a mistake, `y f(x) <= 0` (Rosenblatt 1958).
 
     If a function f* has `y_i f*(x_i) >= 1` at every point, there are at most
     `max_i k(x_i, x_i) |f*|^2` mistakes, whatever the rate and the order (Novikoff 1962). Its loss
@@ -99,9 +98,9 @@ class Perceptron(AbstractRule):
 
 
 class MarginPerceptron(AbstractRule):
-    """Adds `rate y k(x, .)` where the margin is not exceeded, `y f(x) <= margin`.
+    """The perceptron with a margin: adds `rate y k(x, .)` where `y f(x) <= margin`.
 
-    See Duda & Hart 1973, section 5.5. Its loss is the hinge.
+    See Duda & Hart 1973, section 5.5. The loss is the hinge.
 
     Examples:
         >>> rule = kernax.online.MarginPerceptron(margin=1.0)
@@ -122,7 +121,7 @@ class MarginPerceptron(AbstractRule):
 
 
 def _check_has_unit_slopes(loss: AbstractLoss) -> None:
-    """Raises ValueError for a loss whose slopes are not -1, 0 and 1."""
+    """Raises ValueError for a loss with slopes other than -1, 0 and 1."""
     if not isinstance(loss, Hinge | EpsilonInsensitive):
         raise ValueError(
             "a passive-aggressive rule takes Hinge() or EpsilonInsensitive(...), but loss is "
@@ -131,11 +130,12 @@ def _check_has_unit_slopes(loss: AbstractLoss) -> None:
 
 
 class PassiveAggressiveI(AbstractRule):
-    """Adds `-L' min(C, L / k(x, x)) k(x, .)`, with the loss L of the prediction and its slope L'.
+    """The passive-aggressive rule PA-I: adds `-L' min(C, L / k(x, x)) k(x, .)`, where L is the loss
+    of the prediction and L' its slope.
 
-    Where no step is longer than C, it leads to the nearest function whose loss at the point is zero
+    Unless C bounds the step, it leads to the nearest function that has loss zero at the point
     (Crammer et al. 2006, PA-I: figures 1 and 3). The loss is the hinge, for y = -1 and +1, or
-    `EpsilonInsensitive`, for numbers; a very large C is the algorithm without that bound, PA.
+    `EpsilonInsensitive`, for numbers; a very large C gives the algorithm without that bound, PA.
 
     Examples:
         >>> rule = kernax.online.PassiveAggressiveI(C=1.0)
@@ -151,15 +151,16 @@ class PassiveAggressiveI(AbstractRule):
         _check_has_unit_slopes(self.loss)
 
     def move(self, step, f, y, square):
-        # A step changes f(x) by length k(x, x), and L, of slope one, by as much: to zero at the
-        # length L / k(x, x). Of a point without features, k(x, x) = 0, no step changes the loss.
+        # A step changes f(x) by length k(x, x), and L, which has slope one, by as much: to zero at
+        # the length L / k(x, x). If k(x, x) = 0, no step changes the loss.
         step_to_zero = jnp.where(square > 0, self.loss(y, f) / positive_or_one(square), 0)
         length = jnp.minimum(self.C, step_to_zero)
         return Move(jnp.ones_like(f), -self.loss.derivative(y, f) * length)
 
 
 class PassiveAggressiveII(AbstractRule):
-    """Adds `-L' L / (k(x, x) + 1 / (2 C)) k(x, .)`, with the loss L and its slope L'.
+    """The passive-aggressive rule PA-II: adds `-L' L / (k(x, x) + 1 / (2 C)) k(x, .)`, where L is
+    the loss and L' its slope.
 
     It leads to the minimiser g of `1/2 |g - f|^2 + C L(y, g(x))^2` (Crammer et al. 2006, PA-II).
     The loss is the hinge, for y = -1 and +1, or `EpsilonInsensitive`, for numbers.
@@ -184,10 +185,11 @@ class PassiveAggressiveII(AbstractRule):
 
 
 class LeastMeanSquares(AbstractRule):
-    """Adds `rate (y - f(x)) k(x, .)`: the kernel LMS, in features Adaline.
+    """Kernel least mean squares (LMS): adds `rate (y - f(x)) k(x, .)`; in explicit features,
+    Adaline.
 
-    See Widrow & Hoff 1960; Liu, Pokharel & Principe 2008. It converges in the mean for a rate
-    below `2 / max k(x, x)`. Its loss is `1/2 (y - f)^2`.
+    See Widrow & Hoff 1960; Liu, Pokharel & Principe 2008. It converges in the mean for a rate below
+    `2 / max k(x, x)`. The loss is `1/2 (y - f)^2`.
 
     Examples:
         >>> rule = kernax.online.LeastMeanSquares(rate=0.5)
@@ -207,7 +209,7 @@ class LeastMeanSquares(AbstractRule):
 
 
 class ConstantRate(Printed):
-    """`rate` at every step.
+    """The same `rate` at every step.
 
     Examples:
         >>> rate = kernax.online.ConstantRate(0.5)
@@ -225,9 +227,9 @@ class ConstantRate(Printed):
 
 
 class DecayingRate(Printed):
-    """`first / step^power` at step 1, 2, ...
+    """The rate `first / step^power` at step 1, 2, ...
 
-    `DecayingRate(1 / ridge, 1.0)` is that of Pegasos (Shalev-Shwartz, Singer & Srebro 2007).
+    `DecayingRate(1 / ridge, 1.0)` is the rate of Pegasos (Shalev-Shwartz, Singer & Srebro 2007).
 
     Examples:
         >>> rate = kernax.online.DecayingRate(first=1.0, power=0.5)
@@ -251,21 +253,22 @@ def _as_rate(rate: Any) -> Any:
 
 
 class StochasticGradient(AbstractRule):
-    """`f <- (1 - rate ridge) f - rate L'(y, f(x)) k(x, .)`: a gradient step for each point.
+    """Stochastic gradient descent: `f <- (1 - rate ridge) f - rate L'(y, f(x)) k(x, .)` at each
+    point.
 
     The step descends `L(y, f(x)) + ridge/2 |f|^2` in the kernel's space. With the hinge this is
-    NORMA (Kivinen, Smola & Williamson 2004) without a bias and a fixed margin; with the rate
-    `DecayingRate(1 / ridge, 1.0)` as well, Pegasos without its projection. Summed over n points,
-    it is the risk of `regularised_risk` with n times this ridge.
+    NORMA (Kivinen, Smola & Williamson 2004) with a fixed margin and without a bias; with the rate
+    `DecayingRate(1 / ridge, 1.0)` as well, it is Pegasos without its projection. Summed over n
+    points, the objective is the risk of `regularised_risk` with n times this ridge.
 
     Attributes:
-        loss: any of `kernax.losses`, smooth or piecewise linear, one of whose slopes is taken at a
-            kink.
+        loss: any of `kernax.losses`, smooth or piecewise linear; at a kink one of its slopes is
+            used.
         ridge: >= 0.
         rate: a number, or a function of the step 1, 2, ..., such as a `DecayingRate`. A plain
             function is static: reuse the object, or `run` compiles again. `rate * ridge` must not
-            exceed 1, beyond which f would change its sign: such a number is refused, and a function
-            with such a value makes f NaN.
+            exceed 1, beyond which f would change its sign: such a number raises ValueError, and a
+            function with such a value makes f NaN.
 
     Examples:
         >>> loss, rate = kernax.losses.Squared(), kernax.online.ConstantRate(0.5)

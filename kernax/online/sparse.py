@@ -19,21 +19,22 @@ Number = Float[Array, ""]
 
 
 def _as_gradient(rule: Any) -> Any:
-    """The rule as it is. Raises ValueError for any but a `StochasticGradient`."""
+    """The rule, unchanged. Raises ValueError unless it is a `StochasticGradient`."""
     return as_part(rule, StochasticGradient, "rule", "a StochasticGradient(loss, ridge, rate)")
 
 
 class SparseGradient(AbstractOnlineLearner):
-    """`w <- soft((1 - rate ridge) w - rate L'(y, f) phi(x), rate l1)`, `f = w . phi(x)`.
+    """Stochastic gradient descent with an L1 penalty, in explicit features: `w <- soft((1 - rate
+    ridge) w - rate L'(y, f) phi(x), rate l1)`, `f = w . phi(x)`.
 
-    A gradient step of a `StochasticGradient`, and then the soft threshold, `sign(a) max(|a| - rate
-    l1, 0)`: it descends `L(y, f) + ridge/2 |w|^2 + l1 |w|_1`, and makes weights exactly zero. With
-    l1 = 0 it is the `PrimalLearner` of the same rule. |w|_1 depends on the features that are chosen
-    for a kernel, so that no `DualLearner` makes the same predictions.
+    Each step is a gradient step of a `StochasticGradient`, followed by the soft threshold `sign(a)
+    max(|a| - rate l1, 0)`. It descends `L(y, f) + ridge/2 |w|^2 + l1 |w|_1` and makes weights
+    exactly zero. With l1 = 0 it is the `PrimalLearner` of the same rule. |w|_1 depends on the
+    features that are chosen for a kernel, so that no `DualLearner` makes the same predictions.
 
     Attributes:
-        rule: a `StochasticGradient`, with its loss, ridge and rate.
-        kernel: one whose features are known, such as a `FeatureMap`.
+        rule: a `StochasticGradient`, with its loss, ridge and rate. kernel: a kernel with explicit
+            features, such as a `FeatureMap`.
         l1: >= 0.
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean
             weight is zero only where the weight was zero after every step.

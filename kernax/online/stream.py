@@ -1,4 +1,4 @@
-"""A learner over a stream of points, in one compiled loop."""
+"""Runs a learner over a stream of points, in one compiled loop."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ from kernax.online.learner import (
 from kernax.online.learner_parts import kind_in_words
 from kernax.online.rules import AbstractRule
 
-# Numbers held for each of the state, in float64 and float32.
+# Numbers held in memory for each number of the state, in float64 and float32.
 HELD_FOR_EACH = (2.0, 2.0)
 
 
@@ -38,13 +38,14 @@ class Progress(Printed):
     """The course of an online learner over n points.
 
     Attributes:
-        state: the learner's, after the last point; `run(..., state=state)` goes on from there.
+        state: the state of the learner after the last point; `run(..., state=state)` continues from
+            it.
         predictions: f(x_i), (n,), each before y_i was seen.
         losses: the losses of these predictions, (n,); zero at points that were skipped.
-        mistakes: which predictions were wrong, (n,). If targets are signs, those of the other sign
-            or zero. If they are numbers or counts, those whose loss is positive, which for most
-            losses are all but exact ones: use `losses` instead. False at points that were skipped.
-            Where the result is `nonfinite` all others are True.
+        mistakes: which predictions were wrong, (n,). If targets are signs, those with the other
+            sign, or zero. If targets are numbers or counts, those with a positive loss, which for
+            most losses are all except exact ones: use `losses` instead. False at points that were
+            skipped. If the status is `nonfinite`, True at all others.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -64,7 +65,9 @@ class Progress(Printed):
 
     @property
     def function(self) -> Any:
-        """The function learned, of one point: a `KernelExpansion`, or that of a primal learner."""
+        """The function learned, of one point: a `KernelExpansion`, or the function of a primal
+        learner.
+        """
         return self.state.function
 
 
@@ -79,33 +82,34 @@ def run(
 ) -> Solution[Progress]:
     """Runs an online learner over points in their order: `state, f(x_i) = update(state, x_i, y_i)`.
 
-    It is one loop of one compiled program, whatever the number of points; beside the points and the
-    record of each, it needs the memory of one state. Forward derivatives in the learner's
-    parameters (`jax.jvp`) need no more; reverse ones (`jax.grad`) store the state of every step.
-    Derivatives hold the decisions of the recursion fixed, such as which points are mistakes.
+    It is one compiled loop, whatever the number of points. Besides the points and their record, it
+    needs the memory of one state. Forward derivatives in the learner's parameters (`jax.jvp`) need
+    no more; reverse ones (`jax.grad`) store the state of every step. Derivatives hold the decisions
+    of the recursion fixed, such as which points are mistakes.
 
     Arguments:
         learner: one of `kernax.online`, or any other `AbstractOnlineLearner`.
-        X: a stack of n points; several streams are batched by `jax.vmap`.
-        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. All may be of one class.
+        X: a batch of n points, in order; for several streams use `jax.vmap`.
+        y: (n,): -1 and +1, or numbers, as `learner.loss.targets` says. All may belong to one class.
         state: the state of an earlier run, to continue it; None starts anew. A learner with other
-            parameters continues with its own: with the same points and coefficients, or weights, in
-            its own kernel. Earlier results are kept: squares `k(x, x)` of kept points, and bases
-            and fits of `Project` and `KernelRecursiveLeastSquares`; so are arguments that only a
-            start uses: `ridge` of the latter, and `promotion` and `threshold` of Winnow.
-        present: (n,) booleans, or ones and zeros. A point where it is False is predicted but
-            skipped: as a point of weight zero it changes nothing, and counts as neither loss nor
+            parameters continues with the same points and coefficients, or weights, in its own
+            kernel. Numbers computed earlier stay as they are: the squares `k(x, x)` of kept points,
+            and the bases and fits of `Project` and `KernelRecursiveLeastSquares`. So do arguments
+            that are only used at the start: `ridge` of the latter, and `promotion` and `threshold`
+            of Winnow.
+        present: (n,) booleans, or ones and zeros. Where it is False the point is predicted but
+            skipped: like a point of weight zero it changes nothing, and adds neither a loss nor a
             mistake.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
-        A `Solution` whose `value` is a `Progress`. Stats: the number of `mistakes`, which says
-        little where targets are numbers (see `Progress`), the number of `updates`, at each of which
-        the learner moved the function, and the mean `loss` of the predictions, over this run.
+        A `Solution` whose `value` is a `Progress`. Stats of this run: the number of `mistakes`,
+        which says little if targets are numbers (see `Progress`), the number of `updates`, at which
+        the learner changed the function, and the mean `loss` of the predictions.
 
     Raises:
-        ValueError: bad shapes or values, a state that is not of this learner. NonFiniteError: NaN
-            or inf. CapacityError: more points were needed than the learner holds. BreakdownError:
+        ValueError: bad shapes or values, a state of another learner. NonFiniteError: NaN or inf.
+            CapacityError: more points were needed than the learner can keep. BreakdownError:
             rounding has spoiled a `KernelRecursiveLeastSquares`.
 
     Examples:
@@ -122,7 +126,8 @@ def run(
     _check_learner(learner)
     if eqx.is_array_like(y) and jnp.ndim(y) == 0:
         raise ValueError(
-            "X and y must be stacks, but y is a single number: X[None], y[None] for one point"
+            "X and y must be batches of points and targets, but y is a single number: pass "
+            "X[None], y[None] for one point"
         )
     X = as_stack(X, "X")
     n = count(X)
@@ -139,8 +144,8 @@ def run(
         fresh = eqx.filter_eval_shape(learner.init, points_at(X, 0))
         if _shapes(state) != _shapes(fresh):
             raise ValueError(
-                f"state is not one of this {type(learner).__name__} for such points: pass the "
-                "value.state of a run of the same learner on the same kind of points, or None"
+                f"state does not belong to this {type(learner).__name__} and such points: pass "
+                "the value.state of a run of the same learner on the same kind of points, or None"
             )
     _check_memory(learner, X)
     solution = _run(learner, X, y, present, state)
@@ -148,7 +153,7 @@ def run(
 
 
 def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
-    """Raises MemoryBudgetError where what a learner keeps, before and after a point, does not fit
+    """Raises MemoryBudgetError if the state of a learner, before and after a point, does not fit
     into memory.
     """
     state = eqx.filter_eval_shape(lambda learner, X: learner.init(points_at(X, 0)), learner, X)
@@ -158,12 +163,12 @@ def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
         verb="online.run",
         for_each=HELD_FOR_EACH,
         what=f"the state of {type(learner).__name__}",
-        instead="take a smaller capacity, or fewer features",
+        instead="use a smaller capacity, or fewer features",
     )
 
 
 def _check_learner(learner: Any) -> None:
-    """Raises ValueError for what is no learner: a rule, a class, anything else."""
+    """Raises ValueError for anything but a learner, such as a rule or a class."""
     if isinstance(learner, AbstractOnlineLearner):
         return
     came = kind_in_words(learner)
@@ -173,7 +178,7 @@ def _check_learner(learner: Any) -> None:
 
 
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
-    """What may help after a failure."""
+    """The advice after a failure."""
     name = type(learner).__name__
     known = is_concrete(result)
     if known and jnp.any(result == RESULTS.over_capacity):
@@ -212,7 +217,9 @@ def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:
 
 
 def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
-    """What two states of one learner have in common."""
+    """The structure, shapes and dtypes of a state, which two states of one learner have in
+    common.
+    """
     leaves, structure = jax.tree.flatten(state)
     is_array = lambda leaf: hasattr(leaf, "shape")
     return structure, [(leaf.shape, leaf.dtype) if is_array(leaf) else leaf for leaf in leaves]
@@ -220,7 +227,7 @@ def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
 
 @compiled
 def _run(learner, X, y, present, state):
-    """The progress over a stream, and how it ended."""
+    """The progress over a stream, and its status."""
     fresh = learner.init(points_at(X, 0))
     state = fresh if state is None else _with_kernels_of(fresh, state)
     end, predictions = _over_points(learner, X, y, present, state)
@@ -231,9 +238,9 @@ def _run(learner, X, y, present, state):
         losses=jnp.where(seen, learner.loss(y, predictions), 0),
         mistakes=seen & jax.vmap(learner.is_mistake)(predictions, y),
     )
-    # Everything must be finite, because NaN makes no mistakes.
-    # A traced parameter is NaN outside of its interval, and leaves no NaN where it is only compared
-    # with. The function may overflow where the state does not.
+    # Everything must be finite, because NaN makes no mistakes. A traced parameter outside its
+    # interval is NaN, which leaves no trace if the parameter only takes part in comparisons. The
+    # function may overflow although the state is finite.
     given = [entry.value for entry in parameters(learner)]
     numbers = (given, progress, progress.state.function)
     inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
@@ -247,7 +254,7 @@ def _run(learner, X, y, present, state):
 def _figures(
     progress: Progress, seen: Bool[Array, " n"], updates: Int[Array, ""]
 ) -> dict[str, Array]:
-    """The statistics of a run, from what is known of it."""
+    """The statistics of a run."""
     losses = progress.losses
     count = jnp.sum(seen.astype(losses.dtype))
     return {
@@ -286,7 +293,8 @@ def _is_kernel(node: Any) -> bool:
 
 
 def _split(state: AbstractOnlineState) -> tuple[Any, Any]:
-    """The arrays of a state that points change, and the rest of it, with its kernels.
+    """The arrays of a state that points change, and the rest of the state, which contains the
+    kernels.
 
     Features of a kernel may be large arrays, which no step should copy.
     """
@@ -294,7 +302,7 @@ def _split(state: AbstractOnlineState) -> tuple[Any, Any]:
 
 
 def _with_kernels_of(fresh: AbstractOnlineState, state: AbstractOnlineState) -> Any:
-    """A state with its kernels replaced by those of a fresh one."""
+    """A state that has the kernels of a fresh state."""
     return eqx.combine(_split(state)[0], _split(fresh)[1])
 
 
@@ -310,8 +318,8 @@ def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any)
 
 
 def _void_where(unknown: Bool[Array, ""], progress: Progress, seen: Bool[Array, " n"]) -> Progress:
-    """The progress, with NaN for every number and a mistake at every point that was seen, where
-    nothing is known.
+    """The progress, with NaN for every number and a mistake at every point that was seen, where the
+    run failed.
     """
     numbers, rest = eqx.partition(progress, eqx.is_inexact_array)
     numbers = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), numbers)

@@ -1,4 +1,4 @@
-"""The points whose `k(x, .)` a function in a kernel's space is made of, in arrays of fixed size."""
+"""The kept points of a function in the space of a kernel, in arrays of fixed size."""
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ class Newcomer(Printed):
         point: x.
         row: `k(x, .)` at the points of the support.
         square: `k(x, x)`.
-        step: at which it comes, the first being 1.
+        step: the step at which it comes; the first is 1.
 
     Examples:
         >>> x, square, first = jnp.array([0.4]), jnp.array(1.0), jnp.array(1)
@@ -42,7 +42,7 @@ class Support(Printed):
         coefficients: zero in unused rows.
         squares: `k(points_i, points_i)`, zero in unused rows.
         ages: the step of the stream at which each point came.
-        size: how many rows are used.
+        size: the number of used rows.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -65,7 +65,7 @@ class Support(Printed):
         return len(self.coefficients)
 
     def seen_by(self, kernel: AbstractKernel, x: PyTree, step: Int[Array, ""]) -> Newcomer:
-        """A new point with its kernel values, as budgets take it."""
+        """A new point with its kernel values, as budgets use it."""
         return Newcomer(x, self.row(kernel, x), kernel(x, x), step)
 
     def row(self, kernel: AbstractKernel, x: PyTree) -> Float[Array, " m"]:
@@ -74,7 +74,7 @@ class Support(Printed):
 
     @property
     def places(self) -> Int[Array, " m"]:
-        """0, 1, ..., capacity - 1, as `size` counts."""
+        """The indices 0, 1, ..., capacity - 1, in the dtype of `size`."""
         return jnp.arange(self.capacity, dtype=self.size.dtype)
 
     def with_coefficients(self, coefficients: Float[Array, " m"]) -> "Support":
@@ -84,8 +84,8 @@ class Support(Printed):
     def with_point(
         self, place: Int[Array, ""], new: Newcomer, coefficient: Float[Array, ""]
     ) -> "Support":
-        """The support with a point at that index, in place of the one there; unchanged where the
-        index is `capacity`.
+        """The support with a point stored at that index, in place of the one there; unchanged if
+        the index is `capacity`.
         """
 
         def put(array: Array, value: Array) -> Array:
@@ -107,7 +107,7 @@ def kernel_for(kernel: AbstractKernel, point: PyTree) -> AbstractKernel:
 
 
 def empty_support(point: PyTree, capacity: int) -> Support:
-    """That of the function zero, with room for points like this one."""
+    """The support of the function zero, with room for points like this one."""
     nothing = jnp.zeros(capacity, dtype_of(point))
 
     def repeated(leaf: ArrayLike) -> Array:

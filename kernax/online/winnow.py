@@ -1,4 +1,4 @@
-"""Winnow, balanced and normalised, and exponentiated gradients."""
+"""Winnow in its plain, balanced and normalised forms, and exponentiated gradients."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +22,8 @@ Number = Float[Array, ""]
 
 
 def _as_threshold(threshold: Any) -> Any:
-    """None, or a number > 0. Raises ValueError for anything else that is known; a number <= 0 that
-    is being traced becomes NaN.
+    """None, or a number > 0. Raises ValueError for any other known value; a number <= 0 that is
+    traced becomes NaN.
     """
     if threshold is None:
         return None
@@ -36,19 +36,20 @@ def _as_threshold(threshold: Any) -> Any:
 
 
 class Winnow(AbstractOnlineLearner):
-    """`w_i <- w_i a^(y phi_i(x))` on a mistake, `y (w . phi(x) - theta) <= 0`, from `w_i = 1`.
+    """Winnow: multiplies weights, `w_i <- w_i a^(y phi_i(x))`, on a mistake, `y (w . phi(x) -
+    theta) <= 0`, starting from `w_i = 1`.
 
-    Where few of many features matter it makes far fewer mistakes than a perceptron. With targets
-    that are +1 where one of k relevant features of n is 1, a = 2 and theta = n, there are at most
-    `2 + 3 k (1 + log2 n)`: see `disjunction_bound`. Weights are positive, so that no feature is
-    evidence for -1, unlike in `BalancedWinnow`. Its loss is the hinge.
+    If few of many features matter it makes far fewer mistakes than a perceptron. If targets are +1
+    where one of k relevant features among n is 1, it makes at most `2 + 3 k (1 + log2 n)` mistakes
+    with a = 2 and theta = n: see `disjunction_bound`. Weights are positive, so that no feature is
+    evidence for -1, unlike in `BalancedWinnow`. The loss is the hinge.
 
     Attributes:
         promotion: a > 1.
         threshold: theta > 0; None for n, the number of features.
         features: a function of a point, (n,) numbers between 0 and 1; default, the point itself.
 
-    `run` raises ValueError for features below 0 or above 1, and if they are traced its result is
+    `run` raises ValueError for features below 0 or above 1; if they are traced, its status is
     `RESULTS.nonfinite`. Source: Littlestone 1988 (Winnow2).
 
     Examples:
@@ -92,17 +93,18 @@ def _(learner: Winnow, X: PyTree) -> None:
         row = int(outside[0]) // phi.shape[1]
         raise ValueError(
             f"Winnow takes features between 0 and 1, but those of point {row} hold "
-            f"{phi.ravel()[outside[0]]:g}: divide by the largest, or take BalancedWinnow where "
-            "they are negative"
+            f"{phi.ravel()[outside[0]]:g}: divide by the largest, or use BalancedWinnow if some "
+            "are negative"
         )
 
 
 class BalancedWinnow(AbstractOnlineLearner):
-    """`w+_i <- w+_i a^(y phi_i(x))`, `w-_i <- w-_i a^(-y phi_i(x))` on a mistake.
+    """Balanced Winnow: `w+_i <- w+_i a^(y phi_i(x))` and `w-_i <- w-_i a^(-y phi_i(x))` on a
+    mistake.
 
-    The function is `(w+ - w-) . phi(x) - theta`, all weights are one at first, and a mistake is `y
-    f(x) <= 0`. Features may have both signs, and be evidence for either class. Weights grow
-    exponentially in the features: put these on a scale of about 1. Its loss is the hinge.
+    The function is `f(x) = (w+ - w-) . phi(x) - theta`, all weights are one at first, and a mistake
+    is `y f(x) <= 0`. Features may have both signs, and be evidence for either class. Weights grow
+    exponentially in the features: scale these to about 1. The loss is the hinge.
 
     Attributes:
         promotion: a > 1.
@@ -139,17 +141,18 @@ class BalancedWinnow(AbstractOnlineLearner):
 
 
 class NormalisedWinnow(AbstractOnlineLearner):
-    """`w_i <- w_i exp(eta y phi_i(x)) / Z` on a mistake, `y w . phi(x) <= 0`: weights sum to one.
+    """Normalised Winnow: `w_i <- w_i exp(eta y phi_i(x)) / Z` on a mistake, `y w . phi(x) <= 0`,
+    with weights that sum to one.
 
     With the rate `delta / (|u|_1 X^2)` it makes at most `2 ln(n) |u|_1^2 X^2 / delta^2` mistakes,
     if weights u >= 0 have `y u . phi(x) >= delta` and X is the largest `|phi_i(x)|`: see
-    `winnow_bound`. The balanced form, of the features and their negatives, allows u of both signs,
-    with ln(2 n). This is the exponentiated gradient of the perceptron's loss; its own loss is the
-    hinge.
+    `winnow_bound`. The balanced form, with the features and their negatives, allows u of both
+    signs, with ln(2 n). This is the exponentiated gradient for the loss of the perceptron; the loss
+    of this class is the hinge.
 
     Attributes:
         rate: eta > 0.
-        balanced: whether there is a negative weight beside each positive one.
+        balanced: whether there is a negative weight for each positive one.
         features: a function of a point, (n,) numbers of any sign; default, the point itself.
 
     Source: Littlestone 1989; Grove, Littlestone & Schuurmans 2001.
@@ -182,18 +185,20 @@ class NormalisedWinnow(AbstractOnlineLearner):
 
 
 class ExponentiatedGradient(AbstractOnlineLearner):
-    """`w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z`, `f = w . phi(x)`: weights that sum to U.
+    """Exponentiated gradients: `w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z`, `f = w . phi(x)`,
+    with weights that sum to U.
 
-    A step of mirror descent: the loss, linearised, plus the relative entropy to the weights before
-    it, over eta, is minimised. The balanced form (EG+-) has weights `w+ - w-` of norm `|w|_1 <= U`;
-    the other one, of positive weights, predicts averages of the features, times U. For `(y - f)^2`
-    Kivinen & Warmuth write `2 eta (f - y)`: their rate is half of this one.
+    Each step is a step of mirror descent: it minimises the linearised loss plus the relative
+    entropy to the previous weights, divided by eta. The balanced form (EG+-) has weights `w+ - w-`
+    of norm `|w|_1 <= U`; the other form has positive weights, and predicts averages of the
+    features, times U. For `(y - f)^2` Kivinen & Warmuth write `2 eta (f - y)`: their rate is half
+    of this one.
 
     Attributes:
         loss: any of `kernax.losses`.
         rate: eta > 0.
         total: U > 0.
-        balanced: whether there is a negative weight beside each positive one.
+        balanced: whether there is a negative weight for each positive one.
         features: a function of a point, (n,) numbers of any sign; default, the point itself.
 
     Source: Kivinen & Warmuth 1997, figures 2 and 3.

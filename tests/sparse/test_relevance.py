@@ -643,7 +643,7 @@ def test_input_that_makes_no_sense_is_refused():
         jax.jit(lambda y: fit(y=y, throw=False).value.indices)(Y)
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), value)
     np.testing.assert_array_equal(batch.count, [value.count, value.count])
-    with pytest.raises(ValueError, match="nor is it one number for a batch"):
+    with pytest.raises(ValueError, match="differs within a batch"):
         _ = batch.indices
 
 
