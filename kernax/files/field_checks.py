@@ -46,7 +46,7 @@ def _check_interval(interval: Any, value: Any, where: str) -> None:
     is_number = isinstance(value, (int, float))
     if not isinstance(interval, Interval) or not is_number:
         return
-    if not interval.contains(np.asarray(value)):
+    if not interval.contains(value):
         raise ValueError(f"{where} must be {interval.demand}, but is {value}")
 
 

@@ -62,7 +62,7 @@ def as_inside(values: Array, name: str, interval: Interval) -> Array:
         return interval.guarded(values)
     known = np.asarray(values)
     if not interval.contains(known):
-        outside = [not interval.contains(np.asarray(value)) for value in known.flat]
+        outside = [not interval.contains(value) for value in known.flat]
         first = np.unravel_index(np.argmax(outside), known.shape)
         place = ", ".join(map(str, first))
         raise ValueError(f"{name} must be in {interval}, but {name}[{place}] is {known[first]:g}")

@@ -20,7 +20,7 @@ def as_averaging(averaging: Any) -> Any:
     number: Any = np.nan if isinstance(averaging, (bool, str)) else as_floats(averaging)
     if not is_concrete(number):
         return NONNEGATIVE.guarded(number)
-    if not NONNEGATIVE.contains(np.asarray(number)):
+    if not NONNEGATIVE.contains(number):
         raise ValueError(
             f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
         )

@@ -30,7 +30,7 @@ def _as_threshold(threshold: Any) -> Any:
     number = as_floats(threshold)
     if not is_concrete(number):
         return POSITIVE.guarded(number)
-    if not POSITIVE.contains(np.asarray(number)):
+    if not POSITIVE.contains(number):
         raise ValueError(f"threshold must be None, for n, or a number > 0, but is {threshold!r}")
     return number
 

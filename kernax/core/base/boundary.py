@@ -48,7 +48,7 @@ def _warn_about_precision() -> None:
 
 def _as_array(value: Any, name: str) -> Array:
     """An argument as an array of floats. Raises ValueError unless it holds real numbers."""
-    return _as_floats(_real_array(value, name))
+    return value if _is_ready(value) else _as_floats(_real_array(value, name))
 
 
 def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> Array:
@@ -59,10 +59,21 @@ def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> A
         point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
         encoding: how points are made of words, for messages.
     """
+    if _is_ready(value):
+        return value
     value = _real_array(value, "points", encoding)
     is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     are_indices = is_integer and np.ndim(value) == point_ndim
     return jnp.asarray(value) if are_indices else _as_floats(value)
+
+
+def _is_ready(value: Any) -> bool:
+    """Whether there is nothing to convert and nothing to refuse: an array of JAX of float32 or
+    float64, on no mesh.
+    """
+    if not isinstance(value, jax.Array) or value.dtype not in (np.float32, np.float64):
+        return False
+    return jax.typeof(value).sharding.mesh.empty
 
 
 def described(value: Any) -> str:
@@ -311,8 +322,7 @@ def check_finite(
 
 def all_finite(known: Array | np.ndarray) -> bool:
     """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
-    of_numpy = isinstance(known, np.ndarray)
-    if of_numpy or [device.platform for device in known.devices()] == ["cpu"]:
+    if isinstance(known, np.ndarray) or (len(known.devices()) == 1 and known.platform() == "cpu"):
         # There without a copy, and without a program to compile.
         return bool(np.isfinite(np.asarray(known)).all())
     with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
@@ -408,7 +418,7 @@ def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval)
     is_lost = rounded == 0 and number != 0
     if not is_lost and not interval.contains(number):
         raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
-    if not interval.contains(rounded):
+    if not interval.inside(rounded):
         raise ValueError(
             f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
             f"{rounded.dtype}, the precision of the data"
@@ -428,7 +438,7 @@ def as_numbers(
     if not is_concrete(array):
         return guarded_parameter(array, name, interval, thrown_by)
     for i, number in enumerate(np.asarray(array)):
-        if not interval.contains(np.asarray(number)):
+        if not interval.contains(number):
             raise ValueError(f"{name} must be {interval.demand}, but {name}[{i}] is {number:g}")
     return _without_subnormal(array)
 

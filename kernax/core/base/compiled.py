@@ -1,6 +1,7 @@
 """Compiled functions, for the private part of every public function."""
 
 import abc
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, wraps
@@ -10,11 +11,29 @@ import equinox as eqx
 import jax
 from jax.extend import core as jex
 
-from kernax.core.base.forks import check_not_forked
-
 # On GPUs XLA compiles every matrix product of floats some dozens of times, to choose the fastest
 # form in Triton: 23 s for an evidence in float32, 0.9 s without, and as fast to run (one H200).
 _GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
+
+
+_computing_process: int | None = None
+
+
+def check_not_forked() -> None:
+    """Raises RuntimeError in a process that was forked from one in which kernax had computed.
+
+    JAX computes on threads, which a forked process does not have: it would wait for them forever.
+    """
+    global _computing_process
+    process = os.getpid()
+    if _computing_process is None:
+        _computing_process = process
+    if _computing_process != process:
+        raise RuntimeError(
+            "this process was forked after JAX had started, and would wait forever for threads "
+            "that it does not have: start processes with multiprocessing.get_context('spawn'), or "
+            "fork before anything is computed"
+        )
 
 
 class AbstractCheckedFirst(eqx.Module):

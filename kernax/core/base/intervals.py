@@ -43,7 +43,7 @@ class Interval:
         """What a number of the interval has to be, for messages."""
         return "finite" if self == REAL else f"in {self}"
 
-    def contains(self, value: np.ndarray) -> bool:
+    def contains(self, value: Any) -> bool:
         """Whether every element is inside: finite, unless an end at infinity is closed. Subnormal
         numbers count as zero, as they do in compiled programs.
         """

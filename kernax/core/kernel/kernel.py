@@ -298,8 +298,11 @@ def groups_of_columns(kernel: AbstractKernel, dim: int) -> tuple[frozenset[int],
 def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
     """The kernels inside another."""
     fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
-    nodes = jax.tree.leaves(fields, is_leaf=lambda node: isinstance(node, AbstractKernel))
-    return [node for node in nodes if isinstance(node, AbstractKernel)]
+    return list(filter(_is_kernel, jax.tree.leaves(fields, is_leaf=_is_kernel)))
+
+
+def _is_kernel(node: Any) -> bool:
+    return isinstance(node, AbstractKernel)
 
 
 def is_foreign(kernel: AbstractKernel) -> bool:

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, check_no_broadcast, dtype_of, is_encoded
-from kernax.core.base.compiled import compiled
-from kernax.core.base.forks import check_not_forked
+from kernax.core.base.compiled import check_not_forked, compiled
 from kernax.core.base.guards import Parameter, guarded_parameters
 from kernax.core.base.numerics import is_concrete, stop_gradient, values_of
 from kernax.core.base.parameters import parameters

@@ -296,7 +296,7 @@ def _check_support(prior: AbstractPrior, entry: ParameterEntry) -> None:
             f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "
             f"numbers {_placed(prior.support)}: take a prior that has a density everywhere there"
         )
-    if is_concrete(entry.value) and not prior.support.contains(np.asarray(entry.value)):
+    if is_concrete(entry.value) and not prior.support.contains(entry.value):
         raise ValueError(
             f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of numbers "
             f"{_placed(prior.support)}: start inside, or leave its prior out"

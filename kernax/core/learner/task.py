@@ -276,10 +276,11 @@ def check_task(
     check_same_devices(X, y=y, weights=weights)
     thrown_by = verb if throw else None
     kernel, X = prepare(kernel, X, thrown_by=thrown_by)
+    n = count(X)
     checked_y, checked_weights = check_targets(
         y,
         weights,
-        count(X),
+        n,
         dtype_of(X),
         targets=targets,
         one_column=one_column,
@@ -287,21 +288,23 @@ def check_task(
         thrown_by=thrown_by,
     )
     spread = rows_over_mesh(X)
-    block_size = checked_block(block_size, count(X), spread)
+    block_size = checked_block(block_size, n, spread)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
     layout = Layout(block_size, by_features, spread=spread)
-    if layout.is_dense and layout.spread is not None and holds_gram:
-        whole = whole_on_each((X, checked_y, checked_weights), layout.spread)
+    is_dense = layout.is_dense
+    if is_dense and spread is not None and holds_gram:
+        whole = whole_on_each((X, checked_y, checked_weights), spread)
         X, checked_y, checked_weights = whole
         given = (X, checked_weights.given)
-    if layout.is_dense and in_structure:
+    if is_dense and in_structure:
         structure = _structure(solver, kernel, given, X, checked_weights)
-        layout = Layout(structure=structure, spread=layout.spread)
-    if not (layout.is_dense and holds_gram):
+        layout = Layout(structure=structure, spread=spread)
+        is_dense = structure is None
+    if not (is_dense and holds_gram):
         return Task(kernel, X, checked_y, checked_weights, layout, verb)
     footprint = Footprint(verb) if footprint is None else footprint
-    if layout.spread is not None:
-        check_held_by_each(count(X), footprint, layout.spread.parts)
+    if spread is not None:
+        check_held_by_each(n, footprint, spread.parts)
     return Task(kernel, X, checked_y, checked_weights, layout, verb, footprint)
 
 

@@ -273,7 +273,7 @@ def _check_inside(axis: Array, interval: Interval, name: str) -> None:
     """Raises ValueError for no value, and for known ones that the parameter cannot have."""
     if not axis.size:
         raise ValueError(f"{name} must hold at least one value")
-    if is_concrete(axis) and not interval.contains(np.asarray(axis)):
+    if is_concrete(axis) and not interval.contains(axis):
         raise ValueError(f"{name} must be {interval.demand}, but is {axis}")
 
 
