@@ -278,9 +278,9 @@ def costs(
 
     Arguments:
         kernel: the kernel that the dual form evaluates.
-        x: a point, which gives shapes and dtypes. features: a function of a point, `k(x, z) =
-            features(x) . features(z)`, that the primal form evaluates; default, the explicit
-            features of the kernel, if it has any.
+        x: a point, which gives shapes and dtypes.
+        features: a function of a point, `k(x, z) = features(x) . features(z)`, that the primal form
+            evaluates; default, the explicit features of the kernel, if it has any.
 
     A transcendental function counts as one operation, and the body of a loop counts once, so that
     kernels of strings cost more than this says. Memory traffic does not count.

@@ -62,7 +62,7 @@ class RecursiveState(AbstractOnlineState):
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         fit: the least-squares fit in that basis; `fit.residual` measures its rounding errors.
-            updates: the number of points seen, all of which change the function.
+        updates: the number of points seen, all of which change the function.
         lost: whether a point was left out although it is not a combination of the kept ones.
 
     Examples:

@@ -59,8 +59,9 @@ class AbstractRule(Printed):
         """The change at a point.
 
         Arguments:
-            step: the number of this point in the stream: 1, 2, ... f: the value of the function at
-                the point. y: the target of the point.
+            step: the number of this point in the stream: 1, 2, ...
+            f: the value of the function at the point.
+            y: the target of the point.
             square: `k(x, x)`.
         """
 

@@ -33,8 +33,8 @@ class SparseGradient(AbstractOnlineLearner):
     features that are chosen for a kernel, so that no `DualLearner` makes the same predictions.
 
     Attributes:
-        rule: a `StochasticGradient`, with its loss, ridge and rate. kernel: a kernel with explicit
-            features, such as a `FeatureMap`.
+        rule: a `StochasticGradient`, with its loss, ridge and rate.
+        kernel: a kernel with explicit features, such as a `FeatureMap`.
         l1: >= 0.
         averaging: None for the last function, or a number >= 0, as in a `DualLearner`. A mean
             weight is zero only where the weight was zero after every step.

@@ -64,8 +64,9 @@ class RelevanceProblem(eqx.Module):
 
     Attributes:
         basis, observations, noise: see their classes.
-        shape, rates: the Gamma hyperprior of the precisions, with the rate in the units of each
-            function. capacity: the largest number of active functions.
+        shape, rates: the Gamma hyperprior of the precisions, with rates in the units of each
+            function.
+        capacity: the largest number of active functions.
     """
 
     basis: Basis

@@ -1,3 +1,3 @@
-"""Learning without targets: components, clusters, comparisons of samples."""
+"""Unsupervised learning: components, clusters, subsamples and comparisons of samples."""
 
 # May import: kernax._advice, kernax.core.

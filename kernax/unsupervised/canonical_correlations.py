@@ -44,8 +44,8 @@ class CanonicalPairs(Printed):
     """The most correlated pairs of functions, one of each view.
 
     Attributes:
-        first, second: the functions f_j and g_j as the outputs of two expansions, of mean zero over
-            the points.
+        first, second: the functions f_j and g_j as the outputs of two expansions, with mean zero
+            over the points.
         correlations: `sum_i w_i f_j(x_i) g_j(y_i)`, descending, between 0 and 1.
 
     Examples:
@@ -67,7 +67,7 @@ _NEW_NAMES = {"kernel_z": "kernel_y", "Z": "Y", "components": "n_components"}
 
 
 def _in_new_order(*args, **kwargs):
-    """The arguments of a call in the order of 0.2, in today's; None for any other call."""
+    """The arguments of a call in the order of 0.2, in today's order; None for any other call."""
     is_old = len(args) > 2 and isinstance(args[2], AbstractKernel)
     if not is_old and not {"kernel_z", "Z"}.intersection(kwargs):
         return None
@@ -93,20 +93,21 @@ def kernel_cca(
     weights: ArrayLike | None = None,
     throw: bool = True,
 ) -> Solution[CanonicalPairs]:
-    """Maximises `sum_i w_i f(x_i) g(y_i)` over functions of two kernels with `sum_i w_i f(x_i)^2 +
-    ridge |f|^2 = 1`, likewise g, both of mean zero over the points; then again, uncorrelated with
-    the pairs before.
+    """Kernel canonical correlation analysis: maximises `sum_i w_i f(x_i) g(y_i)` over functions f
+    and g of two kernels, of mean zero over the points, with `sum_i w_i f(x_i)^2 + ridge |f|^2 = 1`
+    and likewise for g.
 
-    With the centred Gram matrices K and L and `H_K = K (W K + ridge)^-1` the values are `f = H_K W
-    g / rho`, `g = H_L W f / rho`, and rho are the square roots of the eigenvalues of `W H_L W H_K`
+    Each further pair maximises the same sum among the pairs uncorrelated with those before. With
+    the centred Gram matrices K and L and `H_K = K (W K + ridge)^-1` the values are `f = H_K W g /
+    rho`, `g = H_L W f / rho`, and rho are the square roots of the eigenvalues of `W H_L W H_K`
     (Bach & Jordan 2002, section 3; the penalty is the squared norm of Fukumizu, Bach & Gretton
     2007, eq. 9, with `ridge = n epsilon`). Without a ridge, kernels of full rank correlate anything
     perfectly: choose the ridge by the correlations on other data.
 
     Arguments:
         kernel_x, kernel_y: any kernels.
-        X, Y: stacks of n points each, in pairs.
-        n_components: how many pairs of functions, from 1 to n.
+        X, Y: batches of n points each, in pairs.
+        n_components: the number of pairs of functions, from 1 to n.
         ridge: > 0, in units of k, the same for both.
         weights: (n,) >= 0 of the pairs. Two is the pair repeated, zero the pair removed.
         throw: raise on failure; otherwise look at `result`.
@@ -114,9 +115,10 @@ def kernel_cca(
     Returns:
         A `Solution` whose `value` is `CanonicalPairs`, once differentiable in the kernels, X, Y,
         ridge and weights; where correlations coincide, only quantities that depend on their common
-        space are differentiable. Functions whose correlation is zero to rounding are zero. Stats:
-        `rank`, `residual`, `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the error of
-        squared correlations: above `eps^(1/3)` there is a ConditionWarning, above 0.01 a failure.
+        space are differentiable. Functions with a correlation of zero up to rounding are zero.
+        Stats: `rank`, `residual`, `jitter`, and `rounding`, `eps |K| / ridge`, which bounds the
+        error of squared correlations: above `eps^(1/3)` a ConditionWarning is issued, above 0.01
+        the solve fails.
 
     Raises:
         ValueError: bad shapes or values, X and Y of different n. NonFiniteError, NotPSDError,
@@ -130,7 +132,7 @@ def kernel_cca(
         >>> bool(pairs.correlations[0] > 0.8)
         True
     """
-    Y = as_stack(Y, "Y")  # as part of a task, messages about it would name X
+    Y = as_stack(Y, "Y")  # checked apart from the task, so that messages do not name X
     first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)
     m = count(Y)
     if first.n != m:
@@ -141,7 +143,7 @@ def kernel_cca(
         raise ValueError(
             f"n_components must be at most {first.n}, the number of pairs, but is {n_components}"
         )
-    # Both problems are solved in the finer precision of the two.
+    # Both problems are solved in the higher precision of the two.
     dtype = jnp.promote_types(first.dtype, second.dtype)
     first = cast(first, dtype)
     second = cast(second, dtype)
@@ -161,7 +163,7 @@ def kernel_cca(
 
 
 class _View(eqx.Module):
-    """One kernel and its points, centred, with `T = W K + ridge`, and the factor of T."""
+    """One kernel and its centred points, with `T = W K + ridge` and the factor of T."""
 
     centred: CentredGram
     system: WeightedSystem
@@ -174,12 +176,12 @@ class _View(eqx.Module):
         return _View(centred, system, factor_of(system)[0])
 
     def coefficients(self, rhs: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^-1 rhs`, NaN where T has no factor."""
+        """`T^-1 rhs`; NaN where T has no factor."""
         return weighted_solve(self.system, rhs, JitteredCholesky(), factor=self.factor)[0]
 
     def rounding(self, ridge: Float[Array, ""]) -> Float[Array, ""]:
-        """A bound on the error of H, next to the rounding of K before it was centred: a change dK
-        changes `H = K (K + ridge)^-1` by at most `|dK| / ridge`.
+        """A bound on the error of H besides the rounding of K before centring: a change dK changes
+        `H = K (K + ridge)^-1` by at most `|dK| / ridge`.
         """
         size = self.centred.largest() * jnp.sum(self.system.weights.values)
         return eps_of(size) * size / ridge
@@ -191,8 +193,8 @@ class _View(eqx.Module):
     def residual(
         self, A: Float[Array, "n p"], partner: Float[Array, "n p"], correlations: Float[Array, " p"]
     ) -> Float[Array, ""]:
-        """That of `rho (W K + ridge) a = W g`, g the values of the partner, relative to its terms;
-        the largest of all columns.
+        """The largest relative residual over all columns of `rho (W K + ridge) a = W g`, where g
+        are the values of the partner.
         """
         rho = correlations[None, :]
         weights = self.system.weights
@@ -250,11 +252,11 @@ class _Correlation(AbstractProblem):
 
 
 class _Coefficients(eqx.Module):
-    """Those of the functions of both views, a column for each pair.
+    """The coefficients of the functions of both views, a column for each pair.
 
     Attributes:
         first, second: A and B.
-        correlations: of the pairs.
+        correlations: those of the pairs.
     """
 
     first: Float[Array, "n c"]
@@ -263,9 +265,9 @@ class _Coefficients(eqx.Module):
 
     @staticmethod
     def of(problem: _Correlation, pairs: EigenPairs) -> "_Coefficients":
-        """`A = T_K^-1 z`, and from the values of the first functions `B = T_L^-1 W H_K z / rho`."""
-        # z^T H_K z = 1. The first functions have A = T_K^-1 z, of the values f = K A = H_K z, and
-        # the second ones B = T_L^-1 W f / rho.
+        """`A = T_K^-1 z`, and `B = T_L^-1 W H_K z / rho` from the values of the first functions."""
+        # z^T H_K z = 1. The first functions have A = T_K^-1 z and the values f = K A = H_K z; the
+        # second ones have B = T_L^-1 W f / rho.
         correlations = safe_sqrt(pairs.values)
         of_first = problem.weights.times(problem.first.smoothed(pairs.coefficients))
         B = problem.second.coefficients(of_first / positive_or_one(correlations)[None, :])
@@ -276,7 +278,7 @@ class _Coefficients(eqx.Module):
         )
 
     def residual(self, problem: _Correlation) -> Float[Array, ""]:
-        """The larger one of both views."""
+        """The larger residual of both views."""
         of_first = problem.first.values(self.first)
         of_second = problem.second.values(self.second)
         return jnp.maximum(
@@ -287,7 +289,7 @@ class _Coefficients(eqx.Module):
 
 @compiled
 def _kernel_cca(first, second, ridge, components):
-    """The pairs of functions, with how their computation ended."""
+    """The pairs of functions, and the status of their computation."""
     view = _View.of(first, first.weights, ridge)
     other = _View.of(second, first.weights, ridge)
     # A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives.
@@ -316,7 +318,7 @@ def _ending(
     problem: _Correlation, report: EigenReport, pairs: EigenPairs, rounding: Float[Array, ""]
 ) -> Any:
     """The status of the solution: negative eigenvalues and residuals within the rounding of both
-    views are no failure, but rounding that leaves less than two digits is.
+    views are no failure, but rounding that leaves less than two digits is one.
     """
     first = problem.first
     second = problem.second

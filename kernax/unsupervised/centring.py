@@ -19,9 +19,9 @@ def shares(weights: AbstractWeights) -> Float[Array, " n"]:
 
 def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[Array, ""]:
     """Whether rounding of K leaves less than a third of the digits of `sum_i p_i |phi(x_i) -
-    mu|^2`, mu the mean with shares p. It does so where points are far from zero and near to each
-    other, under a kernel such as `Linear`. False where all points are equal, or all entries of K:
-    that sum is zero.
+    mu|^2`, mu the mean with shares p. This happens where points are far from zero and near to each
+    other, under a kernel such as `Linear`. False where all points, or all entries of K, are equal:
+    the sum is then zero.
     """
     diagonal = gram.diagonal()
     # sum_i p_i |phi(x_i) - mu|^2 = sum_i p_i K_ii - p.K p.
@@ -47,11 +47,11 @@ def _coincide(X: PyTree, counts: Bool[Array, " n"]) -> Bool[Array, ""]:
 
 
 class CentredGram(eqx.Module):
-    """`H K H^T` with `H = I - 1 p^T`, p the shares of the points: the Gram matrix of `phi(x_i) -
-    sum_j p_j phi(x_j)`.
+    """The centred Gram matrix `H K H^T` with `H = I - 1 p^T`, p the shares of the points: that of
+    `phi(x_i) - sum_j p_j phi(x_j)`.
 
     Attributes:
-        gram: K, or `H K H^T` itself where that is held as a matrix.
+        gram: K, or `H K H^T` itself if that is stored as a matrix.
         shares: p.
         means: `K p`.
         centred: whether `gram` is centred.
@@ -64,8 +64,8 @@ class CentredGram(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: AbstractWeights, *, held: bool = True) -> "CentredGram":
-        """K, centred at the mean of the points with these weights: as a matrix where K is dense and
-        `held` is true, otherwise by products with K.
+        """K, centred at the weighted mean of the points: as a matrix if K is dense and `held` is
+        true, otherwise by products with K.
         """
         p = shares(weights)
         means = gram.mv(p)
@@ -76,7 +76,6 @@ class CentredGram(eqx.Module):
         return CentredGram(DenseGram(centred), p, means, centred=True)
 
     def mv(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """The product."""
         if self.centred:
             return self.gram.mv(A)
         # H^T A = A - p (1^T A), and H F = F - 1 (p^T F).
@@ -84,7 +83,6 @@ class CentredGram(eqx.Module):
         return inside - matmul(self.shares, inside)[None, :]
 
     def as_matrix(self) -> Float[Array, "n n"]:
-        """The dense matrix."""
         if self.centred:
             return self.gram.as_matrix()
         return self.mv(jnp.eye(len(self.shares), dtype=self.shares.dtype))
@@ -100,12 +98,14 @@ class CentredGram(eqx.Module):
         return jnp.maximum(jnp.sum(self.shares * self.diagonal()), 0)
 
     def is_finite(self) -> Bool[Array, ""]:
-        """Whether all entries of K are finite: one that is not makes a mean that is not finite."""
+        """Whether all entries of K are finite: an infinite or NaN entry makes a mean that is not
+        finite.
+        """
         return jnp.all(jnp.isfinite(self.means))
 
     def largest(self) -> Float[Array, ""]:
-        """The largest `k(x_i, x_i)` of a point of positive weight, to which rounding errors of
-        centring are relative.
+        """The largest `k(x_i, x_i)` of a point of positive weight; rounding errors of centring are
+        relative to it.
         """
         # K_ii = (H K H^T)_ii + 2 m_i - p.m.
         mean = jnp.sum(self.shares * self.means)
@@ -113,7 +113,8 @@ class CentredGram(eqx.Module):
         return jnp.max(jnp.where(self.shares == 0, 0, diagonal))
 
     def expansion(self, task: Task, A: Float[Array, "n c"]) -> KernelExpansion:
-        """`sum_i A_ij k(x_i, .)` of centred points, as functions of a point that is not centred.
+        """The functions `sum_i A_ij (phi(x_i) - mu)` of centred points, as functions of a point
+        that is not centred.
 
         Their weighted mean over the points is zero.
         """

@@ -1,4 +1,4 @@
-"""Rounding of eigenvectors to a partition close to a rotation of them."""
+"""Rounds eigenvectors to a partition that is close to a rotation of them."""
 
 import equinox as eqx
 import jax
@@ -14,14 +14,14 @@ from kernax.unsupervised.means_of_clusters import in_order, member, one_hot
 
 
 class _Rotation(eqx.Module):
-    """Yu & Shi's iteration between two steps.
+    """The state of Yu & Shi's iteration.
 
     Attributes:
         rotation: R, orthogonal.
         labels: the largest entries of the rows of `E R`.
         closeness: the sum of the singular values of `E^T W Z`, Z the partition, W the weights.
         unfinished: whether the closeness rose in the last step.
-        steps: taken so far.
+        steps: the number of steps so far.
     """
 
     rotation: Float[Array, "c c"]
@@ -62,10 +62,10 @@ def closest_partition(
 
 
 def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"]) -> Memberships:
-    """The partition by the largest entries, in size, of rotated rows, of which as many as there
-    are clusters are brought close to the axes (Damle, Minden & Ying 2019).
+    """The partition by the largest entries, in absolute value, of rows rotated such that one row
+    per cluster comes close to an axis (Damle, Minden & Ying 2019).
 
-    These are the pivots of a QR decomposition of `E^T` that exchanges columns, among rows of
+    These rows are the pivots of a QR decomposition of `E^T` with column pivoting, among rows of
     positive weight.
     """
     E = stop_gradient(embedding)
@@ -88,19 +88,21 @@ def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"
 
 
 class _Pivots(eqx.Module):
-    """Rows that were chosen, and what is left of all rows across them."""
+    """The chosen rows, and the parts of all rows orthogonal to them."""
 
     chosen: Float[Array, "c c"]
     rest: Float[Array, "n c"]
 
 
 def _pivots(E: Float[Array, "n c"], weights: Float[Array, " n"]) -> Float[Array, "c c"]:
-    """Rows of positive weight: each time the one with the longest part across those before."""
+    """Chooses rows of positive weight: each time the one with the longest part orthogonal to those
+    before.
+    """
 
     def step(c: Array, now: _Pivots) -> _Pivots:
         squares = jnp.where(weights > 0, jnp.sum(now.rest**2, 1), -1)
         pivot = jnp.argmax(squares)
-        # r - (r.q) q, with q the part of the pivot, of length one
+        # r - (r.q) q, with q the orthogonal part of the pivot, scaled to length one
         q = now.rest[pivot] / positive_or_one(jnp.sqrt(jnp.maximum(squares[pivot], 0)))
         rest = now.rest - matmul(now.rest, q)[:, None] * q[None, :]
         return _Pivots(now.chosen.at[c].set(E[pivot]), rest)
@@ -113,12 +115,12 @@ def _pivots(E: Float[Array, "n c"], weights: Float[Array, " n"]) -> Float[Array,
 def _distinct(
     labels: Int[Array, " n"], weights: Float[Array, " n"], clusters: int
 ) -> Int[Array, ""]:
-    """How many clusters have points of positive weight."""
+    """The number of clusters that have points of positive weight."""
     return jnp.sum(jnp.bincount(labels, weights, length=clusters) > 0)
 
 
 def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
-    """Rows divided by their lengths; those of length zero stay."""
+    """Rows divided by their lengths; rows of length zero stay the same."""
     lengths = jnp.linalg.norm(E, axis=1)
     return E / positive_or_one(lengths)[:, None]
 
@@ -126,7 +128,7 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
 def _rotated(
     E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: Array
 ) -> _Rotation:
-    """The iteration, from a rotation made of rows that are far from parallel."""
+    """The iteration, starting from a rotation made of rows that are far from parallel."""
 
     def go_on(now: _Rotation) -> Array:
         return now.unfinished & (now.steps < max_steps)
@@ -164,13 +166,13 @@ def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation)
 
 
 class _Rows(eqx.Module):
-    """Rows that were chosen, as columns, and how parallel each row is to them."""
+    """The chosen rows, as columns, and how parallel each row is to them."""
 
     chosen: Float[Array, "c c"]
     parallel: Float[Array, " n"]
 
     def with_another(self, c: Array, E: Float[Array, "n c"]) -> "_Rows":
-        """With the row that is least parallel to those chosen, as the c-th."""
+        """Adds the row that is least parallel to the chosen ones, as the c-th."""
         last = self.chosen[:, c - 1]
         parallel = self.parallel + jnp.abs(matmul(E, last))
         next_row = E[jnp.argmin(parallel)]

@@ -1,4 +1,6 @@
-"""How far a sample is from a density known up to a constant, and whether it may come from it."""
+"""The kernel Stein discrepancy: how far a sample is from a density known up to a constant, and a
+test of it.
+"""
 
 from collections.abc import Callable
 
@@ -28,23 +30,23 @@ def stein_discrepancy(
     *,
     weights: ArrayLike | None = None,
 ) -> Float[Array, ""]:
-    """The unbiased estimate of the squared kernel Stein discrepancy of a sample from a density,
-    which can be negative.
+    """The unbiased estimate of the squared kernel Stein discrepancy between a sample and a density;
+    it can be negative.
 
         sum_{i != j} k_0(x_i, x_j) / (n (n - 1)),    k_0 = SteinKernel(kernel, log_density)
 
-    (Liu, Lee & Jordan 2016, section 4). Its mean is zero for a sample of the density. The biased
-    statistic, `sum_ij w_i w_j k_0(x_i, x_j) / (sum_i w_i)^2`, also for weights of importance, is
-    the square of `mean_embedding(SteinKernel(kernel, log_density), X, weights=w).norm`. In the
-    units of k over those of X squared; memory O(n^2).
+    (Liu, Lee & Jordan 2016, section 4). Its mean is zero for a sample from the density. The biased
+    statistic, `sum_ij w_i w_j k_0(x_i, x_j) / (sum_i w_i)^2`, also for importance weights, is the
+    square of `mean_embedding(SteinKernel(kernel, log_density), X, weights=w).norm`. The units are
+    those of k over those of X squared; memory is O(n^2).
 
     Arguments:
-        kernel: of vectors, with derivatives; see `SteinKernel` on which one.
+        kernel: a differentiable kernel of vectors; see `SteinKernel` for the choice.
         X: (n, d), n >= 2.
         log_density: a function of one vector, up to a constant. It is differentiable in the
             parameters of a module, in X and in the kernel.
-        weights: (n,) >= 0. Two is the point repeated, with itself as one more pair, zero the point
-            removed. They must add up to more than one, or the value is NaN.
+        weights: (n,) >= 0. Two is the point repeated, which adds its pair with itself; zero is the
+            point removed. They must add up to more than one, or the value is NaN.
 
     Raises ValueError for a kernel without derivatives, points that are not vectors, fewer than two
     of them, or a log density that is not a scalar; NonFiniteError where k_0 is not finite.
@@ -64,7 +66,7 @@ def stein_discrepancy(
     if is_concrete(w) and np.sum(np.asarray(w)) <= 1:
         raise ValueError(
             f"weights must add up to more than one, as numbers of points, but add up to "
-            f"{np.sum(np.asarray(w)):g}: for shares take the norm of mean_embedding"
+            f"{np.sum(np.asarray(w)):g}: for weights that sum to one use the norm of mean_embedding"
         )
     K = gram_of_prepared(*with_scores(stein, X))
     return _stein_discrepancy(K, w)
@@ -80,27 +82,26 @@ def goodness_of_fit_test(
     flip: ArrayLike = 0.5,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Tests whether X comes from the density: compares `stein_discrepancy` with its values for
+    """Tests whether X comes from a density: compares `stein_discrepancy` with its values under
     random signs, `sum_{i != j} s_i s_j k_0(x_i, x_j) / (n (n - 1))`.
 
-    This is the wild bootstrap (Chwialkowski, Strathmann & Gretton 2016), whose level is exact as n
-    grows. The signs of neighbours differ with probability `flip`: 1/2 for independent points, less
-    for a Markov chain in its order. Signs then depend on each other over some `1 / (2 flip)` steps:
-    choose flip so that these are more than the steps over which points of the chain do, or thin the
-    chain. The terms i = j are the same for all signs, so that the biased statistic gives the same
-    p-value.
+    This is the wild bootstrap (Chwialkowski, Strathmann & Gretton 2016); its level becomes exact as
+    n grows. The signs of neighbours differ with probability `flip`: 1/2 for independent points,
+    less for a Markov chain in its order. Signs are then correlated over about `1 / (2 flip)` steps:
+    choose flip so that this exceeds the correlation length of the chain, or thin the chain. The
+    terms i = j are the same for all signs, so that the biased statistic gives the same p-value.
 
-    The density must be known beforehand: with parameters fitted to X it is too rarely rejected.
-    Memory O(n^2 + n_resamples n).
+    The density must be known beforehand: if its parameters are fitted to X, the test rejects too
+    rarely. Memory is O(n^2 + n_resamples n).
 
     Arguments:
         kernel, X, log_density: as in `stein_discrepancy`.
-        n_resamples: how many draws of signs.
+        n_resamples: the number of draws of signs.
         flip: in (0, 1).
-        key: of the signs.
+        key: a random key, for the signs.
 
     Raises ValueError as `stein_discrepancy` does, for n_resamples < 1, a flip outside of (0, 1), or
-    what is not one random key.
+    anything but a single random key.
 
     Examples:
         >>> X = jnp.linspace(2.0, 4.0, 8)[:, None]
@@ -125,7 +126,7 @@ def goodness_of_fit_test(
 def _prepared(
     kernel: AbstractKernel, X: PyTree, log_density: Callable
 ) -> tuple[AbstractKernel, PyTree]:
-    """The Stein kernel with its points, of which there are two at least."""
+    """The Stein kernel with its points, of which there must be at least two."""
     stein, X = prepare(SteinKernel(kernel, log_density), X)
     if count(X) < 2:
         raise ValueError("X must hold at least two points, but holds 1")
@@ -135,7 +136,7 @@ def _prepared(
 @compiled
 def _stein_discrepancy(K, w):
     pairs = jnp.sum(w * matmul(_without_diagonal(K), w))
-    # A point of weight w is w points: w (w - 1) pairs of it with itself.
+    # A point of weight w counts as w points, which form w (w - 1) pairs among themselves.
     total = pairs + jnp.sum(w * (w - 1) * jnp.diagonal(K))
     size = jnp.sum(w)
     return jnp.where(size > 1, total / (size * (size - 1)), jnp.nan)
@@ -152,7 +153,7 @@ def _goodness_of_fit_test(K, flip, key, bootstraps):
 
 
 def _signs(key: PRNGKeyArray, flip: Float[Array, ""], shape: tuple[int, int]) -> Array:
-    """Rows of signs, each of which differs from the one before with a probability."""
+    """Rows of signs; each sign differs from the one before with a given probability."""
     changes = jax.random.uniform(key, shape, flip.dtype) < flip
     # s_i = (-1)^(number of changes up to i).
     signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)

@@ -1,4 +1,4 @@
-"""Points as the nodes of a graph whose edges are the values of a kernel."""
+"""Graphs with the points as nodes and the values of a kernel as edges."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from kernax.unsupervised.means_of_clusters import one_hot
 
 
 class Eigenvectors(eqx.Module):
-    """The leading eigenvectors of a graph, and how their computation ended."""
+    """The leading eigenvectors of a graph, and the status of their computation."""
 
     coefficients: Float[Array, "n c"]
     values: Float[Array, " c"]
@@ -38,8 +38,8 @@ class Graph(eqx.Module):
     Attributes:
         degrees: `d_i = sum_j w_j k(x_i, x_j)`.
         scale: D, the degrees, or ones for the trace.
-        inverse: of D, zero for a point without an edge.
-        unit: the exponent of the power of two that weights and degrees are given in.
+        inverse: the inverse of D; zero for a point without an edge.
+        unit: the exponent of the power of two that is the unit of weights and degrees.
         normalised: whether D holds the degrees.
     """
 
@@ -53,8 +53,9 @@ class Graph(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
-        """Weights are given in a unit near the largest: products of very small ones would be zero,
-        of very large ones inf. The unit has a root that is a power of two.
+        """The graph, with weights in a unit near the largest: products of very small ones would
+        underflow, and those of very large ones overflow. The unit has a root that is a power of
+        two.
         """
         unit = 2 * (exponent_of(jnp.max(weights)) // 2)
         weights = times_power_of_two(weights, -unit)
@@ -66,14 +67,14 @@ class Graph(eqx.Module):
 
     @property
     def row_unit(self) -> Int[Array, ""]:
-        """The exponent of what `rows` are multiplied by. Eigenvectors have `sum_i w_i D_i e_i^2 =
-        1`, where D is in the unit of the weights, or one.
+        """The exponent of the factor of `rows`. Eigenvectors have `sum_i w_i D_i e_i^2 = 1`, where
+        D is in the unit of the weights, or one.
         """
         return self.unit if self.normalised else self.unit // 2
 
     def in_units_of_weights(self, known: "Eigenvectors") -> "Eigenvectors":
-        """The same eigenvectors for weights in their own units, of which those of the trace depend
-        on the unit.
+        """The same eigenvectors for weights in their own units, on which those of the trace
+        depend.
         """
         if self.normalised:
             return known
@@ -85,7 +86,7 @@ class Graph(eqx.Module):
         )
 
     def eigenvectors(self, count: int) -> "Eigenvectors":
-        """The leading ones of `W D^-1 K a = l a`, `a = W e`."""
+        """The leading eigenvectors of `W D^-1 K a = l a`, `a = W e`."""
         weights = self.weights * self.inverse
         largest = jnp.max(jnp.abs(self.gram.diagonal() * weights))
         problem = WeightedGram(self.gram, PointWeights(weights), stop_gradient(largest))
@@ -93,7 +94,7 @@ class Graph(eqx.Module):
         truncated = n > MOST_DENSE and can_be_truncated(count, n)
         pairs, report = leading_pairs(problem, count, truncated=truncated)
         finite = is_finite(self.gram)
-        # A graph may have negative eigenvalues: its leading ones are sound where their residual is
+        # A graph may have negative eigenvalues: the leading ones are accurate if their residual is
         # small.
         result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=n)
         found = (pairs.of_unit_square(), pairs.values)
@@ -118,7 +119,9 @@ class Graph(eqx.Module):
         return objective if self.normalised else times_power_of_two(objective, self.unit)
 
     def least_edge(self) -> Float[Array, ""]:
-        """The smallest `k(x_i, x_j)` of points of positive weight, 0 if it is 0 up to rounding."""
+        """The smallest `k(x_i, x_j)` between points of positive weight; 0 if it is 0 up to
+        rounding.
+        """
         K = self.gram.as_matrix()
         present = self.weights > 0
         joined = present[:, None] & present[None, :]
@@ -127,7 +130,7 @@ class Graph(eqx.Module):
         return jnp.where(jnp.abs(least) <= noise, 0, least)
 
     def components(self) -> Int[Array, ""]:
-        """The number of connected components, of the points of positive weight."""
+        """The number of connected components among the points of positive weight."""
         # In units of the largest weight: an edge is compared with degrees, and has no weight.
         degrees = self.degrees / positive_or_one(jnp.max(self.weights))
         return connected_parts(self.gram, degrees, self.weights > 0)
@@ -147,7 +150,8 @@ def connected_parts(
     def spread(now: _Numbers) -> _Numbers:
         of_neighbours = jnp.where(joined, now.least[None, :], n)
         least = jnp.min(of_neighbours, 1)
-        least = least[least]  # the least number of that point: a long chain takes few steps
+        # Adopt that of the neighbour as well: a long chain then takes few steps.
+        least = least[least]
         return _Numbers(least, jnp.any(least != now.least))
 
     numbers = jnp.arange(n, dtype=jnp.int32)
@@ -159,7 +163,7 @@ def connected_parts(
 def _joined(
     gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
 ) -> Bool[Array, "n n"]:
-    """Which points are present and have an edge between them, or are the same."""
+    """Which pairs of points are present and have an edge between them, or are the same point."""
     roots = safe_sqrt(jnp.maximum(degrees, 0))
     least = eps_of(roots) * roots[:, None] * roots[None, :]
     edges = (gram.as_matrix() > least) & present[:, None] & present[None, :]

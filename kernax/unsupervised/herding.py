@@ -1,5 +1,5 @@
-"""Points chosen one after the other, so that their mean comes ever closer to that of a sample or of
-a density: kernel herding and Stein thinning.
+"""Kernel herding and Stein thinning: points chosen one after another, so that their mean approaches
+that of a sample or of a density.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
 
 _HERDING = Footprint("herding", 1.05, IN_BLOCKS)
-# Derivatives of the kernel among them: of vectors of length 2 to 4, for which XLA holds most.
+# Includes derivatives of the kernel, measured for vectors of length 2 to 4, where XLA needs most.
 _STEIN_THIN = Footprint("stein_thin", 13.1, IN_BLOCKS)
 
 
@@ -40,34 +40,37 @@ def herding(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[Subsample]:
-    """Chooses x_1, ..., x_count of X in turn, so that each `|1/t sum_{s <= t} phi(x_s) - mu|` is as
-    small as possible given the choices before, `mu = sum_i w_i phi(x_i) / sum_i w_i`.
+    """Kernel herding: chooses x_1, x_2, ... from X in turn, each such that the distance `|1/t
+    sum_{s <= t} phi(x_s) - mu|` from the mean `mu = sum_i w_i phi(x_i) / sum_i w_i` is as small as
+    possible given the choices before.
 
         x_{t+1} = argmin_x  sum_{s <= t} k(x, x_s) + k(x, x) / 2 - (t + 1) mu(x)
 
-    Kernel herding (Chen, Welling & Smola 2010), whose points have equal weights `1 / t`; the term
-    k(x, x) / 2, which they leave out, is a constant for normalised kernels such as theirs. The mean
-    of a function over the first t points is off by that length times the function's norm, at most:
-    by O(1 / t) where the space is of finite dimension, while t random points leave O(1 / sqrt(t)).
-    It is deterministic; of equal points the first is chosen.
+    The method is that of Chen, Welling & Smola (2010), with equal weights `1 / t`; they leave out
+    the term k(x, x) / 2, which is a constant for normalised kernels such as theirs. The error of
+    the mean of a function over the first t points is at most that distance times the norm of the
+    function: O(1 / t) if the space has finite dimension, where t random points give O(1 / sqrt(t)).
+    Herding is deterministic; it chooses the first among equal points.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points, from which it chooses.
-        n_points: how many to choose.
-        weights: (n,) >= 0. Two is the point repeated, zero the point removed, which is not chosen.
-        replace: whether a point may be chosen again, as in the paper. Otherwise it is chosen once
-            at most, whatever its weight.
-        block_size: rows of K computed at a time, which is then never held.
+        kernel, X: any kernel, and a batch of n points to choose from.
+        n_points: the number of points to choose.
+        weights: (n,) >= 0. Two is the point repeated; zero is the point removed, which is never
+            chosen.
+        replace: whether a point may be chosen again, as in the paper. Otherwise it is chosen at
+            most once, whatever its weight.
+        block_size: rows of K computed at a time; K is then never stored.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `Subsample`, differentiable in the kernel, X and weights
-        with the choices held fixed. Stats: `discrepancies` (n_points,), the squared one after each
-        step.
+        with the choices held fixed. Stats: `discrepancies` (n_points,), the squared distance after
+        each step.
 
     Raises:
         ValueError: bad shapes or values, and, without replacement, an n_points above the number of
-            points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError.
+            points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError: see
+            `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -102,18 +105,19 @@ def stein_thin(
     block_size: int | None = None,
     throw: bool = True,
 ) -> Solution[Subsample]:
-    """Chooses `n_points` points of X in turn, so that each mean embedding of the first t in the
-    space of `SteinKernel(kernel, log_density)` is as short as possible given the choices before.
+    """Stein thinning: chooses `n_points` points from X in turn, each such that the mean embedding
+    of the first t in the space of `SteinKernel(kernel, log_density)` has the smallest norm given
+    the choices before.
 
         x_{t+1} = argmin_x  sum_{s <= t} k_0(x, x_s) + k_0(x, x) / 2
 
-    Stein thinning (Riabiz et al. 2022): points of a Markov chain, or of any other sample,
-    that stand for the density itself. The first ones are its highest modes, points of a burn-in are
-    left out, and a bias of the sample is removed as far as its points allow. No integral is needed,
-    because the mean of the density in that space is zero.
+    The chosen points of a Markov chain, or of any other sample, represent the density itself
+    (Riabiz et al. 2022). The first ones are its highest modes, points of a burn-in are left out,
+    and a bias of the sample is removed as far as its points allow. No integral is needed, because
+    the mean of the density in that space is zero.
 
     Arguments:
-        kernel: of vectors, with derivatives; see `SteinKernel` on which one.
+        kernel: a differentiable kernel of vectors; see `SteinKernel` for the choice.
         X: (n, d).
         log_density: a function of one vector, up to a constant.
         n_points, replace, block_size, throw: as in `herding`.
@@ -121,12 +125,12 @@ def stein_thin(
     Returns:
         A `Solution` whose `value` is a `Subsample`; its `discrepancy` is the squared norm, `1 / t^2
         sum_ij k_0(x_i, x_j)`, differentiable with the choices held fixed. Stats: `discrepancies`
-        (n_points,), that after each step.
+        (n_points,), the discrepancy after each step.
 
     Raises:
-        ValueError: as `herding`; and a kernel without derivatives, points that are not vectors, or
-            a log density that is not a scalar.
-        NonFiniteError: as `herding`; and a score that is not finite.
+        ValueError: as in `herding`; also for a kernel without derivatives, points that are not
+            vectors, or a log density that is not a scalar.
+        NonFiniteError: as in `herding`; also for a score that is not finite.
 
     Examples:
         >>> X = jnp.linspace(-2.0, 2.0, 5)[:, None]
@@ -148,7 +152,9 @@ def stein_thin(
 
 
 def _checked_count(count: Any, task: Task, replace: bool) -> int:
-    """How many to choose. Raises ValueError where there are fewer points to choose from."""
+    """The number of points to choose. Raises ValueError if there are fewer points to choose
+    from.
+    """
     count = check_count(count, "n_points")
     if not replace:
         task.check_at_most_points(count, "n_points", ": choose fewer, or replace=True")
@@ -157,7 +163,7 @@ def _checked_count(count: Any, task: Task, replace: bool) -> int:
 
 @compiled
 def _herding(task, count, replace):
-    """The points whose mean is close to that of all of them."""
+    """The points with a mean close to that of all points."""
     w = task.weights.values
     centred = AboutMean.at(task.gram(), w / jnp.sum(w))
     return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(task.X))
@@ -165,7 +171,7 @@ def _herding(task, count, replace):
 
 @compiled
 def _stein_thin(task, count, replace):
-    """The points whose mean is close to zero."""
+    """The points with a mean close to zero."""
     scored, points = with_scores(task.kernel, task.X)
     gram = operator_of_prepared(scored, points, task.layout)
     nothing = jnp.zeros(task.n, task.dtype)
@@ -188,7 +194,7 @@ def _chosen(
 
 
 class _Choices(eqx.Module):
-    """The points chosen up to a step.
+    """The state after some choices.
 
     Attributes:
         sums: `<s, phi(x) - mu>` at every point, s the sum of `phi(x_s) - mu` over those chosen.
@@ -205,7 +211,7 @@ class _Choices(eqx.Module):
 
 
 def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
-    """Steps that each add the point which leaves the shortest sum."""
+    """Takes steps that each add the point which leaves the sum with the smallest norm."""
     start = _Choices(
         sums=jnp.zeros_like(centred.means),
         square=jnp.zeros_like(centred.square),
@@ -217,7 +223,7 @@ def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bo
 
 
 def _with_next(centred: AboutMean, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
-    """With the point of step t."""
+    """The state after the point of step t."""
     # |s + phi(x) - mu|^2 = |s|^2 + 2 growth, growth = <s, phi(x) - mu> + |phi(x) - mu|^2 / 2.
     place, growth = centred.best_addition(now.sums, now.free)
     square = now.square + 2 * growth

@@ -50,13 +50,13 @@ _FOOTPRINT = Footprint(
 
 
 class KernelClusters(Printed):
-    """Clusters around means in the space of a kernel.
+    """Clusters with means in the space of a kernel.
 
     Attributes:
         function: `mu_c(x) - |mu_c|^2 / 2` for each cluster c, as the outputs of a
-            `KernelExpansion`: the largest is that of the nearest mean.
-        memberships: of the points in each cluster: zeros and ones, or probabilities.
-        temperature: of soft memberships; 0 for hard ones.
+            `KernelExpansion`: the largest belongs to the nearest mean.
+        memberships: (n, clusters), zeros and ones, or probabilities.
+        temperature: the temperature of soft memberships; 0 for hard ones.
 
     Examples:
         >>> X = jnp.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
@@ -77,7 +77,7 @@ class KernelClusters(Printed):
         return place_of_largest(self.memberships)
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
-        """The cluster whose mean is nearest to one point, new or not; -1 where the distances are
+        """The cluster with the mean nearest to one point, new or not; -1 where the distances are
         NaN, as for an index out of range.
         """
         return place_of_largest(self.function(x))
@@ -109,40 +109,41 @@ def kernel_kmeans(
     max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[KernelClusters]:
-    """Minimises `sum_i w_i |phi(x_i) - mu_c(i)|^2` over partitions of the points, mu_c the weighted
-    mean of a cluster in the space of the kernel.
+    """k-means in the space of a kernel: minimises `sum_i w_i |phi(x_i) - mu_c(i)|^2` over
+    partitions of the points, where mu_c is the weighted mean of cluster c.
 
-    Lloyd's algorithm in that space (Dhillon, Guan & Kulis 2004), from the best of several starts of
-    k-means++: a local minimum, in which no point is nearer to another mean, up to rounding. The
-    objective never rises, and no cluster is empty. With `Linear()` it is k-means.
+    It runs Lloyd's algorithm in that space (Dhillon, Guan & Kulis 2004) from several k-means++
+    starts and keeps the best result: a local minimum, in which no point is nearer to another mean,
+    up to rounding. The objective never rises, and no cluster is empty. With `Linear()` this is
+    ordinary k-means.
 
-    With a temperature memberships are soft, `R_ic = exp(-d_ic^2 / temperature) / sum_c' ...`, a
-    fixed point for the means they weigh, which minimises `-temperature sum_i w_i log sum_c
-    exp(-d_ic^2 / temperature)`, reached from the hard ones. They are differentiable: a kernel can
-    be learned through them.
+    With a temperature memberships are soft, `R_ic = exp(-d_ic^2 / temperature) / sum_c' ...`. They
+    are a fixed point, as the means depend on them, and minimise `-temperature sum_i w_i log sum_c
+    exp(-d_ic^2 / temperature)`; the iteration starts from the hard ones. They are differentiable: a
+    kernel can be learned through them.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        n_clusters: how many.
-        key: of the starts.
+        kernel, X: any kernel, and a batch of n points.
+        n_clusters: the number of clusters.
+        key: a random key, for the starts.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, which still gets a
             label.
         temperature: > 0, in units of k, or None for a partition.
-        n_starts: runs from which the best is kept, all in one `vmap`.
-        block_size: rows of K computed at a time, which is then never held.
-        max_steps: of each run, and of the soft iteration.
+        n_starts: the number of runs, all in one `vmap`, of which the best is kept.
+        block_size: rows of K computed at a time; K is then never stored.
+        max_steps: the largest number of steps of each run, and of the soft iteration.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `KernelClusters`. Its means are differentiable in the kernel,
         X and weights: hard memberships are held fixed, soft ones are differentiated. Stats:
         `objective`, that of the partition; `distinct`, how many clusters differ; `steps`; and the
-        `residual`, by how much one more step would change soft memberships. There is a warning if
-        there are fewer distinct points than clusters, some of which then coincide.
+        `residual`, by how much one more step would change soft memberships. If there are fewer
+        distinct points than clusters, some clusters coincide, and a warning is issued.
 
     Raises:
         ValueError: bad shapes or values, more clusters than points of positive weight.
-        MaxStepsError, NonFiniteError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
+        MaxStepsError, NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
@@ -176,14 +177,16 @@ def kernel_kmeans(
 
 
 def check_clusters(clusters: Any, task: Task) -> int:
-    """How many. Raises ValueError for more than there are points of positive weight."""
+    """The number of clusters. Raises ValueError if it exceeds the number of points of positive
+    weight.
+    """
     clusters = check_count(clusters, "n_clusters")
     task.check_at_most_points(clusters, "n_clusters", ": ask for fewer")
     return clusters
 
 
 def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
-    """A ClusterWarning where clusters coincide."""
+    """Warns with a ClusterWarning where clusters coincide."""
     if is_concrete(distinct) and np.min(np.asarray(distinct)) < clusters:
         warn(
             f"{verb}: only {np.min(np.asarray(distinct))} of {clusters} clusters differ, up to "
@@ -194,7 +197,7 @@ def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
 
 @compiled
 def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
-    """The clusters, with how the iteration ended."""
+    """The clusters, and the status of the iteration."""
     cloud = Cloud.of(task.gram(), task.weights.values)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
     lost = loses_digits(task.X, stop_gradient(cloud.gram), stop_gradient(shares(task.weights)))
@@ -217,7 +220,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
 
 
 class Memberships(eqx.Module):
-    """Of points in clusters, and how their computation ended."""
+    """The memberships of points in clusters, and the status of their computation."""
 
     memberships: Float[Array, "n c"]
     result: Any
@@ -232,7 +235,7 @@ def memberships_of(
     starts: int,
     max_steps: Array,
 ) -> Memberships:
-    """Hard memberships, or soft ones that are reached from them."""
+    """Hard memberships, or soft ones computed from them."""
     end = best_partition(cloud, clusters, starts, max_steps, key)
     R = one_hot(end.labels, clusters, cloud.weights.dtype)
     stats = {
@@ -247,7 +250,7 @@ def memberships_of(
 
 
 def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Memberships:
-    """Soft memberships, reached from hard ones."""
+    """Soft memberships, computed from hard ones."""
     soft = soft_memberships(task, max_steps)
     R = soft.memberships
     residual = stop_gradient(jnp.max(jnp.abs(task.renewed(R) - R)))
@@ -257,7 +260,7 @@ def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Membership
 
 
 def _ending(R: Float[Array, "n c"], unfinished: Array) -> Any:
-    """A status of `RESULTS`."""
+    """The status of a clustering."""
     endings = (
         (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
         (unfinished, RESULTS.max_steps_reached),

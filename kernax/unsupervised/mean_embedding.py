@@ -1,8 +1,8 @@
-"""Samples as points of a kernel's space: mean embeddings, their distances, and tests of homogeneity
-and independence.
+"""Samples as points in the space of a kernel: mean embeddings, their distances, and tests of
+homogeneity and independence.
 
-The tests are permutation tests: exact at any sample size, because under the null hypothesis every
-relabelling is as likely.
+The tests are permutation tests. They are exact at any sample size, because under the null
+hypothesis all relabellings are equally likely.
 """
 
 from typing import Any
@@ -25,8 +25,8 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.operators.gram import gram, gram_of_prepared
 from kernax.core.operators.memory import check_numbers
 
-# Numbers held for each point of each permutation or set of signs, in float64 and float32: random
-# bits and orders among them.
+# Numbers in memory for each point of each permutation or set of signs, in float64 and float32,
+# random bits and orders included.
 HELD_FOR_EACH = (2.0, 4.2)
 
 _BUDGET = 2**22  # floats of permuted matrices held at one time
@@ -59,12 +59,12 @@ class PermutationTest(Printed):
 def mean_embedding(
     kernel: AbstractKernel, X: PyTree, *, weights: ArrayLike | None = None
 ) -> KernelExpansion:
-    """The mean embedding `f = sum_i w_i k(x_i, .) / sum_i w_i`: `<f, g>` is the weighted mean of
-    g(x_i) for every g of the space.
+    """The mean embedding `f = sum_i w_i k(x_i, .) / sum_i w_i` of a sample: `<f, g>` is the
+    weighted mean of g(x_i) for every function g of the space.
 
-    Weights (n,) >= 0, one each by default; bias 0. `mean_embedding(k, X) - mean_embedding(k, Z)` is
-    the witness function of Gretton et al. (2012, section 2.3): positive where X is denser, negative
-    where Z is. Raises ValueError for bad shapes or values.
+    Weights (n,) >= 0 are one each by default; the bias is 0. `mean_embedding(k, X) -
+    mean_embedding(k, Z)` is the witness function of Gretton et al. (2012, section 2.3): positive
+    where X is denser, negative where Z is. Raises ValueError for bad shapes or values.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -79,15 +79,15 @@ def mean_embedding(
 
 
 def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
-    """The unbiased estimate of the squared MMD, the distance of two mean embeddings; it can be
-    negative.
+    """The unbiased estimate of the squared maximum mean discrepancy (MMD), the squared distance
+    between two mean embeddings; it can be negative.
 
         sum_{i != j} k(x_i, x_j) / (n (n - 1)) + sum_{i != j} k(z_i, z_j) / (m (m - 1)) - 2 sum_ij
         k(x_i, z_j) / (n m)
 
     (Gretton et al. 2012, eq. 3). The biased statistic, their eq. 5, is the square of
-    `mean_embedding(k, X).distance(mean_embedding(k, Z))`. In the units of k;
-    memory O((n + m)^2). Raises ValueError unless both samples hold at least two points.
+    `mean_embedding(k, X).distance(mean_embedding(k, Z))`. The units are those of k; memory is O((n
+    + m)^2). Raises ValueError unless both samples have at least two points.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -103,15 +103,15 @@ def maximum_mean_discrepancy(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Fl
 def two_sample_test(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, *, n_permutations: int = 1000, key: PRNGKeyArray
 ) -> PermutationTest:
-    """Tests whether X and Z come from one distribution: compares `maximum_mean_discrepancy` with
-    its values for permuted labels.
+    """The kernel two-sample test, of whether X and Z come from one distribution: compares
+    `maximum_mean_discrepancy` with its values for permuted labels.
 
-    All permutations are one product with the Gram matrix of the pooled sample: memory O((n + m)^2 +
-    n_permutations (n + m)). Choose the kernel on other data, or without using the labels (such as
-    by the median heuristic of the pooled sample): otherwise the level does not hold.
+    All permutations take one product with the Gram matrix of the pooled sample: memory is O((n +
+    m)^2 + n_permutations (n + m)). Choose the kernel on other data, or without using the labels
+    (such as by the median heuristic of the pooled sample): otherwise the level does not hold.
 
-    Raises ValueError for fewer than two points in a sample, n_permutations < 1, or what is not one
-    random key.
+    Raises ValueError for fewer than two points in a sample, n_permutations < 1, or anything but a
+    single random key.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -129,13 +129,13 @@ def two_sample_test(
 def hsic(
     kernel_x: AbstractKernel, kernel_y: AbstractKernel, X: PyTree, Y: PyTree
 ) -> Float[Array, ""]:
-    """`trace(K H L H) / n^2 >= 0`, H = I - 1/n: the Hilbert-Schmidt independence criterion of n
-    pairs (x_i, y_i).
+    """The Hilbert-Schmidt independence criterion of n pairs (x_i, y_i): `trace(K H L H) / n^2 >= 0`
+    with H = I - 1/n.
 
-    The squared norm of the empirical cross-covariance, and so the squared distance in the product
-    space between the joint embedding and the product of the marginal ones. This is the V-statistic
-    of Gretton et al. (2008, eq. 4), biased upwards by O(1/n); Gretton et al. (2005) divide by `(n -
-    1)^2`. In the units of k_x times those of k_y.
+    It is the squared norm of the empirical cross-covariance operator, which is the squared distance
+    between the joint embedding and the product of the marginal ones. This is the V-statistic of
+    Gretton et al. (2008, eq. 4), biased upwards by O(1/n); Gretton et al. (2005) divide by `(n -
+    1)^2`. The units are those of k_x times those of k_y.
 
     Raises ValueError for fewer than two points, or X and Y of different n.
 
@@ -158,13 +158,13 @@ def independence_test(
     n_permutations: int = 1000,
     key: PRNGKeyArray,
 ) -> PermutationTest:
-    """Tests whether x and y are independent: compares `hsic` with its values for permutations of
+    """The HSIC test of independence of x and y: compares `hsic` with its values for permutations of
     the y_i.
 
-    Time O(n_permutations n^2), memory O(n^2 + n_permutations n).
+    Time is O(n_permutations n^2), memory O(n^2 + n_permutations n).
 
-    Raises ValueError for fewer than two points, X and Y of different n, n_permutations < 1, or what
-    is not one random key.
+    Raises ValueError for fewer than two points, X and Y of different n, n_permutations < 1, or
+    anything but a single random key.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -185,8 +185,8 @@ def _checked(n_permutations: Any, key: Any) -> int:
 
 
 def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, Array]:
-    """The Gram matrices of X, of X and Z, and of Z. The stacks are not joined: their strings may be
-    padded to different lengths.
+    """The Gram matrices of X, of X and Z, and of Z. The batches are not joined: their strings may
+    be padded to different lengths.
     """
     return gram_of_prepared(kernel, X), gram(kernel, X, Z), gram_of_prepared(kernel, Z)
 
@@ -194,7 +194,7 @@ def _grams(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[Array, Array, 
 def _checked_samples(
     kernel: AbstractKernel, X: PyTree, Z: PyTree
 ) -> tuple[AbstractKernel, PyTree, PyTree]:
-    """The kernel and both samples, in one dtype, of two points at least."""
+    """The kernel and both samples, in one dtype. Raises ValueError for fewer than two points."""
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     n = count(X)
     m = count(Z)
@@ -217,10 +217,10 @@ def _discrepancies(
     """The statistic for each row of labels, True for the points of the first sample, and the size
     of its rounding errors.
 
-    It does not change when u_i + u_j is added to every K_ij off the diagonal, which takes no part.
-    With the u that makes all rows sum to zero, the sums within the samples and across them are a, a
-    and -a. The a of the smaller one is summed: over fewer entries, whose rounding errors the
-    division by `n (n - 1)` does not magnify.
+    The statistic does not depend on the diagonal, nor does it change when u_i + u_j is added to
+    every other K_ij. With the u that makes all rows sum to zero, the sums within the samples and
+    across them are a, a and -a. The sum over the smaller sample is computed: it has fewer entries,
+    and the division by `n (n - 1)` does not magnify its rounding errors.
     """
     (n, m) = across.shape
     N = sum(across.shape)
@@ -247,7 +247,9 @@ def _two_sample_test(first, across, second, permutations, key):
 
 
 def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | None = None) -> None:
-    """Raises MemoryBudgetError where a row for each permutation, or set of signs, does not fit."""
+    """Raises MemoryBudgetError if the rows of all permutations, or sets of signs, do not fit into
+    memory.
+    """
     points = count(X) if Z is None else count(X) + count(Z)
     check_numbers(
         permutations * points,
@@ -255,18 +257,20 @@ def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | No
         verb="a permutation test",
         for_each=HELD_FOR_EACH,
         what=f"{permutations} rows of {points} points in {verb}",
-        instead="take fewer of them, or fewer points",
+        instead="use fewer of them, or fewer points",
     )
 
 
 def _shuffled(row: Array, permutations: int, key: Array) -> Array:
-    """A row as it is, and then permutations of it, below one another."""
+    """A row, and below it permutations of it."""
     rows = jnp.broadcast_to(row, (permutations, len(row)))
     return jnp.concatenate([row[None], jax.random.permutation(key, rows, axis=1, independent=True)])
 
 
 def outcome(statistics: Array, rounding: Array) -> PermutationTest:
-    """The test, of the statistic of the data and then those of the permutations or signs."""
+    """The result of the test, from the statistic of the data followed by those of the permutations
+    or signs.
+    """
     statistic = statistics[0]
     null = statistics[1:]
     slack = 16 * jnp.finfo(null.dtype).eps * (jnp.abs(statistic) + rounding)
@@ -285,7 +289,7 @@ def _gram_of_each(
 
 
 def _checked_pairs(X: PyTree, Y: PyTree) -> tuple[PyTree, PyTree]:
-    """Both stacks, of as many points, two at least."""
+    """Both batches. Raises ValueError unless they have the same number of points, at least two."""
     X = as_stack(X, "X")
     Y = as_stack(Y, "Y")
     if count(X) != count(Y) or count(X) < 2:

@@ -1,6 +1,6 @@
 """The fixed points of k-means in the space of a kernel, by products with its Gram matrix.
 
-A partition is a matrix R (n, clusters) of memberships, rows of sum one: `mu_c = sum_i w_i R_ic
+A partition is a matrix R (n, clusters) of memberships, with rows of sum one: `mu_c = sum_i w_i R_ic
 phi(x_i) / sum_i w_i R_ic`.
 """
 
@@ -18,11 +18,11 @@ from kernax.core.operators.operators import AbstractGram
 
 
 class Cloud(eqx.Module):
-    """Points by their Gram matrix K, with weights w.
+    """A set of points, given by their Gram matrix K, with weights w.
 
     Attributes:
-        unit: the exponent of the power of two that weights are given in; only that of the objective
-            depends on it.
+        unit: the exponent of the power of two that is the unit of the weights; only the unit of the
+            objective depends on it.
     """
 
     gram: AbstractGram
@@ -31,10 +31,10 @@ class Cloud(eqx.Module):
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"]) -> "Cloud":
-        """Weights in a unit near the largest of them.
+        """The points with weights in a unit near the largest of them.
 
-        Products of memberships and distances with weights near the least positive number would be
-        zero, and sums of those near the largest number inf: all objectives alike, and the first run
+        Otherwise products with weights near the least positive number would underflow, and sums of
+        weights near the largest number overflow: all objectives would be equal, and the first run
         the best.
         """
         unit = exponent_of(jnp.max(weights))
@@ -58,7 +58,7 @@ class Cloud(eqx.Module):
         return jnp.where(self.present(R)[None, :], jnp.maximum(apart, 0), jnp.inf)
 
     def present(self, R: Float[Array, "n c"]) -> Bool[Array, " c"]:
-        """Which clusters have a weight."""
+        """Which clusters have positive weight."""
         return jnp.sum(self.weights[:, None] * R, 0) > 0
 
     def distances_to(self, i: Int[Array, ""]) -> Float[Array, " n"]:
@@ -73,20 +73,20 @@ class Cloud(eqx.Module):
         return 1 + 4 * jnp.max(jnp.abs(self.gram.diagonal()))
 
     def noise(self) -> Float[Array, ""]:
-        """The rounding of a squared distance."""
+        """The rounding error of a squared distance."""
         counted = jnp.where(self.weights > 0, jnp.abs(self.gram.diagonal()), 0)
         largest = jnp.max(counted)
         return 64 * eps_of(self.weights) * largest
 
 
 class HardState(eqx.Module):
-    """k-means between two steps.
+    """The state of k-means after some steps.
 
     Attributes:
-        labels: of each point.
+        labels: the cluster of each point.
         objective: the sum of weights times squared distances to the mean of its own cluster.
         unfinished: whether labels changed in the last step.
-        steps: taken so far.
+        steps: the number of steps so far.
     """
 
     labels: Int[Array, " n"]
@@ -98,7 +98,7 @@ class HardState(eqx.Module):
 def best_partition(
     cloud: Cloud, clusters: int, starts: int, max_steps: Array, key: PRNGKeyArray
 ) -> HardState:
-    """The best of several runs of Lloyd's algorithm, each from a start of its own; its clusters are
+    """The best of several runs of Lloyd's algorithm with different starts; its clusters are
     numbered in the order of their first points.
     """
     cloud = stop_gradient(cloud)
@@ -117,7 +117,7 @@ def best_partition(
 
 
 def member(batch: PyTree, place: Int[Array, ""]) -> PyTree:
-    """One of several results that were computed in one `vmap`."""
+    """One of several results that one `vmap` has computed."""
     return jax.tree.map(lambda leaf: leaf[place], batch)
 
 
@@ -132,7 +132,7 @@ def in_order(labels: Int[Array, " n"], clusters: int) -> Int[Array, " n"]:
 
 
 class _Spreading(eqx.Module):
-    """k-means++ between two draws.
+    """The state of k-means++ after some draws.
 
     Attributes:
         chosen: the points drawn so far.
@@ -143,9 +143,9 @@ class _Spreading(eqx.Module):
     nearest: Float[Array, " n"]
 
     def with_another(self, c: Array, cloud: Cloud, key: PRNGKeyArray) -> "_Spreading":
-        """With the c-th point drawn."""
+        """The state after the c-th draw."""
         mass = cloud.weights * self.nearest
-        # Where all points coincide with some that were drawn, any point will do.
+        # Where all points coincide with drawn ones, any point will do.
         mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
         i = jax.random.categorical(key, jnp.log(mass)).astype(jnp.int32)
         return _Spreading(
@@ -171,16 +171,16 @@ def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, 
 
 
 def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
-    """The labels of all points by the nearest of those chosen."""
-    # |phi(x_i) - phi(z_c)|^2 less k(x_i, x_i), which is the same for every c.
+    """The labels of all points by the nearest of the chosen points."""
+    # |phi(x_i) - phi(z_c)|^2 - k(x_i, x_i); the last term is the same for every c.
     diagonal = cloud.gram.diagonal()
     rows = cloud.gram.rows(chosen).T
     return jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
 
 
 def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Array) -> HardState:
-    """Lloyd's algorithm: points take the nearest mean, and means are computed anew, until no label
-    changes.
+    """Lloyd's algorithm: assigns points to the nearest mean and recomputes the means, until no
+    label changes.
 
     A point stays where it is nearest up to rounding, and no cluster is left empty, so that the
     objective never rises.
@@ -202,12 +202,12 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Arra
 
 
 def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
-    """One step: each point takes the mean that is nearest to it."""
+    """One step: assigns each point to its nearest mean."""
     R = one_hot(now.labels, clusters, cloud.weights.dtype)
     D = cloud.distances(R)
     own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
-    # A point moves to the nearest mean where that is nearer than its own by more than rounding; no
-    # cluster is left empty.
+    # A point moves if the nearest mean is nearer than its own by more than rounding; no cluster is
+    # left empty.
     least = jnp.min(D, 1)
     nearest = jnp.argmin(D, 1).astype(jnp.int32)
     closer = least < own - cloud.noise()
@@ -230,7 +230,7 @@ def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[
 def filled(
     cloud: Cloud, labels: Int[Array, " n"], clusters: int, apart: Float[Array, " n"]
 ) -> Int[Array, " n"]:
-    """The labels, where each empty cluster has taken a point that is not alone in its own.
+    """The labels after each empty cluster has taken a point from a cluster with several points.
 
     It takes the point that is farthest from its mean, which lowers the objective, or leaves it
     where all such points lie at their means.
@@ -250,25 +250,25 @@ def filled(
 
 
 class SoftTask(eqx.Module):
-    """Memberships `R_ic ~ exp(-|phi(x_i) - mu_c|^2 / temperature)`, from a start."""
+    """Soft memberships `R_ic ~ exp(-|phi(x_i) - mu_c|^2 / temperature)`, from a start."""
 
     cloud: Cloud
     temperature: Float[Array, ""]
     start: Float[Array, "n c"]
 
     def renewed(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """The memberships by the means of these."""
+        """The memberships for the means that these memberships give."""
         return jax.nn.softmax(-self.cloud.distances(R) / self.temperature, 1)
 
     def after(self, now: "SoftState") -> "SoftState":
-        """One step on."""
+        """The state after one more step."""
         R = self.renewed(now.memberships)
         change = jnp.max(jnp.abs(R - now.memberships))
         return SoftState(R, change, now.steps + 1)
 
 
 class SoftState(eqx.Module):
-    """Soft memberships between two steps, with their largest change in the last one."""
+    """The state of soft memberships after some steps, with the largest change in the last one."""
 
     memberships: Float[Array, "n c"]
     change: Float[Array, ""]
@@ -278,8 +278,8 @@ class SoftState(eqx.Module):
 def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
     """The fixed point, with the change of the last step and the number of steps.
 
-    Differentiable in the Gram matrix, weights and temperature by the linear system of the fixed
-    point, solved by lineax's GMRES, which does not run inside `jax.shard_map`.
+    The fixed point is differentiable in the Gram matrix, weights and temperature by its linear
+    system, which lineax's GMRES solves; it does not run inside `jax.shard_map`.
     """
 
     def solve(arguments: tuple[SoftTask, Array]) -> SoftState:
@@ -300,7 +300,7 @@ def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
 
 
 def accurate_change(dtype: jnp.dtype) -> float:
-    """The change of a membership that counts as none."""
+    """The change of a membership below which it counts as unchanged."""
     return 1e-10 if dtype == jnp.float64 else 1e-5
 
 
@@ -327,7 +327,7 @@ class _LeftToRenew(eqx.Module):
 
 
 def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
-    """How many clusters have no weight, or up to rounding the mean of an earlier cluster."""
+    """How many clusters have no weight, or have the mean of an earlier cluster up to rounding."""
     at_points, squares = cloud.values(R)
     products = matmul(cloud.shares(R).T, at_points)
     # |mu_c - mu_d|^2 = |mu_c|^2 + |mu_d|^2 - 2 <mu_c, mu_d>.

@@ -1,4 +1,4 @@
-"""Features from data: Mercer's eigenfunctions, and the finite-dimensional features of a Gram
+"""Features from data: Mercer eigenfunctions, and the finite-dimensional features of a Gram
 matrix.
 """
 
@@ -29,28 +29,28 @@ _FEATURES = Footprint("empirical_features", 3.1)
 
 @renamed(count="n_pairs")
 def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
-    """Estimates the largest eigenvalues of f -> `integral k(., z) f(z) dp(z)` and their
-    eigenfunctions (Mercer), from points X drawn from p.
+    """Mercer eigenvalues and eigenfunctions, estimated from points X drawn from p: the largest
+    eigenvalues of the operator f -> `integral k(., z) f(z) dp(z)`.
 
     With the eigenpairs (l_j, u_j) of K, values are `l_j / n` and functions `sqrt(n) / l_j sum_i
     u_ij k(x, x_i)`, the Nystrom extension (Williams & Seeger 2001; GPML eqs. 4.43-4.44):
     uncorrelated and of mean square 1 on X. By Mercer's theorem `k(x, z) = sum_j values_j f_j(x)
-    f_j(z)`, exact on X if every eigenvalue that is not zero is included. Of each u_j the entry
-    largest in size, the first one if there are several, is positive.
+    f_j(z)`, exact on X if every eigenvalue that is not zero is included. The sign of each u_j makes
+    its entry of largest absolute value positive, the first such entry if there are several.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        n_pairs: how many, from 1 to the rank of K. An eigenvalue below `8 n eps` of the largest
-            counts as zero.
+        kernel, X: any kernel, and a batch of n points.
+        n_pairs: the number of eigenpairs, from 1 to the rank of K. An eigenvalue below `8 n eps` of
+            the largest counts as zero.
 
     Returns:
         A named tuple: `values` (n_pairs,), and `functions`, a `KernelExpansion` with `n_pairs`
-        outputs. Once differentiable in the kernel and X. Of eigenvalues that coincide only the
+        outputs. Both are once differentiable in the kernel and X. If eigenvalues coincide, only the
         common space of their functions has a derivative.
 
     Raises:
-        ValueError: n_pairs is no positive integer, or more than the rank; while tracing, where the
-            rank is not known, values beyond it are NaN.
+        ValueError: n_pairs is not a positive integer, or exceeds the rank. Under tracing the rank
+            is not known, and values beyond it are NaN.
         NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
 
     Examples:
@@ -78,23 +78,23 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
 
 
 def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
-    """`phi(x) = K^(-1/2) k(X, x)`, n features of a point whose products on X are K (Schoelkopf &
-    Smola 2002, section 2.2.6).
+    """The empirical kernel map `phi(x) = K^(-1/2) k(X, x)`: n features of a point with the products
+    K on X (Schoelkopf & Smola 2002, section 2.2.6).
 
     `K^(-1/2)` is the root of the pseudo-inverse: eigenvalues below `8 n eps` of the largest count
     as zero, so that K may be singular. `FeatureMap(phi)` is the Nystrom approximation of k from X,
     and k itself between X and any point.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
+        kernel, X: any kernel, and a batch of n points.
 
     Returns:
         A `KernelExpansion` with n outputs, once differentiable in the kernel and X along changes
         that keep the rank of K.
 
     Raises:
-        NotPSDError: K has a negative eigenvalue; where that is being traced, NaN instead.
-            NonFiniteError, MemoryBudgetError.
+        NotPSDError: K has a negative eigenvalue; under tracing the result is NaN instead.
+            NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -110,7 +110,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
 
 
 def _check_psd(task: Task, sound: Array) -> None:
-    """Raises NotPSDError where K is known to have a negative eigenvalue."""
+    """Raises NotPSDError where K has a negative eigenvalue, as far as values are known."""
     if is_concrete(sound) and not np.all(sound):
         raise NotPSDError(
             f"the Gram matrix of {task.kernel_name} on these points has a negative eigenvalue"
@@ -141,7 +141,7 @@ def _empirical_features(K):
 
 
 def _threshold(values: Array) -> Array:
-    """What counts as zero among eigenvalues, in descending order."""
+    """The eigenvalue below which eigenvalues count as zero, from their descending values."""
     largest = stop_gradient(values[0])
     return zero_below(largest, jnp.zeros_like(largest), len(values))
 
@@ -185,7 +185,7 @@ def _inverse_roots(values: Array) -> Array:
 def _inverse_root_jvp(primals, tangents):
     # In the basis of eigenvectors dR_ij = dK_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein), r =
     # l^(-1/2): without the cancellation -r_i^2 r_j^2 / (r_i + r_j), and r_i^3 where l_j is zero.
-    # Among the zeros the change of K is taken as zero.
+    # Among zero eigenvalues the change of K counts as zero.
     values, vectors, P = _rotated(primals[0], tangents[0])
     r = _inverse_roots(values)
     a = r[:, None]

@@ -1,4 +1,4 @@
-"""Points whose feature vectors are near to a given function."""
+"""Pre-images: points with feature vectors near a given function."""
 
 from typing import Any
 
@@ -38,20 +38,22 @@ def pre_image(
     max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[Array]:
-    """The point x that minimises `|k(x, .) - f|^2 = k(x, x) - 2 <f, k(x, .)> + |f|^2`.
+    """The pre-image of a function f: the point x that minimises `|k(x, .) - f|^2 = k(x, x) - 2 <f,
+    k(x, .)> + |f|^2`.
 
     The pre-image of the result of `PrincipalComponents.reconstruction` is the denoised point (Mika
-    et al. 1999); means of clusters and of samples have pre-images as well. It is a local minimum
-    near the start.
+    et al. 1999); means of clusters and of samples have pre-images as well. The result is a local
+    minimum near the start.
 
     Arguments:
-        f: one function, an expansion over points that are vectors. Its bias does not matter.
-        start: (d,), by default the point of the expansion where the distance is least.
-        method: "fixed_point", for stationary kernels, whose minima are weighted means of the
-            points, `x = sum_i g_i x_i / sum_i g_i` with `g_i = -c_i dk/ds` (Mika et al. 1999, eq.
-            10), a step that is halved where the distance would rise; or "gradients" (BFGS), for
-            any smooth kernel. The default is the first, where it applies.
-        max_steps: of the iteration.
+        f: a function with one output, an expansion over points that are vectors. Its bias has no
+            effect.
+        start: (d,), by default the point of the expansion with the smallest distance.
+        method: "fixed_point", for stationary kernels: minima are weighted means of the points, `x =
+            sum_i g_i x_i / sum_i g_i` with `g_i = -c_i dk/ds` (Mika et al. 1999, eq. 10), and a
+            step is halved where the distance would rise; or "gradients" (BFGS), for any smooth
+            kernel. The default is the first, where it applies.
+        max_steps: the largest number of steps of the iteration.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
@@ -60,7 +62,7 @@ def pre_image(
         step, relative to the spread of the points.
 
     Raises:
-        ValueError: f has several outputs, points are not vectors, or a method does not apply.
+        ValueError: f has several outputs, points are not vectors, or the method does not apply.
         MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
 
     Examples:
@@ -91,7 +93,7 @@ def pre_image(
     if method == "fixed_point" and not stationary:
         raise ValueError(
             f"method='fixed_point' is for stationary kernels, and {type(f.kernel).__name__} is "
-            "none: method='gradients'"
+            "not: pass method='gradients'"
         )
     most_steps = as_steps(max_steps)
     start = _checked_start(start, points)
@@ -112,7 +114,7 @@ def _checked_start(start: Any, points: Float[Array, "n d"]) -> Array | None:
 
 
 class _Distance(eqx.Module):
-    """`J(x) = k(x, x) - 2 sum_i c_i k(x, x_i)`, the squared distance less `|f|^2`."""
+    """`J(x) = k(x, x) - 2 sum_i c_i k(x, x_i)`, the squared distance minus `|f|^2`."""
 
     f: KernelExpansion
 
@@ -121,8 +123,8 @@ class _Distance(eqx.Module):
         return self.f.kernel(x, x) - 2 * matmul(row, self.f.coefficients)
 
     def weighted_mean(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The step of the fixed point, divided by the absolute value of the sum of its weights: so
-        it always points downhill.
+        """The step of the fixed point, divided by the absolute value of the sum of its weights, so
+        that it always points downhill.
         """
         # k(x, x) is constant, so that -J'(x) = 4 sum_i g_i (x_i - x) / lengthscale^2,
         # g_i = -c_i dk/ds.
@@ -142,7 +144,7 @@ class _Distance(eqx.Module):
 
 
 class _Search(eqx.Module):
-    """What is minimised, from where, and the spread of the points."""
+    """The problem of the search: the objective, the start, and the spread of the points."""
 
     distance: _Distance
     start: Float[Array, " d"]
@@ -150,7 +152,7 @@ class _Search(eqx.Module):
 
     @staticmethod
     def of(f: KernelExpansion, start: Array | None) -> "_Search":
-        """From a start, or the best point of the expansion."""
+        """The search from a start, or from the best point of the expansion."""
         fixed = stop_gradient(f)
         variance = jnp.mean(jnp.var(fixed.points, 0))
         if start is None:
@@ -163,20 +165,20 @@ class _Search(eqx.Module):
 
 
 class _Descent(eqx.Module):
-    """An iteration between two steps."""
+    """The state of the iteration."""
 
     x: Float[Array, " d"]
     moved: Float[Array, ""]
     steps: Int[Array, ""]
 
     def at(self, x: Float[Array, " d"]) -> "_Descent":
-        """The same, at another point."""
+        """The state at another point."""
         return _Descent(x, self.moved, self.steps)
 
 
 @compiled
 def _pre_image(f, start, method, max_steps):
-    """The point, with how the search ended."""
+    """The point, and the status of the search."""
     search = _Search.of(f, start)
     descend = _by_means if method == "fixed_point" else _by_gradients
 
@@ -198,10 +200,10 @@ def _pre_image(f, start, method, max_steps):
 def _ending(
     search: _Search, x: Float[Array, " d"], steps: Array, max_steps: Array
 ) -> tuple[Any, dict[str, Array]]:
-    """How the search ended: whether x is a minimum, recomputed; and stats."""
+    """The status of the search: whether x is a minimum, recomputed; and stats."""
     distance = search.distance
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
-    # x is a minimum where no Newton step is left and the second derivatives are positive definite.
+    # x is a minimum if the Newton step vanishes and the second derivatives are positive definite.
     hessian = jax.hessian(distance)(x)
     curves_up = sequential_vmap(jnp.linalg.eigvalsh, hessian)[0] > 0
     is_minimum = (residual <= jnp.sqrt(eps_of(x))) & curves_up
@@ -244,7 +246,7 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
 def _lowered(
     distance: _Distance, x: Float[Array, " d"], way: Float[Array, " d"]
 ) -> Float[Array, " d"]:
-    """x moved along `way`, whose length is halved while the distance rises; x itself where every
+    """x moved along `way`, with a length that is halved while the distance rises; x itself if every
     length raises it.
     """
     value = distance(x)
@@ -279,7 +281,7 @@ def _by_gradients(search: _Search, max_steps: Array) -> _Descent:
 
 
 def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
-    """A few Newton steps, each taken where it lowers the slope and does not raise the distance."""
+    """A few Newton steps, each accepted if it lowers the slope and does not raise the distance."""
 
     def step(_: Array, x: Array) -> Array:
         ahead = x + distance.newton_step(x)

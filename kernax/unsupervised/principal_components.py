@@ -32,15 +32,16 @@ _FOOTPRINT = Footprint(
 
 
 class PrincipalComponents(Printed):
-    """The directions of largest variance of points in the space of a kernel.
+    """The principal components of points in the space of a kernel: the directions of largest
+    variance.
 
     Attributes:
-        function: the projections of a point onto them, a `KernelExpansion` with `components`
-            outputs whose mean over the points is zero.
-        variances: of the points along the components, descending, in units of k; zero, like the
-            projection, if the points span fewer directions.
+        function: the projections of a point onto them, a `KernelExpansion` with one output for each
+            component, with mean zero over the points.
+        variances: the variances of the points along the components, descending, in units of k;
+            zero, like the projection, if the points span fewer directions.
         total_variance: the sum of the variances along all directions.
-        shares: the weights of the points, of sum one.
+        shares: the weights of the points, scaled to sum one.
         whitened: whether projections are divided by their standard deviation.
 
     Examples:
@@ -63,25 +64,25 @@ class PrincipalComponents(Printed):
         return self.function(x)
 
     def values(self, X: PyTree) -> Float[Array, "m c"]:
-        """The projections of a stack of m points, (m, c)."""
+        """The projections of a batch of m points, (m, c)."""
         return self.function.values(X)
 
     @property
     def explained(self) -> Float[Array, " c"]:
-        """The share of the total variance along each component."""
+        """The share of the total variance along each component (the explained variance ratio)."""
         return self.variances / positive_or_one(self.total_variance)
 
     def reconstruction(self, projections: ArrayLike) -> KernelExpansion:
-        """`mean + sum_j y_j v_j`, of the projections y of a point: the nearest function to its
-        `k(x, .)` in the space of the components, whose `pre_image` is a point again.
+        """`mean + sum_j y_j v_j` from the projections y of a point: the function nearest to its
+        `k(x, .)` in the space of the components; `pre_image` turns it into a point.
 
         Raises ValueError unless there is one projection for each component.
         """
         y = jnp.asarray(projections, self.variances.dtype)
         if y.shape != self.variances.shape:
             raise ValueError(
-                f"projections must have shape {self.variances.shape}, those of one point, but have "
-                f"shape {y.shape}: use jax.vmap for a stack"
+                f"projections must have shape {self.variances.shape}, those of one point, but "
+                f"have shape {y.shape}: use jax.vmap for a batch of points"
             )
         # With s_j^2 the variances, the coefficients of whitened functions are a_j / s_j, and y_j is
         # a projection over s_j: (a_j / s_j) (y_j s_j^2) is a_j times the projection.
@@ -106,27 +107,28 @@ def kernel_pca(
     indefinite: bool = False,
     throw: bool = True,
 ) -> Solution[PrincipalComponents]:
-    """Kernel PCA: the orthogonal functions v of norm 1 with the largest variance `sum_i w_i (v(x_i)
-    - mean)^2 / sum w`.
+    """Kernel principal component analysis: the orthogonal functions v of norm 1 with the largest
+    variance `sum_i w_i (v(x_i) - mean)^2 / sum w`.
 
     With K centred at the weighted mean of the points they are `v_j = sum_i a_ij k(x_i, .)` with `W
     K a_j = l_j a_j` and `a_j^T K a_j = 1`, of variance `l_j / sum w` (Schoelkopf, Smola & Mueller
-    1998). Of each a_j the entry largest in size, the first one if there are several, is positive.
-    scikit-learn's `KernelPCA` has the projections of the points themselves, `f(x_i)`, up to their
-    sign, and `n` times the variances as its eigenvalues.
+    1998). The sign of each a_j makes its entry of largest absolute value positive, the first such
+    entry if there are several. scikit-learn's `KernelPCA` has the projections of the points
+    themselves, `f(x_i)`, up to their sign, and `n` times the variances as its eigenvalues.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points.
-        n_components: how many, from 1 to n.
+        kernel, X: any kernel, and a batch of n points.
+        n_components: the number of components, from 1 to n.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
         whiten: divide each projection by its standard deviation.
-        block_size: rows of K computed at a time, which is then never held.
+        block_size: rows of K computed at a time; K is then never stored.
         truncated: compute the leading components only, by block Lanczos, instead of all by LAPACK;
-            needs `3 (n_components + 4) < n`. The default is to do so for more than 3000 points, or
-            with a `block_size`; there, products use explicit features instead of K if there are
-            fewer of them than points, as for a `FeatureMap`.
-        max_steps: products of K with `n_components + 4` columns, at most, where it is truncated.
-        indefinite: accept a K with negative eigenvalues, of a similarity that is not a kernel, as
+            this needs `3 (n_components + 4) < n`, and is the default for more than 3000 points, or
+            with a `block_size`. Products then use explicit features instead of K if there are fewer
+            features than points, as for a `FeatureMap`.
+        max_steps: the largest number of products of K with `n_components + 4` columns, if
+            truncated.
+        indefinite: accept a K with negative eigenvalues, from a similarity that is not a kernel, as
             long as none of the requested components has one.
         throw: raise on failure; otherwise look at `result`.
 
@@ -134,13 +136,13 @@ def kernel_pca(
         A `Solution` whose `value` is `PrincipalComponents`, once differentiable in the kernel, X
         and the weights. Where variances coincide, or nearly so, only quantities that depend on the
         space of their components have a derivative, such as products of projections and the sum of
-        the variances; a single component has none. Stats: the `rank` of the centred matrix, no more
-        than was computed, the largest relative `residual`, and `steps`.
+        the variances; a single component has none. Stats: the `rank` of the centred matrix, at most
+        the number of computed components, the largest relative `residual`, and `steps`.
 
     Raises:
         ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue; with
-            `indefinite` a component asked for has one.
-        NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: as `kernax.errors` says.
+            `indefinite`, a requested component has one.
+        NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -177,7 +179,7 @@ def kernel_pca(
 
 
 def _is_truncated(truncated: bool | None, components: int, n: int, block_size: Any) -> bool:
-    """Whether only leading components are computed. Raises ValueError where that cannot be."""
+    """Whether only leading components are computed. Raises ValueError where that is impossible."""
     possible = can_be_truncated(components, n)
     if truncated is None:
         return possible and (n > MOST_DENSE or block_size is not None)
@@ -191,7 +193,7 @@ def _is_truncated(truncated: bool | None, components: int, n: int, block_size: A
 
 @compiled
 def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
-    """The components, with how their computation ended."""
+    """The components, and the status of their computation."""
     gram = task.gram()
     weights = in_own_unit(task.weights)
     centred = CentredGram.of(gram, weights, held=not truncated)
@@ -200,7 +202,7 @@ def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
     allowed = 0
     if indefinite and not truncated:
-        # A point without weight adds a zero to the eigenvalues, which is no component.
+        # A point without weight adds a zero to the eigenvalues, which is not a component.
         present = jnp.sum(weights.values > 0)
         allowed = jnp.maximum(present - components, 0)
     finite = centred.is_finite()

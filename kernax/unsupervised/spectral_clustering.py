@@ -52,15 +52,15 @@ ROUNDINGS = ("kmeans", "discrete", "qr")
 
 
 class SpectralClusters(Printed):
-    """Clusters around means in the space of leading eigenvectors.
+    """Clusters with means in the space of the leading eigenvectors.
 
     Attributes:
         function: the eigenfunctions, as the outputs of a `KernelExpansion`; for the normalised cut
             they must be divided by the degree.
         degree: `d(x) = sum_i w_i k(x, x_i)`, or None for the trace.
-        memberships: of the points in each cluster: zeros and ones, or probabilities.
+        memberships: (n, clusters), zeros and ones, or probabilities.
         embedding: the points in the space of the eigenvectors, a row each.
-        means: of the clusters there; inf for one without points.
+        means: the means of the clusters in that space; inf for a cluster without points.
         values: the eigenvalues, descending.
 
     Examples:
@@ -95,7 +95,9 @@ class SpectralClusters(Printed):
         return times_power_of_two(values / positive_or_one(in_unit(x)), -unit)
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
-        """The cluster whose mean is nearest to one point there; -1 where that is not known."""
+        """The cluster with the mean nearest to one point in that space; -1 where the distances are
+        NaN.
+        """
         # In a unit near the means, which are as large as weights are small: squares stay finite.
         unit = exponent_of(jnp.max(jnp.where(jnp.isfinite(self.means), jnp.abs(self.means), 0)))
         apart = times_power_of_two(self.embed(x)[None, :] - self.means, -unit)
@@ -118,41 +120,42 @@ def spectral_clustering(
     max_steps: int = 1000,
     throw: bool = True,
 ) -> Solution[SpectralClusters]:
-    """Partitions the points by the leading eigenvectors e of `K W e = l D e`, `D = diag(K w)`: a
-    relaxation of the normalised cut of the graph whose edges are k(x_i, x_j) (Shi & Malik 2000).
+    """Spectral clustering: partitions the points by the leading eigenvectors e of `K W e = l D e`,
+    `D = diag(K w)`, a relaxation of the normalised cut of the graph with edges k(x_i, x_j) (Shi &
+    Malik 2000).
 
-    With `normalised=False` D is the identity: the relaxation `max tr Z^T K Z` over all Z with
-    orthonormal columns, of which partitions are those with columns `1_c / sqrt(n_c)`, the
-    objective of `kernel_kmeans` up to a constant (Zha et al. 2001). No partition has a larger
-    objective than the sum of the leading eigenvalues.
+    With `normalised=False` D is the identity. This relaxes `kernel_kmeans` to `max tr Z^T K Z` over
+    all Z with orthonormal columns (Zha et al. 2001): for a partition the columns are `1_c /
+    sqrt(n_c)`, and the objective is that of `kernel_kmeans` up to a constant. No partition has a
+    larger objective than the sum of the leading eigenvalues.
 
     The rows of the eigenvectors are rounded to a partition by k-means, or with
-    `rounding="discrete"` by the rotation that brings them closest to one (Yu & Shi 2003), or with
-    "qr" by the rotation that a QR decomposition with pivoting finds, without random starts (Damle,
+    `rounding="discrete"` by the rotation that brings them closest to a partition (Yu & Shi 2003),
+    or with "qr" by the rotation from a pivoted QR decomposition, without random starts (Damle,
     Minden & Ying 2019). scikit-learn's `SpectralClustering` sets the diagonal of K to zero:
     `Precomputed` of such a K has the same embedding.
 
     Arguments:
-        kernel: such as `RBF` or `Precomputed` of a graph, with values >= 0 unless
-            `normalised=False`; X: a stack of n points.
-        n_clusters: how many.
-        key: of the starts of the rounding.
+        kernel, X: a kernel such as `RBF`, or `Precomputed` for a graph, with values >= 0 unless
+            `normalised=False`; and a batch of n points.
+        n_clusters: the number of clusters.
+        key: a random key, for the starts of the rounding.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
-        n_eigenvectors: how many lead to the partition, as many as clusters by default; other
-            numbers are for rounding="kmeans".
-        temperature: > 0, for soft memberships, as in `kernel_kmeans`, of rows of the eigenvectors;
-            in units of their squared distances. Differentiable, as long as the eigenvalues
-            that are left out are less than those that are not.
-        n_starts, max_steps: of the rounding.
+        n_eigenvectors: the number of eigenvectors, by default that of the clusters; other numbers
+            require rounding="kmeans".
+        temperature: > 0, for soft memberships of the rows of the eigenvectors, as in
+            `kernel_kmeans`, in units of their squared distances. They are differentiable as long as
+            the omitted eigenvalues are smaller than the others.
+        n_starts, max_steps: as in `kernel_kmeans`, for the rounding.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is `SpectralClusters`. Stats: `components`, the number of
-        connected components; `relaxation`, the sum of as many eigenvalues as clusters (where there
-        are fewer, the last one counts for the others), and `objective`, what the partition attains
-        of it; `least`, the smallest edge; how many clusters are `distinct`; `rank`, `residual`,
-        `steps`. There is a warning if the graph is disconnected, since the eigenvectors then only
-        separate its components, and if clusters coincide.
+        connected components; `relaxation`, the sum of as many eigenvalues as clusters (if there are
+        fewer, the last one counts for the others), an upper bound of `objective`, that of the
+        partition; `least`, the smallest edge; `distinct`, how many clusters differ; `rank`,
+        `residual`, `steps`. A warning is issued if the graph is disconnected, since the
+        eigenvectors then only separate its components, and if clusters coincide.
 
     Raises:
         ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError,
@@ -210,7 +213,7 @@ def _check_rounding(
     rounding: str, temperature: Any, clusters: int, eigenvectors: int, task: Task
 ) -> None:
     """Raises ValueError for an unknown rounding, and for a temperature, or another number of
-    eigenvectors than of clusters, beside one that takes none.
+    eigenvectors than of clusters, with a rounding that does not take them.
     """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
@@ -228,7 +231,7 @@ def _check_rounding(
 
 
 class _Rounding(eqx.Module):
-    """How rows of eigenvectors become clusters."""
+    """The options for turning rows of eigenvectors into clusters."""
 
     key: PRNGKeyArray
     temperature: Array | None
@@ -258,7 +261,7 @@ class _Rounding(eqx.Module):
 
 @compiled
 def _spectral_clustering(task, rounding, normalised):
-    """The clusters, with how their computation ended."""
+    """The clusters, and the status of their computation."""
     w = task.weights.values
     graph = Graph.of(task.gram(), w, normalised)
     known = graph.eigenvectors(rounding.eigenvectors)
@@ -268,7 +271,7 @@ def _spectral_clustering(task, rounding, normalised):
     embedding = times_power_of_two(rows, -graph.row_unit)
     known = graph.in_units_of_weights(known)
     figures = _figures(stop_gradient(graph), known, found, rounding.clusters)
-    # Negative edges are a breakdown.
+    # Negative edges end in a breakdown.
     endings = (
         (known.result != RESULTS.successful, known.result),
         (normalised & (figures["least"] < 0), RESULTS.breakdown),
@@ -289,7 +292,9 @@ def _spectral_clustering(task, rounding, normalised):
 def _means(
     cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n e"]
 ) -> Float[Array, "c e"]:
-    """Of the rows of the embedding in each cluster; inf where there are none."""
+    """The means of the rows of the embedding over each cluster; inf for a cluster without
+    points.
+    """
     means = matmul(cloud.shares(R).T, embedding)
     return jnp.where(cloud.present(R)[:, None], means, jnp.inf)
 
@@ -297,7 +302,7 @@ def _means(
 def _figures(
     graph: Graph, known: Eigenvectors, found: Memberships, clusters: int
 ) -> dict[str, Array]:
-    # None of the eigenvalues that are not known is larger than the last one that is.
+    # No unknown eigenvalue is larger than the last known one.
     others = max(clusters - len(known.values), 0) * known.values[-1]
     return known.report.figures() | {
         "components": graph.components(),

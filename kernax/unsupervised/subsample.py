@@ -1,7 +1,8 @@
-"""A few points that stand for many: what the functions that choose them share.
+"""Subsamples, a few points that represent many: the parts that all functions that choose them
+share.
 
-With mu the mean embedding that is approximated, each adds points to a sum of `phi(x) - mu` so that
-its norm stays small. Inner products of these are those of the kernel centred at mu.
+With mu the mean embedding to approximate, each function adds points to a sum of `phi(x) - mu` so
+that its norm stays small. Inner products of these are values of the kernel centred at mu.
 """
 
 import equinox as eqx
@@ -24,10 +25,10 @@ class Subsample(Printed):
     """Points chosen from a sample.
 
     Attributes:
-        indices: the indices of the chosen points, in the order of choice; -1 where the result is
+        indices: the indices of the chosen points, in the order of choice; -1 where the status is
             `nonfinite`.
-        discrepancy: the squared distance between their mean embedding and the one they stand for,
-            (), in units of the kernel; differentiable, the indices held fixed.
+        discrepancy: the squared distance between their mean embedding and the one that they
+            approximate, (), in units of the kernel; differentiable with the indices held fixed.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -42,7 +43,7 @@ class Subsample(Printed):
     discrepancy: Float[Array, ""] = data()
 
     def of(self, X: PyTree) -> PyTree:
-        """The chosen points of X; NaN where the result is `nonfinite`.
+        """The chosen points of X; NaN where the status is `nonfinite`.
 
         Raises ValueError for an index beyond the end of X.
         """
@@ -59,17 +60,18 @@ class Subsample(Printed):
         return jax.tree.map(chosen, X)
 
     def _check_in(self, n: int) -> None:
-        """Raises ValueError where a place is known to be beyond n points: JAX would clamp it."""
+        """Raises ValueError for an index that is known to exceed n - 1: JAX would clamp it."""
         last = np.max(values_of(self.indices)) if is_concrete(self.indices) else -1
         if last >= n:
             raise ValueError(
-                f"X holds {n} points, but point {last} was chosen: pass the stack that the "
+                f"X holds {n} points, but point {last} was chosen: pass the points that the "
                 "subsample was chosen from"
             )
 
 
 class AboutMean(eqx.Module):
-    """`<phi_i - mu, phi_j - mu> = K_ij - mu(x_i) - mu(x_j) + |mu|^2`, of which only K is held.
+    """The centred Gram matrix `<phi_i - mu, phi_j - mu> = K_ij - mu(x_i) - mu(x_j) + |mu|^2`, which
+    stores K alone.
 
     Attributes:
         gram: K.
@@ -87,7 +89,9 @@ class AboutMean(eqx.Module):
 
     @staticmethod
     def at(gram: AbstractGram, shares: Float[Array, " n"]) -> "AboutMean":
-        """Centred at the mean with these shares of the points; at zero if all shares are zero."""
+        """The Gram matrix centred at the mean with these shares of the points; at zero if all
+        shares are zero.
+        """
         means = gram.mv(shares)
         square = jnp.sum(shares * means)
         diagonal = gram.diagonal() - 2 * means + square
@@ -99,13 +103,16 @@ class AboutMean(eqx.Module):
         return row - self.means - (self.means[place] - self.square)
 
     def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
-        """Whether rounding leaves enough digits of the differences taken here, at these points."""
+        """Whether rounding leaves enough digits of the differences computed here, at these
+        points.
+        """
         return ~loses_digits(X, stop_gradient(self.gram), stop_gradient(self.shares))
 
     def discrepancies(self, parts: Int[Array, "c count"]) -> Float[Array, " c"]:
-        """`|mean of phi over a part - mu|^2` for each part, given by the places of its points.
+        """`|mean of phi over a part - mu|^2` for each part, given by the indices of its points.
 
-        A product with K of what the shares of two means differ by, and so differentiable.
+        It is computed as a product of K with the difference of two vectors of shares, and so is
+        differentiable.
         """
         (c, size) = parts.shape
         columns = jnp.arange(c, dtype=parts.dtype)[:, None]
@@ -118,12 +125,12 @@ class AboutMean(eqx.Module):
     def best_addition(
         self, sums: Float[Array, " n"], free: Bool[Array, " n"]
     ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-        """The free point x that makes `|s + phi(x) - mu|` least, the first of equals, and by how
-        much half of its square grows: infinitely, if no point is free.
+        """The free point x that minimises `|s + phi(x) - mu|`, the first among equal ones, and by
+        how much half of its square grows: infinitely if no point is free.
 
         Arguments:
             sums: `<s, phi(x) - mu>` at every point.
-            free: which points may be taken.
+            free: which points may be chosen.
         """
         of_every_point = sums + self.diagonal / 2
         growth = jnp.where(free, of_every_point, jnp.inf)
@@ -140,8 +147,8 @@ def subsample_of(
     sound: ArrayLike = True,
     accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
-    """What was chosen: `nonfinite`, and void, unless it is sound and every figure is finite;
-    `inaccurate` unless figures are accurate.
+    """The subsample and its status: `nonfinite` with NaN values unless it is sound and every figure
+    is finite, and `inaccurate` unless the figures are accurate.
     """
     discrepancy = centred.discrepancies(indices[None])[0]
     figures = (stop_gradient(centred.means), stop_gradient(discrepancy), *stats.values())

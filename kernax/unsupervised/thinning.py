@@ -1,4 +1,4 @@
-"""Kernel thinning: a sample halved again and again by a random walk that keeps its mean."""
+"""Kernel thinning: halves a sample repeatedly by a random walk that keeps its mean."""
 
 import equinox as eqx
 import jax
@@ -36,25 +36,25 @@ def thin(
     delta: ArrayLike = 0.5,
     throw: bool = True,
 ) -> Solution[Subsample]:
-    """Chooses `n / 2^n_halvings` of n points whose mean embedding is that of all n, up to
-    `O(sqrt(log n)) / m` in the mean of any one function, where m random ones are off by
-    `O(1 / sqrt(m))`, `m = n / 2^n_halvings`.
+    """Kernel thinning: chooses `m = n / 2^n_halvings` of n points such that the mean of any one
+    function over them has the error `O(sqrt(log n)) / m`, where m random points have `O(1 /
+    sqrt(m))`.
 
-    Kernel thinning (Dwivedi & Mackey 2021, algorithm 1). KT-SPLIT halves the sample repeatedly: it
+    This is algorithm 1 of Dwivedi & Mackey (2021). KT-SPLIT halves the sample repeatedly: it
     assigns the points of each pair to the two halves at random, with probabilities that balance the
-    imbalance of the pairs before (a self-balancing walk). KT-SWAP takes the best of the
-    `2^n_halvings` parts and of every `2^n_halvings`-th point of X (standard thinning), and replaces
-    each of its points by the one of X that brings the mean closest; a point may be chosen twice.
+    imbalance of the pairs before (a self-balancing walk). KT-SWAP starts from the best among the
+    `2^n_halvings` parts and standard thinning (every `2^n_halvings`-th point of X), and replaces
+    each of its points by the point of X that brings the mean closest; a point may be chosen twice.
     The discrepancy is therefore never above that of standard thinning.
 
     Arguments:
-        kernel, X: any kernel, a stack of n points, such as a Markov chain in its order. They count
-            alike; `herding` takes weights.
+        kernel, X: any kernel, and a batch of n points, such as a Markov chain in its order. All
+            count alike; `herding` accepts weights.
         n_halvings: how often to halve; n must be a multiple of `2^n_halvings`.
-        key: of the walk.
+        key: a random key, for the walk.
         split_kernel: the kernel that the walk balances: `kernel` itself by default (Dwivedi &
             Mackey 2022, target KT, whose error of any one function of the space does not depend on
-            the dimension); the 2021 paper takes a square root of it, in the sense of convolution.
+            the dimension); the 2021 paper uses a square root of it, in the sense of convolution.
         delta: the probability, in (0, 1), that a bound of the walk fails: `delta_i = delta / n`.
             The smaller it is, the larger the imbalance may become before an assignment is
             deterministic.
@@ -66,8 +66,8 @@ def thin(
         thinning, `standard`. Memory O(n^2), time O(n^2).
 
     Raises:
-        ValueError: bad shapes or values, n that is not a multiple of `2^n_halvings`, what is not
-            one random key. NonFiniteError, BreakdownError, MemoryBudgetError.
+        ValueError: bad shapes or values, n that is not a multiple of `2^n_halvings`, anything but a
+            single random key. NonFiniteError, BreakdownError, MemoryBudgetError.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
@@ -80,8 +80,8 @@ def thin(
     n_halvings = check_count(n_halvings, "n_halvings")
     if 2**n_halvings > task.n:
         raise ValueError(
-            f"n_halvings of {task.n} points must leave one at least, but is {n_halvings}: take "
-            "fewer"
+            f"n_halvings of {task.n} points must leave at least one, but is {n_halvings}: halve "
+            "less often"
         )
     if task.n % 2**n_halvings:
         raise ValueError(
@@ -118,7 +118,7 @@ def _split(
 ) -> Int[Array, "parts count"]:
     """KT-SPLIT: `2^n_halvings` parts, halved level by level, all parts of a level together.
 
-    The decisions are those of the paper, which takes the points as they come.
+    The decisions are those of the paper, which processes one point after another.
     """
     n = len(K)
     parts = jnp.arange(n, dtype=jnp.int32)[None]
@@ -150,7 +150,8 @@ class _Walk(eqx.Module):
     """A random walk in the space of the kernel, a step for each pair.
 
     Attributes:
-        signs: 1 for a pair as it came, -1 for one that was exchanged, 0 for one to come.
+        signs: 1 for a pair in its order, -1 for an exchanged pair, 0 for a pair that is still to
+            come.
         variance: the sub-Gaussian constant of the walk `sum_p signs_p f_p`, sigma^2.
     """
 
@@ -165,8 +166,8 @@ def _walk(
 
     def step(p: Int[Array, ""], now: _Walk) -> _Walk:
         square = jnp.maximum(D[p, p], 0)
-        # a of the paper is the inner product at which a decision is certain; 1 for two equal
-        # points, of which it is zero.
+        # a of the paper is the inner product at which a decision is certain; it is set to 1 for two
+        # equal points, where it is zero.
         stray = jnp.sqrt(now.variance) * jnp.sqrt(square) * jnp.sqrt(2 * jnp.log(2 / failure))
         reach = positive_or_one(jnp.maximum(stray, square))
         # alpha of the paper is the inner product of f_p with minus the walk.
@@ -183,7 +184,7 @@ def _walk(
 
 
 class _Exchanges(eqx.Module):
-    """A subsample while its points are replaced.
+    """The state of a subsample while its points are replaced.
 
     Attributes:
         indices: its points.
@@ -195,7 +196,9 @@ class _Exchanges(eqx.Module):
 
 
 def _refined(centred: AboutMean, indices: Int[Array, " count"]) -> Int[Array, " count"]:
-    """KT-SWAP: each point in turn replaced by that of all which leaves the least discrepancy."""
+    """KT-SWAP: replaces each point in turn by the point of X that leaves the smallest
+    discrepancy.
+    """
     count = len(indices)
     free = jnp.ones(len(centred.means), bool)
 

@@ -360,7 +360,7 @@ def test_averages_agree_in_primal_and_dual_and_are_refused_where_points_go():
     values = [online.run(each, X, Y).value.function.values(X) for each in (dual, primal)]
     assert_close(*values, TOLERANCE["solve"])
     for budget in (online.RemoveOldest(3), online.RemoveSmallest(3), online.Merge(3)):
-        with pytest.raises(ValueError, match="averaging needs points that stay"):
+        with pytest.raises(ValueError, match="averaging needs a budget that keeps its points"):
             online.DualLearner(SLOW, RBF, budget, averaging=0.0)
     for bad in (-1.0, True, np.nan, "mean"):
         with pytest.raises(ValueError, match="averaging must be None or a number >= 0"):

@@ -419,7 +419,7 @@ def test_a_state_of_another_learner_or_of_other_points_is_refused():
     state = online.run(learner, X, Y).value.state
     wider = online.DualLearner(GRADIENT, RBF, online.Merge(6))
     for other, points in ((wider, X), (learner, np.concatenate([X, X], 1))):
-        with pytest.raises(ValueError, match="state is not one of this DualLearner"):
+        with pytest.raises(ValueError, match="state does not belong to this DualLearner"):
             online.run(other, points, Y, state=state)
 
 

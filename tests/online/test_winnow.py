@@ -395,12 +395,12 @@ def test_weights_beyond_every_float_are_reported_and_not_returned():
         (lambda X, y: check_loss_of_number("hinge"), "loss must be one of kernax.losses"),
         (lambda X, y: run(Winnow(), X, 0 * y), "y must hold -1 and \\+1"),
         (lambda X, y: run(NormalisedWinnow(), X, y + 1), "y must hold -1 and \\+1"),
-        (lambda X, y: run(NormalisedWinnow(), X[:, :, None], y), "number of a vector"),
-        (lambda X, y: run(Winnow(), (X, X), y), "number of a vector"),
+        (lambda X, y: run(NormalisedWinnow(), X[:, :, None], y), "component of a vector"),
+        (lambda X, y: run(Winnow(), (X, X), y), "component of a vector"),
         (lambda X, y: run(Winnow(features=jnp.sum), X, y), "features must return a vector"),
         (lambda X, y: run(NormalisedWinnow(features=jnp.sum), X, y), "return shape \\(\\)"),
         (lambda X, y: run(Winnow(), X, y[:-1]), "y must have shape"),
-        (lambda X, y: run(Winnow(), X[:, :3], y, state=left_by(X, y)), "state is not one of"),
+        (lambda X, y: run(Winnow(), X[:, :3], y, state=left_by(X, y)), "state does not belong to"),
     ],
 )
 def test_what_no_learner_could_use_is_refused_by_name(disjunctions, call, message):
