@@ -1,4 +1,5 @@
-"""What a test may take, in processor seconds: `pytest --budgets` fails those that take more.
+"""What a test may take, in processor seconds: `pytest --budgets` fails those that take more, and
+names the files that take the most.
 
 Processor time of this process and of those that it has started and waited for: other programs on
 the machine change it little. The budgets are several times what the tiers are described by, so
@@ -6,11 +7,14 @@ that a cold cache and a slow machine stay within them.
 """
 
 import os
+from collections import Counter
 
 import pytest
 
 QUICK = 12.0
 SLOW = 120.0
+# How many files the summary of a run names.
+FILES = 15
 
 
 def pytest_addoption(parser):
@@ -48,3 +52,18 @@ def pytest_runtest_call(item):
             pytrace=False,
         )
     return result
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--budgets"):
+        return
+    seconds: Counter = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            properties = dict(getattr(report, "user_properties", ()))
+            if getattr(report, "when", None) == "call":
+                file = report.nodeid.split("::")[0]
+                seconds[file] += properties.get("processor_seconds", 0.0)
+    terminalreporter.section(f"processor seconds: {seconds.total():.0f}")
+    for file, taken in seconds.most_common(FILES):
+        terminalreporter.write_line(f"{taken:7.1f}  {file}")

@@ -41,7 +41,11 @@ gc.set_threshold(200_000, 20, 100)
 
 import numpy as np
 import pytest
-from budgets import pytest_addoption, pytest_runtest_call  # noqa: F401
+from budgets import (  # noqa: F401
+    pytest_addoption,
+    pytest_runtest_call,
+    pytest_terminal_summary,
+)
 
 if TYPE_CHECKING:
     from support import *  # noqa: F403

@@ -133,9 +133,9 @@ def name_of_case(case: object) -> str:
     return getattr(case, "__name__", type(case).__name__)
 
 
-def marked(mark: pytest.MarkDecorator, cases: Iterable, *names: str) -> list:
+def marked(mark: pytest.MarkDecorator, cases: Iterable, *names: str, others: bool = False) -> list:
     """Cases of a parametrised test, those of these names, or of names that begin with them, with a
-    mark.
+    mark; with `others` all the others have it.
     """
     parts: list = []
     missing = set(names)
@@ -145,7 +145,7 @@ def marked(mark: pytest.MarkDecorator, cases: Iterable, *names: str) -> list:
         called = case.id or name_of_case(tuple(case.values))
         own = [name for name in names if f"{called}-".startswith(f"{name}-")]
         missing.difference_update(own)
-        marks = [*case.marks, mark] if own else case.marks
+        marks = case.marks if bool(own) == others else [*case.marks, mark]
         parts.append(pytest.param(*case.values, marks=marks, id=case.id))
     if missing:
         raise ValueError(f"no case is called {', '.join(sorted(missing))}")

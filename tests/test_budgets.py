@@ -1,6 +1,7 @@
 """A run with `--budgets` fails the tests that take more processor time than their tier may."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,7 @@ def test_what_takes_more_processor_time_than_its_tier_may_fails_the_run_and_is_n
     assert ("1 failed, 2 passed" if given else "3 passed") in done.stdout
     named = r"test_that_computes took 0.2 processor seconds, and may take 0: make it leaner, or"
     assert (named in done.stdout) == bool(given), done.stdout
+    of_files = re.search(r"processor seconds: (\d).*\n +(0\.\d)  test_program\.py\n", done.stdout)
+    assert bool(of_files) == bool(given), done.stdout
+    if of_files:
+        assert 0.35 < float(of_files[2]) < 0.9

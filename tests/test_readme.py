@@ -15,8 +15,7 @@ from conftest import needs_x64
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# One process runs the pages of a part: what they have in common is compiled once. The parts take
-# about a minute each, so that two workers share them.
+# One process runs the pages of a part: what they have in common is compiled once.
 PARTS = 4
 RUN = """
 import contextlib, sys, time
@@ -90,6 +89,18 @@ def programs_of_pages() -> dict[str, str]:
     return {name: program for name, program in programs.items() if program.strip()}
 
 
+def parts_of_pages() -> list[dict[str, str]]:
+    """The programs in parts that take similar times: with similar numbers of names of kernax."""
+    parts: list[dict[str, str]] = [{} for _ in range(PARTS)]
+    sizes = [0] * PARTS
+    programs = programs_of_pages()
+    for name in sorted(programs, key=lambda name: -programs[name].count("kernax.")):
+        smallest = sizes.index(min(sizes))
+        parts[smallest][name] = programs[name]
+        sizes[smallest] += programs[name].count("kernax.")
+    return parts
+
+
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("part", range(PARTS))
@@ -99,7 +110,7 @@ def test_the_python_of_every_page_runs_from_top_to_bottom(part, tmp_path):
     Nothing in it is measured, and most of its time is compilation: with the flags of this process
     it takes half. Those of `make nightly` are the flags of users.
     """
-    programs = dict(list(programs_of_pages().items())[part::PARTS])
+    programs = parts_of_pages()[part]
     for name, program in programs.items():
         (tmp_path / name).write_text(program, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -116,6 +127,12 @@ def test_the_python_of_every_page_runs_from_top_to_bottom(part, tmp_path):
     if "learning.md" in programs:
         assert re.search(r"learning .* 60/60", done.stderr)  # the bar that progress=True draws
         assert (tmp_path / "model.kernax").exists()
+
+
+@needs_x64
+def test_every_page_is_in_one_part():
+    names = [name for part in parts_of_pages() for name in part]
+    assert sorted(names) == sorted(programs_of_pages())
 
 
 @needs_x64

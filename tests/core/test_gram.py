@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, needs_x64, temporary_bytes
+from conftest import TOLERANCE, X64, assert_close, marked, needs_x64, temporary_bytes
 
 import kernax
 from kernax.core.operators.pairs import pairs_at_once
@@ -357,7 +357,12 @@ def test_a_matrix_that_is_made_symmetric_holds_no_transposition():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize(("n", "block_size"), [(8, 2), (9, 2), (7, 2), (13, 4), (7, 14)])
+@pytest.mark.parametrize(
+    ("n", "block_size"),
+    marked(
+        pytest.mark.nightly, [(8, 2), (9, 2), (7, 2), (13, 4), (7, 14)], "8-2", "9-2", others=True
+    ),
+)
 def test_tiles_that_fit_and_tiles_that_are_filled_give_the_dense_product(n, block_size, rng):
     """A batch of gradients in the lengthscale, the points and the vectors: with the last tile whole
     or filled up, and an even or an odd number of tiles above the diagonal.

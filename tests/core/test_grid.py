@@ -248,6 +248,7 @@ def test_factors_over_columns_multiply_to_the_kernel_of_picked_columns(where):
     assert_close(product, kernel(x, z), 1e-6)
 
 
+@needs_x64
 def test_groups_of_columns_are_those_that_no_factor_joins():
     kernel = On(RBF(), [0, 3]) * On(kernax.Matern32(), [1, 4]) * On(RBF(), [0]) + 0.0 * RBF()
     assert groups_of_columns(kernel, 5) == (frozenset(range(5)),)
@@ -259,6 +260,7 @@ CELL = np.ones((6, 2), DTYPE)
 EVEN = np.arange(6, dtype=DTYPE)[:, None]
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("kernel", "X", "solver", "words"),
     [

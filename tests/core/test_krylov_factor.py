@@ -474,6 +474,7 @@ def _fuzzed(preconditioner, size, ridge, lengthscale, b):
     return *_solved(preconditioner, size, ridge, lengthscale, b), ridge
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("solver", "words"),
     [
@@ -510,6 +511,7 @@ def test_bad_arguments_are_refused_by_name():
         kernax.gram_operator(KERNEL, X, block_size="some")
 
 
+@needs_x64
 def test_without_matfree_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matfree", None)
     solver = ConjugateGradient(determinant=StochasticLanczos(KEY, n_probes=3))

@@ -266,7 +266,7 @@ def test_expectations_take_any_function():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "likelihood",
-    marked(pytest.mark.nightly, KNOWN.values(), "Probit"),
+    marked(pytest.mark.nightly, KNOWN.values(), "Poisson", "Gaussian", others=True),
     ids=KNOWN,
 )
 def test_regularised_risk_takes_every_likelihood(likelihood):

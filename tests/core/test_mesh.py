@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import FUSED, assert_close, assert_passes_on_eight, needs_x64, untyped
+from conftest import FUSED, assert_close, assert_passes_on_eight, marked, needs_x64, untyped
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -102,7 +102,7 @@ def product(held, lengthscale, points, V):
 
 
 @ON_EIGHT
-@pytest.mark.parametrize("devices", [2, 3, 8])
+@pytest.mark.parametrize("devices", marked(pytest.mark.nightly, [2, 3, 8], "2"))
 def test_a_product_over_devices_and_two_of_its_derivatives_are_those_of_the_matrix(devices):
     """With an even number of devices, where opposite ones stand alone, and an odd one; in the
     lengthscale, points of two parts, and vectors.
@@ -219,7 +219,8 @@ def test_a_tall_basis_is_found_where_its_rows_are(columns):
 
 @ON_EIGHT
 @pytest.mark.parametrize(
-    ("devices", "preconditioner"), [(8, PIVOTS), (2, NystromPreconditioner(KEY, RANK))]
+    ("devices", "preconditioner"),
+    marked(pytest.mark.nightly, [(8, PIVOTS), (2, NystromPreconditioner(KEY, RANK))], "2"),
 )
 def test_ridge_over_devices_gathers_neither_points_nor_features(devices, preconditioner):
     """Against elimination, with weights, one of them zero; predictions of points that are spread
@@ -485,4 +486,10 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
 def test_verbs_run_on_rows_over_eight_devices():
-    assert_passes_on_eight(__file__)
+    assert_passes_on_eight(__file__, "not nightly")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
+def test_other_verbs_run_on_rows_over_eight_devices():
+    assert_passes_on_eight(__file__, "nightly")

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE
+from conftest import DTYPE, needs_x64
 
 import kernax
+
+pytestmark = needs_x64  # once: no precision touches it
 
 X = np.arange(4, dtype=DTYPE)[:, None]
 RIDGE = kernax.kernel_ridge(kernax.RBF(1.0), X, X[:, 0], 0.1)

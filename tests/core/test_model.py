@@ -132,18 +132,21 @@ def test_a_model_comes_back_from_a_file_bitwise(ridge, tmp_path):
     assert bool(eqx.tree_equal(again, model, typematch=True))
 
 
+@needs_x64
 @pytest.mark.parametrize("ridge", [-1.0, 0.0, np.nan, np.inf, [0.1, -0.2]])
 def test_a_number_that_is_not_positive_and_finite_is_refused_by_name(ridge):
     with pytest.raises(ValueError, match=r"Model\.ridge must be in \(0, inf\) and finite, but is"):
         kernax.Model(kernax.RBF(), ridge)
 
 
+@needs_x64
 @pytest.mark.parametrize("ridge", [None, "one", 1j])
 def test_what_is_no_number_is_refused(ridge):
     with pytest.raises(ValueError, match="a parameter must be"):
         kernax.Model(kernax.RBF(), ridge)
 
 
+@needs_x64
 def test_what_is_no_kernel_is_refused():
     check = untyped(kernax.Model.__check_init__)
     for kernel, words in ((kernax.RBF, "RBF: call it"), (1.0, "kernel must be a kernel")):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, assert_close
+from conftest import DTYPE, X64, assert_close, marked
 from jax.test_util import check_grads
 
 import kernax
@@ -274,7 +274,16 @@ def test_a_graph_may_have_as_many_steps_as_it_says(rng):
 
 # Blocks of 8 threads hold 64 rows; columns come in chunks of 8, and are split from 32 on.
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "m"), [(63, 7), (64, 8), (65, 9), (64, 31), (64, 33)])
+@pytest.mark.parametrize(
+    ("n", "m"),
+    marked(
+        pytest.mark.nightly,
+        [(63, 7), (64, 8), (65, 9), (64, 31), (64, 33)],
+        "65-9",
+        "64-33",
+        others=True,
+    ),
+)
 def test_a_batch_of_gradients_is_right_on_both_sides_of_a_block(n, m, rng, monkeypatch):
     if not ON_GPU:
         for name, size in (("_THREADS", 8), ("_CHUNK", 8), ("_LEAST_COLUMNS", 16)):

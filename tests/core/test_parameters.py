@@ -100,6 +100,7 @@ class Bent(eqx.Module):
     bend: jax.tree_util.Partial
 
 
+@needs_x64
 def test_arrays_inside_of_classes_that_jax_knows_without_keys_are_parameters():
     bend = jax.tree_util.Partial(lambda scale, x: scale * x, jnp.array(2.0))
     theta, rebuild = kernax.unconstrain(Bent(bend))
@@ -288,6 +289,7 @@ def test_a_tolerance_is_refused_by_name_unless_it_is_a_positive_number(check):
             check(wrong, "tol")
 
 
+@needs_x64
 @pytest.mark.parametrize("solver", [*SOLVERS, kernax.solvers.ConjugateGradient])
 def test_a_number_of_steps_may_be_an_array_of_integers_or_traced(solver):
     assert solver(max_steps=jnp.asarray(100)).max_steps == 100
@@ -296,6 +298,7 @@ def test_a_number_of_steps_may_be_an_array_of_integers_or_traced(solver):
         solver(max_steps=jnp.asarray(0))
 
 
+@needs_x64
 def test_a_number_of_steps_is_refused_unless_it_is_a_positive_integer():
     check_steps(np.asarray(100, np.int8))
     for wrong in (0, True, 1.0, jnp.asarray(True), jnp.asarray(2.0), np.ones(2, int)):

@@ -449,6 +449,7 @@ def test_a_solver_with_a_factor_of_ones_own_conditions_a_process():
         )
 
 
+@needs_x64
 @pytest.mark.parametrize("solver", [JitteredCholesky(), kernax.solvers.ConjugateGradient()])
 def test_options_that_would_be_ignored_are_refused(solver):
     operator = kernax.gram_operator(LINEAR, X, ridge=1.0)

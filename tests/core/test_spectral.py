@@ -444,7 +444,9 @@ def assert_no_bias(errors):
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize(
+    "name", marked(pytest.mark.nightly, COMPOSED, "product", "quasi-periodic", others=True)
+)
 def test_frequencies_of_products_have_the_product_as_their_mean(name):
     assert_no_bias(errors_of_keys(COMPOSED[name], 64, "independent"))
 

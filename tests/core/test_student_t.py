@@ -207,6 +207,7 @@ def test_the_variance_of_an_observation_may_be_infinite():
     assert variance[0] == np.inf
 
 
+@needs_x64
 @pytest.mark.parametrize("verb", [kernax.laplace, kernax.expectation_propagation])
 def test_posteriors_by_their_only_mode_refuse_it(verb):
     words = f"^{verb.__name__} takes convex losses.* StudentT is not one: kernax.variational and"
@@ -214,11 +215,13 @@ def test_posteriors_by_their_only_mode_refuse_it(verb):
         verb(PROCESS, X, Y, T)
 
 
+@needs_x64
 def test_a_risk_is_of_a_convex_loss():
     with pytest.raises(ValueError, match=r"^regularised_risk takes convex .* StudentT is not one"):
         kernax.regularised_risk(kernax.RBF(), X, Y, 1.0, loss=T)
 
 
+@needs_x64
 def test_parameters_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="degrees"):
         StudentT(0.0)

@@ -287,9 +287,10 @@ OF_SCALES = {
     marked(
         pytest.mark.nightly,
         OF_SCALES,
-        "Periodic",
-        "ZeroMeanPeriodic",
-        "ZeroMeanPeriodic of a small period",
+        "Cosine",
+        "Gibbs",
+        "SpectralMixture of a small width",
+        others=True,
     ),
 )
 def test_hessians_in_small_scales_and_points_are_finite(name):

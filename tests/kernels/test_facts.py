@@ -218,6 +218,7 @@ def test_what_is_not_a_kernel_is_refused_with_a_reason(what):
         make()
 
 
+@needs_x64
 def test_a_text_is_no_kernel_and_the_message_says_what_to_write():
     with pytest.raises(ValueError, match="the text 'rbf': call the class of that name"):
         as_kernel("rbf")

@@ -91,7 +91,16 @@ CASES = {
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    "name", marked(pytest.mark.nightly, CASES, "Subsequence-1", "Subsequence-4")
+    "name",
+    marked(
+        pytest.mark.nightly,
+        CASES,
+        "Spectrum",
+        "BlendedSpectrum",
+        "Subsequence-2",
+        "AllSubsequences-decay",
+        others=True,
+    ),
 )
 def test_kernels_of_letters_and_of_words_count_what_they_say(name):
     """K13, brute force; strings that are too short for any substring included."""

@@ -248,6 +248,7 @@ def test_coverage_and_residuals_of_normal_predictions():
     np.testing.assert_allclose(residuals, (y[:3] - 1) / 2, rtol=1e-6)
 
 
+@needs_x64
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="one process for each column"):
         kernax.leave_one_out_predictions(PROCESS, X, np.stack([T, T], 1), 0.1)

@@ -269,6 +269,7 @@ REFUSED = [
 ]
 
 
+@needs_x64
 @pytest.mark.parametrize(("score", "arguments", "options", "words"), REFUSED)
 def test_what_cannot_be_scored_is_refused_by_name(score, arguments, options, words):
     as_array = lambda part: np.asarray(part) if isinstance(part, list) else part
@@ -304,6 +305,7 @@ def test_what_would_be_refused_makes_the_score_nan_while_tracing(score, bad):
     assert np.isnan(jax.jit(score)(bad))
 
 
+@needs_x64
 def test_metrics_is_a_room_of_kernax_that_importing_kernax_opens():
     import kernax
 

@@ -129,6 +129,7 @@ def test_points_are_numbers_or_strings_or_pairs_of_both_and_say_what_they_are(X,
     assert str(alone) == "the letters of 'dna'"
 
 
+@needs_x64
 def test_cells_without_a_token_that_was_learned_from_are_counted():
     text = learned_text("note", ["good", "so bad"], Tokens.WORDS)
     assert text.alphabet == ("bad", "good", "so")
@@ -172,6 +173,7 @@ def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X,
     np.testing.assert_array_equal(machine.support, np.asarray(machine.model.coefficients) != 0)
 
 
+@needs_x64
 def test_a_model_of_another_kind_or_of_other_classes_is_refused(X, inputs):
     ridge, _ = regressor(inputs, X, RIDGE)
     logistic, _ = classifier(inputs, X, LOGISTIC, ("u", "v"))
@@ -241,6 +243,7 @@ def test_text_comes_back_from_the_file_of_a_predictor(tmp_path):
     assert load_predictor(tmp_path / "model").inputs.texts == (text,)
 
 
+@needs_x64
 def test_a_file_of_something_else_is_no_predictor(tmp_path, X, inputs):
     predictor, _ = regressor(inputs, X, RIDGE)
     save(tmp_path / "bare", predictor.model)

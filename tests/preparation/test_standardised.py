@@ -370,6 +370,7 @@ def test_a_value_of_nan_predicts_no_class():
         classifier.labels(jnp.full((2, 1), jnp.nan))
 
 
+@needs_x64
 def test_classifiers_of_wrong_parts_are_refused(X, y):
     f = ridge(X, y, None)
     with pytest.raises(ValueError, match=r"shape \(\) cannot tell 3 classes apart"):

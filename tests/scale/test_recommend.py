@@ -37,10 +37,12 @@ def named(recommendation, name):
     return route
 
 
+@needs_x64
 def test_few_points_are_fitted_by_the_whole_matrix():
     assert recommended(MATERN, 1000, 3).best.name == WHOLE
 
 
+@needs_x64
 def test_a_line_is_taken_where_there_is_one():
     assert recommended(MATERN, 200_000, 1).best.name == LINE
     picked = kernax.On(MATERN, 1)
@@ -49,6 +51,7 @@ def test_a_line_is_taken_where_there_is_one():
     assert "no state-space model" in named(recommended(kernax.RBF(), 1000, 1), LINE).impossible
 
 
+@needs_x64
 def test_the_grid_of_one_column_is_offered_for_equal_steps():
     """Catches kernels of one column that are refused for not being products over columns."""
     route = named(recommended(kernax.RBF(0.5), 200_000, 1), GRID)
@@ -59,6 +62,7 @@ def test_the_grid_of_one_column_is_offered_for_equal_steps():
     assert "Linear is not known to be stationary" in of_lines.impossible
 
 
+@needs_x64
 def test_many_points_are_fitted_over_centres_or_in_features():
     by_features = kernax.FeatureMap(jnp.asarray)
     assert recommended(by_features, 200_000, 3).best.name == FEATURES
@@ -73,6 +77,7 @@ def test_many_points_are_fitted_over_centres_or_in_features():
 MEASURED = {1000: WHOLE, 10_000: WHOLE, 100_000: INDUCING, 1_000_000: CENTRES}
 
 
+@needs_x64
 @pytest.mark.parametrize("n", MEASURED)
 def test_the_rules_recommend_what_was_measured_to_take_less_than_a_minute(n):
     """Catches a method that is recommended for more points than it is for, and one that is exact
@@ -81,6 +86,7 @@ def test_the_rules_recommend_what_was_measured_to_take_less_than_a_minute(n):
     assert recommended(kernax.RBF(), n, 5, accuracy=0.05).best.name == MEASURED[n]
 
 
+@needs_x64
 def test_features_that_are_not_few_are_no_better_than_the_whole_matrix():
     few = kernax.FeatureMap(jnp.asarray)
     assert recommended(few, 400, 100).best.name == FEATURES
@@ -89,6 +95,7 @@ def test_features_that_are_not_few_are_no_better_than_the_whole_matrix():
     assert "slow where the features are not few" in str(many)
 
 
+@needs_x64
 def test_an_error_that_is_not_allowed_leaves_out_what_makes_it():
     exact = recommended(kernax.RBF(), 20_000, 8, accuracy=1e-3, memory=4 * GIB)
     assert exact.best.name == PRODUCTS
@@ -102,6 +109,7 @@ def test_an_error_that_is_not_allowed_leaves_out_what_makes_it():
         _ = nothing.best
 
 
+@needs_x64
 def test_the_number_of_centres_and_frequencies_is_what_the_accuracy_asks_for():
     of_one_per_cent = recommended(kernax.RBF(), 200_000, 8, accuracy=0.01)
     assert "10000, key" in named(of_one_per_cent, CENTRES).call
@@ -167,6 +175,7 @@ def test_without_a_figure_the_device_is_asked_for_its_memory():
     assert recommendation.best.name in (WHOLE, LINE)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     ("given", "words"),
     [

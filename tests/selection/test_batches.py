@@ -143,24 +143,7 @@ LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
 @needs_x64
 @pytest.mark.parametrize(
     "name",
-    marked(
-        pytest.mark.nightly,
-        CASES,
-        "svm",
-        "logistic",
-        "softmax",
-        "regression",
-        "one class",
-        "nu-svm",
-        "nu regression",
-        "expectation propagation",
-        "variational",
-        "relevance vectors",
-        "import vectors",
-        "Huber",
-        "discriminant",
-        "ridge with a bias",
-    ),
+    marked(pytest.mark.nightly, CASES, "ridge", "evidence", "k-means", others=True),
 )
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
     """R03, S07: catches members that see their neighbours, or the rows that pad them."""
@@ -289,6 +272,7 @@ def test_as_many_members_are_computed_together_as_memory_has_room_for():
     assert available_memory(jax.devices()) > 2**26
 
 
+@needs_x64
 def test_weights_of_a_data_set_are_refused_by_its_place():
     X, y, weights = SETS[1]
     with pytest.raises(ValueError, match=r"the weights of datasets\[1\] must not be negative"):

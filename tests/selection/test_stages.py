@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE
+from conftest import DTYPE, needs_x64
 
 import kernax as kx
 from kernax.core.base.stacks import points_at
@@ -126,6 +126,7 @@ def test_scales_of_a_mixture_move_together_by_columns_in_each_of_its_terms():
     assert float(priors.penalty(apart(moved))) == pytest.approx(penalty, rel=1e-5)
 
 
+@needs_x64
 def test_a_stage_of_numbers_gains_in_density_or_error_and_does_not_lose_in_the_other():
     """As written it predicted better: what was saved had a better noise and worse means."""
     stage = lambda name, loss, error: Stage(name, name, np.full(9, loss), np.full(9, error))
@@ -145,6 +146,7 @@ def test_a_stage_of_numbers_gains_in_density_or_error_and_does_not_lose_in_the_o
     )
 
 
+@needs_x64
 def test_a_stage_is_kept_if_it_is_better_by_more_than_its_standard_error_than_the_one_kept_before():
     noise = np.tile([1.0, -1.0], 50)  # a standard error of 0.1 of any difference with it
     stage = lambda name, level, amount: Stage(name, name, level + amount * noise)
@@ -168,6 +170,7 @@ def test_a_stage_is_kept_if_it_is_better_by_more_than_its_standard_error_than_th
     )
 
 
+@needs_x64
 def test_a_stage_that_can_be_computed_is_kept_after_one_that_cannot():
     """NaN is not more than its standard error."""
     written = Stage("written", "written", np.array([1.0, np.nan, 1.0]))
@@ -176,6 +179,7 @@ def test_a_stage_that_can_be_computed_is_kept_after_one_that_cannot():
     assert last_that_pays([learned, written]).kept is learned
 
 
+@needs_x64
 def test_a_stage_that_cannot_be_computed_is_infinitely_worse():
     """It was worse by nan."""
     sound = Stage("sound", "sound", np.ones(3))
@@ -184,6 +188,7 @@ def test_a_stage_that_cannot_be_computed_is_infinitely_worse():
     assert str(comparison) == "worse by inf, standard error 0.0000: not kept"
 
 
+@needs_x64
 def test_a_quarter_of_each_class_is_held_out_but_never_all_of_one():
     names = np.array(["u"] * 8 + ["v"] * 2 + ["w"])
     held_out = held_out_of_each(names, 0.25)

@@ -9,6 +9,7 @@ from sklearn.gaussian_process import kernels as theirs
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
+    estimator_checks_generator,
     parametrize_with_checks,
 )
 
@@ -37,7 +38,6 @@ SMALL = {
     "RelevanceVectorClassifier": {"max_vectors": 32, "gamma": "auto"},
     "RelevanceVectorRegressor": {"max_vectors": 64, "gamma": "auto"},
 }
-FIRST = ("KernelRidge", "SVC")
 EQUIVALENCES = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -64,13 +64,25 @@ def checks_of(names):
     return parametrize_with_checks(estimators, expected_failed_checks=expected_failures)
 
 
-@checks_of(FIRST)
+@checks_of(["KernelRidge"])
 def test_an_estimator_is_one_to_scikit_learn(estimator, check):
     check(estimator)
 
 
+CHECKS_OF_CLASSES = [
+    pytest.param(check, id=check.func.__name__)
+    for _, check in estimator_checks_generator(ours.SVC())
+    if "classifiers" in check.func.__name__
+]
+
+
+@pytest.mark.parametrize("check", CHECKS_OF_CLASSES)
+def test_a_classifier_passes_the_checks_of_classifiers(check):
+    check(ours.SVC(**SMALL["SVC"]))
+
+
 @pytest.mark.nightly
-@checks_of(name for name in ours.__all__ if name not in FIRST)
+@checks_of(name for name in ours.__all__ if name != "KernelRidge")
 def test_the_other_estimators_are_some_to_scikit_learn(estimator, check):
     check(estimator)
 

@@ -28,6 +28,10 @@ SIZES = {
     1024: 1024,
     1025: 1025,
 }
+# Of the sizes two whose rows are padded to different ones, and one that is not padded.
+on_either_side = pytest.mark.parametrize(
+    "n", marked(pytest.mark.nightly, SIZES, "128", "129", "1025", others=True)
+)
 
 
 @pytest.mark.parametrize(("n", "size"), SIZES.items())
@@ -50,7 +54,7 @@ def rows(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", marked(pytest.mark.nightly, SIZES, "385"))
+@on_either_side
 def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     """As many rows are predicted as were learned from, so that these are padded as well."""
     X, y = rows(n)
@@ -62,7 +66,7 @@ def test_ridge_on_either_side_of_a_size_is_that_of_scikit_learn(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", marked(pytest.mark.nightly, SIZES, "385"))
+@on_either_side
 def test_a_machine_on_either_side_of_a_size_is_that_of_scikit_learn(n):
     X, y = rows(n)
     a = ours.SVC(gamma=0.5).fit(X, y > 0)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, marked, needs_x64
+from conftest import X64, needs_x64
 
 import kernax
 from kernax.core.kernel.kernel import parts_of
@@ -149,47 +149,40 @@ def test_the_examples_of_a_kernel_hold_it(entry):
     assert all(entry.kind in set(kinds_within(kernel)) for kernel in kernels)
 
 
-# To compile.
-SLOW = [
-    "Normalised-strings",
-    "AllSubsequences",
-    "BlendedSpectrum",
-    "Mismatch-2",
-    "Mismatch",
-    "Subsequence",
-    "SubsetTree",
-    "Centred",
-    "OfFunctionals",
-]
-if not X64:  # the quick tier has some of each family in float32, and all of them in float64
-    QUICK = [
-        "RBF-2",
-        "Matern32",
-        "Periodic",
-        "Polynomial",
-        "Constant",
-        "Product",
-        "Normalised",
-        "Spectrum",
-        "AllSubsets",
-    ]
-    SLOW = (
-        CASES.keys()
-        - QUICK
-        - {"Tanimoto", "Brownian", "ArcCosine-at-zero", "Precomputed", "Herglotz", "FeatureMap-2"}
-    )
+# Of each family those that are computed in different ways; `make nightly` has all kernels.
+OF_FAMILIES = (
+    "RBF",
+    "Matern12",
+    "Matern52",
+    "GammaExponential",
+    "Periodic",
+    "SpectralMixture",
+    "Linear",
+    "Polynomial",
+    "ArcCosine",
+    "Brownian",
+    "Gibbs",
+    "ChangePoint",
+    "Precomputed",
+    "Coregionalisation",
+    "AllSubsets",
+    "Tanimoto",
+    "Spectrum",
+    "Sum",
+    "Product",
+    "On",
+    "Normalised",
+    "Warped",
+    "FeatureMap",
+    "Custom",
+    "FisherKernel",
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    marked(
-        pytest.mark.nightly,
-        [pytest.param(n, marks=pytest.mark.nightly) if n in SLOW else n for n in CASES],
-        "Matern",
-        "SteinKernel-2",
-        "SteinKernel",
-    ),
+    [n if n in OF_FAMILIES else pytest.param(n, marks=pytest.mark.nightly) for n in CASES],
 )
 def test_every_public_kernel_conforms(name):
     """K04 among others: gradients of sums over duplicate points, for every kernel and parameter."""
