@@ -34,7 +34,7 @@ STEPS, STARTS = 60, 8
 
 def loss(model: kernax.Model, X: jax.Array, y: jax.Array) -> jax.Array:
     """Minus the log marginal likelihood, a month."""
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge) / len(y)
 
 
 def airline() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ def co2_of_cdiac() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def airline_by_hand() -> kernax.AbstractKernel:
     """A line, a trend, and a season whose shape changes; of log passengers less their mean."""
     season = 0.05 * kernax.RBF(20.0) * kernax.Periodic(lengthscale=1.0, period=1.0)
-    return 0.02 * kernax.ShiftedLinear(1953.0) + 0.05 * kernax.RBF(2.0) + season
+    return 0.02 * kernax.kernels.ShiftedLinear(1953.0) + 0.05 * kernax.RBF(2.0) + season
 
 
 def co2_by_hand() -> kernax.AbstractKernel:
@@ -111,7 +111,9 @@ def by_hand(start: kernax.Model, X, y) -> kernax.Model:
     """The parameters learned from several starts, the period of a year as it is."""
     fixed_period = lambda path, value: not path.endswith("period")
     key = jax.random.key(0)
-    starts = kernax.random_starts(start, STARTS, key=key, spread=0.5, trainable=fixed_period)
+    starts = kernax.selection.random_starts(
+        start, STARTS, key=key, spread=0.5, trainable=fixed_period
+    )
     solution = kernax.multi_start(
         loss, starts, optax.lbfgs(), STEPS, args=(X, y), trainable=fixed_period, throw=False
     )
@@ -126,10 +128,10 @@ def figures(name: str, seed: int) -> dict:
     data = X[known], y[known], X[~known], y[~known]
     mean = y[known].mean()
     start = kernax.Model(kernel(), noise)
-    rows = {"as written": forecast(start.kernel, start.noise, mean, *data)}
+    rows = {"as written": forecast(start.kernel, start.ridge, mean, *data)}
     learned, seconds = timed(lambda: by_hand(start, data[0], data[1] - mean))
-    rows["learned"] = forecast(learned.kernel, learned.noise, mean, *data) | seconds
-    search = lambda: kernax.compositional_search(
+    rows["learned"] = forecast(learned.kernel, learned.ridge, mean, *data) | seconds
+    search = lambda: kernax.selection.compositional_search(
         *data[:2], key=jax.random.key(seed), names=("year",), progress=True
     )
     solution, seconds = timed(search)

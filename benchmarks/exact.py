@@ -39,7 +39,7 @@ SETS = {"elevators": (2000, 400), "bike": (2000, 1000), "kin40k": (3000, 1000)}
 
 def loss(model, X, y):
     """Minus the log evidence, a row."""
-    noise = LEAST_NOISE + model.noise
+    noise = LEAST_NOISE + model.ridge
     return -kx.log_marginal_likelihood(model.kernel, X, y, noise) / len(y)
 
 
@@ -69,7 +69,7 @@ def predicted(model, X, y, X_new, rank):
     near = PivotedCholesky(KEY, rank=rank)
     solver = ConjugateGradient(rtol=RTOL, max_steps=MOST, preconditioner=near)
     process = kx.GaussianProcess(model.kernel)
-    noise = LEAST_NOISE + model.noise
+    noise = LEAST_NOISE + model.ridge
     solution = kx.condition(process, X, y, noise, solver=solver, throw=False)
     return jax.vmap(solution.value.mean)(X_new), solution.result, solution.stats
 
@@ -126,14 +126,14 @@ def more_steps(model, X, y, solver):
 
     def loss(free, X, y, solver):
         model = constrained(free)
-        noise = LEAST_NOISE + model.noise
+        noise = LEAST_NOISE + model.ridge
         evidence = kx.log_marginal_likelihood(model.kernel, X, y, noise, solver=solver)
         return -evidence / len(y)
 
     @eqx.filter_jit
     def started(solver, free, X, y):
         model = constrained(free)
-        return warm_started(solver, model.kernel, X, y, LEAST_NOISE + model.noise)
+        return warm_started(solver, model.kernel, X, y, LEAST_NOISE + model.ridge)
 
     @eqx.filter_jit
     def step(free, state, X, y, solver):

@@ -18,7 +18,7 @@ KERNELS = {  # as kernax calls them; gamma and alpha are the same everywhere
     "Matern52": lambda scale: kx.Matern52(scale),
     "Matern32": lambda scale: kx.Matern32(scale),
     "Matern12": lambda scale: kx.Matern12(scale),
-    "GammaExponential": lambda scale: kx.GammaExponential(scale, gamma=1.5),
+    "GammaExponential": lambda scale: kx.kernels.GammaExponential(scale, gamma=1.5),
     "RationalQuadratic": lambda scale: kx.RationalQuadratic(scale, alpha=1.0),
 }
 

@@ -40,7 +40,7 @@ def error(f, X, y, weights):
     return jnp.average((f.values(X) - y) ** 2, weights=weights)
 
 
-LOSS = kx.CrossValidatedLoss(fit, error)
+LOSS = kx.selection.CrossValidatedLoss(fit, error)
 
 
 def parts(name, seed):
@@ -70,11 +70,11 @@ def compared(name, seed):
     """The figures of one set."""
     (X, y), (X_new, y_new) = parts(name, seed)
     args = (jnp.asarray(X), jnp.asarray(y), kx.k_folds(ROWS, FOLDS, key=jax.random.key(seed)))
-    start = kx.Model(kx.RBF(kx.median_lengthscale(X, per_dimension=True)), 0.1)
+    start = kx.Model(kx.RBF(kx.selection.median_lengthscale(X, per_dimension=True)), 0.1)
     key = jax.random.key(seed)
 
     def searched():
-        return kx.random_search(
+        return kx.selection.random_search(
             LOSS, start, RANGES, DRAWS, key=key, args=args, devices=jax.devices()
         )
 

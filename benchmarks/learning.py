@@ -27,7 +27,9 @@ from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import InputTable
 from kernax.cli.target import labels
-from kernax.preparation import LOGISTIC, Column, Tokens
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.predictors import LOGISTIC
 from kernax.selection.recipes.latent import Likelihood
 
 SETS = (

@@ -26,7 +26,9 @@ from kernax.cli.job import Split, split_rows
 from kernax.cli.table import InputTable
 from kernax.cli.target import numbers
 from kernax.core.base.threads import linear_algebra_threads
-from kernax.preparation import GP, RIDGE, RVM, Column, Tokens
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.predictors import GP, RIDGE, RVM
 
 MIXED = "mixed table"
 SETS = (

@@ -26,7 +26,7 @@ STARTS, STEPS, RESTARTS, LBFGS = 8, 60, 20, optax.lbfgs()
 
 def loss(model, X, y):
     """Minus the log evidence, a row."""
-    return -kx.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+    return -kx.log_marginal_likelihood(model.kernel, X, y, model.ridge) / len(y)
 
 
 def data_sets():
@@ -42,7 +42,7 @@ def data_sets():
 def with_kernax(X, y):
     """Log evidence and seconds."""
     start = kx.Model(1.0 * kx.RBF(np.ones(X.shape[1])), 0.1)
-    starts = kx.random_starts(start, STARTS, key=jax.random.key(0))
+    starts = kx.selection.random_starts(start, STARTS, key=jax.random.key(0))
     learn = lambda: (
         kx.multi_start(loss, starts, LBFGS, STEPS, args=(X, y)).stats["loss"].block_until_ready()
     )

@@ -45,7 +45,7 @@ def _of_ridges(X, y, folds, scales, ridges, rounds):
 
     def losses(scale):
         def fit(X, y, weights):
-            return kx.ridge_path(kx.RBF(scale), X, y, ridges, throw=False).value
+            return kx.selection.ridge_path(kx.RBF(scale), X, y, ridges, throw=False).value
 
         return kx.cross_validate(fit, squares, X, y, folds).mean
 
@@ -97,7 +97,7 @@ def _of_machines(X, y, folds, scales, prices, rounds):
             def next_machine(price, start):
                 return kx.svm(kernel, X, y, price, start=start, throw=False)
 
-            return kx.regularisation_path(next_machine, jnp.asarray(prices)).value
+            return kx.selection.regularisation_path(next_machine, jnp.asarray(prices)).value
 
         return kx.cross_validate(fit, shares, X, y, folds).mean
 

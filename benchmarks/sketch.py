@@ -33,9 +33,9 @@ def rows_of(name, n, dtype):
 
 def figures(operator, y, solver):
     """Products, residual and seconds of a second solve."""
-    jax.block_until_ready(kx.solve(operator, y, solver, throw=False).value)
+    jax.block_until_ready(kx.solvers.solve(operator, y, solver, throw=False).value)
     start = time.perf_counter()
-    solution = kx.solve(operator, y, solver, throw=False)
+    solution = kx.solvers.solve(operator, y, solver, throw=False)
     jax.block_until_ready(solution.value)
     seconds = time.perf_counter() - start
     return int(solution.stats["steps"]), float(solution.stats["residual"]), seconds

@@ -27,13 +27,13 @@ def with_kernax(X, y, X_new):
     before = time.perf_counter()
     solution = kx.minimise(loss, start, LBFGS, STEPS, args=(X, y))
     model = solution.value
-    process = kx.condition(kx.GaussianProcess(model.kernel), X, y, model.noise).value
+    process = kx.condition(kx.GaussianProcess(model.kernel), X, y, model.ridge).value
     mean, variance = jax.block_until_ready(
         (jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new))
     )
     return (
         mean,
-        variance + model.noise,
+        variance + model.ridge,
         len(y) * float(solution.stats["loss"]),
         time.perf_counter() - before,
     )

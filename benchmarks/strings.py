@@ -25,7 +25,8 @@ def cases(quick):
             f"spectrum, k <= 3, n={few}, 57 letters, float64",
             [
                 Contender(
-                    "kernax", lambda: Program(lambda X: kx.gram(kx.BlendedSpectrum(3), X), X)
+                    "kernax",
+                    lambda: Program(lambda X: kx.gram(kx.kernels.BlendedSpectrum(3), X), X),
                 ),
                 Contender(
                     "strkernels", lambda: _strkernels("SpectrumStringKernel", texts, order=3)
@@ -53,9 +54,9 @@ def cases(quick):
     for name, kernel, limit in (
         ("spectrum k=3", kx.Spectrum(3), 1.0),
         ("spectrum k=6", kx.Spectrum(6), None),
-        ("mismatch (5, 1)", kx.Mismatch(5, 1), None),
+        ("mismatch (5, 1)", kx.kernels.Mismatch(5, 1), None),
         ("spectrum k=9", kx.Spectrum(9), None),
-        ("mismatch (9, 1)", kx.Mismatch(9, 1), None),
+        ("mismatch (9, 1)", kx.kernels.Mismatch(9, 1), None),
     ):
         yield Case(
             f"{name}, n={many}, 100 letters, float32",

@@ -1,7 +1,7 @@
 """Writes api.md beside itself, the page of every public name: `python docs/write_api.py`.
 
-Read off the package: the rooms and the headings from `kernax/__init__.pyi`, the families of kernels
-from their table, and signatures and first paragraphs of docstrings from what they describe.
+Read off the package: the modules and the headings from `kernax/__init__.pyi`, the families of
+kernels from their table, and signatures and first paragraphs of docstrings from what they describe.
 """
 
 import enum
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 import kernax
-from kernax.kernels import FAMILIES
+from kernax.kernels import FAMILIES, KERNELS
 
 PAGE = Path(__file__).parent / "api.md"
 OPENING = """\
@@ -27,20 +27,21 @@ as `kernax.losses` is one of that module; `kernax.sklearn` needs an import of it
 docstrings assume `import kernax`, `import jax` and `import jax.numpy as jnp`, and show what JAX's
 64-bit mode prints. Written by `make api`; a test compares.
 """
-OWN_IMPORT = ["sklearn"]  # rooms that `import kernax` leaves out
+OWN_IMPORT = ["sklearn"]  # modules that `import kernax` leaves out
 
 
 def page() -> str:
     """The whole page."""
     headings = flat_names()
-    rooms = headings.pop("rooms")
+    modules = sorted([*headings.pop("modules"), *OWN_IMPORT])
     parts = [OPENING]
-    for number, (heading, names) in enumerate(headings.items()):
-        parts.append(section(sentence(heading), "kernax", {n: getattr(kernax, n) for n in names}))
-        if number == 0:
+    for heading, names in headings.items():
+        if heading == "kernels":
             parts += map(family, FAMILIES)
-    rooms = sorted([*rooms, *OWN_IMPORT])
-    parts += [room(name, importlib.import_module(f"kernax.{name}")) for name in rooms]
+        else:
+            things = {f"kernax.{name}": getattr(kernax, name) for name in names}
+            parts.append(section(sentence(heading), things))
+    parts += map(room, modules)
     return "\n".join(parts)
 
 
@@ -50,7 +51,7 @@ def flat_names() -> dict[str, list[str]]:
     headings: dict[str, list[str]] = {}
     for line in source[source.index("__all__ = [") :].splitlines()[1:]:
         if line.strip().startswith("# "):
-            headings[line.strip("# ")] = []
+            headings[line.strip("# ").partition(":")[0]] = []
         elif line.startswith("]"):
             break
         else:
@@ -59,28 +60,38 @@ def flat_names() -> dict[str, list[str]]:
 
 
 def family(heading: str) -> str:
-    """The kernels under one heading of their table."""
-    return section(heading, "kernax", {entry.name: entry.kind for entry in FAMILIES[heading]})
+    """The kernels under one heading of their table, each at its address."""
+    return section(heading, {address(entry.name): entry.kind for entry in FAMILIES[heading]})
 
 
-def room(name: str, module: ModuleType) -> str:
+def address(kernel: str) -> str:
+    """Where users find a kernel: in `kernax`, or in `kernax.kernels`."""
+    return f"kernax.{kernel}" if kernel in kernax.__all__ else f"kernax.kernels.{kernel}"
+
+
+def room(name: str) -> str:
     """A module that users import from."""
-    text = inspect.getdoc(module) or ""
-    return section(
-        f"kernax.{name}",
-        f"kernax.{name}",
-        {inner: getattr(module, inner) for inner in module.__all__},
-        text,
-    )
+    place = f"kernax.{name}"
+    module = importlib.import_module(place)
+    return section(place, members(module), inspect.getdoc(module) or "")
 
 
-def section(heading: str, place: str, things: dict[str, Any], text: str = "") -> str:
+def members(module: ModuleType) -> dict[str, Any]:
+    """The public names of a module by their addresses, without kernels, which have pages of their
+    own.
+    """
+    table = {address(entry.name) for entry in KERNELS}
+    things = {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+    return {name: thing for name, thing in things.items() if name not in table}
+
+
+def section(heading: str, things: dict[str, Any], text: str = "") -> str:
     """A heading and what is under it."""
     lines = [f"## {heading}", ""]
     if text:
         lines += [text, ""]
     for name, thing in things.items():
-        lines.append(item(f"{place}.{name}", thing))
+        lines.append(item(name, thing))
         own = inspect.isclass(thing) and thing.__module__.startswith("kernax.")
         if own and not issubclass(thing, Exception):
             lines += [f"  {item(f'.{method}', held)}" for method, held in methods(thing)]

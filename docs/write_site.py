@@ -9,6 +9,7 @@ no script to be read. Zensical builds it; a warning of it or of the tools that i
 
 import base64
 import html
+import importlib
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import latex2mathml.converter
 import write_api
@@ -127,28 +129,29 @@ def heading_of(path: Path) -> str:
 def reference_pages() -> dict[str, tuple[str, str]]:
     """For each page its title and its text."""
     headings = write_api.flat_names()
-    rooms = [*headings.pop("rooms"), *write_api.OWN_IMPORT]
+    modules = sorted([*headings.pop("modules"), *write_api.OWN_IMPORT])
+    del headings["kernels"]  # which have a page for each family
     pages = {}
     for heading, names in headings.items():
         title = write_api.sentence(heading)
-        pages[f"reference/{slug(title)}.md"] = title, docstrings(title, "kernax", names)
+        things = {f"kernax.{name}": getattr(kernax, name) for name in names}
+        pages[f"reference/{slug(title)}.md"] = title, docstrings(title, things)
     for title, entries in FAMILIES.items():
-        names = [entry.name for entry in entries]
-        pages[f"reference/{slug(title)}.md"] = title, docstrings(title, "kernax", names)
-    for name in sorted(rooms):
+        things = {write_api.address(entry.name): entry.kind for entry in entries}
+        pages[f"reference/{slug(title)}.md"] = title, docstrings(title, things)
+    for name in modules:
         place = f"kernax.{name}"
-        module = __import__(place, fromlist=["__all__"])
+        module = importlib.import_module(place)
         opening = inspect.getdoc(module) or ""
-        pages[f"reference/{place}.md"] = place, docstrings(place, place, module.__all__, opening)
+        page = docstrings(place, write_api.members(module), opening)
+        pages[f"reference/{place}.md"] = place, page
     return pages
 
 
-def docstrings(title: str, place: str, names: Iterable[str], opening: str = "") -> str:
+def docstrings(title: str, things: dict[str, Any], opening: str = "") -> str:
     """A page that mkdocstrings fills in."""
     parts = [f"# {title}", opening]
-    module = kernax if place == "kernax" else sys.modules[place]
-    for name in names:
-        parts.append(entry(f"{place}.{name}", getattr(module, name)))
+    parts += [entry(name, thing) for name, thing in things.items()]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

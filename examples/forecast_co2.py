@@ -45,14 +45,14 @@ def composite() -> kernax.AbstractKernel:
 
 def loss(model: kernax.Model, X: jax.Array, y: jax.Array) -> jax.Array:
     """Minus the log marginal likelihood, a month."""
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge) / len(y)
 
 
 def scores(model: kernax.Model, X, y, X_new, y_new):
     """Log evidence, and root mean square error and mean negative log density of the forecast."""
-    solution = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.noise)
+    solution = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.ridge)
     mean = jax.vmap(solution.value.mean)(X_new)
-    variance = jax.vmap(solution.value.variance)(X_new) + model.noise
+    variance = jax.vmap(solution.value.variance)(X_new) + model.ridge
     density = -jax.scipy.stats.norm.logpdf(y_new, mean, jnp.sqrt(variance))
     return (
         float(solution.stats["log_evidence"]),
@@ -84,7 +84,7 @@ def main(picture: str) -> None:
     data = X[known], ppm[known] - level, X[~known], ppm[~known] - level
     start = kernax.Model(composite(), 0.1)
     fixed_period = lambda path, value: not path.endswith("period")
-    starts = kernax.random_starts(
+    starts = kernax.selection.random_starts(
         start, STARTS, key=jax.random.key(0), spread=0.5, trainable=fixed_period
     )
     before = time.perf_counter()
@@ -114,10 +114,10 @@ def main(picture: str) -> None:
     print(comment(table["composite, as written"], table["learned"]))
     grid = jnp.linspace(X.min(), X.max(), 1200)[:, None]
     process = kernax.condition(
-        kernax.GaussianProcess(learned.value.kernel), *data[:2], learned.value.noise
+        kernax.GaussianProcess(learned.value.kernel), *data[:2], learned.value.ridge
     ).value
     mean = jax.vmap(process.mean)(grid) + level
-    deviation = jnp.sqrt(jax.vmap(process.variance)(grid) + learned.value.noise)
+    deviation = jnp.sqrt(jax.vmap(process.variance)(grid) + learned.value.ridge)
     scored = int((~known).sum())
     ax = posterior_band(
         grid[:, 0],

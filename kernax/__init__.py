@@ -11,44 +11,106 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-_KERNELS = "kernax.kernels"  # every kernel in its table is a name of kernax
-# Old names, which go in 0.4, and where they are now.
-_MOVED = {
-    "grid": "kernax.grid_search",
-    **{
-        name: f"kernax.types.{name}"
-        for name in (
-            "ApproximatePosterior",
-            "Bootstrap",
-            "CanonicalPairs",
-            "CategoricalPosterior",
-            "Composition",
-            "CrossValidation",
-            "Datasets",
-            "Discriminant",
-            "Folds",
-            "HeldOut",
-            "ImportVectors",
-            "InducingNormal",
-            "Invariance",
-            "KernelClusters",
-            "PrincipalComponents",
-            "RelevanceVectors",
-            "SamplePaths",
-            "Selection",
-            "SpectralClusters",
-            "Table",
-            "WeightSpace",
-        )
-    },
+# Old names, which go in 0.4, by the module that has them now.
+_MOVED_TO = {
+    "bases": ("eigenpairs", "empirical_features", "weight_space"),
+    "calibration": ("svm_leave_one_out",),
+    "kernels": (
+        "AbstractSpectral",
+        "AllSubsequences",
+        "AllSubsets",
+        "AllSubstrings",
+        "ArcCosine",
+        "BilinearForm",
+        "BlendedSpectrum",
+        "Brownian",
+        "BrownianBridge",
+        "Centred",
+        "Coregionalisation",
+        "Cosine",
+        "ExpOf",
+        "FisherKernel",
+        "GammaExponential",
+        "GaussianOf",
+        "Gibbs",
+        "Herglotz",
+        "IntegratedBrownian",
+        "Intersection",
+        "Jaccard",
+        "LinearSpline",
+        "Mismatch",
+        "Modulated",
+        "Monomials",
+        "OfFunctionals",
+        "PolynomialOf",
+        "Power",
+        "Product",
+        "Scaled",
+        "ShiftedLinear",
+        "SteinKernel",
+        "Sum",
+        "TangentKernel",
+        "Tanh",
+        "Tanimoto",
+        "ZeroMeanPeriodic",
+    ),
+    "selection": (
+        "Callback",
+        "CrossValidatedLoss",
+        "Validation",
+        "aligned_sum",
+        "alignment",
+        "bootstrap",
+        "compositional_search",
+        "generalised_cross_validation",
+        "leave_one_out_path",
+        "median_lengthscale",
+        "random_search",
+        "random_starts",
+        "regularisation_path",
+        "ridge_path",
+        "select",
+        "stack_datasets",
+        "time_folds",
+        "unconstrained_density",
+    ),
+    "solvers": ("solve",),
+    "types": (
+        "ApproximatePosterior",
+        "Bootstrap",
+        "CanonicalPairs",
+        "CategoricalPosterior",
+        "Composition",
+        "CrossValidation",
+        "Datasets",
+        "Discriminant",
+        "Folds",
+        "HeldOut",
+        "ImportVectors",
+        "InducingNormal",
+        "Invariance",
+        "KernelClusters",
+        "PrincipalComponents",
+        "RelevanceVectors",
+        "SamplePaths",
+        "Selection",
+        "SpectralClusters",
+        "Table",
+        "WeightSpace",
+    ),
+}
+_MOVED = {"grid": "kernax.grid_search"} | {
+    name: f"kernax.{module}.{name}" for module, names in _MOVED_TO.items() for name in names
 }
 
 
-def _read_stub() -> tuple[dict[str, str], list[str]]:
-    """The module of each public name, and the names in the order of the page of the interface."""
+def _read_stub(init: str) -> tuple[dict[str, str], list[str]]:
+    """The module of each public name of a package, and the names in the order of the API page, from
+    the stub beside its `__init__`.
+    """
     modules: dict[str, str] = {}
     names: list[str] = []
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body:
+    for statement in ast.parse(Path(init).with_suffix(".pyi").read_text("utf-8")).body:
         if isinstance(statement, ast.ImportFrom):
             modules |= {alias.name: str(statement.module) for alias in statement.names}
         elif isinstance(statement, ast.Assign):
@@ -56,27 +118,25 @@ def _read_stub() -> tuple[dict[str, str], list[str]]:
     return modules, names
 
 
-_MODULES, _NAMES = _read_stub()
+_MODULES, _NAMES = _read_stub(__file__)
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return [*_NAMES, *import_module(_KERNELS).__all__]
+        return list(_NAMES)
     if name in _MOVED:
         from kernax.core.base.deprecation import moved
 
         return moved("kernax", _MOVED)(name)
-    if name.startswith("_"):
+    if name not in _MODULES:
         raise AttributeError(f"module 'kernax' has no attribute {name!r}")
-    module = _MODULES.get(name, _KERNELS)
+    module = _MODULES[name]
     if module == "kernax":
         return import_module(f"kernax.{name}")
-    if module == _KERNELS and name not in import_module(_KERNELS).__all__:
-        raise AttributeError(f"module 'kernax' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(module), name)
     return found
 
 
 def __dir__() -> list[str]:
     dunders = {name for name in globals() if name.startswith("__")}
-    return sorted(dunders.union(__getattr__("__all__")))
+    return sorted(dunders.union(_NAMES))

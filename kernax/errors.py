@@ -40,7 +40,7 @@ class NonFiniteError(SolveError):
     """NaN or inf appeared in a matrix, an objective or a solution.
 
     Examples:
-        >>> kernax.gram(kernax.Brownian(), jnp.array([[-1.0], [1.0]]))  # for x >= 0
+        >>> kernax.gram(kernax.kernels.Brownian(), jnp.array([[-1.0], [1.0]]))  # for x >= 0
         Traceback (most recent call last):
             ...
         kernax.errors.NonFiniteError: ...
@@ -80,7 +80,7 @@ class BreakdownError(SolveError):
 
     Examples:
         >>> operator = kernax.gram_operator(kernax.Linear(), jnp.array([[0.0], [1.0]]))  # singular
-        >>> kernax.solve(operator, jnp.ones(2), kernax.solvers.ConjugateGradient())
+        >>> kernax.solvers.solve(operator, jnp.ones(2), kernax.solvers.ConjugateGradient())
         Traceback (most recent call last):
             ...
         kernax.errors.BreakdownError: ...

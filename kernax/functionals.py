@@ -1,4 +1,4 @@
-"""Values, derivatives and integrals of a function as points, for `kernax.OfFunctionals`:
+"""Values, derivatives and integrals of a function as points, for `kernax.kernels.OfFunctionals`:
 observations and predictions of a process may be any of these, in one batch (`joined`).
 """
 

@@ -9,6 +9,7 @@ estimates the determinant beside them; `warm_started` lets them start from solut
 `SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another
 such solver is a class derived from `AbstractDualSolver`.
 `SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
+`solve` solves a linear system with a Gram operator.
 """
 
 from kernax.core.grid.grid_factor import Grid
@@ -21,6 +22,7 @@ from kernax.core.linalg.preconditioners import (
     PivotedCholesky,
 )
 from kernax.core.linalg.sketch_and_project import SketchAndProject
+from kernax.core.linalg.weighted_solve import solve
 from kernax.core.line.kalman_factor import StateSpace
 from kernax.gp.regression import warm_started
 from kernax.sparse.evidence_iteration import EvidenceIteration
@@ -32,6 +34,7 @@ from kernax.supervised.machines.projected_gradient import ProjectedGradient
 from kernax.supervised.machines.smo import SMO
 
 __all__ = [
+    "solve",
     "Auto",
     "JitteredCholesky",
     "ConjugateGradient",

@@ -12,6 +12,14 @@ from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.paths import SamplePaths
 from kernax.gp.posterior_parts import WeightSpace
+from kernax.online.adagrad import AdagradState
+from kernax.online.dual import DualState
+from kernax.online.dual_adagrad import DualAdagradState
+from kernax.online.multiplicative import MultiplicativeState
+from kernax.online.primal import PrimalState
+from kernax.online.recursive import RecursiveState
+from kernax.preparation.predictors import ClassPredictor, CountRegressor, Regressor
+from kernax.scale.recommend import Recommendation, Route
 from kernax.selection.choose.bootstrap import Bootstrap
 from kernax.selection.choose.comparison import Selection
 from kernax.selection.choose.cross_validation import CrossValidation
@@ -28,22 +36,33 @@ from kernax.unsupervised.principal_components import PrincipalComponents
 from kernax.unsupervised.spectral_clustering import SpectralClusters
 
 __all__ = [
+    "AdagradState",
     "ApproximatePosterior",
     "Bootstrap",
     "CanonicalPairs",
     "CategoricalPosterior",
+    "ClassPredictor",
     "Composition",
+    "CountRegressor",
     "CrossValidation",
     "Datasets",
     "Discriminant",
+    "DualAdagradState",
+    "DualState",
     "Folds",
     "HeldOut",
     "ImportVectors",
     "InducingNormal",
     "Invariance",
     "KernelClusters",
+    "MultiplicativeState",
+    "PrimalState",
     "PrincipalComponents",
+    "Recommendation",
+    "RecursiveState",
+    "Regressor",
     "RelevanceVectors",
+    "Route",
     "SamplePaths",
     "Selection",
     "SpectralClusters",

@@ -35,6 +35,8 @@ with jaxtyping.install_import_hook("kernax", "beartype.beartype") if TYPED else 
 
     for name in kernax.__all__:  # checked from here on, however late a test uses it
         getattr(kernax, name)
+    for name in kernax.selection.__all__:
+        getattr(kernax.selection, name)
 
 X64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 DTYPE = np.float64 if X64 else np.float32

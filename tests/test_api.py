@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
 def public_names():
-    """Every name that users import, and what it names: the flat ones, and those of each room."""
+    """Every name that users import, and what it names: of kernax and of its modules."""
     for name in (*kernax.__all__, "sklearn"):
         thing = getattr(kernax, name, None) or importlib.import_module(f"kernax.{name}")
         if isinstance(thing, ModuleType):
@@ -26,9 +26,36 @@ def public_names():
             yield name, thing
 
 
-def test_kernels_lists_the_names_of_its_table():
-    """`kernax.kernels.__all__` is written out for type checkers."""
-    assert kernels.__all__ == [entry.name for entry in kernels.KERNELS]
+def test_every_kernel_of_the_table_has_one_address():
+    """The names in `kernax` and in `kernax.kernels` are written out for type checkers."""
+    names = {entry.name for entry in kernels.KERNELS}
+    often, rare = names & set(kernax.__all__), set(kernels.__all__) - {"AbstractSpectral"}
+    assert often | rare == names
+    assert not often & rare
+
+
+def test_kernax_itself_has_at_most_110_names():
+    assert len(kernax.__all__) <= 110
+    assert len(set(kernax.__all__)) == len(kernax.__all__)
+
+
+def test_nothing_has_two_addresses_but_losses_that_are_likelihoods():
+    addresses: dict[int, list[str]] = {}
+    for name, thing in public_names():
+        addresses.setdefault(id(thing), []).append(name)
+    assert [names for names in addresses.values() if len(names) > 1] == [
+        ["likelihoods.Bernoulli", "losses.Logistic"],
+        ["likelihoods.Poisson", "losses.Poisson"],
+    ]
+
+
+def test_completion_shows_the_public_names_alone():
+    shown = {name for name in dir(kernax) if not name.startswith("__")}
+    assert shown == set(kernax.__all__)
+    for name in (*kernax.__all__, "sklearn"):
+        module = getattr(kernax, name)
+        if isinstance(module, ModuleType) and Path(str(module.__file__)).name == "__init__.py":
+            assert sorted(module.__all__) == dir(module), name
 
 
 def test_the_page_is_what_its_script_writes():
@@ -52,7 +79,7 @@ def test_every_public_name_has_a_docstring(name):
     assert isinstance(thing, tuple) or (thing.__doc__ or "").strip()
 
 
-def test_every_module_of_the_package_that_stands_beside_the_rooms_is_one():
+def test_every_module_beside_the_packages_is_public():
     """A module of public names that `import kernax` does not bring would be found by nobody."""
     modules = {path.stem for path in (ROOT / "kernax").glob("[a-z]*.py")}
     assert modules <= set(kernax.__all__)

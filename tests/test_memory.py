@@ -38,7 +38,7 @@ def approximated(verb):
 
 VERBS = {
     "gram": lambda X, y, w: kernax.gram(RBF, X),
-    "alignment": lambda X, y, w: kernax.alignment(RBF, X, y, weights=w),
+    "alignment": lambda X, y, w: kernax.selection.alignment(RBF, X, y, weights=w),
     "kernel_perceptron": lambda X, y, w: kernax.kernel_perceptron(RBF, X, y, throw=False),
     "svm": lambda X, y, w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False),
     "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(
@@ -72,23 +72,23 @@ VERBS = {
     "jackknife_plus": lambda X, y, w: kernax.conformal.jackknife_plus(
         kernax.GaussianProcess(RBF), X, y, 0.1, X[:4]
     ),
-    "svm_leave_one_out": lambda X, y, w: kernax.svm_leave_one_out(
+    "svm_leave_one_out": lambda X, y, w: kernax.calibration.svm_leave_one_out(
         RBF, X, y, 1.0, weights=w, throw=False
     ),
-    "ridge_path": lambda X, y, w: kernax.ridge_path(
+    "ridge_path": lambda X, y, w: kernax.selection.ridge_path(
         RBF, X, y, np.ones(4), weights=w, bias=True, throw=False
     ),
-    "leave_one_out_path": lambda X, y, w: kernax.leave_one_out_path(
+    "leave_one_out_path": lambda X, y, w: kernax.selection.leave_one_out_path(
         RBF, X, y, np.ones(4), weights=w, bias=True
     ),
-    "generalised_cross_validation": lambda X, y, w: kernax.generalised_cross_validation(
+    "generalised_cross_validation": lambda X, y, w: kernax.selection.generalised_cross_validation(
         RBF, X, y, 0.1, weights=w, bias=True
     ),
     "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
     "stein_thin": lambda X, y, w: kernax.samples.stein_thin(RBF, X, log_density, 50, throw=False),
     "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
-    "eigenpairs": lambda X, y, w: kernax.eigenpairs(RBF, X, 5),
-    "empirical_features": lambda X, y, w: kernax.empirical_features(RBF, X),
+    "eigenpairs": lambda X, y, w: kernax.bases.eigenpairs(RBF, X, 5),
+    "empirical_features": lambda X, y, w: kernax.bases.empirical_features(RBF, X),
     "isotonic": lambda X, y, w: kernax.calibration.isotonic(y, jnp.sign(y), weights=w),
     "sample": lambda X, y, w: kernax.GaussianProcess(RBF).sample(
         X, key=jax.random.key(0), throw=False
@@ -131,7 +131,7 @@ def laplace_of_classes(columns):
 
 def aligned_sum(number):
     kernels = [kernax.RBF(1.0 + i) for i in range(number)]
-    return lambda X, y, w: kernax.aligned_sum(kernels, X, y, weights=w)
+    return lambda X, y, w: kernax.selection.aligned_sum(kernels, X, y, weights=w)
 
 
 INDUCING = {

@@ -1,5 +1,6 @@
 """Old names work for one minor version: they warn once a call, and say the new name."""
 
+import importlib
 import inspect
 import warnings
 from functools import partial
@@ -39,9 +40,9 @@ RENAMED = [
         {"key": KEY},
         {"eigenvectors": ("n_eigenvectors", 0)},
     ),
-    (kernax.eigenpairs, (KERNEL, X), {}, {"count": ("n_pairs", 0)}),
-    (kernax.Brownian().eigenpairs, (), {}, {"count": ("n_pairs", 0)}),
-    (kernax.BrownianBridge().eigenpairs, (), {}, {"count": ("n_pairs", 0)}),
+    (kernax.bases.eigenpairs, (KERNEL, X), {}, {"count": ("n_pairs", 0)}),
+    (kernax.kernels.Brownian().eigenpairs, (), {}, {"count": ("n_pairs", 0)}),
+    (kernax.kernels.BrownianBridge().eigenpairs, (), {}, {"count": ("n_pairs", 0)}),
     (
         kernax.random_fourier_features,
         (KERNEL,),
@@ -57,10 +58,10 @@ RENAMED = [
         {"key": KEY, "point": X[0]},
         {"count": ("n_samples", 2), "features": ("n_features", 8)},
     ),
-    (kernax.random_starts, (MODEL,), {"key": KEY}, {"count": ("n_starts", 0)}),
+    (kernax.selection.random_starts, (MODEL,), {"key": KEY}, {"count": ("n_starts", 0)}),
     (kernax.k_folds, (6, 2), {"key": KEY}, {"repeats": ("n_repeats", 2)}),
     (
-        kernax.bootstrap,
+        kernax.selection.bootstrap,
         (lambda X, y, w: w, lambda w: jnp.sum(w), X, Y),
         {"key": KEY},
         {"resamples": ("n_resamples", 0)},
@@ -100,12 +101,12 @@ RENAMED = [
     (likelihoods.Poisson().log_normaliser, (SHARES, Y, SHARES), {}, {"nodes": ("n_nodes", 8)}),
     (likelihoods.Poisson().predicted_moments, (Y, SHARES), {}, {"nodes": ("n_nodes", 8)}),
     (
-        kernax.compositional_search,
+        kernax.selection.compositional_search,
         (X, Y),
         {"key": KEY},
         {"starts": ("n_starts", 0)},
     ),
-    (kernax.compositional_search, (X, Y), {"key": KEY}, {"steps": ("n_steps", 0)}),
+    (kernax.selection.compositional_search, (X, Y), {"key": KEY}, {"steps": ("n_steps", 0)}),
     (kernax.minimise, (LOSS, MODEL, optax.adam(0.1)), {}, {"steps": ("n_steps", 0)}),
     (kernax.multi_start, (LOSS, [MODEL], optax.adam(0.1)), {}, {"steps": ("n_steps", 0)}),
     (
@@ -256,13 +257,76 @@ def test_an_old_order_of_arguments_warns_and_does_what_the_new_one_does(name):
         assert eqx.tree_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", sorted(kernax.types.__all__))
-def test_a_class_of_results_is_found_at_its_old_address(name):
-    with pytest.warns(DeprecationWarning, match=f"kernax.{name} is kernax.types.{name} now"):
-        assert getattr(kernax, name) is getattr(kernax.types, name)
-    assert name not in dir(kernax)
+# Names by the module that had them and the one that has them now.
+MOVED = {
+    "kernax -> kernax.kernels": """
+        AbstractSpectral AllSubsequences AllSubsets AllSubstrings ArcCosine BilinearForm
+        BlendedSpectrum Brownian BrownianBridge Centred Coregionalisation Cosine ExpOf
+        FisherKernel GammaExponential GaussianOf Gibbs Herglotz IntegratedBrownian Intersection
+        Jaccard LinearSpline Mismatch Modulated Monomials OfFunctionals PolynomialOf Power Product
+        Scaled ShiftedLinear SteinKernel Sum TangentKernel Tanh Tanimoto ZeroMeanPeriodic
+    """,
+    "kernax -> kernax.selection": """
+        Callback CrossValidatedLoss Validation aligned_sum alignment bootstrap
+        compositional_search generalised_cross_validation leave_one_out_path median_lengthscale
+        random_search random_starts regularisation_path ridge_path select stack_datasets
+        time_folds unconstrained_density
+    """,
+    "kernax -> kernax.bases": "eigenpairs empirical_features weight_space",
+    "kernax -> kernax.calibration": "svm_leave_one_out",
+    "kernax -> kernax.solvers": "solve",
+    "kernax -> kernax.types": """
+        ApproximatePosterior Bootstrap CanonicalPairs CategoricalPosterior Composition
+        CrossValidation Datasets Discriminant Folds HeldOut ImportVectors InducingNormal
+        Invariance KernelClusters PrincipalComponents RelevanceVectors SamplePaths Selection
+        SpectralClusters Table WeightSpace
+    """,
+    "kernax.online -> kernax.types": """
+        AdagradState DualAdagradState DualState MultiplicativeState PrimalState RecursiveState
+    """,
+    "kernax.scale -> kernax.types": "Recommendation Route",
+    "kernax.scale -> kernax": "choose_centres falkon nystrom random_fourier_features",
+    "kernax.preparation -> kernax.types": "ClassPredictor CountRegressor Regressor",
+    "kernax.preparation -> kernax.preparation.cells": "Column",
+    "kernax.preparation -> kernax.preparation.dates": "Date",
+    "kernax.preparation -> kernax.preparation.encoders": """
+        AbstractEncoder Category FilledNumber Number Text Tokens learned_text
+    """,
+    "kernax.preparation -> kernax.preparation.inputs": "Inputs learned_inputs",
+    "kernax.preparation -> kernax.preparation.kinds": "kind_of",
+    "kernax.preparation -> kernax.preparation.one_hot": "columns_of_classes",
+    "kernax.preparation -> kernax.preparation.predictors": """
+        GP IVM LOGISTIC Predictor RIDGE RVM SVM check_outputs predictor_from_notes
+    """,
+    "kernax.preparation -> kernax.preparation.standards": """
+        standards_of_columns standards_of_target
+    """,
+}
+ADDRESSES = [
+    tuple(f"{module}.{name}" for module in modules.split(" -> "))
+    for modules, names in MOVED.items()
+    for name in names.split()
+]
+ADDRESSES += [
+    ("kernax.grid", "kernax.grid_search"),
+    ("kernax.scale.Checkpoints", "kernax.Checkpoint"),
+]
 
 
-def test_grid_is_grid_search():
-    with pytest.warns(DeprecationWarning, match=r"kernax.grid is kernax.grid_search now"):
-        assert getattr(kernax, "grid") is kernax.grid_search  # noqa: B009
+@pytest.mark.parametrize(("old", "new"), ADDRESSES, ids=[old for old, _ in ADDRESSES])
+def test_an_old_address_warns_once_and_leads_to_the_new_one(old, new):
+    (had, name), (has, new_name) = old.rsplit(".", 1), new.rsplit(".", 1)
+    module = importlib.import_module(had)
+    with pytest.warns(DeprecationWarning, match=f"^{old} is {new} now; .* 0.4") as seen:
+        found = getattr(module, name)
+    assert len(seen) == 1
+    assert found is getattr(importlib.import_module(has), new_name)
+    assert name not in dir(module)
+
+
+def test_the_noise_of_a_model_is_its_ridge():
+    with pytest.warns(DeprecationWarning, match="argument noise of Model is called ridge now"):
+        model = kernax.Model(KERNEL, noise=0.3)
+    assert eqx.tree_equal(model, kernax.Model(KERNEL, ridge=0.3))
+    with pytest.warns(DeprecationWarning, match="Model.noise is called ridge now"):
+        assert getattr(model, "noise") is model.ridge  # noqa: B009

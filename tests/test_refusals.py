@@ -175,9 +175,9 @@ WAYS = {
         ),
     ),
     "generalised_cross_validation": (
-        lambda X, y, s: kernax.generalised_cross_validation(RBF, X, y, 0.1),
+        lambda X, y, s: kernax.selection.generalised_cross_validation(RBF, X, y, 0.1),
         "kernax.nystrom(kernel, X, m, key=key) as the kernel",
-        lambda X, y, s: kernax.generalised_cross_validation(in_features(X), X, y, 0.1),
+        lambda X, y, s: kernax.selection.generalised_cross_validation(in_features(X), X, y, 0.1),
     ),
     "laplace": (
         lambda X, y, s: kernax.laplace(PRIOR, X, s, Bernoulli()),
@@ -243,9 +243,9 @@ WAYS = {
         ),
     ),
     "aligned_sum": (
-        lambda X, y, s: kernax.aligned_sum([RBF, kernax.Matern12()], X, y),
-        "kernax.alignment(kernel, X, y) of one kernel",
-        lambda X, y, s: kernax.alignment(RBF, X[:100], y[:100]),
+        lambda X, y, s: kernax.selection.aligned_sum([RBF, kernax.Matern12()], X, y),
+        "kernax.selection.alignment(kernel, X, y) of one kernel",
+        lambda X, y, s: kernax.selection.alignment(RBF, X[:100], y[:100]),
     ),
     "nystrom": (
         lambda X, y, s: kernax.nystrom(RBF, X, X[:200]),
@@ -255,12 +255,12 @@ WAYS = {
 }
 # Functions for which there is nothing but fewer points.
 WITHOUT_A_WAY = {
-    "alignment": lambda X, y, s: kernax.alignment(RBF, X, y),
+    "alignment": lambda X, y, s: kernax.selection.alignment(RBF, X, y),
     "jackknife_plus": lambda X, y, s: kernax.conformal.jackknife_plus(PRIOR, X, y, 0.1, X[:2]),
-    "svm_leave_one_out": lambda X, y, s: kernax.svm_leave_one_out(RBF, X, s, 1.0),
+    "svm_leave_one_out": lambda X, y, s: kernax.calibration.svm_leave_one_out(RBF, X, s, 1.0),
     "thin": lambda X, y, s: kernax.samples.thin(RBF, X, 1, key=KEY),
     "relevance_vector_machine": lambda X, y, s: kernax.relevance_vector_machine(RBF, X, y),
-    "ridge_path": lambda X, y, s: kernax.ridge_path(RBF, X, y, [0.1, 1.0]),
+    "ridge_path": lambda X, y, s: kernax.selection.ridge_path(RBF, X, y, [0.1, 1.0]),
 }
 OF_CENTRES = ("falkon", "nystrom")
 OF_FEW = (*OF_CENTRES, "svgp", "svgp with an optimiser", "svgp_bound")
@@ -338,7 +338,7 @@ def test_a_parameter_is_checked_before_memory(words, data, little_memory):
 MANY = np.zeros((12_000, 2))
 # Each asks for more than the 8 GiB of the test, and none of it may be allocated.
 LARGE = {
-    "aligned_sum": lambda: kernax.aligned_sum(12 * [RBF], MANY, np.arange(12_000.0)),
+    "aligned_sum": lambda: kernax.selection.aligned_sum(12 * [RBF], MANY, np.arange(12_000.0)),
     "two_sample_test": lambda: kernax.samples.two_sample_test(
         RBF, MANY[:3000], MANY[:3000], n_permutations=300_000, key=KEY
     ),

@@ -51,7 +51,7 @@ def process(s):
 
 # Each takes a float s, and hands one that depends on it to every argument that is a number.
 CALLS = {
-    "gram": lambda s: kernax.gram(kernax.Scaled(kernax.RationalQuadratic(1 + s, s), s), X),
+    "gram": lambda s: kernax.gram(kernax.kernels.Scaled(kernax.RationalQuadratic(1 + s, s), s), X),
     "kernel_ridge": lambda s: kernax.kernel_ridge(K, X, Y, s, bias=True),
     "kernel_ridge by conjugate gradients": lambda s: kernax.kernel_ridge(
         K, X, Y, s, solver=ConjugateGradient(rtol=1e-3 * s)
@@ -59,12 +59,14 @@ CALLS = {
     "kernel_ridge in blocks": lambda s: kernax.kernel_ridge(
         K, X, Y, s, solver=SketchAndProject(KEY, rtol=1e-3 * s)
     ),
-    "solve": lambda s: kernax.solve(
+    "solve": lambda s: kernax.solvers.solve(
         kernax.gram_operator(K, X, ridge=s), Y, ConjugateGradient(rtol=1e-3 * s)
     ),
     "leave_one_out": lambda s: kernax.leave_one_out(K, X, Y, s),
-    "generalised_cross_validation": lambda s: kernax.generalised_cross_validation(K, X, Y, s),
-    "ridge_path": lambda s: kernax.ridge_path(K, X, Y, [s, 2 * s]),
+    "generalised_cross_validation": lambda s: kernax.selection.generalised_cross_validation(
+        K, X, Y, s
+    ),
+    "ridge_path": lambda s: kernax.selection.ridge_path(K, X, Y, [s, 2 * s]),
     "kernel_logistic": lambda s: kernax.kernel_logistic(K, X, SIGNS, s, rtol=1e-3 * s),
     "kernel_softmax": lambda s: kernax.kernel_softmax(K, X, CLASSES, s, rtol=1e-3 * s),
     "svm by SMO": lambda s: kernax.svm(K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)),
@@ -79,7 +81,7 @@ CALLS = {
         K, X, Y, s, 0.4 * s, solver=SMO(rtol=1e-3 * s)
     ),
     "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(rtol=1e-3 * s)),
-    "svm_leave_one_out": lambda s: kernax.svm_leave_one_out(
+    "svm_leave_one_out": lambda s: kernax.calibration.svm_leave_one_out(
         K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)
     ),
     "regularised_risk": lambda s: kernax.regularised_risk(
@@ -159,7 +161,7 @@ CALLS = {
     "pre_image": lambda s: kernax.pre_image(
         kernax.kernel_ridge(kernax.RBF(1 + s), X, Y, s).value, X[0], throw=False
     ),
-    "alignment": lambda s: kernax.alignment(kernax.RBF(s), X, Y),
+    "alignment": lambda s: kernax.selection.alignment(kernax.RBF(s), X, Y),
     "herding": lambda s: kernax.samples.herding(kernax.RBF(s), X, 3),
     "two_sample_test": lambda s: kernax.samples.two_sample_test(
         kernax.RBF(s), X, X + s, n_permutations=8, key=KEY

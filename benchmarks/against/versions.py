@@ -74,7 +74,9 @@ def imported(name: str, root: Path) -> Version:
     with at_work(version):
         kernax = importlib.import_module("kernax")
         for public in kernax.__all__:  # now, as a first use would find the version that is at work
-            getattr(kernax, public)
+            module = getattr(kernax, public)
+            for inner in getattr(module, "__all__", ()):
+                getattr(module, inner)
     found = Path(version.kernax.__file__).resolve()
     if not found.is_relative_to(root.resolve()):
         raise ImportError(f"kernax was to come from {root}, but came from {found}")

@@ -344,7 +344,7 @@ ROWS = (
     ),
     Row(
         "strings: mismatch (5, 1), 100 letters",
-        string_gram(kx.Mismatch(5, 1), 100),
+        string_gram(kx.kernels.Mismatch(5, 1), 100),
         2000,
         2000,
         10,
@@ -353,7 +353,7 @@ ROWS = (
     ),
     Row(
         "strings: mismatch (9, 1), 100 letters",
-        string_gram(kx.Mismatch(9, 1), 100),
+        string_gram(kx.kernels.Mismatch(9, 1), 100),
         2000,
         200,
         10,

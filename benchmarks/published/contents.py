@@ -11,7 +11,7 @@ STRINGS = "Strings"
 ELSEWHERE = "Speed of other machines"
 _PROMOTER_KERNELS = {
     **{f"spectrum, k = {k}": kx.Spectrum(k) for k in range(2, 7)},
-    "mismatch (6, 1)": kx.Mismatch(6, 1),
+    "mismatch (6, 1)": kx.kernels.Mismatch(6, 1),
 }
 _SENTENCES = (0.8487, 0.5798, 0.4785, 0.4389, 0.4057, 0.3692)
 
@@ -60,7 +60,7 @@ _STRINGS = (
         for name, kernel, first, second, total, within in (
             ("spectrum k=3", kx.Spectrum(3), 53, 97, 563584, 0),
             ("spectrum k=4", kx.Spectrum(4), 13, 62, 149294, 0),
-            ("mismatch (4,1)", kx.Mismatch(4, 1), 1995, 2674, 2.21847e7, 60),
+            ("mismatch (4,1)", kx.kernels.Mismatch(4, 1), 1995, 2674, 2.21847e7, 60),
         )
     ),
     Row(

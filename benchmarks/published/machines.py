@@ -77,7 +77,7 @@ def ripley(quick: bool) -> dict[str, float]:
     for seed in range(1 if quick else 4):
         rows = np.random.default_rng(seed).permutation(250)[:100]
         prices = PRICES[: 1 if quick else None]
-        left_out = [kx.svm_leave_one_out(kernel, X[rows], y[rows], C) for C in prices]
+        left_out = [kx.calibration.svm_leave_one_out(kernel, X[rows], y[rows], C) for C in prices]
         wrong = [np.sum(values * y[rows] <= 0) for values in left_out]
         f = kx.svm(kernel, X[rows], y[rows], prices[int(np.argmin(wrong))]).value
         error = 100 * np.mean(f.values(X_new) * y_new <= 0)

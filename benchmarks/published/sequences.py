@@ -44,5 +44,5 @@ def promoter_errors(kernels: dict[str, kx.AbstractKernel], quick: bool) -> dict[
     found = {}
     for name, kernel in list(kernels.items())[: 1 if quick else None]:
         K = kx.Precomputed(kx.gram(kx.Normalised(kernel), X))  # one program for all kernels
-        found[name] = int(np.sum(kx.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
+        found[name] = int(np.sum(kx.calibration.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
     return found

@@ -23,7 +23,7 @@ WIDTHS = {
     "titanic": (0.5, 1.0, 2.0),
     "waveform": (3.0, 5.0, 8.0),
 }
-SPLINE = 1.0 + kx.Linear() + kx.IntegratedBrownian()  # Tipping's, on the half-line
+SPLINE = 1.0 + kx.Linear() + kx.kernels.IntegratedBrownian()  # Tipping's, on the half-line
 LIKELIHOOD = kx.likelihoods.Bernoulli()
 
 

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from kernax.core.losses.loss_functions import Bernoulli, Poisson
 from kernax.core.losses.observation_likelihoods import Categorical, NegativeBinomial, Probit
 from kernax.gp.laplace_classes import CategoricalPosterior
-from kernax.preparation import (
+from kernax.preparation.predictors import (
     GP,
     IVM,
     LOGISTIC,

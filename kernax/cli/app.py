@@ -52,8 +52,9 @@ from kernax.cli.table import (
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor
-from kernax.preparation import Column, Predictor, Tokens
-from kernax.preparation.cells import plural, quoted
+from kernax.preparation.cells import Column, plural, quoted
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.predictors import Predictor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

@@ -10,7 +10,9 @@ from rich.console import Console
 from kernax.cli.job import Split
 from kernax.cli.notation import expression_of
 from kernax.cli.plan import Plan
-from kernax.preparation import GP, Inputs, standards_of_target
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.predictors import GP
+from kernax.preparation.standards import standards_of_target
 from kernax.selection.compose.composition import Composition, compositional_search, table_of
 from kernax.selection.compose.sentences import DataUnits, components_of
 

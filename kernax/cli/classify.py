@@ -21,8 +21,9 @@ from kernax.core.losses.loss_functions import Bernoulli
 from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
-from kernax.preparation import GP, IVM, RVM, SVM, ClassPredictor, columns_of_classes
 from kernax.preparation.cells import quoted
+from kernax.preparation.one_hot import columns_of_classes
+from kernax.preparation.predictors import GP, IVM, RVM, SVM, ClassPredictor
 from kernax.selection.recipes.classification import (
     MachineModel,
     fitted,

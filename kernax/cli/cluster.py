@@ -15,8 +15,9 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.operators.gram import gram
 from kernax.kernels import RBF
-from kernax.preparation import Inputs, Tokens
 from kernax.preparation.cells import quoted
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.inputs import Inputs
 from kernax.selection.choose.heuristics import median_lengthscale
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering

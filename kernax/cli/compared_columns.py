@@ -14,11 +14,12 @@ from kernax.cli.notation import NUMBERS, TEXT, compared, is_named, text_names
 from kernax.cli.table import InputTable
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
-from kernax.preparation import Category, Column, Date, Inputs, Text, Tokens, kind_of
-from kernax.preparation import learned_inputs as inputs_of_columns
-from kernax.preparation.cells import did_you_mean, listed, quoted, remedy_of
-from kernax.preparation.dates import unclear_dates
-from kernax.preparation.kinds import is_mostly_numbers
+from kernax.preparation.cells import Column, did_you_mean, listed, quoted, remedy_of
+from kernax.preparation.dates import Date, unclear_dates
+from kernax.preparation.encoders import Category, Text, Tokens
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.inputs import learned_inputs as inputs_of_columns
+from kernax.preparation.kinds import is_mostly_numbers, kind_of
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
 _MOST_TEXTS = 30  # columns, each of which adds a kernel to what is compiled

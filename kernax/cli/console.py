@@ -27,8 +27,8 @@ from kernax.cli.job import FitReport, in_digits
 from kernax.cli.table import InputTable
 from kernax.core.base.whole_files import check_place
 from kernax.errors import MemoryBudgetError, SolveError
-from kernax.preparation import Inputs
 from kernax.preparation.cells import listed
+from kernax.preparation.inputs import Inputs
 
 PICTURES = (".png", ".pdf", ".svg")
 

@@ -15,7 +15,8 @@ from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
 from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
-from kernax.preparation import GP, RIDGE, RVM, Regressor, Standards, standards_of_target
+from kernax.preparation.predictors import GP, RIDGE, RVM, Regressor
+from kernax.preparation.standards import Standards, standards_of_target
 from kernax.selection.recipes.regression_recipe import ProcessModel, fitted, learn_in_stages
 from kernax.selection.recipes.stages import MOST_ROWS, StageChoice
 from kernax.sparse.relevance import relevance_vector_machine

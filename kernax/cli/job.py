@@ -10,7 +10,10 @@ from kernax.cli.table import InputTable
 from kernax.cli.target import check_counts, labels, numbers
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.preparation import Inputs, Predictor, Tokens, standards_of_target
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.predictors import Predictor
+from kernax.preparation.standards import standards_of_target
 from kernax.selection.recipes.held_out_rows import first_of_each, held_out_of_each
 
 RMSE = "RMSE"

@@ -13,7 +13,7 @@ from kernax.core.base.stacks import points_at
 from kernax.errors import NonFiniteError
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.metrics import root_mean_square_error
-from kernax.preparation import GP, CountRegressor
+from kernax.preparation.predictors import GP, CountRegressor
 from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.latent import (
     Inference,

@@ -11,13 +11,8 @@ from kernax.cli.fit import scores_of_regressor
 from kernax.cli.job import FitReport, Split, in_digits
 from kernax.cli.route import RouteName, Way
 from kernax.core.base.threads import linear_algebra_threads
-from kernax.preparation import (
-    GP,
-    ClassPredictor,
-    Predictor,
-    Regressor,
-    columns_of_classes,
-)
+from kernax.preparation.one_hot import columns_of_classes
+from kernax.preparation.predictors import GP, ClassPredictor, Predictor, Regressor
 from kernax.selection.recipes.classification import signs_of_columns
 from kernax.selection.recipes.over_centres import (
     logistic_over_centres,

@@ -28,8 +28,8 @@ from kernax.core.kernel.kernel import (
 from kernax.kernels import KERNELS as REGISTERED
 from kernax.kernels import Normalised, On
 from kernax.kernels.entry import Points
-from kernax.preparation import Inputs
 from kernax.preparation.cells import short
+from kernax.preparation.inputs import Inputs
 
 _IN_EXPRESSIONS = [entry for entry in REGISTERED if entry.in_expressions]
 KERNELS: dict[str, type[AbstractKernel]] = {
@@ -56,7 +56,7 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
     if called and name == "exp":
         raise ValueError(
             "exp of a kernel is a kernel, but not one that an expression can write: use "
-            "kernax.ExpOf in Python"
+            "kernax.kernels.ExpOf in Python"
         )
     if called and name in _FUNCTIONS:
         raise ValueError(

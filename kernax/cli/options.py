@@ -12,7 +12,8 @@ import typer
 from kernax.cli.cluster import KMEANS, SPECTRAL
 from kernax.cli.route import RouteName
 from kernax.cli.table import LEAST_ROWS
-from kernax.preparation import GP, IVM, LOGISTIC, RIDGE, RVM, SVM, Tokens
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.predictors import GP, IVM, LOGISTIC, RIDGE, RVM, SVM
 from kernax.selection.recipes.latent import Inference, Likelihood
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import FitReport, Split, in_digits
 from kernax.core.base.whole_files import write_whole
-from kernax.preparation import GP, SVM, ClassPredictor, CountRegressor, Regressor
+from kernax.preparation.predictors import GP, SVM, ClassPredictor, CountRegressor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:

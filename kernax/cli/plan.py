@@ -5,8 +5,9 @@ import dataclasses
 from kernax.cli.job import Split, split_classes, split_counts, split_numbers
 from kernax.cli.table import InputTable
 from kernax.cli.target import why_classes
-from kernax.preparation import GP, IVM, LOGISTIC, RVM, SVM, Tokens
 from kernax.preparation.cells import Column, as_number
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.predictors import GP, IVM, LOGISTIC, RVM, SVM
 from kernax.selection.recipes.latent import Inference, Likelihood
 
 _CLASSIFIERS = (LOGISTIC, SVM, IVM)

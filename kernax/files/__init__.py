@@ -25,3 +25,7 @@ __all__ = [
     "register",
     "save_predictor",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,7 +5,7 @@ import os
 from kernax.errors import KernaxFileError
 from kernax.files.container import load, load_notes, save
 from kernax.files.field_checks import check_shapes
-from kernax.preparation import Predictor, check_outputs, predictor_from_notes
+from kernax.preparation.predictors import Predictor, check_outputs, predictor_from_notes
 
 
 def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:

@@ -169,7 +169,7 @@ class WeightSpace(Printed):
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))
         >>> prior = kernax.GaussianProcess(kernel)
         >>> posterior = kernax.condition(prior, X, 3.0 * X[:, 0], noise=0.01).value
-        >>> weights = kernax.weight_space(posterior)
+        >>> weights = kernax.bases.weight_space(posterior)
         >>> weights.mean.shape, weights.covariance.shape
         ((2,), (2, 2))
     """
@@ -203,7 +203,7 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
         >>> y = 3.0 * X[:, 0]
         >>> kernel = kernax.FeatureMap(lambda x: jnp.array([1.0, x[0]]))  # f(x) = w_0 + w_1 x
         >>> posterior = kernax.condition(kernax.GaussianProcess(kernel), X, y, noise=0.01).value
-        >>> weights = kernax.weight_space(posterior)
+        >>> weights = kernax.bases.weight_space(posterior)
         >>> jnp.round(weights.mean, 2)
         Array([0.02, 2.95], dtype=float64)
     """

@@ -53,7 +53,7 @@ class Modulated(AbstractKernel):
     """`f(x) k(x, z) f(z)` for any real function f of a point.
 
     Examples:
-        >>> k = kernax.Modulated(kernax.RBF(1.0), f=lambda x: x[0])  # variance x^2
+        >>> k = kernax.kernels.Modulated(kernax.RBF(1.0), f=lambda x: x[0])  # variance x^2
         >>> float(k(jnp.array([3.0]), jnp.array([3.0])))
         9.0
     """
@@ -71,7 +71,7 @@ class ExpOf(AbstractCombinator):
     """`exp(k(x, z))`: the limit of `(1 + k/p)^p`.
 
     Examples:
-        >>> k = kernax.ExpOf(kernax.Linear())
+        >>> k = kernax.kernels.ExpOf(kernax.Linear())
         >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # exp(2)
         7.389
     """
@@ -86,7 +86,7 @@ class PolynomialOf(AbstractCombinator):
     """`sum_j coefficients_j k(x, z)^j`, j = 0, 1, ..., coefficients >= 0.
 
     Examples:
-        >>> k = kernax.PolynomialOf(kernax.Linear(), coefficients=[1.0, 0.0, 3.0])
+        >>> k = kernax.kernels.PolynomialOf(kernax.Linear(), coefficients=[1.0, 0.0, 3.0])
         >>> float(k(jnp.array([1.0]), jnp.array([2.0])))  # 1 + 3 * 2^2
         13.0
     """
@@ -147,7 +147,7 @@ class GaussianOf(AbstractCombinator):
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
-        >>> k = kernax.GaussianOf(kernax.Spectrum(2), beta=0.1)
+        >>> k = kernax.kernels.GaussianOf(kernax.Spectrum(2), beta=0.1)
         >>> jnp.round(kernax.gram(k, X), 2)
         Array([[1.  , 0.82, 0.25],
                [0.82, 1.  , 0.25],
@@ -172,7 +172,7 @@ class Centred(AbstractKernel):
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> K = kernax.gram(kernax.Centred(kernax.RBF(0.3), X), X)
+        >>> K = kernax.gram(kernax.kernels.Centred(kernax.RBF(0.3), X), X)
         >>> bool(jnp.allclose(K.sum(axis=0), 0.0, atol=1e-10))
         True
     """

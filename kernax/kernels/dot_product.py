@@ -40,7 +40,7 @@ class ShiftedLinear(AbstractKernel):
     of the other factor grow linearly with the distance from the location (Duvenaud et al. 2013).
 
     Examples:
-        >>> k = kernax.ShiftedLinear(location=1.0)
+        >>> k = kernax.kernels.ShiftedLinear(location=1.0)
         >>> float(k(jnp.array([3.0]), jnp.array([5.0])))  # (3 - 1) (5 - 1)
         8.0
     """
@@ -84,11 +84,11 @@ class BilinearForm(AbstractKernel):
     B is positive semidefinite of rank at most r, also while it is learned.
 
     Examples:
-        >>> k = kernax.BilinearForm(factor=[[2.0], [1.0]])
+        >>> k = kernax.kernels.BilinearForm(factor=[[2.0], [1.0]])
         >>> float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])))
         2.0
         >>> B = jnp.array([[4.0, 2.0], [2.0, 1.0]])  # the same form, as a matrix
-        >>> k = kernax.BilinearForm.from_matrix(B)
+        >>> k = kernax.kernels.BilinearForm.from_matrix(B)
         >>> round(float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))), 3)
         2.0
     """
@@ -136,7 +136,7 @@ class Tanh(AbstractKernel):
     `not_psd`.
 
     Examples:
-        >>> k = kernax.Tanh(scale=0.5, offset=-1.0, indefinite=True)
+        >>> k = kernax.kernels.Tanh(scale=0.5, offset=-1.0, indefinite=True)
         >>> round(float(k(jnp.array([1.0, 2.0]), jnp.array([2.0, 1.0]))), 3)  # tanh(1)
         0.762
     """

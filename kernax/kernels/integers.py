@@ -158,7 +158,7 @@ class Herglotz(AbstractKernel):
     of its first row.
 
     Examples:
-        >>> k = kernax.Herglotz(masses=[0.5, 0.25, 0.0, 0.25])
+        >>> k = kernax.kernels.Herglotz(masses=[0.5, 0.25, 0.0, 0.25])
         >>> jnp.round(kernax.gram(k, jnp.arange(4))[0, :2], 3)
         Array([1. , 0.5], dtype=float64)
     """
@@ -195,7 +195,7 @@ class Coregionalisation(AbstractKernel):
     traced, as under `jax.vmap`, the value is NaN.
 
     Examples:
-        >>> tasks = kernax.Coregionalisation(factor=[[1.0], [0.5]], diagonal=[0.1, 0.2])
+        >>> tasks = kernax.kernels.Coregionalisation(factor=[[1.0], [0.5]], diagonal=[0.1, 0.2])
         >>> tasks.matrix
         Array([[1.1 , 0.5 ],
                [0.5 , 0.45]], dtype=float64)

@@ -61,7 +61,7 @@ class Brownian(AbstractKernel):
 
     Examples:
         >>> X = jnp.array([[1.0], [2.0], [3.0]])
-        >>> kernax.gram(kernax.Brownian(), X)
+        >>> kernax.gram(kernax.kernels.Brownian(), X)
         Array([[1., 1., 1.],
                [1., 2., 2.],
                [1., 2., 3.]], dtype=float64)
@@ -94,7 +94,7 @@ class BrownianBridge(AbstractKernel):
     left and to the right.
 
     Examples:
-        >>> k = kernax.BrownianBridge()
+        >>> k = kernax.kernels.BrownianBridge()
         >>> kernax.gram_diagonal(k, jnp.array([[0.0], [0.5], [1.0]]))
         Array([0.  , 0.25, 0.  ], dtype=float64)
     """
@@ -122,7 +122,7 @@ class IntegratedBrownian(AbstractKernel):
     `Linear() + 1.0` added, ridge regression is the smoothing spline.
 
     Examples:
-        >>> k = kernax.IntegratedBrownian()
+        >>> k = kernax.kernels.IntegratedBrownian()
         >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # (3 * 2 - 1) / 6
         0.833
     """
@@ -145,7 +145,7 @@ class LinearSpline(AbstractKernel):
     take it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.
 
     Examples:
-        >>> k = kernax.LinearSpline()
+        >>> k = kernax.kernels.LinearSpline()
         >>> round(float(k(jnp.array([1.0]), jnp.array([2.0]))), 3)  # 1 + 2 + 5/6
         3.833
     """
@@ -175,7 +175,7 @@ class Gibbs(AbstractKernel):
     kernel is NaN. With a constant lengthscale the kernel is `RBF(lengthscale)`.
 
     Examples:
-        >>> k = kernax.Gibbs(lambda x: 0.1 + x**2)  # longer far from zero
+        >>> k = kernax.kernels.Gibbs(lambda x: 0.1 + x**2)  # longer far from zero
         >>> round(float(k(jnp.array([0.0]), jnp.array([0.5]))), 3)
         0.11
         >>> round(float(k(jnp.array([2.0]), jnp.array([2.5]))), 3)
@@ -260,7 +260,7 @@ class ArcCosine(AbstractKernel):
     returned), nor at norm zero.
 
     Examples:
-        >>> k = kernax.ArcCosine(order=1)
+        >>> k = kernax.kernels.ArcCosine(order=1)
         >>> round(float(k(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))), 3)  # 1 / pi
         0.318
     """

@@ -29,7 +29,7 @@ class AllSubsets(AbstractWideRange):
     error is about eps times log2 k.
 
     Examples:
-        >>> k = kernax.AllSubsets()
+        >>> k = kernax.kernels.AllSubsets()
         >>> a, b = jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 1.0, 1.0])
         >>> float(k(a, b))  # {}, {0}, {1} and {0, 1}
         4.0
@@ -55,7 +55,7 @@ class Monomials(AbstractWideRange):
     log2 k.
 
     Examples:
-        >>> k = kernax.Monomials()
+        >>> k = kernax.kernels.Monomials()
         >>> float(k(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, 0.0, 0.0])))  # two agree: 2^2
         4.0
     """
@@ -76,7 +76,7 @@ class Intersection(AbstractKernel):
     slope is returned.
 
     Examples:
-        >>> k = kernax.Intersection()
+        >>> k = kernax.kernels.Intersection()
         >>> float(k(jnp.array([3.0, 0.0, 1.0]), jnp.array([2.0, 5.0, 1.0])))  # 2 + 0 + 1
         3.0
     """
@@ -97,7 +97,7 @@ class Jaccard(AbstractKernel):
     sides is returned, nor at two empty sets, where the gradient returned is zero.
 
     Examples:
-        >>> k = kernax.Jaccard()
+        >>> k = kernax.kernels.Jaccard()
         >>> float(k(jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))  # one item of two
         0.5
     """
@@ -120,7 +120,7 @@ class Tanimoto(AbstractKernel):
     unless x is zero; at two zero vectors the gradient returned is zero.
 
     Examples:
-        >>> k = kernax.Tanimoto()
+        >>> k = kernax.kernels.Tanimoto()
         >>> float(k(jnp.array([1.0, 1.0, 0.0]), jnp.array([1.0, 0.0, 0.0])))
         0.5
     """

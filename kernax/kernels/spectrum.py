@@ -58,7 +58,7 @@ class BlendedSpectrum(AbstractKernel):
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
-        >>> kernax.gram(kernax.BlendedSpectrum(2), X)
+        >>> kernax.gram(kernax.kernels.BlendedSpectrum(2), X)
         Array([[23., 21.,  0.],
                [21., 23.,  0.],
                [ 0.,  0., 13.]], dtype=float64)
@@ -85,7 +85,7 @@ class AllSubstrings(AbstractKernel):
 
     Examples:
         >>> X = kernax.strings.encode(["ana", "an", "cat"])
-        >>> kernax.gram(kernax.AllSubstrings(), X)
+        >>> kernax.gram(kernax.kernels.AllSubstrings(), X)
         Array([[8., 4., 2.],
                [4., 3., 1.],
                [2., 1., 6.]], dtype=float64)
@@ -128,7 +128,7 @@ class Mismatch(AbstractKernel):
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "bandana", "cherry"])
-        >>> kernax.gram(kernax.Mismatch(3, m=1), X).shape
+        >>> kernax.gram(kernax.kernels.Mismatch(3, m=1), X).shape
         (3, 3)
     """
 

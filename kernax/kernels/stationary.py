@@ -234,7 +234,7 @@ class GammaExponential(AbstractStationary):
     one is smooth at x = z.
 
     Examples:
-        >>> k = kernax.GammaExponential(lengthscale=2.0, gamma=1.5)
+        >>> k = kernax.kernels.GammaExponential(lengthscale=2.0, gamma=1.5)
         >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)
         0.368
     """
@@ -321,7 +321,7 @@ class ZeroMeanPeriodic(AbstractKernel):
     natural-language description of nonparametric regression models", 2014, section 2.
 
     Examples:
-        >>> k = kernax.ZeroMeanPeriodic(lengthscale=1.0, period=7.0)
+        >>> k = kernax.kernels.ZeroMeanPeriodic(lengthscale=1.0, period=7.0)
         >>> round(float(k(jnp.array([0.0]), jnp.array([7.0]))), 3)
         1.0
         >>> bool(k(jnp.array([0.0]), jnp.array([3.5])) < 0)  # half a period apart
@@ -409,7 +409,7 @@ class Cosine(AbstractKernel):
     |x - z| instead it would not be a kernel for d > 1.
 
     Examples:
-        >>> k = kernax.Cosine(period=4.0)
+        >>> k = kernax.kernels.Cosine(period=4.0)
         >>> round(float(k(jnp.array([0.0]), jnp.array([2.0]))), 3)  # half a period apart
         -1.0
     """

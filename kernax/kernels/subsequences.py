@@ -83,7 +83,7 @@ class AllSubsequences(AbstractKernel):
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ana"])
-        >>> kernax.gram(kernax.AllSubsequences(), X)
+        >>> kernax.gram(kernax.kernels.AllSubsequences(), X)
         Array([[140.,  22.],
                [ 22.,  10.]], dtype=float64)
     """

@@ -61,7 +61,7 @@ class TangentKernel(AbstractKernel):
     Examples:
         >>> import equinox as eqx
         >>> network = eqx.nn.MLP(1, 1, width_size=8, depth=1, key=jax.random.key(0))
-        >>> k = kernax.TangentKernel(network)
+        >>> k = kernax.kernels.TangentKernel(network)
         >>> kernax.gram(k, jnp.linspace(0.0, 1.0, 5)[:, None]).shape
         (5, 5)
     """
@@ -99,7 +99,7 @@ class FisherKernel(AbstractKernel):
         ...     def __call__(self, x):
         ...         return -0.5 * jnp.sum((x - self.mean) ** 2)
         ...
-        >>> k = kernax.FisherKernel(Normal(1.0))
+        >>> k = kernax.kernels.FisherKernel(Normal(1.0))
         >>> float(k(jnp.array([2.0]), jnp.array([4.0])))  # the scores are x - mean: 1 * 3
         3.0
     """

@@ -37,3 +37,7 @@ __all__ = [
     "root_mean_square_error",
     "standardised_residuals",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,8 +14,9 @@ function learned so far. To write a rule, derive from `AbstractRule`; to write a
 
 # May import: kernax._advice, kernax.core.
 
+from kernax.core.base.deprecation import moved
 from kernax.core.learner.linear import LinearFunction
-from kernax.online.adagrad import Adagrad, AdagradState
+from kernax.online.adagrad import Adagrad
 from kernax.online.bounds import (
     Costs,
     costs,
@@ -33,12 +34,11 @@ from kernax.online.budgets import (
     RemoveOldest,
     RemoveSmallest,
 )
-from kernax.online.dual import DualLearner, DualState
-from kernax.online.dual_adagrad import DualAdagrad, DualAdagradState
+from kernax.online.dual import DualLearner
+from kernax.online.dual_adagrad import DualAdagrad
 from kernax.online.learner import AbstractOnlineLearner, AbstractOnlineState, check_stream
-from kernax.online.multiplicative import MultiplicativeState
-from kernax.online.primal import PrimalLearner, PrimalState
-from kernax.online.recursive import KernelRecursiveLeastSquares, RecursiveState
+from kernax.online.primal import PrimalLearner
+from kernax.online.recursive import KernelRecursiveLeastSquares
 from kernax.online.rules import (
     AbstractRule,
     ConstantRate,
@@ -89,12 +89,6 @@ __all__ = [
     "costs",
     "Costs",
     "LinearFunction",
-    "DualState",
-    "PrimalState",
-    "RecursiveState",
-    "AdagradState",
-    "DualAdagradState",
-    "MultiplicativeState",
     "AbstractOnlineLearner",
     "AbstractOnlineState",
     "check_stream",
@@ -105,3 +99,17 @@ __all__ = [
     "Placement",
     "Support",
 ]
+
+_STATES = (
+    "AdagradState",
+    "DualAdagradState",
+    "DualState",
+    "MultiplicativeState",
+    "PrimalState",
+    "RecursiveState",
+)
+__getattr__ = moved(__name__, {name: f"kernax.types.{name}" for name in _STATES})
+
+
+def __dir__() -> list[str]:
+    return __all__

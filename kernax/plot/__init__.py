@@ -36,3 +36,7 @@ __all__ = [
     "score_title",
     "values_of_classes",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,7 +15,6 @@ from kernax.scale.centres.choice import (
 from kernax.scale.cluster.rows_over import rows_over
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
-from kernax.scale.recommend import Recommendation, Route
 from kernax.scale.recommend import recommend as recommend  # not the module of this name
 
 __all__ = [
@@ -25,8 +24,6 @@ __all__ = [
     "LeverageScores",
     "ParquetRows",
     "RandomPivots",
-    "Recommendation",
-    "Route",
     "Uniform",
     "rows_over",
 ]
@@ -36,9 +33,15 @@ __getattr__ = moved(
     __name__,
     {
         "Checkpoints": "kernax.Checkpoint",
+        "Recommendation": "kernax.types.Recommendation",
+        "Route": "kernax.types.Route",
         "choose_centres": "kernax.choose_centres",
         "falkon": "kernax.falkon",
         "nystrom": "kernax.nystrom",
         "random_fourier_features": "kernax.random_fourier_features",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

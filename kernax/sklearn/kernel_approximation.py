@@ -28,7 +28,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
 @dataclass(eq=False, repr=False)
 class Nystroem(KernelFeatures, RowsEstimator):
-    """`kernax.empirical_features` of random rows, with the arguments of scikit-learn's class.
+    """`kernax.bases.empirical_features` of random rows, with the arguments of scikit-learn's class.
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax

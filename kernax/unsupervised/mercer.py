@@ -55,7 +55,7 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> values, functions = kernax.eigenpairs(kernax.RBF(0.3), X, 2)
+        >>> values, functions = kernax.bases.eigenpairs(kernax.RBF(0.3), X, 2)
         >>> jnp.round(values, 2)
         Array([0.51, 0.31], dtype=float64)
         >>> functions(jnp.array([0.4])).shape
@@ -98,7 +98,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> phi = kernax.empirical_features(kernax.RBF(0.3), X)
+        >>> phi = kernax.bases.empirical_features(kernax.RBF(0.3), X)
         >>> features = phi.values(X)
         >>> bool(jnp.allclose(features @ features.T, kernax.gram(kernax.RBF(0.3), X)))
         True

@@ -18,7 +18,10 @@ from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import labels
 from kernax.files import save_predictor
-from kernax.preparation import SVM, ClassPredictor, Inputs, Number, Standards
+from kernax.preparation import Standards
+from kernax.preparation.encoders import Number
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.predictors import SVM, ClassPredictor
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision

@@ -18,7 +18,7 @@ from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, lear
 from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
-from kernax.preparation import Tokens
+from kernax.preparation.encoders import Tokens
 from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
@@ -193,7 +193,7 @@ def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_text
     np.testing.assert_allclose(kx.gram(kernel, points), wanted, rtol=1e-5)
     inputs, points, kernel = points_and_kernel("normalised(mismatch(2))")
     assert inputs.columns == ()
-    wanted = sum(kx.gram(kx.Normalised(kx.Mismatch(2, 1)), part) for part in points)
+    wanted = sum(kx.gram(kx.Normalised(kx.kernels.Mismatch(2, 1)), part) for part in points)
     np.testing.assert_allclose(kx.gram(kernel, points), wanted, rtol=1e-5)
     assert len(set(parameter_names(kernel).values())) == len(parameter_names(kernel))
     inputs, points, kernel = points_and_kernel("text('kind', spectrum(1))")

@@ -25,7 +25,8 @@ from kernax.cli.job import Split, split_rows
 from kernax.cli.plan import Plan
 from kernax.cli.table import InputTable
 from kernax.core.base.solution import RESULTS, Solution
-from kernax.preparation import Column, Tokens
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Tokens
 from kernax.selection.recipes import regression_recipe as regression
 from kernax.selection.recipes.latent import Likelihood
 

@@ -25,7 +25,7 @@ from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.base.whole_files import write_whole
 from kernax.errors import MemoryBudgetError, RunawayWarning
-from kernax.preparation import Tokens
+from kernax.preparation.encoders import Tokens
 from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (

@@ -11,18 +11,10 @@ import kernax
 from kernax.cli.job import FitReport, Split
 from kernax.cli.picture import _confusion, draw
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.preparation import (
-    GP,
-    LOGISTIC,
-    RIDGE,
-    SVM,
-    ClassPredictor,
-    Inputs,
-    Number,
-    Regressor,
-    standards_of_columns,
-    standards_of_target,
-)
+from kernax.preparation.encoders import Number
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.predictors import GP, LOGISTIC, RIDGE, SVM, ClassPredictor, Regressor
+from kernax.preparation.standards import standards_of_columns, standards_of_target
 
 pytestmark = needs_x64  # once: no precision touches it
 KERNEL = kernax.RBF(1.0)

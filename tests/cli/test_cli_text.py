@@ -21,7 +21,10 @@ from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.files import load_predictor
-from kernax.preparation import Column, Inputs, Number, Standards, Text, Tokens
+from kernax.preparation import Standards
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Number, Text, Tokens
+from kernax.preparation.inputs import Inputs
 from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
@@ -168,7 +171,7 @@ def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkey
     texts, Z = kx.strings.encode(sequences(rng, 6)), rng.normal(size=(6, 2))
     spectrum = kx.Normalised(kx.Spectrum(2))
     problems = [
-        (2.0 * spectrum + kx.GaussianOf(kx.Spectrum(1)), texts),
+        (2.0 * spectrum + kx.kernels.GaussianOf(kx.Spectrum(1)), texts),
         (
             kx.On(kx.RBF(), 0) * kx.On(spectrum, 1) + kx.Normalised(kx.On(0.5 * spectrum, 1)),
             (Z, texts),
@@ -186,7 +189,7 @@ def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkey
         longer = eqx.tree_at(lambda model: model.ridge, fixed, jnp.asarray(0.3))
         expected = eqx.tree_at(lambda model: model.ridge, model, jnp.asarray(0.3))
         assert eqx.tree_equal(with_texts(longer, model), expected)
-    learned = kx.Model(spectrum + kx.BlendedSpectrum(2))
+    learned = kx.Model(spectrum + kx.kernels.BlendedSpectrum(2))
     assert with_fixed_texts(learned, texts) == (learned, texts)
 
 
@@ -319,7 +322,7 @@ def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_number
     columns = [*map(Column.of_numbers, "ab", X.T), Column("dna", tuple(texts), ("",) * 5)]
     expression = "2*rbf*normalised(mismatch(2)) + normalised(linear + spectrum(2)) + 0.5"
     written = kernel_of_inputs(inputs, expression, per_column=True)
-    a, b, c = kx.RBF(np.full(2, np.sqrt(2))), kx.Normalised(kx.Mismatch(2, 1)), kx.Linear()
+    a, b, c = kx.RBF(np.full(2, np.sqrt(2))), kx.Normalised(kx.kernels.Mismatch(2, 1)), kx.Linear()
     by_hand = (
         2.0 * kx.On(a, 0) * kx.On(b, 1)
         + kx.Normalised(kx.On(c, 0) + kx.On(kx.Spectrum(2), 1))

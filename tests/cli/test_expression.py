@@ -13,7 +13,9 @@ from kernax.cli.compared_columns import kernel_of_inputs
 from kernax.cli.expression import parse_kernel
 from kernax.cli.notation import KERNELS, NUMBERS, TEXT, compared, parameter_names
 from kernax.core.base.parameters import parameters
-from kernax.preparation import Inputs, Number, Standards, Text, Tokens
+from kernax.preparation import Standards
+from kernax.preparation.encoders import Number, Text, Tokens
+from kernax.preparation.inputs import Inputs
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -36,9 +38,9 @@ def assert_same(text, kernel, rng, dimensions=None):
         ("rbf([1, 2, 3.5])", kx.RBF(np.array([1, 2, 3.5]))),
         ("matern(2.5, lengthscale=0.7)", kx.Matern(2.5, 0.7)),
         ("rational_quadratic(alpha=3)", kx.RationalQuadratic(alpha=3.0)),
-        ("gamma_exponential(gamma=2)", kx.GammaExponential(gamma=2.0)),
+        ("gamma_exponential(gamma=2)", kx.kernels.GammaExponential(gamma=2.0)),
         ("periodic(1.5, period=[1, 2, 3])", kx.Periodic(1.5, np.array([1.0, 2.0, 3.0]))),
-        ("cosine(4)", kx.Cosine(4.0)),
+        ("cosine(4)", kx.kernels.Cosine(4.0)),
         ("polynomial(degree=3)", kx.Polynomial(3)),
         ("polynomial(3, 0)", kx.Polynomial(3, 0.0)),
         ("constant(2)", kx.Constant(2.0)),
@@ -54,7 +56,7 @@ def assert_same(text, kernel, rng, dimensions=None):
         ("1/2*rbf", 0.5 * kx.RBF()),
         ("rbf +\n matern12", kx.RBF() + kx.Matern12()),
         ("normalised(rbf + linear)*2", 2.0 * kx.Normalised(kx.RBF() + kx.Linear())),
-        ("shifted_linear(-2)", kx.ShiftedLinear(-2.0)),
+        ("shifted_linear(-2)", kx.kernels.ShiftedLinear(-2.0)),
         ("2*on(rbf(3), 2) + linear", 2.0 * kx.On(kx.RBF(3.0), 1) + kx.Linear()),
         ("on(rbf + periodic, 1)", kx.On(kx.RBF() + kx.Periodic(), 0)),
     ],
@@ -67,11 +69,11 @@ def test_a_text_means_the_kernel_built_by_hand(text, kernel, rng):
     ("text", "kernel"),
     [
         ("spectrum(2)", kx.Spectrum(2)),
-        ("blended_spectrum(2, decay=0.5)", kx.BlendedSpectrum(2, 0.5)),
-        ("all_substrings", kx.AllSubstrings()),
-        ("mismatch(3)", kx.Mismatch(3, 1)),
+        ("blended_spectrum(2, decay=0.5)", kx.kernels.BlendedSpectrum(2, 0.5)),
+        ("all_substrings", kx.kernels.AllSubstrings()),
+        ("mismatch(3)", kx.kernels.Mismatch(3, 1)),
         ("subsequence(2, 0.3)", kx.Subsequence(2, 0.3)),
-        ("normalised(all_subsequences)", kx.Normalised(kx.AllSubsequences())),
+        ("normalised(all_subsequences)", kx.Normalised(kx.kernels.AllSubsequences())),
         ("2*normalised(spectrum(k=2))**2 + 1", 2.0 * kx.Normalised(kx.Spectrum(2)) ** 2 + 1.0),
     ],
 )
@@ -183,7 +185,7 @@ def test_every_parameter_of_a_parsed_kernel_is_learnable():
         ("polynomial(degree=9999999)", "degree must be at most 1000"),
         ("log(rbf)", "log of a kernel is not a kernel"),
         ("sqrt(rbf)", "sqrt of a kernel is not a kernel"),
-        ("exp(rbf)", "kernax.ExpOf"),
+        ("exp(rbf)", "kernax.kernels.ExpOf"),
         ("sin(linear)", "sin of a kernel is not a kernel"),
         ("rbf.lengthscale", "no meaning"),
         ("rbf.__class__()", "cannot be called"),

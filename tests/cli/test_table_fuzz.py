@@ -14,7 +14,9 @@ from kernax.cli.compared_columns import compared_columns, learned_inputs
 from kernax.cli.console import print_inputs
 from kernax.cli.table import read_columns, read_table
 from kernax.cli.target import numbers
-from kernax.preparation import Column, Inputs, Tokens
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Tokens
+from kernax.preparation.inputs import Inputs
 
 pytestmark = needs_x64  # once: no precision touches it
 

@@ -89,7 +89,7 @@ def test_a_small_pivot_of_a_badly_scaled_matrix_needs_no_jitter():
     A = lx.MatrixLinearOperator(
         jnp.diag(jnp.array([1.0, 1e-9], DTYPE)), lx.positive_semidefinite_tag
     )
-    np.testing.assert_allclose(kernax.solve(A, np.array([1.0, 1e-9])).value, 1, rtol=1e-6)
+    np.testing.assert_allclose(kernax.solvers.solve(A, np.array([1.0, 1e-9])).value, 1, rtol=1e-6)
 
 
 def test_a_solution_with_a_large_residual_is_never_successful():
@@ -124,7 +124,7 @@ def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_
     X, scales = np.ones((3, 2), DTYPE), np.array([1.0, 2.0], DTYPE)
     for kernel, words in (
         (
-            kernax.Scaled(kernax.RBF(), scales),
+            kernax.kernels.Scaled(kernax.RBF(), scales),
             r"Scaled.scale must be a scalar, but has shape \(2,\): batch over several",
         ),
         (
@@ -350,7 +350,7 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
             r"but is the class RBF: call it, as in kernax\.RBF\(1\.0\)$",
         ),
         (lambda: as_kernel(kernax.Linear), r"the class Linear: call it, as in kernax\.Linear\(\)$"),
-        (lambda: as_kernel(kernax.Sum), r"the class Sum: call it, as in kernax\.Sum\("),
+        (lambda: as_kernel(kernax.kernels.Sum), r"the class Sum: call it, as in kernax\.Sum\("),
         (lambda: as_kernel(kernax.Spectrum), r"call it, as in kernax\.Spectrum\("),
         (
             lambda: boundary.as_targets(np.array(["hi"] * 6), 6, DTYPE),

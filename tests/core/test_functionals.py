@@ -37,7 +37,7 @@ def observed():
     mean.
     """
     mean = kernax.LinearMean(jnp.asarray([0.3, -0.2], DTYPE), 1.0)
-    prior = kernax.GaussianProcess(kernax.OfFunctionals(KERNEL), mean)
+    prior = kernax.GaussianProcess(kernax.kernels.OfFunctionals(KERNEL), mean)
     few = joined(values_at(X), derivatives_at(Z, ALONG), integrals_over(X, X + 1, 2))
     return prior, few, kernax.condition(prior, few, Y, 0.01).value
 
@@ -112,7 +112,7 @@ def test_a_mean_over_a_box_is_that_of_many_values_and_functionals_are_linear():
     grid = (np.stack(np.meshgrid(*[np.arange(200) / 200 + 1 / 400] * 2), -1) * high[0]).reshape(
         -1, 2
     )
-    kernel = kernax.OfFunctionals(KERNEL)
+    kernel = kernax.kernels.OfFunctionals(KERNEL)
     row = kernax.gram(kernel, box, X)[0]
     np.testing.assert_allclose(row, np.mean(kernax.gram(KERNEL, grid, X), 0), rtol=1e-5)
     both = box - 3 * values_at(X[:1])
@@ -131,7 +131,7 @@ def test_derivatives_of_the_evidence_and_weights_are_right(observed):
 
     def evidence(lengthscale, moved, y, weights):
         few = derivatives_at(moved, ALONG)
-        kernel = kernax.OfFunctionals(kernax.RBF(lengthscale))
+        kernel = kernax.kernels.OfFunctionals(kernax.RBF(lengthscale))
         return kernax.log_marginal_likelihood(kernel, few, y, 0.1, weights=weights)
 
     arguments = (jnp.array([0.8, 1.2]), jnp.asarray(X), jnp.asarray(Y[:3]), jnp.ones(3))
@@ -159,7 +159,9 @@ def test_signs_of_slopes_make_a_process_rise():
     x = np.linspace(0, 1, 6)[:, None]
     y = np.array([0.0, 0.5, 0.3, 0.6, 0.5, 1.0])
     process = kernax.condition(kernax.GaussianProcess(kernax.RBF(0.2)), x, y, 0.01).value
-    extended = kernax.GaussianProcess(kernax.OfFunctionals(process.covariance), process.mean)
+    extended = kernax.GaussianProcess(
+        kernax.kernels.OfFunctionals(process.covariance), process.mean
+    )
     slopes = derivatives_at(np.linspace(0, 1, 12)[:, None], np.full(1, 50.0))
     likelihood = kernax.likelihoods.Probit()
     rising = kernax.laplace(extended, slopes, np.ones(12), likelihood).value.process
@@ -174,7 +176,7 @@ def test_signs_of_slopes_make_a_process_rise():
 @pytest.mark.slow
 def test_functionals_of_features_are_features():
     phi = kernax.bases.PolynomialBasis(3)
-    kernel = kernax.OfFunctionals(kernax.FeatureMap(phi))
+    kernel = kernax.kernels.OfFunctionals(kernax.FeatureMap(phi))
     few = joined(values_at(points(3, 6)), derivatives_at(points(4, 6), ALONG))
     y = np.sin(np.arange(12.0))
     solution = kernax.condition(kernax.GaussianProcess(kernel), few, y, 0.1)
@@ -189,8 +191,8 @@ def test_functionals_of_features_are_features():
 @needs_x64
 def test_points_of_several_parts_have_derivatives_in_those_that_are_numbers():
     """A slope of one output of two."""
-    tasks = kernax.Coregionalisation(np.array([[1.0], [0.5]]), np.array([0.1, 0.2]))
-    kernel = kernax.OfFunctionals(kernax.On(kernax.RBF(0.7), 0) * kernax.On(tasks, 1))
+    tasks = kernax.kernels.Coregionalisation(np.array([[1.0], [0.5]]), np.array([0.1, 0.2]))
+    kernel = kernax.kernels.OfFunctionals(kernax.On(kernax.RBF(0.7), 0) * kernax.On(tasks, 1))
     slopes = derivatives_at((X, np.array([0, 1, 1])), (ALONG, None))
     apart = (X[:, None] - Z[None]) / 0.7
     rbf = np.exp(-np.sum(apart**2, -1) / 2)
@@ -202,13 +204,13 @@ def test_points_of_several_parts_have_derivatives_in_those_that_are_numbers():
 @needs_x64
 def test_what_is_no_functional_or_has_no_derivative_is_refused():
     few = derivatives_at(X, ALONG)
-    rough = (kernax.Matern12(), kernax.RBF() * kernax.Matern(0.8), kernax.ArcCosine(0))
+    rough = (kernax.Matern12(), kernax.RBF() * kernax.Matern(0.8), kernax.kernels.ArcCosine(0))
     for kernel in rough:
         with pytest.raises(ValueError, match="no derivatives"):
-            kernax.gram(kernax.OfFunctionals(kernel), few)
+            kernax.gram(kernax.kernels.OfFunctionals(kernel), few)
     value = values_at(X)[0]
     for kernel, point in ((kernax.Matern12(), value), (kernax.Matern(1.5), few[0])):
-        assert jax.eval_shape(kernax.OfFunctionals(kernel), point, value).shape == ()
+        assert jax.eval_shape(kernax.kernels.OfFunctionals(kernel), point, value).shape == ()
     known = untyped(joined)
     for call, message in [
         (lambda: derivatives_at(X, np.ones(3)), "directions must have shape"),
@@ -225,7 +227,7 @@ def test_what_is_no_functional_or_has_no_derivative_is_refused():
         (lambda: values_at(X) * np.ones(2), "scaled by a number"),
         (lambda: values_at(X)[3], "out of bounds"),
         (lambda: len(few[0]), "not a stack"),
-        (lambda: kernax.OfFunctionals(KERNEL)(few, few[0]), "use jax.vmap"),
+        (lambda: kernax.kernels.OfFunctionals(KERNEL)(few, few[0]), "use jax.vmap"),
     ]:
         with pytest.raises((ValueError, IndexError), match=message):
             call()
@@ -243,8 +245,8 @@ def test_numbers_of_numpy_scale_functionals_from_either_side():
 def test_a_mean_beside_scaled_and_summed_functionals_is_a_functional():
     """Of a constant the slope is zero and an integral over a box of two units is two times it."""
     few = joined(derivatives_at(X[:1], ALONG), integrals_over(X[:1], X[:1] + [1, 2], 2))
-    sums = kernax.OfFunctionals(KERNEL) + 2.0 * kernax.OfFunctionals(kernax.RBF())
-    for kernel in (2.0 * kernax.OfFunctionals(KERNEL), sums):
+    sums = kernax.kernels.OfFunctionals(KERNEL) + 2.0 * kernax.kernels.OfFunctionals(kernax.RBF())
+    for kernel in (2.0 * kernax.kernels.OfFunctionals(KERNEL), sums):
         process = kernax.GaussianProcess(kernel, 1.5)
         np.testing.assert_allclose(jax.vmap(process.mean)(few), [0, 3], atol=1e-6)
 

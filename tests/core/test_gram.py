@@ -180,14 +180,17 @@ def test_features_of_points_are_no_reason_to_make_tiles():
 @pytest.mark.slow
 def test_kernels_that_round_a_pair_differently_either_way_have_symmetric_matrices():
     X = kernax.strings.encode(["ACGTAC", "TTGACA", "CCATGG", "TACATA", "GATTACA"], "ACGT")
-    for kernel in (kernax.Subsequence(3, 0.7), kernax.Normalised(kernax.AllSubstrings(0.7))):
+    for kernel in (
+        kernax.Subsequence(3, 0.7),
+        kernax.Normalised(kernax.kernels.AllSubstrings(0.7)),
+    ):
         assert not kernel.is_mirrored
         K = kernax.gram(kernel, X)
         assert jnp.all(K == K.T)
     assert (2.0 * kernax.RBF() + kernax.Linear() ** 2).is_mirrored
 
 
-ROUGH = (kernax.Matern12, kernax.GammaExponential)
+ROUGH = (kernax.Matern12, kernax.kernels.GammaExponential)
 
 
 @needs_x64
@@ -240,10 +243,10 @@ def test_a_matrix_that_cannot_fit_is_refused_with_the_way_out():
             r"536 GiB .* kernel_ridge .*; use block_size=\.\.\.",
         ),
         (
-            lambda: kernax.eigenpairs(kernax.RBF(), X, 2),
+            lambda: kernax.bases.eigenpairs(kernax.RBF(), X, 2),
             r"313 GiB .* eigenpairs for 2\.1 dense \(200000, 200000\) matrices",
         ),
-        (lambda: kernax.empirical_features(kernax.RBF(), X), "462 GiB .* empirical_features"),
+        (lambda: kernax.bases.empirical_features(kernax.RBF(), X), "462 GiB .* empirical_features"),
         (
             lambda: kernax.calibration.isotonic(X[:, 0], np.tile([-1.0, 1.0], 100_000)),
             "477 GiB .* isotonic",

@@ -41,7 +41,7 @@ ALONG_A_COLUMN = {
     "rbf": RBF([0.4]),
     "rational quadratic": 2.0 * kernax.RationalQuadratic(0.5, 1.3) + 0.2,
     "spectral mixture": kernax.SpectralMixture([1.0, 0.5], [[0.0], [0.4]], [[0.2], [0.1]]),
-    "a product": RBF(2.0) * kernax.Cosine(1.7) * kernax.Matern12(9.0),
+    "a product": RBF(2.0) * kernax.kernels.Cosine(1.7) * kernax.Matern12(9.0),
 }
 RNG = np.random.default_rng(0)
 
@@ -494,7 +494,7 @@ def test_a_term_of_a_sum_is_found_again():
     X, y, weights = POINTS[1][few], Y[few], WEIGHTS[few]
 
     def term(lengthscale, solver):
-        process = kernax.GaussianProcess(RBF(lengthscale) + kernax.Cosine(2.0))
+        process = kernax.GaussianProcess(RBF(lengthscale) + kernax.kernels.Cosine(2.0))
         posterior = kernax.condition(
             process, X, y, 0.1, weights=weights, solver=solver, throw=False
         ).value

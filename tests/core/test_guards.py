@@ -52,7 +52,11 @@ def streamed(length):
 # A verb of one number, a number that is outside, and the parameter at fault.
 OUTSIDE = {
     "kernel_ridge": (lambda r: kernax.kernel_ridge(RBF, X, Y, r), -0.1, "ridge"),
-    "ridge_path": (lambda r: kernax.ridge_path(RBF, X, Y, jnp.stack([1, r])), -0.1, "ridges"),
+    "ridge_path": (
+        lambda r: kernax.selection.ridge_path(RBF, X, Y, jnp.stack([1, r])),
+        -0.1,
+        "ridges",
+    ),
     "kernel_logistic": (lambda r: kernax.kernel_logistic(RBF, X, SIGNS, r), -0.1, "ridge"),
     "kernel_softmax": (lambda r: kernax.kernel_softmax(RBF, X, ONE_HOT, r), 0.0, "ridge"),
     "regularised_risk": (

@@ -227,7 +227,9 @@ def test_a_residual_that_is_rounding_ends_soon_and_is_no_success():
     """In float32, where all that is left is what the products themselves are off."""
     points = np.linspace(0, 1, 400, dtype=np.float32)[:, None]
     operator = kernax.gram_operator(kernax.Matern32(2.0), points, ridge=1e-4)
-    solution = kernax.solve(operator, np.sin(6 * points[:, 0]), ConjugateGradient(), throw=False)
+    solution = kernax.solvers.solve(
+        operator, np.sin(6 * points[:, 0]), ConjugateGradient(), throw=False
+    )
     assert solution.result == kernax.RESULTS.breakdown
     assert 100 < solution.stats["steps"] < 400  # measured: 210, and 1000 without an end of its own
     assert 2 * ConjugateGradient().tolerance(np.float32) < solution.stats["residual"] < 0.1
@@ -240,7 +242,7 @@ def test_a_hard_system_whose_residual_stands_for_long_is_solved():
     A = jnp.asarray((Q * np.logspace(0, -10, 60)) @ Q.T)
     b = A @ np.random.default_rng(5).normal(size=60)
     operator = lx.MatrixLinearOperator(A, lx.positive_semidefinite_tag)
-    solution = kernax.solve(operator, b, ConjugateGradient(max_steps=20000))
+    solution = kernax.solvers.solve(operator, b, ConjugateGradient(max_steps=20000))
     assert solution.stats["steps"] > 1000  # measured: 4218
     assert solution.stats["residual"] < 2 * ConjugateGradient().tolerance(float)
 
@@ -249,8 +251,10 @@ def test_a_hard_system_whose_residual_stands_for_long_is_solved():
 @pytest.mark.parametrize("name", ["nystrom", "pivots"])
 def test_a_preconditioner_saves_steps_and_changes_no_solution(name):
     operator = kernax.gram_operator(KERNEL, X, ridge=1e-2, block_size=8)
-    plain = kernax.solve(operator, Y, ConjugateGradient())
-    fewer = kernax.solve(operator, Y, ConjugateGradient(preconditioner=PRECONDITIONERS[name]))
+    plain = kernax.solvers.solve(operator, Y, ConjugateGradient())
+    fewer = kernax.solvers.solve(
+        operator, Y, ConjugateGradient(preconditioner=PRECONDITIONERS[name])
+    )
     assert 1.5 * int(fewer.stats["steps"]) < int(plain.stats["steps"])
     assert_close(fewer.value, plain.value, 1e-7 if X64 else 5e-3)
 
@@ -258,7 +262,7 @@ def test_a_preconditioner_saves_steps_and_changes_no_solution(name):
 def test_all_pivots_leave_hardly_a_step():
     operator = kernax.gram_operator(KERNEL, X, ridge=1e-2)
     solver = ConjugateGradient(preconditioner=PRECONDITIONERS["all pivots"])
-    assert kernax.solve(operator, Y, solver).stats["steps"] <= 10
+    assert kernax.solvers.solve(operator, Y, solver).stats["steps"] <= 10
 
 
 @eqx.filter_jit
@@ -466,7 +470,7 @@ def _solved(preconditioner, size, ridge, lengthscale, b):
     kernel = size * kernax.Matern32(lengthscale)
     operator = gram_operator(kernel, X, ridge=ridge)
     solver = ConjugateGradient(preconditioner=preconditioner)
-    solution = kernax.solve(operator, b, solver, throw=False)
+    solution = kernax.solvers.solve(operator, b, solver, throw=False)
     return solution.result, solution.value, kernel
 
 

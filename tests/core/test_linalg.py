@@ -50,11 +50,11 @@ def test_a_nan_in_the_matrix_is_reported_and_never_solved(operator, solver):
     """L04."""
     A = 2 * np.eye(3)
     A[0, 0] = np.nan
-    solution = kernax.solve(operator(A), np.ones(3), solver, throw=False)
+    solution = kernax.solvers.solve(operator(A), np.ones(3), solver, throw=False)
     assert solution.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(solution.value))
     with pytest.raises(NonFiniteError):
-        kernax.solve(operator(A), np.ones(3), solver)
+        kernax.solvers.solve(operator(A), np.ones(3), solver)
     assert not issubclass(NonFiniteError, NotPSDError)
 
 
@@ -62,12 +62,12 @@ def test_a_nan_in_the_matrix_is_reported_and_never_solved(operator, solver):
 @pytest.mark.parametrize(("operator", "solver"), WAYS, ids=IDS)
 def test_a_zero_right_hand_side_gives_zeros_and_a_gradient(operator, solver):
     """L05."""
-    solution = kernax.solve(operator(2 * np.eye(3)), np.zeros(3), solver)
+    solution = kernax.solvers.solve(operator(2 * np.eye(3)), np.zeros(3), solver)
     assert jnp.all(solution.value == 0)
     assert solution.stats.get("steps", 0) == 0
-    gradient = jax.grad(lambda b: jnp.sum(kernax.solve(operator(2 * np.eye(3)), b, solver).value))(
-        jnp.zeros(3, DTYPE)
-    )
+    gradient = jax.grad(
+        lambda b: jnp.sum(kernax.solvers.solve(operator(2 * np.eye(3)), b, solver).value)
+    )(jnp.zeros(3, DTYPE))
     np.testing.assert_allclose(gradient, 0.5, rtol=TOLERANCE["value"])
 
 
@@ -76,7 +76,7 @@ def test_conjugate_gradients_report_the_true_residual_and_are_judged_by_it():
     x = np.linspace(0, 1, 200, dtype=np.float32)
     operator = kernax.gram_operator(kernax.RBF(0.2), x[:, None], ridge=1e-4)
     b = np.sin(6 * x)
-    solution = kernax.solve(
+    solution = kernax.solvers.solve(
         operator, b, kernax.solvers.ConjugateGradient(max_steps=400), throw=False
     )
     A = np.asarray(operator.as_matrix(), float)
@@ -92,11 +92,11 @@ def test_a_cap_on_the_steps_is_reported():
     A = np.diag(np.logspace(0, 6, 50))
     few = kernax.solvers.ConjugateGradient(max_steps=3)
     assert (
-        kernax.solve(dense(A), np.ones(50), few, throw=False).result
+        kernax.solvers.solve(dense(A), np.ones(50), few, throw=False).result
         == kernax.RESULTS.max_steps_reached
     )
     with pytest.raises(MaxStepsError, match="steps 3"):
-        kernax.solve(dense(A), np.ones(50), few)
+        kernax.solvers.solve(dense(A), np.ones(50), few)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12, 1e-75 if X64 else 1e-18, 1e75 if X64 else 1e18])
@@ -104,18 +104,18 @@ def test_conjugate_gradients_do_not_depend_on_units(scale, rng):
     A = rng.normal(size=(30, 30))
     A = A @ A.T + np.eye(30)
     b = rng.normal(size=30)
-    plain = kernax.solve(dense(A), b, kernax.solvers.ConjugateGradient())
-    scaled = kernax.solve(dense(A * scale), b / scale, kernax.solvers.ConjugateGradient())
+    plain = kernax.solvers.solve(dense(A), b, kernax.solvers.ConjugateGradient())
+    scaled = kernax.solvers.solve(dense(A * scale), b / scale, kernax.solvers.ConjugateGradient())
     np.testing.assert_allclose(
         np.asarray(scaled.value) * scale * scale, plain.value, rtol=TOLERANCE["solve"] * 10
     )
 
 
 def test_jitter_is_added_only_where_it_is_needed_and_said_aloud():
-    well = kernax.solve(dense(np.eye(3)), np.ones(3))
+    well = kernax.solvers.solve(dense(np.eye(3)), np.ones(3))
     assert well.stats["jitter"] == 0
     with pytest.warns(ConditionWarning, match="added to its diagonal"):
-        singular = kernax.solve(dense(np.ones((3, 3))), np.ones(3))
+        singular = kernax.solvers.solve(dense(np.ones((3, 3))), np.ones(3))
     assert 0 < singular.stats["jitter"] <= 1e-4
     np.testing.assert_allclose(np.sum(singular.value), 1, rtol=1e-5)
 
@@ -123,25 +123,25 @@ def test_jitter_is_added_only_where_it_is_needed_and_said_aloud():
 def test_a_matrix_singular_by_accident_of_rounding_is_not_solved_into_noise():
     x = np.linspace(0, 1, 60)[:, None]
     with pytest.warns(ConditionWarning):
-        solution = kernax.solve(kernax.gram_operator(kernax.RBF(5.0), x), np.sin(x[:, 0]))
+        solution = kernax.solvers.solve(kernax.gram_operator(kernax.RBF(5.0), x), np.sin(x[:, 0]))
     assert jnp.max(jnp.abs(solution.value)) < (1e8 if X64 else 1e5)
 
 
 @needs_x64
 def test_an_indefinite_matrix_is_refused_and_not_repaired():
-    solution = kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3), throw=False)
+    solution = kernax.solvers.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3), throw=False)
     assert solution.result == kernax.RESULTS.not_psd
     assert jnp.all(jnp.isnan(solution.value))
     with pytest.raises(
         NotPSDError,
         match=r"not positive definite.* eigenvalue of the operator is -1, the largest 2\.",
     ):
-        kernax.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3))
+        kernax.solvers.solve(dense(np.diag([1.0, -1.0, 2.0])), np.ones(3))
 
 
 def test_jitter_never_exceeds_a_ten_thousandth_of_the_mean_diagonal():
     """Catches a cap that would repair what is indefinite: this matrix has the eigenvalue -1e-3."""
-    nearly = kernax.solve(dense([[1.0, 1.001], [1.001, 1.0]]), np.ones(2), throw=False)
+    nearly = kernax.solvers.solve(dense([[1.0, 1.001], [1.001, 1.0]]), np.ones(2), throw=False)
     assert nearly.result == kernax.RESULTS.not_psd
     assert jnp.all(jnp.isnan(nearly.value))
     assert nearly.stats["jitter"] <= 1e-4
@@ -151,7 +151,7 @@ def test_a_pivot_of_rounding_is_no_pivot():
     """LAPACK factorises this matrix of rank one, to working precision, with a last pivot of eps."""
     eps = jnp.finfo(DTYPE).eps
     with pytest.warns(ConditionWarning):
-        solution = kernax.solve(dense([[1.0, 1.0], [1.0, 1 + eps]]), np.ones(2))
+        solution = kernax.solvers.solve(dense([[1.0, 1.0], [1.0, 1 + eps]]), np.ones(2))
     assert solution.stats["jitter"] > 0
 
 
@@ -168,7 +168,7 @@ def test_conjugate_gradients_on_a_singular_system_return_their_best_iterate(A, b
     """Catches NaN, and `not_psd`, for what is singular only. A right-hand side in the range of A
     has its solution.
     """
-    solution = kernax.solve(
+    solution = kernax.solvers.solve(
         dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient(), throw=False
     )
     np.testing.assert_allclose(solution.value, value, rtol=1e-5)
@@ -176,7 +176,7 @@ def test_conjugate_gradients_on_a_singular_system_return_their_best_iterate(A, b
     assert solution.result == (kernax.RESULTS.successful if soluble else kernax.RESULTS.breakdown)
     if not soluble:
         with pytest.raises(BreakdownError):
-            kernax.solve(dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient())
+            kernax.solvers.solve(dense(A), np.asarray(b, DTYPE), kernax.solvers.ConjugateGradient())
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_a_bad_member_of_a_batch_leaves_the_others_and_their_gradients_alone(sol
     b = jnp.array([1.0, -0.5, 0.2, 3.0], DTYPE)
 
     def one(A):
-        return kernax.solve(lx.MatrixLinearOperator(A, PSD), b, solver, throw=False)
+        return kernax.solvers.solve(lx.MatrixLinearOperator(A, PSD), b, solver, throw=False)
 
     together = jax.jit(jax.vmap(one))(batch)
     alone = one(batch[0])
@@ -299,7 +299,7 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
         lx.AutoLinearSolver(well_posed=True),
     ):
         np.testing.assert_allclose(
-            kernax.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4
+            kernax.solvers.solve(dense(A), b, solver).value, expected, rtol=1e-3, atol=1e-4
         )
 
 
@@ -307,21 +307,21 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: kernax.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
+        (lambda: kernax.solvers.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
         (
-            lambda: untyped(kernax.solve)(np.eye(3), np.ones(3)),
+            lambda: untyped(kernax.solvers.solve)(np.eye(3), np.ones(3)),
             "operator must be one of lineax, .* makes one of an array",
         ),
         (
-            lambda: untyped(kernax.solve)(dense(np.eye(3)), np.ones(3), lx.CG),
+            lambda: untyped(kernax.solvers.solve)(dense(np.eye(3)), np.ones(3), lx.CG),
             "solver must be a linear solver, such as",
         ),
         (
-            lambda: kernax.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])),
+            lambda: kernax.solvers.solve(dense(np.eye(3)), np.array([1.0, np.inf, 0.0])),
             "rhs holds NaN or inf, first in row 1",
         ),
         (
-            lambda: kernax.solve(
+            lambda: kernax.solvers.solve(
                 lx.MatrixLinearOperator(jnp.eye(3)), np.ones(3), kernax.solvers.ConjugateGradient()
             ),
             "tagged",
@@ -336,10 +336,10 @@ def test_bad_input_is_refused(call, words):
 def test_a_solution_below_the_smallest_float_is_no_success():
     large, small = (1e200, 1e-150) if X64 else (1e25, 1e-20)
     operator = lx.MatrixLinearOperator(large * jnp.eye(3), lx.positive_semidefinite_tag)
-    lost = kernax.solve(operator, jnp.full(3, small), throw=False)
+    lost = kernax.solvers.solve(operator, jnp.full(3, small), throw=False)
     assert lost.result == kernax.RESULTS.inaccurate
     assert lost.stats["residual"] == 1
-    assert kernax.solve(operator, jnp.ones(3)).stats["residual"] < 1e-6
+    assert kernax.solvers.solve(operator, jnp.ones(3)).stats["residual"] < 1e-6
 
 
 @pytest.mark.slow
@@ -375,7 +375,9 @@ def _jitter_of_ridge(kernel, X, y, weights):
 
 
 def _jitter_of_path(kernel, X, y, weights):
-    return kernax.ridge_path(kernel, X, y, jnp.array([1e-30]), weights=weights, throw=False)
+    return kernax.selection.ridge_path(
+        kernel, X, y, jnp.array([1e-30]), weights=weights, throw=False
+    )
 
 
 def _jitter_along_a_line(kernel, X, y, weights):
@@ -393,7 +395,7 @@ def test_jitter_is_that_of_the_points_with_a_weight(fit):
     X = jnp.concatenate([x, jnp.linspace(3.0, 4.0, 40)])[:, None]
     weights = jnp.repeat(jnp.array([1.0, 0.0]), 40)
     y = jnp.sin(X[:, 0])
-    kernel = kernax.Scaled(kernax.Matern32(1.0), 2.0)
+    kernel = kernax.kernels.Scaled(kernax.Matern32(1.0), 2.0)
     padded = fit(kernel, X, y, weights).stats["jitter"]
     alone = fit(kernel, X[:40], y[:40], None).stats["jitter"]
     assert jnp.all(alone > 0)

@@ -21,21 +21,18 @@ def problem(rng):
 
 
 def evidence(model, X, y):
-    return kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+    return kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge)
 
 
 def minus_evidence(model, X, y):
     return -evidence(model, X, y)
 
 
-def test_the_number_is_one_unless_given_of_any_shape_and_the_noise_is_the_same():
+def test_the_number_is_one_unless_given_and_has_any_shape():
     assert kernax.Model(kernax.RBF()).ridge == 1.0
     model = kernax.Model(kernax.RBF(), ridge=np.array([0.1, 0.2]))
-    np.testing.assert_array_equal(model.noise, model.ridge)
-    assert model.noise.shape == (2,)
+    np.testing.assert_array_equal(model.ridge, np.asarray([0.1, 0.2], DTYPE))
     assert kernax.Model(kernax.RBF(), 2).ridge.dtype == DTYPE
-    with pytest.raises(AttributeError):
-        setattr(model, "noise", 1.0)  # noqa: B010
     assert [row[0] for row in kernax.describe(model).rows] == ["kernel.lengthscale", "ridge"]
 
 
@@ -43,7 +40,7 @@ def test_the_ridge_of_a_fit_is_the_noise_of_the_process_with_that_mean(problem):
     X, y = problem
     model = kernax.Model(kernax.RBF(1.3), 0.2)
     f = kernax.kernel_ridge(model.kernel, X, y, model.ridge).value
-    process = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.noise).value
+    process = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.ridge).value
     assert_close(process.mean.coefficients, f.coefficients, TOLERANCE["solve"])  # pyright: ignore[reportFunctionMemberAccess]
 
 
@@ -119,7 +116,7 @@ def test_a_frozen_ridge_stays_and_random_starts_vary_it():
     theta, rebuild = kernax.unconstrain(model, lambda path, _: path != "ridge")
     assert set(theta) == {"kernel.lengthscale"}
     assert rebuild({"kernel.lengthscale": jnp.asarray(1.0, DTYPE)}).ridge == model.ridge
-    starts = kernax.random_starts(model, 3, key=jax.random.key(0))
+    starts = kernax.selection.random_starts(model, 3, key=jax.random.key(0))
     assert len({float(start.ridge) for start in starts}) == 3
 
 

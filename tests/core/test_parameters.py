@@ -224,14 +224,14 @@ def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
 
 @needs_x64
 def test_integers_of_numpy_become_those_of_python_and_others_are_refused_by_name():
-    kernel = kernax.Mismatch(np.int64(3), np.uint8(1))
+    kernel = kernax.kernels.Mismatch(np.int64(3), np.uint8(1))
     assert type(kernel.k) is type(kernel.m) is int
-    assert kernel == kernax.Mismatch(3, 1)
+    assert kernel == kernax.kernels.Mismatch(3, 1)
     for make, words in (
         (lambda: kernax.Spectrum("3"), "k must be a positive integer, but is '3'"),
-        (lambda: kernax.Mismatch(3, 1.0), "m must be an integer >= 0, but is 1.0"),
+        (lambda: kernax.kernels.Mismatch(3, 1.0), "m must be an integer >= 0, but is 1.0"),
         (lambda: kernax.Subsequence(True), "length must be a positive integer, but is True"),
-        (lambda: kernax.ArcCosine(3), "order must be 0, 1 or 2, but is 3"),
+        (lambda: kernax.kernels.ArcCosine(3), "order must be 0, 1 or 2, but is 3"),
     ):
         with pytest.raises(ValueError, match=words):
             make()
@@ -248,7 +248,7 @@ def test_unconstrain_works_under_jit_and_its_derivative_is_the_chain_rule():
 
 @needs_x64
 def test_a_description_names_columns_and_wraps_what_is_long():
-    kernel = kernax.RBF(jnp.arange(1.0, 41.0)) + 2.0 * kernax.BilinearForm(jnp.eye(3, 2))
+    kernel = kernax.RBF(jnp.arange(1.0, 41.0)) + 2.0 * kernax.kernels.BilinearForm(jnp.eye(3, 2))
     table = str(kernax.describe(kernel))
     assert max(map(len, table.splitlines())) < 110
     assert len(table.splitlines()) > 6

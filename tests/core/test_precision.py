@@ -73,8 +73,8 @@ LEARNERS = {
         kernax.kernel_logistic(kernel, X, SIGNS, 0.3, throw=False).value.coefficients
     ),
     "svm": lambda kernel: kernax.svm(kernel, X, SIGNS, 1.0, throw=False).value.coefficients,
-    "empirical_features": lambda kernel: kernax.empirical_features(kernel, X).coefficients,
-    "centred": lambda kernel: kernax.gram(kernax.Centred(kernel, X), X),
+    "empirical_features": lambda kernel: kernax.bases.empirical_features(kernel, X).coefficients,
+    "centred": lambda kernel: kernax.gram(kernax.kernels.Centred(kernel, X), X),
 }
 
 

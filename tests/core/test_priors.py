@@ -91,7 +91,9 @@ def test_the_unconstrained_density_holds_the_same_probability():
         (Bounded(0.5), "share", Beta(2.0, 3.0), 0.3, scipy.stats.beta(2.0, 3.0)),
     ]
     for model, path, prior, most, peer in cases:
-        theta, density = kernax.unconstrained_density(log_prior, model, args=({path: prior},))
+        theta, density = kernax.selection.unconstrained_density(
+            log_prior, model, args=({path: prior},)
+        )
         end = np.log(most) if path == "lengthscale" else np.log(most / (1 - most))
         line = np.linspace(end - 30, end, 4001)
         heights = jnp.exp(jax.vmap(density)({path: jnp.asarray(line)}))

@@ -454,7 +454,7 @@ def test_a_solver_with_a_factor_of_ones_own_conditions_a_process():
 def test_options_that_would_be_ignored_are_refused(solver):
     operator = kernax.gram_operator(LINEAR, X, ridge=1.0)
     with pytest.raises(ValueError, match="takes no options, but options has preconditioner"):
-        kernax.solve(operator, COLUMNS, solver, options={"preconditioner": operator})
+        kernax.solvers.solve(operator, COLUMNS, solver, options={"preconditioner": operator})
 
 
 @needs_x32
@@ -486,8 +486,13 @@ def test_a_solver_of_lineax_is_a_factor_that_only_solves_and_takes_its_options()
     preconditioner = lx.MatrixLinearOperator(
         jnp.asarray(np.linalg.inv(operator.as_matrix())), lx.positive_semidefinite_tag
     )
-    helped = kernax.solve(operator, COLUMNS, solver, options={"preconditioner": preconditioner})
-    assert helped.stats["num_steps"] < kernax.solve(operator, COLUMNS, solver).stats["num_steps"]
+    helped = kernax.solvers.solve(
+        operator, COLUMNS, solver, options={"preconditioner": preconditioner}
+    )
+    assert (
+        helped.stats["num_steps"]
+        < kernax.solvers.solve(operator, COLUMNS, solver).stats["num_steps"]
+    )
 
 
 @needs_x64

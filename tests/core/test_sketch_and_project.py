@@ -61,7 +61,7 @@ def test_an_operator_of_a_ridge_or_a_matrix_is_solved_as_well():
     matrix = lx.MatrixLinearOperator(operator.as_matrix(), PSD)
     expected = np.linalg.solve(np.asarray(matrix.matrix), Y)
     for A in (operator, matrix):
-        np.testing.assert_allclose(kernax.solve(A, Y, SOLVER).value, expected, atol=1e-8)
+        np.testing.assert_allclose(kernax.solvers.solve(A, Y, SOLVER).value, expected, atol=1e-8)
 
 
 @needs_x64
@@ -178,7 +178,7 @@ HARD = SketchAndProject(KEY, block_size=9, max_steps=400)
 
 @jax.jit
 def solved(A, b):
-    return kernax.solve(lx.MatrixLinearOperator(A, PSD), b, HARD, throw=False)
+    return kernax.solvers.solve(lx.MatrixLinearOperator(A, PSD), b, HARD, throw=False)
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
@@ -204,7 +204,9 @@ def test_no_success_is_claimed_that_the_residual_does_not_confirm(spectrum):
 def test_units_change_no_digit():
     A = matrix_of(SPECTRA["a tail"], 3)
     b = np.random.default_rng(3).normal(size=40)
-    solve = lambda A, b: kernax.solve(lx.MatrixLinearOperator(jnp.asarray(A), PSD), b, SOLVER)
+    solve = lambda A, b: kernax.solvers.solve(
+        lx.MatrixLinearOperator(jnp.asarray(A), PSD), b, SOLVER
+    )
     plain, scaled = solve(A, b), solve(A * 2.0**300, b * 2.0**-200)
     assert plain.stats["steps"] == scaled.stats["steps"]
     np.testing.assert_allclose(scaled.value * 2.0**500, plain.value, rtol=1e-9)
@@ -236,7 +238,7 @@ def test_what_is_not_finite_is_reported():
     A[3, 4] = A[4, 3] = np.nan
     solver = SketchAndProject(KEY, block_size=9)
     with pytest.raises(NonFiniteError):
-        kernax.solve(lx.MatrixLinearOperator(jnp.asarray(A), PSD), np.ones(30), solver)
+        kernax.solvers.solve(lx.MatrixLinearOperator(jnp.asarray(A), PSD), np.ones(30), solver)
 
 
 @pytest.mark.slow
@@ -267,9 +269,9 @@ def test_bad_arguments_are_named(arguments, message):
 def test_operators_without_blocks_and_options_are_refused():
     products = lx.FunctionLinearOperator(lambda v: 2 * v, jax.ShapeDtypeStruct((5,), DTYPE), PSD)
     with pytest.raises(ValueError, match=r"needs blocks of the matrix, but FunctionLinearOperator"):
-        kernax.solve(products, np.ones(5), SOLVER)
+        kernax.solvers.solve(products, np.ones(5), SOLVER)
     with pytest.raises(ValueError, match="takes no options"):
-        kernax.solve(
+        kernax.solvers.solve(
             lx.MatrixLinearOperator(jnp.eye(5), PSD), np.ones(5), SOLVER, options={"y0": 1}
         )
     with pytest.raises(ValueError, match="tagged"):

@@ -342,7 +342,7 @@ def test_parts_in_different_precisions_are_drawn_in_one():
     ("arguments", "message"),
     [
         (
-            (kernax.GammaExponential(), 4, 2),
+            (kernax.kernels.GammaExponential(), 4, 2),
             "GammaExponential has no spectral density that is known: .* for Gaussian, Matern",
         ),
         ((kernax.RBF() + kernax.Linear(), 4, 2), "Linear has no spectral density"),
@@ -350,7 +350,7 @@ def test_parts_in_different_precisions_are_drawn_in_one():
         ((kernax.On(kernax.Periodic(0.05), 0), 40, 2), "too short for its harmonics"),
         ((kernax.Periodic([1.0, 2.0]), 4, 1), r"shape \(2,\), but points have shape \(1,\)"),
         ((kernax.On(kernax.RBF(), (0, 0)), 4, 2), "picks a column twice"),
-        ((kernax.Cosine(np.ones(3)), 4, 2), r"shape \(3,\), but points have shape \(2,\)"),
+        ((kernax.kernels.Cosine(np.ones(3)), 4, 2), r"shape \(3,\), but points have shape \(2,\)"),
         ((kernax.RBF(), 0, 2), "n_frequencies must be a positive integer, but is 0"),
         ((kernax.RBF(), 4, 2.0), "dim must be a positive integer, but is 2.0"),
         ((kernax.RBF(np.ones(3)), 4, 2), r"shape \(3,\), but points have shape \(2,\)"),
@@ -418,9 +418,10 @@ PRODUCT = kernax.RBF(ARD) * kernax.On(kernax.Matern32(2.0), 0)
 COMPOSED = {
     "product": PRODUCT,
     "power": (kernax.RBF(ARD) + 0.5) ** 2,
-    "mixture": MIXTURE * kernax.On(kernax.Cosine(0.9), 1),
+    "mixture": MIXTURE * kernax.On(kernax.kernels.Cosine(0.9), 1),
     "quasi-periodic": kernax.On(kernax.Periodic(0.8, 1.5), 1) * kernax.RBF(2.0),
-    "beats": kernax.On(kernax.Cosine(2.0) * kernax.Cosine(1.7), 0) * kernax.Matern12(3.0),
+    "beats": kernax.On(kernax.kernels.Cosine(2.0) * kernax.kernels.Cosine(1.7), 0)
+    * kernax.Matern12(3.0),
 }
 
 
@@ -469,8 +470,8 @@ def test_orthogonal_and_quasi_random_frequencies_have_no_bias_and_smaller_errors
 @pytest.mark.slow
 @needs_x64
 def test_a_discrete_spectrum_is_exact():
-    kernel = kernax.On(kernax.Periodic(0.8, 1.5), 0) + 0.7 * kernax.Cosine(2.0) + 0.3
-    kernel = kernel + kernax.On(kernax.ZeroMeanPeriodic(1.8, 0.5), 1)
+    kernel = kernax.On(kernax.Periodic(0.8, 1.5), 0) + 0.7 * kernax.kernels.Cosine(2.0) + 0.3
+    kernel = kernel + kernax.On(kernax.kernels.ZeroMeanPeriodic(1.8, 0.5), 1)
     features = kernax.random_fourier_features(kernel, 100, 2, key=jax.random.key(0))
     assert len(features.phi.weights) == 24 + 1 + 1 + 1 + 24
     np.testing.assert_allclose(kernax.gram(features, X), kernax.gram(kernel, X), atol=1e-12)
@@ -478,7 +479,9 @@ def test_a_discrete_spectrum_is_exact():
 
 @needs_x64
 def test_terms_without_chance_take_one_frequency_each():
-    kernel = kernax.RBF() + 0.3 + kernax.On(kernax.Cosine(), 1) + kernax.On(kernax.RBF(2.0), [1])
+    kernel = (
+        kernax.RBF() + 0.3 + kernax.On(kernax.kernels.Cosine(), 1) + kernax.On(kernax.RBF(2.0), [1])
+    )
     features = kernax.random_fourier_features(kernel, 8, 2, key=jax.random.key(0))
     frequencies, weights = features.phi.frequencies, features.phi.weights
     np.testing.assert_allclose(weights, [1 / 3] * 3 + [0.3, 1] + [1 / 3] * 3)
@@ -489,7 +492,7 @@ def test_terms_without_chance_take_one_frequency_each():
 @needs_x64
 @pytest.mark.parametrize("draw", NORMAL_DRAWS)
 def test_features_of_every_draw_are_smooth_in_the_parameters_of_a_product(draw):
-    theta, rebuild = kernax.unconstrain(PRODUCT * kernax.On(kernax.Cosine(1.5), 1))
+    theta, rebuild = kernax.unconstrain(PRODUCT * kernax.On(kernax.kernels.Cosine(1.5), 1))
 
     def value(theta):
         features = kernax.random_fourier_features(

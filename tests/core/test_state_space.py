@@ -36,11 +36,11 @@ KERNELS = {
     "matern 1/2": kernax.Matern12(1.3),
     "matern 3/2": kernax.Matern32([0.7]),
     "matern 5/2": kernax.Matern52(1.1),
-    "cosine": kernax.Cosine(2.3),
+    "cosine": kernax.kernels.Cosine(2.3),
     "periodic": kernax.Periodic(0.9, 3.1),
-    "periodic about zero": kernax.ZeroMeanPeriodic(0.9, 3.1),
+    "periodic about zero": kernax.kernels.ZeroMeanPeriodic(0.9, 3.1),
     "a sum": 2.0 * kernax.Matern32(0.7) + kernax.Matern52(3.0) + 0.3,
-    "a product": kernax.Matern12(3.0) * kernax.Cosine(1.7),
+    "a product": kernax.Matern12(3.0) * kernax.kernels.Cosine(1.7),
     "a power": kernax.Matern32(2.0) ** 2,
 }
 N = 300
@@ -277,7 +277,7 @@ def test_one_program_serves_all_values_and_a_batch_of_them():
 def test_points_of_one_column_of_several_are_a_line():
     both = jnp.asarray(RNG.normal(size=(20, 2)), DTYPE)
     y = both[:, 0]
-    kernel = kernax.On(kernax.Matern12(), -1) * kernax.On(kernax.Cosine(), [1]) + 0.5
+    kernel = kernax.On(kernax.Matern12(), -1) * kernax.On(kernax.kernels.Cosine(), [1]) + 0.5
     assert kernel.sufficient_columns(2) == {1}
     found = kernax.log_marginal_likelihood(kernel, both, y, 0.1, solver=LINE)
     assert_close(found, kernax.log_marginal_likelihood(kernel, both, y, 0.1), 1e-4)
@@ -332,7 +332,7 @@ def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wron
 def test_a_long_lengthscale_leaves_one_harmonic_about_zero():
     """One less the mean over a period lost its digits, and the series was called cut off."""
     lengthscale = 3000.0 if X64 else 100.0
-    model: Any = kernax.ZeroMeanPeriodic(lengthscale, 2.0).state_space(24)
+    model: Any = kernax.kernels.ZeroMeanPeriodic(lengthscale, 2.0).state_space(24)
     np.testing.assert_allclose(model.variances[0], 1, rtol=1e-4)
     np.testing.assert_allclose(np.sum(model.variances), 1, rtol=1e-5)
 
@@ -554,7 +554,7 @@ def test_a_term_of_a_sum_is_found_again():
     few = APART[:15]
 
     def term(solver):
-        process = kernax.GaussianProcess(kernax.Matern52(1.1) + kernax.Cosine(2.0))
+        process = kernax.GaussianProcess(kernax.Matern52(1.1) + kernax.kernels.Cosine(2.0))
         posterior = kernax.condition(process, X[few], Y[few], NOISE[few], solver=solver).value
         part = kernax.component(posterior, 1)
         return part.mean(NEW[3]), part.variance(NEW[3])

@@ -47,7 +47,7 @@ def unbiased(K):
 
 @pytest.mark.slow
 def test_the_kernel_of_a_normal_density_is_its_closed_form():
-    kernel = kernax.SteinKernel(RBF, NORMAL)
+    kernel = kernax.kernels.SteinKernel(RBF, NORMAL)
     tolerance = {"rtol": TOLERANCE["value"], "atol": 10 * TOLERANCE["value"]}
     np.testing.assert_allclose(kernax.gram(kernel, X), closed_form(X, X), **tolerance)
     np.testing.assert_allclose(
@@ -72,7 +72,7 @@ def test_its_mean_under_the_density_is_zero_at_every_point(base):
     """
     grid = np.linspace(-12, 9, 4001)[:, None]
     density = np.exp(jax.vmap(two_bells)(grid))
-    kernel = kernax.SteinKernel(base, two_bells)
+    kernel = kernax.kernels.SteinKernel(base, two_bells)
     K = np.asarray(kernax.gram(kernel, np.array([[0.1], [-1.4], [2.0]]), grid))
     rough = isinstance(base, (kernax.Matern32, kernax.Matern52))
     size = np.abs(K) @ density
@@ -88,7 +88,7 @@ def test_the_discrepancy_is_the_unbiased_sum_over_pairs():
 def test_the_biased_one_is_the_squared_norm_of_the_embedding():
     w = np.linspace(0, 1, N)
     expected = w @ closed_form(X, X) @ w / w.sum() ** 2
-    embedding = mean_embedding(kernax.SteinKernel(RBF, NORMAL), X, weights=w)
+    embedding = mean_embedding(kernax.kernels.SteinKernel(RBF, NORMAL), X, weights=w)
     np.testing.assert_allclose(embedding.norm**2, expected, rtol=1e-9)
 
 
@@ -281,7 +281,7 @@ def test_a_score_that_is_not_finite_raises():
         (lambda: stein_discrepancy(RBF, X, lambda x: x), "log_density must return a scalar"),
         (lambda: stein_discrepancy(RBF, X, lambda x: 1), "log_density must return a scalar"),
         (
-            lambda: untyped(kernax.SteinKernel)(RBF, 3.0),
+            lambda: untyped(kernax.kernels.SteinKernel)(RBF, 3.0),
             "log_density must be a function of one point",
         ),
         (

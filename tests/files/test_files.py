@@ -28,25 +28,26 @@ KERNELS = {
     + 0.5,
     "matern": kernax.Matern(nu=1.7),
     "quadratic": kernax.RationalQuadratic(1.0, 0.3),
-    "exponential": kernax.GammaExponential(1.0, 1.3),
+    "exponential": kernax.kernels.GammaExponential(1.0, 1.3),
     "mixture": kernax.SpectralMixture(np.ones(2), np.ones((2, 2)), np.ones((2, 2))),
-    "bilinear": kernax.BilinearForm(np.eye(2)),
+    "bilinear": kernax.kernels.BilinearForm(np.eye(2)),
     "parts": kernax.On(kernax.RBF(), (0, 1))
     + kernax.On(kernax.RBF(), slice(0, 5, 2))
     + kernax.On(kernax.RBF(), 1),
-    "warped": kernax.ExpOf(kernax.Polynomial(3, 0.5))
-    + kernax.Normalised(kernax.PolynomialOf(kernax.RBF(), np.ones(3))),
+    "warped": kernax.kernels.ExpOf(kernax.Polynomial(3, 0.5))
+    + kernax.Normalised(kernax.kernels.PolynomialOf(kernax.RBF(), np.ones(3))),
     "precomputed": kernax.Precomputed.from_blocks(np.eye(2), np.ones((2, 1)), np.ones(1)),
-    "herglotz": kernax.Herglotz(np.array([0.4, 0.1])),
-    "green": kernax.Brownian() + kernax.BrownianBridge() * kernax.IntegratedBrownian(),
-    "arc": kernax.ArcCosine(2),
-    "centred": kernax.Centred(kernax.GaussianOf(kernax.RBF(), 0.5), np.eye(3)),
+    "herglotz": kernax.kernels.Herglotz(np.array([0.4, 0.1])),
+    "green": kernax.kernels.Brownian()
+    + kernax.kernels.BrownianBridge() * kernax.kernels.IntegratedBrownian(),
+    "arc": kernax.kernels.ArcCosine(2),
+    "centred": kernax.kernels.Centred(kernax.kernels.GaussianOf(kernax.RBF(), 0.5), np.eye(3)),
     "change": kernax.ChangePoint(kernax.RBF(), kernax.Linear(), 0.2, 0.5, 1),
-    "gibbs": kernax.Gibbs(kernax.bases.GaussianBasis(np.ones((2, 2)), 0.5)),
+    "gibbs": kernax.kernels.Gibbs(kernax.bases.GaussianBasis(np.ones((2, 2)), 0.5)),
     "bases": kernax.FeatureMap(kernax.bases.SigmoidBasis(np.ones(2)))
     + kernax.FeatureMap(kernax.bases.PolynomialBasis(2)),
     "bins": kernax.FeatureMap(kernax.bases.IndicatorBins(4, 2)),
-    "sines": kernax.FeatureMap(kernax.Brownian().eigenpairs(3)[1]),
+    "sines": kernax.FeatureMap(kernax.kernels.Brownian().eigenpairs(3)[1]),
 }
 
 
@@ -230,10 +231,10 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, change, message):
             {"value": "3"},
             "Polynomial.degree must be of type int",
         ),
-        (kernax.Mismatch(3, 1), "m", {"value": 3}, "m must be less than k"),
-        (kernax.ArcCosine(2), "order", {"value": 3}, "order must be 0, 1 or 2"),
+        (kernax.kernels.Mismatch(3, 1), "m", {"value": 3}, "m must be less than k"),
+        (kernax.kernels.ArcCosine(2), "order", {"value": 3}, "order must be 0, 1 or 2"),
         (
-            kernax.Power(kernax.RBF(), 2),
+            kernax.kernels.Power(kernax.RBF(), 2),
             "kernel",
             {"value": 1.0},
             "Power.kernel must be of type AbstractKernel",
@@ -311,7 +312,7 @@ def with_offset(offset):
 @needs_x64
 def test_stacks_of_models_are_checked_as_their_members_are(tmp_path):
     """A class's own checks look at shapes, which a stack of its modules does not have."""
-    stack = eqx.filter_vmap(kernax.BilinearForm)(jnp.ones((3, 2, 2)))
+    stack = eqx.filter_vmap(kernax.kernels.BilinearForm)(jnp.ones((3, 2, 2)))
     save(tmp_path / "k", stack)
     assert same(load(tmp_path / "k"), stack)
 
@@ -552,7 +553,7 @@ def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_functi
 
 FUZZED = {
     "sum": KERNELS["composite"] + KERNELS["parts"] + KERNELS["warped"],
-    "strings": kernax.Mismatch(3, 1) + kernax.Subsequence(2, 0.5),
+    "strings": kernax.kernels.Mismatch(3, 1) + kernax.Subsequence(2, 0.5),
     "expansion": kernax.KernelExpansion(
         kernax.RBF(SCALES), jnp.ones((3, 2)), jnp.ones(3), jnp.zeros(())
     ),

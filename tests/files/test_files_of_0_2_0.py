@@ -36,7 +36,7 @@ COMPUTED = {
     "ridge": lambda f: f(AT),
     "svm": lambda f: f(AT),
     "strings": lambda f: f.coefficients,
-    "model": lambda model: [model.noise],
+    "model": lambda model: [model.ridge],
     "process": lambda process: of_process(process, AT),
     "process_ConjugateGradient": lambda process: of_process(process, TIME),
     "process_Grid": lambda process: of_process(process, TIME),

@@ -18,22 +18,12 @@ from kernax.cli.app import app
 from kernax.files import KernaxFileError, load_predictor, save_predictor
 from kernax.files.model_structure import _module, restored, structure_of
 from kernax.likelihoods import Bernoulli
-from kernax.preparation import (
-    GP,
-    RIDGE,
-    SVM,
-    Classifier,
-    ClassPredictor,
-    Column,
-    Inputs,
-    Number,
-    Regressor,
-    Standardised,
-    Standards,
-    Tokens,
-    learned_text,
-    standards_of_columns,
-)
+from kernax.preparation import Classifier, Standardised, Standards
+from kernax.preparation.cells import Column
+from kernax.preparation.encoders import Number, Tokens, learned_text
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.predictors import GP, RIDGE, SVM, ClassPredictor, Regressor
+from kernax.preparation.standards import standards_of_columns
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -49,7 +39,11 @@ def posterior():
 
 MODELS = {
     "kernels": lambda: list(KERNELS.values()),
-    "strings": lambda: [kx.Mismatch(3, 1), kx.Subsequence(2, 0.5), kx.strings.encode(["ab", "b"])],
+    "strings": lambda: [
+        kx.kernels.Mismatch(3, 1),
+        kx.Subsequence(2, 0.5),
+        kx.strings.encode(["ab", "b"]),
+    ],
     "expansions": lambda: [EXPANSION, Standardised(EXPANSION, Standards(np.zeros(2), np.ones(2)))],
     "classifiers": lambda: [Classifier(EXPANSION, ("a", "b"), Platt(*jnp.asarray(X[:3, 0])))],
     "processes": lambda: [

@@ -85,7 +85,7 @@ def _identity(x):
 
 def solve(problem, kernel, points, form):
     operator = kernax.gram_operator(kernel, points, ridge=problem["ridge"])
-    solution = kernax.solve(operator, problem["y"], throw=False)
+    solution = kernax.solvers.solve(operator, problem["y"], throw=False)
     return _outcome(solution, x=solution.value, jitter=solution.stats["jitter"])
 
 
@@ -98,7 +98,7 @@ def leave_one_out(problem, kernel, points, form):
 
 def generalised_cross_validation(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias}
-    value = kernax.generalised_cross_validation(
+    value = kernax.selection.generalised_cross_validation(
         kernel, points, problem["y"], problem["ridge"], **options
     )
     return _silent(value=value)
@@ -114,13 +114,15 @@ def ridge_path(problem, kernel, points, form):
     targets = jnp.stack([jnp.asarray(problem["y"]), jnp.asarray(problem["signs"])], 1)
     options = {"weights": _weights(problem, form), "bias": form.bias}
     return _of_second(
-        kernax.ridge_path(kernel, points, targets, _ridges_around(problem), throw=False, **options)
+        kernax.selection.ridge_path(
+            kernel, points, targets, _ridges_around(problem), throw=False, **options
+        )
     )
 
 
 def leave_one_out_path(problem, kernel, points, form):
     options = {"weights": _weights(problem, form), "bias": form.bias}
-    residuals = kernax.leave_one_out_path(
+    residuals = kernax.selection.leave_one_out_path(
         kernel, points, problem["y"], _ridges_around(problem), **options
     )
     return _silent(residuals=residuals[:, 1])
@@ -134,7 +136,7 @@ def kernel_logistic_on_a_path(problem, kernel, points, form):
             kernel, points, problem["signs"], ridge, start=start, throw=False, **options
         )
 
-    return _of_second(kernax.regularisation_path(fit, _ridges_around(problem)))
+    return _of_second(kernax.selection.regularisation_path(fit, _ridges_around(problem)))
 
 
 def _of_second(path) -> dict:
@@ -452,7 +454,7 @@ def pairwise_coupling(problem, kernel, points, form):
 
 
 def eigenpairs(problem, kernel, points, form):
-    values, functions = kernax.eigenpairs(kernel, points, COMPONENTS)
+    values, functions = kernax.bases.eigenpairs(kernel, points, COMPONENTS)
     return _silent(eigenvalues=values, coefficients=functions.coefficients)
 
 
@@ -566,7 +568,7 @@ def relevance_vector_machine(problem, kernel, points, form):
 
 
 def empirical_features(problem, kernel, points, form):
-    return _silent(root=kernax.empirical_features(kernel, points).coefficients)
+    return _silent(root=kernax.bases.empirical_features(kernel, points).coefficients)
 
 
 def maximum_mean_discrepancy(problem, kernel, points, form):

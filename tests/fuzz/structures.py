@@ -104,7 +104,7 @@ def scaled(inner: Structure, power: int = 0) -> Structure:
         value, error = inner.formula(numbers[1:], X)
         return WIDE(numbers[0]) * value, WIDE(numbers[0]) * (error + np.abs(value))
 
-    build = lambda numbers: kernax.Scaled(inner.build(numbers[1:]), numbers[0])
+    build = lambda numbers: kernax.kernels.Scaled(inner.build(numbers[1:]), numbers[0])
     return Structure(f"Scaled({inner.text})", (Number(power), *inner.numbers), build, formula)
 
 
@@ -150,7 +150,7 @@ def exponential(inner: Structure) -> Structure:
     return Structure(
         f"ExpOf({inner.text})",
         inner.numbers,
-        lambda numbers: kernax.ExpOf(inner.build(numbers)),
+        lambda numbers: kernax.kernels.ExpOf(inner.build(numbers)),
         formula,
     )
 

@@ -465,7 +465,7 @@ def test_a_smooth_kernel_on_a_fine_grid_takes_jitter_and_says_so():
 @pytest.mark.slow
 def test_what_has_no_factor_is_an_error_a_status_or_nan():
     X, y = np.array([[1.0], [2.0]]), np.array([1.0, 2.0])
-    indefinite = kernax.Tanh(1.0, -5.0, indefinite=True)
+    indefinite = kernax.kernels.Tanh(1.0, -5.0, indefinite=True)
     with pytest.raises(
         NotPSDError,
         match=r"The smallest eigenvalue of K is -1\.88, the largest .*condition with Tanh",

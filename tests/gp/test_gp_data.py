@@ -17,7 +17,7 @@ LBFGS = optax.lbfgs()
 
 
 def loss(model, X, y):
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise) / len(y)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge) / len(y)
 
 
 def standardised(train, *others):
@@ -27,8 +27,8 @@ def standardised(train, *others):
 
 def scores(model, X, y, X_new, y_new):
     """RMSE and mean negative log density."""
-    process = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.noise).value
-    mean, variance = jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new) + model.noise
+    process = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.ridge).value
+    mean, variance = jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new) + model.ridge
     density = jax.scipy.stats.norm.logpdf(y_new, mean, jnp.sqrt(variance))
     return float(jnp.sqrt(jnp.mean((mean - y_new) ** 2))), -float(jnp.mean(density))
 
@@ -42,7 +42,7 @@ def test_snelson_is_learned_to_the_published_evidence():
     model = kernax.minimise(loss, start, LBFGS, 50, args=(X, y)).value
     np.testing.assert_allclose(200 * loss(model, X, y), 89.8103, rtol=1e-6)
     np.testing.assert_allclose(model.kernel.kernel.lengthscale, 0.35425, rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
-    np.testing.assert_allclose([model.kernel.scale, model.noise], [0.96233, 0.11210], rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
+    np.testing.assert_allclose([model.kernel.scale, model.ridge], [0.96233, 0.11210], rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def mauna_loa():

@@ -428,7 +428,7 @@ def test_natural_gradients_that_were_all_skipped_are_no_success():
 
 def test_inducing_points_that_a_kernel_does_not_take_are_refused():
     kernel = kernax.On(kernax.RBF(), 0) * kernax.On(
-        kernax.Coregionalisation(np.eye(2), np.ones(2)), 1
+        kernax.kernels.Coregionalisation(np.eye(2), np.ones(2)), 1
     )
     points = (X, np.arange(N) % 2)
     with pytest.raises(ValueError, match="a task must be one of 0"):

@@ -23,7 +23,7 @@ WEIGHTS = RNG.integers(0, 3, N).astype(float)
 Z = np.concatenate([np.linspace(-2.0, 12.0, 9)[:, None], X[:2], X[:1]])
 KERNELS = {
     "a sum": 2.0 * kernax.Matern32(0.7) + 0.3,
-    "a product": kernax.Matern12(2.0) * kernax.Cosine(1.7),
+    "a product": kernax.Matern12(2.0) * kernax.kernels.Cosine(1.7),
     "periodic": kernax.Periodic(0.9, 3.1),
 }
 KEY = jax.random.key(0)

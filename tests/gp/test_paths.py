@@ -99,7 +99,9 @@ def test_paths_of_priors_have_the_moments_of_their_kernels():
     kernels = [
         kernax.Warped(kernax.RBF(0.7), kernax.Custom(lambda s, x: jnp.sin(s * x), half))
         + kernax.On(kernax.Matern32(1.3), 0),
-        kernax.Modulated(kernax.Constant(2.0), kernax.Custom(lambda s, x: jnp.sum(s * x), half)),
+        kernax.kernels.Modulated(
+            kernax.Constant(2.0), kernax.Custom(lambda s, x: jnp.sum(s * x), half)
+        ),
     ]
     for kernel in kernels:
         process = kernax.GaussianProcess(kernel)
@@ -190,7 +192,7 @@ def test_several_outputs_have_paths_of_their_own():
 def test_a_kernel_of_features_stands_for_a_prior_without_a_spectral_density():
     kernel = kernax.Periodic(1.0, 2.0) * kernax.RBF(2.0)
     process = kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.05).value
-    phi = kernax.empirical_features(kernel, np.concatenate([X, Z]))
+    phi = kernax.bases.empirical_features(kernel, np.concatenate([X, Z]))
     assert_moments_of(process, paths_of(process, features=kernax.FeatureMap(phi)))
 
 

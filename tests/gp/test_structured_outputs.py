@@ -27,7 +27,9 @@ def values(f, X=Z):
 
 
 def tasks(factor, diagonal):
-    by_task = kernax.Coregionalisation(jnp.asarray(factor, DTYPE), jnp.asarray(diagonal, DTYPE))
+    by_task = kernax.kernels.Coregionalisation(
+        jnp.asarray(factor, DTYPE), jnp.asarray(diagonal, DTYPE)
+    )
     return kernax.On(kernax.RBF(0.7), 0) * kernax.On(by_task, 1)
 
 
@@ -106,7 +108,7 @@ def test_tasks_out_of_range_are_refused_by_name():
     with pytest.raises(ValueError, match="compares integers"):
         kernax.gram(kernel, (X[:2], np.array([0.0, 1.0])))
     with pytest.raises(ValueError, match=r"factor .T, r. and diagonal .T,."):
-        untyped(kernax.Coregionalisation)(np.zeros((2, 1)), np.ones(3))
+        untyped(kernax.kernels.Coregionalisation)(np.zeros((2, 1)), np.ones(3))
     known = kernax.condition(kernax.GaussianProcess(kernel), (X, np.zeros(8, int)), y, 0.1).value
     for place in (jnp.asarray(5), 5, np.int64(-1)):
         for question in (known.mean, known.variance, kernax.GaussianProcess(kernel).variance):
@@ -218,8 +220,8 @@ def test_what_has_no_terms_is_refused():
         (lambda: untyped(kernax.component)(process, np.arange(2)), "or several places"),
         (lambda: kernax.component(process, ()), "or several places"),
         (lambda: untyped(kernax.component)(SUM, 0), "must be a GaussianProcess"),
-        (lambda: kernax.weight_space(prior), "is a prior"),
-        (lambda: kernax.weight_space(single), "RBF has none"),
+        (lambda: kernax.bases.weight_space(prior), "is a prior"),
+        (lambda: kernax.bases.weight_space(single), "RBF has none"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
@@ -250,7 +252,7 @@ def test_weight_space_is_bayesian_linear_regression_and_equals_function_space(we
     solution = kernax.condition(kernax.GaussianProcess(BASIS), X, y, 1 / BETA, weights=weights)
     assert solution.stats["features"] == 5
     process = solution.value
-    space = kernax.weight_space(process)
+    space = kernax.bases.weight_space(process)
     np.testing.assert_allclose(space.mean / np.sqrt(ALPHA), mean, **EXACT)
     np.testing.assert_allclose(space.covariance / ALPHA, S, **EXACT)
     np.testing.assert_allclose(values(space.features) * np.sqrt(ALPHA), phi, **EXACT)
@@ -261,7 +263,7 @@ def test_weight_space_is_bayesian_linear_regression_and_equals_function_space(we
     for given in (X, X[:3]):  # with fewer points than features the process is a dense one
         function = kernax.condition(dense, given, y[: len(given)], 1 / BETA).value
         explicit = kernax.condition(kernax.GaussianProcess(BASIS), given, y[: len(given)], 1 / BETA)
-        by_weights = kernax.weight_space(explicit.value)
+        by_weights = kernax.bases.weight_space(explicit.value)
         phi = values(by_weights.features)
         np.testing.assert_allclose(phi @ by_weights.mean, values(function.mean), **EXACT)
         spread = np.einsum("ij,jk,ik->i", phi, by_weights.covariance, phi)
@@ -278,7 +280,7 @@ def test_weights_given_twice_are_weights_given_everything():
     S, mean, _ = bayesian_regression()
     first = kernax.condition(kernax.GaussianProcess(BASIS), X[:6], y[:6], 1 / BETA).value
     second = kernax.condition(first, X[6:], y[6:], 1 / BETA).value
-    space = kernax.weight_space(second)
+    space = kernax.bases.weight_space(second)
     np.testing.assert_allclose(space.mean / np.sqrt(ALPHA), mean, **EXACT)
     np.testing.assert_allclose(space.covariance / ALPHA, S, **EXACT)
 
@@ -293,7 +295,7 @@ def test_weight_space_never_holds_a_number_for_each_pair_of_points():
 
     def figure(X, y):
         solution = kernax.condition(kernax.GaussianProcess(BASIS), X, y, 0.1, throw=False)
-        space = kernax.weight_space(solution.value)
+        space = kernax.bases.weight_space(solution.value)
         return jnp.sum(space.mean) + jnp.sum(space.covariance) + solution.stats["log_evidence"]
 
     trace = jax.make_jaxpr(jax.grad(figure, (0, 1)))(many, many[:, 0])
@@ -311,7 +313,7 @@ def test_the_tangent_kernel_is_the_product_of_jacobians():
     arrays, rest = eqx.partition(NETWORK, eqx.is_inexact_array)
     J = jax.vmap(lambda x: jax.jacfwd(lambda a: eqx.combine(a, rest)(x))(arrays))(X)
     J = np.concatenate([np.reshape(leaf, (8, 2, -1)) for leaf in jax.tree.leaves(J)], 2)
-    kernel = kernax.TangentKernel(NETWORK)
+    kernel = kernax.kernels.TangentKernel(NETWORK)
     K = np.einsum("iop,jop->ij", J, J)
     np.testing.assert_allclose(kernax.gram(kernel, X), K, **EXACT)
     features = values(kernel.explicit_features(), X)
@@ -336,13 +338,14 @@ def test_the_fisher_kernel_of_a_normal_density_is_that_of_its_moments_in_any_par
     u = (X[:, 0] - 0.3) / 0.7
     expected = np.outer(u, u) + np.outer(u**2 - 1, u**2 - 1) / 2
     information = np.diag([1 / 0.49, 2.0])
-    K = kernax.gram(kernax.FisherKernel(density, information), X)
+    K = kernax.gram(kernax.kernels.FisherKernel(density, information), X)
     np.testing.assert_allclose(K, expected, **EXACT)
     plain = np.outer(u, u) / 0.49 + np.outer(u**2 - 1, u**2 - 1)
-    np.testing.assert_allclose(kernax.gram(kernax.FisherKernel(density), X), plain, **EXACT)
+    np.testing.assert_allclose(kernax.gram(kernax.kernels.FisherKernel(density), X), plain, **EXACT)
     other = kernax.Custom(of_precision, jnp.array([1.3, 1 / 0.49]))
     one, two = (
-        kernax.gram(kernax.FisherKernel.of_sample(model, X), X) for model in (density, other)
+        kernax.gram(kernax.kernels.FisherKernel.of_sample(model, X), X)
+        for model in (density, other)
     )
     np.testing.assert_allclose(one, two, rtol=1e-7)
     assert np.isclose(np.trace(one), 8 * 2)  # J is the mean of U U^T: n points, p parameters
@@ -353,14 +356,17 @@ def test_models_without_gradients_are_refused():
     density = kernax.Custom(lambda p, x: p @ x, jnp.ones(2))
     several = kernax.Custom(lambda p, x: p * x, jnp.ones(2))
     for call, message in [
-        (lambda: kernax.TangentKernel(jnp.tanh), "network has no parameters"),
-        (lambda: kernax.FisherKernel(jnp.sum), "log_density has no parameters"),
-        (lambda: kernax.FisherKernel(density, np.eye(3)), r"shape \(2, 2\)"),
-        (lambda: kernax.FisherKernel(density, np.diag([1.0, 0.0])), "positive definite"),
-        (lambda: kernax.FisherKernel(density, [[1.0, 0.5], [0.0, 2.0]]), "differ by up to 0.5"),
-        (lambda: kernax.FisherKernel(density, np.diag([1.0, np.nan])), "must be finite"),
-        (lambda: kernax.FisherKernel.of_sample(density, X[:1]), "more points than"),
-        (lambda: kernax.gram(kernax.FisherKernel(several), X), "a scalar"),
+        (lambda: kernax.kernels.TangentKernel(jnp.tanh), "network has no parameters"),
+        (lambda: kernax.kernels.FisherKernel(jnp.sum), "log_density has no parameters"),
+        (lambda: kernax.kernels.FisherKernel(density, np.eye(3)), r"shape \(2, 2\)"),
+        (lambda: kernax.kernels.FisherKernel(density, np.diag([1.0, 0.0])), "positive definite"),
+        (
+            lambda: kernax.kernels.FisherKernel(density, [[1.0, 0.5], [0.0, 2.0]]),
+            "differ by up to 0.5",
+        ),
+        (lambda: kernax.kernels.FisherKernel(density, np.diag([1.0, np.nan])), "must be finite"),
+        (lambda: kernax.kernels.FisherKernel.of_sample(density, X[:1]), "more points than"),
+        (lambda: kernax.gram(kernax.kernels.FisherKernel(several), X), "a scalar"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()

@@ -134,7 +134,7 @@ MISSHAPED = {
         [r"\(3,\)", r"\(2,\)", "same d"],
     ),
     "a factor for three dimensions": (
-        lambda: kernax.gram(kernax.BilinearForm(np.ones((3, 1))), X2),
+        lambda: kernax.gram(kernax.kernels.BilinearForm(np.ones((3, 1))), X2),
         [r"\(3,\)", r"\(2,\)"],
     ),
     "a dimension that is not there": (
@@ -224,11 +224,11 @@ def test_booleans_are_numbers():
 
 CONSTANT_WHERE_SMALL = {
     "ChangePoint": lambda width: kernax.ChangePoint(kernax.RBF(), 2.0 * kernax.RBF(), 0.3, width),
-    "Gibbs": lambda lengthscale: kernax.Gibbs(
+    "Gibbs": lambda lengthscale: kernax.kernels.Gibbs(
         kernax.Custom(lambda lengthscale, x: lengthscale * (1 + x[0] ** 2), lengthscale)
     ),
     "Periodic": kernax.Periodic,
-    "ZeroMeanPeriodic": kernax.ZeroMeanPeriodic,
+    "ZeroMeanPeriodic": kernax.kernels.ZeroMeanPeriodic,
 }
 
 
@@ -256,7 +256,7 @@ def test_derivatives_are_right_where_a_small_scale_leaves_a_kernel_constant(name
 def test_a_gibbs_kernel_of_a_small_constant_lengthscale_is_the_gaussian():
     """In float32 the square of a squared lengthscale underflows from 1e-10 on."""
     small = jnp.asarray(1e-60 if X64 else 1e-11)
-    gibbs = lambda lengthscale, x, z: kernax.Gibbs(
+    gibbs = lambda lengthscale, x, z: kernax.kernels.Gibbs(
         kernax.Custom(lambda lengthscale, x: lengthscale, lengthscale)
     )(x, z)
     x, z = small * jnp.asarray([0.1, 0.2]), small * jnp.asarray([0.7, -0.5])
@@ -266,7 +266,7 @@ def test_a_gibbs_kernel_of_a_small_constant_lengthscale_is_the_gaussian():
 
 
 OF_SCALES = {
-    "Cosine": kernax.Cosine,
+    "Cosine": kernax.kernels.Cosine,
     "Gibbs": CONSTANT_WHERE_SMALL["Gibbs"],
     "Periodic": kernax.Periodic,
     "Periodic of a small period": lambda period: kernax.Periodic(1.0, period),
@@ -276,8 +276,10 @@ OF_SCALES = {
         jnp.ones((1, 1), width.dtype),
         jnp.exp(-jnp.log(width))[None, None],
     ),
-    "ZeroMeanPeriodic": kernax.ZeroMeanPeriodic,
-    "ZeroMeanPeriodic of a small period": lambda period: kernax.ZeroMeanPeriodic(1.0, period),
+    "ZeroMeanPeriodic": kernax.kernels.ZeroMeanPeriodic,
+    "ZeroMeanPeriodic of a small period": lambda period: kernax.kernels.ZeroMeanPeriodic(
+        1.0, period
+    ),
 }
 
 

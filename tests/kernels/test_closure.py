@@ -43,7 +43,10 @@ def node(maker, *parts):
 SIZES = st.floats(0.3, 3.0)
 SCALES = (kernax.RBF, kernax.Matern12, kernax.Matern32, kernax.Matern52, kernax.RationalQuadratic)
 BASES = st.one_of(
-    *[node(maker, SIZES) for maker in (*SCALES, kernax.Periodic, kernax.Cosine, kernax.Constant)],
+    *[
+        node(maker, SIZES)
+        for maker in (*SCALES, kernax.Periodic, kernax.kernels.Cosine, kernax.Constant)
+    ],
     node(kernax.Linear),
     node(lambda: kernax.RBF(np.array([0.5, 2.0]))),
     node(lambda offset: kernax.Polynomial(2, offset), SIZES),
@@ -57,11 +60,13 @@ def grown(kernels):
         node(operator.mul, kernels, st.floats(0.0, 3.0)),
         node(operator.pow, kernels, st.integers(1, 3)),
         node(lambda kernel: kernax.Warped(kernel, squash), kernels),
-        node(lambda kernel: kernax.ExpOf(kernax.Normalised(kernel)), kernels),
-        node(lambda kernel: kernax.PolynomialOf(kernel, np.array([0.2, 0.0, 1.5])), kernels),
+        node(lambda kernel: kernax.kernels.ExpOf(kernax.Normalised(kernel)), kernels),
+        node(
+            lambda kernel: kernax.kernels.PolynomialOf(kernel, np.array([0.2, 0.0, 1.5])), kernels
+        ),
         node(kernax.Normalised, kernels),
         node(doubled, kernels),
-        node(lambda kernel: kernax.Modulated(kernel, bump), kernels),
+        node(lambda kernel: kernax.kernels.Modulated(kernel, bump), kernels),
     )
 
 
@@ -191,7 +196,7 @@ def gap(a, b):
 def test_powers_of_one_plus_k_over_p_tend_to_the_exponential():
     """K7: the error falls like 1/p."""
     kernel = kernax.RBF()
-    errors = [gap((kernel / p + 1.0) ** p, kernax.ExpOf(kernel)) for p in (10, 100)]
+    errors = [gap((kernel / p + 1.0) ** p, kernax.kernels.ExpOf(kernel)) for p in (10, 100)]
     assert errors[1] == pytest.approx(errors[0] / 10, rel=0.2)
     assert errors[1] < 2e-2
 

@@ -154,7 +154,7 @@ def test_herglotz_is_its_formula_and_circulant_with_the_transform_as_eigenvalues
     """K20."""
     masses = np.array([0.4, 0.0, 1.3, 0.2, 0.7])
     n, j = np.arange(5), np.arange(5)
-    K = matrix(kernax.Herglotz(masses), n)
+    K = matrix(kernax.kernels.Herglotz(masses), n)
     assert_close(K, np.cos(2 * np.pi * (n[:, None, None] - n[None, :, None]) * j / 5) @ masses)
     np.testing.assert_array_equal(K, np.array([[K[0, (b - a) % 5] for b in n] for a in n]))
     transform = np.fft.fft(K[0]).real
@@ -165,7 +165,7 @@ def test_herglotz_is_its_formula_and_circulant_with_the_transform_as_eigenvalues
 
 
 def test_herglotz_has_its_period_also_far_away_and_for_small_integer_types():
-    kernel = kernax.Herglotz(np.array([0.4, 0.1, 1.3]))
+    kernel = kernax.kernels.Herglotz(np.array([0.4, 0.1, 1.3]))
     near = kernax.gram(kernel, np.array([0, 1, 2]))
     np.testing.assert_array_equal(kernax.gram(kernel, np.array([0, 1, 2]) + 3 * 10**8), near)
     np.testing.assert_array_equal(kernax.gram(kernel, np.array([0, 1, 2]) - 300), near)
@@ -178,10 +178,10 @@ def test_herglotz_has_its_period_also_far_away_and_for_small_integer_types():
 def test_a_negative_mass_is_refused():
     """K20."""
     with pytest.raises(ValueError, match=r"Herglotz\.masses must be in \[0, inf\)"):
-        kernax.Herglotz(np.array([0.4, -0.1]))
+        kernax.kernels.Herglotz(np.array([0.4, -0.1]))
 
 
 @needs_x64
 def test_masses_that_are_no_vector_are_refused():
     with pytest.raises(ValueError, match=r"masses must have shape \(N,\)"):
-        kernax.Herglotz(np.ones((2, 2)))
+        kernax.kernels.Herglotz(np.ones((2, 2)))

@@ -73,8 +73,8 @@ def test_polynomials_are_those_of_scikit_learn():
 def test_a_shifted_linear_kernel_is_the_inner_product_from_its_location():
     location = np.array([0.4, -1.2])
     theirs = (X.astype(float) - location) @ (Z.astype(float) - location).T
-    assert_close(gram(kernax.ShiftedLinear(location)), theirs)
-    assert_close(gram(kernax.ShiftedLinear()), gram(kernax.Linear()))
+    assert_close(gram(kernax.kernels.ShiftedLinear(location)), theirs)
+    assert_close(gram(kernax.kernels.ShiftedLinear()), gram(kernax.Linear()))
 
 
 def test_periodic_in_one_dimension_is_that_of_scikit_learn():
@@ -112,35 +112,35 @@ def closed_forms():
             np.exp(-2 * (np.sin(np.pi * t / [1.7, 2.9]) ** 2 / ARD**2).sum(-1)),
         ),
         "ZeroMeanPeriodic": (
-            kernax.ZeroMeanPeriodic(ARD, np.array([1.7, 2.9])),
+            kernax.kernels.ZeroMeanPeriodic(ARD, np.array([1.7, 2.9])),
             np.prod([fourier_series(size, t[..., d] / period) for d, (size, period) in sides], 0),
         ),
         "Cosine": (
-            kernax.Cosine(np.array([1.7, 2.9])),
+            kernax.kernels.Cosine(np.array([1.7, 2.9])),
             np.cos(2 * np.pi * (t / [1.7, 2.9]).sum(-1)),
         ),
         "GammaExponential": (
-            kernax.GammaExponential(ARD, 1.3),
+            kernax.kernels.GammaExponential(ARD, 1.3),
             np.exp(-(distance(lengthscale=ARD) ** 1.3)),
         ),
-        "BilinearForm": (kernax.BilinearForm(factor), x[:, 0] @ factor @ factor.T @ z[0].T),
+        "BilinearForm": (kernax.kernels.BilinearForm(factor), x[:, 0] @ factor @ factor.T @ z[0].T),
         "BilinearForm of a matrix": (
-            kernax.BilinearForm.from_matrix(factor @ factor.T),
+            kernax.kernels.BilinearForm.from_matrix(factor @ factor.T),
             x[:, 0] @ factor @ factor.T @ z[0].T,
         ),
         "Constant": (kernax.Constant(0.7), np.full(dots.shape, 0.7)),
-        "Tanh": (kernax.Tanh(0.5, -0.2, indefinite=True), np.tanh(0.5 * dots - 0.2)),
+        "Tanh": (kernax.kernels.Tanh(0.5, -0.2, indefinite=True), np.tanh(0.5 * dots - 0.2)),
         "sum, product, scale, power": (
             0.5 * kernax.RBF() * kernax.Linear() ** 2 + 1.5,
             0.5 * rbf * dots**2 + 1.5,
         ),
-        "ExpOf": (kernax.ExpOf(kernax.Linear()), np.exp(dots)),
+        "ExpOf": (kernax.kernels.ExpOf(kernax.Linear()), np.exp(dots)),
         "PolynomialOf": (
-            kernax.PolynomialOf(kernax.Linear(), np.array([0.5, 0.0, 2.0])),
+            kernax.kernels.PolynomialOf(kernax.Linear(), np.array([0.5, 0.0, 2.0])),
             0.5 + 2 * dots**2,
         ),
         "Warped": (kernax.Warped(kernax.Linear(), jnp.sin), (np.sin(x) * np.sin(z)).sum(-1)),
-        "Modulated": (kernax.Modulated(kernax.RBF(), jnp.sum), x.sum(-1) * z.sum(-1) * rbf),
+        "Modulated": (kernax.kernels.Modulated(kernax.RBF(), jnp.sum), x.sum(-1) * z.sum(-1) * rbf),
         "Normalised": (
             kernax.Normalised(kernax.Linear()),
             dots / np.sqrt((x**2).sum(-1) * (z**2).sum(-1)),
@@ -257,8 +257,8 @@ def test_extreme_lengthscales_give_the_identity_and_all_ones(kind):
 def test_the_gaussian_is_a_modulated_exponential_of_the_linear_kernel():
     """K3."""
     beta = 0.6
-    composed = kernax.Modulated(
-        kernax.ExpOf(2 * beta * kernax.Linear()), lambda x: jnp.exp(-beta * jnp.sum(x**2))
+    composed = kernax.kernels.Modulated(
+        kernax.kernels.ExpOf(2 * beta * kernax.Linear()), lambda x: jnp.exp(-beta * jnp.sum(x**2))
     )
     assert_close(gram(composed), gram(kernax.RBF(1 / np.sqrt(2 * beta))))
 
@@ -353,9 +353,11 @@ def test_half_integer_orders_of_the_general_matern_are_the_closed_forms():
 
 
 def test_limits_of_the_gamma_exponential():
-    assert_close(gram(kernax.GammaExponential(ARD, 1.0)), gram(kernax.Matern12(ARD)))
-    assert_close(gram(kernax.GammaExponential(ARD, 2.0)), gram(kernax.RBF(ARD / np.sqrt(2))))
-    nearly_zero = np.asarray(kernax.gram(kernax.GammaExponential(1.0, 1e-9), X))
+    assert_close(gram(kernax.kernels.GammaExponential(ARD, 1.0)), gram(kernax.Matern12(ARD)))
+    assert_close(
+        gram(kernax.kernels.GammaExponential(ARD, 2.0)), gram(kernax.RBF(ARD / np.sqrt(2)))
+    )
+    nearly_zero = np.asarray(kernax.gram(kernax.kernels.GammaExponential(1.0, 1e-9), X))
     np.testing.assert_allclose(nearly_zero, np.where(np.eye(6), 1, np.exp(-1)), rtol=1e-6)
 
 
@@ -377,7 +379,9 @@ LAGS = np.linspace(-0.9, 1.3, 23).astype(DTYPE)
 
 def about_zero(lengthscale, t):
     """The kernel of period one along a line, between t and 0."""
-    return kernax.ZeroMeanPeriodic(lengthscale, jnp.ones((), DTYPE))(t[None], jnp.zeros(1, DTYPE))
+    return kernax.kernels.ZeroMeanPeriodic(lengthscale, jnp.ones((), DTYPE))(
+        t[None], jnp.zeros(1, DTYPE)
+    )
 
 
 def test_the_zero_mean_periodic_kernel_is_the_fourier_series_without_its_constant():
@@ -406,7 +410,7 @@ def test_the_mean_of_the_zero_mean_periodic_kernel_over_a_period_is_zero():
     places = np.arange(64) / 64 * 2.5
     for lengthscale in (0.3, 1.0, 5.0):
         points = places[:, None].astype(DTYPE)
-        K = gram(kernax.ZeroMeanPeriodic(lengthscale, 2.5), points, points[:3])
+        K = gram(kernax.kernels.ZeroMeanPeriodic(lengthscale, 2.5), points, points[:3])
         # The trapezoid rule is exact for the harmonics below 64.
         assert np.max(np.abs(np.mean(K, 0))) < (1e-14 if X64 else 1e-6)
 
@@ -416,19 +420,19 @@ def test_its_limits_are_the_cosine_and_the_periodic_kernel():
     X1, Z1 = X[:, :1], Z[:, :1]
     for lengthscale in (1e8, 1e15):
         assert_close(
-            gram(kernax.ZeroMeanPeriodic(lengthscale, 1.7), X1, Z1),
-            gram(kernax.Cosine(1.7), X1, Z1),
+            gram(kernax.kernels.ZeroMeanPeriodic(lengthscale, 1.7), X1, Z1),
+            gram(kernax.kernels.Cosine(1.7), X1, Z1),
         )
         assert np.isfinite(jax.grad(about_zero)(jnp.asarray(lengthscale, DTYPE), LAGS[3]))
     lengthscale = 1e-6
-    short = gram(kernax.ZeroMeanPeriodic(lengthscale, 1.7), X1, X1)
+    short = gram(kernax.kernels.ZeroMeanPeriodic(lengthscale, 1.7), X1, X1)
     limit = gram(kernax.Periodic(lengthscale, 1.7), X1, X1)
     assert np.max(np.abs(short - limit)) < lengthscale
 
 
 def test_the_cosine_kernel_is_positive_semidefinite_of_rank_two_in_the_plane():
     """K4: a single frequency has two features, a cosine and a sine."""
-    K = np.asarray(kernax.gram(kernax.Cosine(np.array([0.7, 1.9])), X), np.float64)
+    K = np.asarray(kernax.gram(kernax.kernels.Cosine(np.array([0.7, 1.9])), X), np.float64)
     values = np.linalg.eigvalsh(K)
     assert np.all(np.abs(values[:-2]) < (1e-12 if X64 else 1e-5))
     assert values[-2] > 0.1

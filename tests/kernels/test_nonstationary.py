@@ -32,9 +32,9 @@ def closed_forms_on_the_line():
     x, z = LINE.astype(float), LINE.astype(float).T
     m, M = np.minimum(x, z), np.maximum(x, z)
     return {
-        "Brownian": (kernax.Brownian(), m),
-        "BrownianBridge": (kernax.BrownianBridge(), m - x * z),
-        "IntegratedBrownian": (kernax.IntegratedBrownian(), m**2 * (3 * M - m) / 6),
+        "Brownian": (kernax.kernels.Brownian(), m),
+        "BrownianBridge": (kernax.kernels.BrownianBridge(), m - x * z),
+        "IntegratedBrownian": (kernax.kernels.IntegratedBrownian(), m**2 * (3 * M - m) / 6),
     }
 
 
@@ -54,7 +54,7 @@ def test_the_linear_spline_is_the_printed_formula_of_tipping_in_every_dimension_
     x, z = X[:, None].astype(float), X[None].astype(float)
     m = np.minimum(x, z)
     factors = 1 + x * z + x * z * m - (x + z) / 2 * m**2 + m**3 / 3
-    assert_close(matrix(kernax.LinearSpline(), X), np.prod(factors, 2))
+    assert_close(matrix(kernax.kernels.LinearSpline(), X), np.prod(factors, 2))
 
 
 @needs_x64
@@ -88,7 +88,7 @@ def test_the_squared_norm_of_an_expansion_is_the_integral_of_the_squared_slope(n
 @needs_x64
 def test_the_squared_norm_of_an_integrated_expansion_is_the_integral_of_the_squared_curvature():
     """K15: f'' is linear between breakpoints, so that Simpson's rule on its square is exact."""
-    f = expansion(kernax.IntegratedBrownian(), LINE, C)
+    f = expansion(kernax.kernels.IntegratedBrownian(), LINE, C)
     bend = jax.jit(jax.vmap(jax.grad(jax.grad(of_number(f)))))
     ends = np.concatenate([[0.0], LINE[:, 0]])
     a, b = ends[:-1], ends[1:]
@@ -123,7 +123,7 @@ def test_green_kernels_reproduce_values_weakly(name, f, order):
 @needs_x64
 def test_second_derivatives_of_integrated_brownian_motion_are_right_where_points_coincide():
     """Those of both points give Brownian motion, min(x, z), by construction."""
-    t, k = 0.6, kernax.IntegratedBrownian()
+    t, k = 0.6, kernax.kernels.IntegratedBrownian()
     hessian = jax.jit(jax.hessian(lambda p: k(p[:1], p[1:])))(jnp.array([t, t]))
     assert_close(hessian, [[0, t], [t, 0]], 1e-12)
 
@@ -178,30 +178,30 @@ def test_gibbs_is_its_formula():
         reference = np.prod(
             np.sqrt(2 * a * b / (a**2 + b**2)) * np.exp(-((x - z) ** 2) / (a**2 + b**2)), -1
         )
-        assert_close(matrix(kernax.Gibbs(function), PLANE), reference)
+        assert_close(matrix(kernax.kernels.Gibbs(function), PLANE), reference)
 
 
 def test_gibbs_with_a_constant_lengthscale_is_the_gaussian_and_is_one_on_the_diagonal():
-    assert_close(matrix(kernax.Gibbs(lambda x: 0.7), PLANE), matrix(kernax.RBF(0.7), PLANE))
-    K = matrix(kernax.Gibbs(lambda x: 1 + x**2), PLANE)
+    assert_close(matrix(kernax.kernels.Gibbs(lambda x: 0.7), PLANE), matrix(kernax.RBF(0.7), PLANE))
+    K = matrix(kernax.kernels.Gibbs(lambda x: 1 + x**2), PLANE)
     np.testing.assert_array_equal(np.diagonal(K), 1)
 
 
 @needs_x64
 def test_gibbs_refuses_lengthscales_that_are_no_function_not_positive_or_of_another_shape():
     with pytest.raises(ValueError, match=r"lengthscale must be a function of a point, but is 0\.5"):
-        kernax.Gibbs(0.5)
+        kernax.kernels.Gibbs(0.5)
     with pytest.raises(NonFiniteError):
-        kernax.gram(kernax.Gibbs(lambda x: x[0]), PLANE)
+        kernax.gram(kernax.kernels.Gibbs(lambda x: x[0]), PLANE)
     with pytest.raises(ValueError, match=r"must be a scalar or have shape \(2,\)"):
-        kernax.gram(kernax.Gibbs(lambda x: x[:1]), PLANE)
+        kernax.gram(kernax.kernels.Gibbs(lambda x: x[:1]), PLANE)
 
 
 @needs_x64
 def test_gibbs_has_the_hessian_of_the_gaussian_where_points_coincide():
     x = jnp.asarray(PLANE[0])
     of = lambda kernel: jax.jit(jax.hessian(lambda x, z: kernel(x, z)))(x, x)
-    assert_close(of(kernax.Gibbs(lambda x: 0.7)), of(kernax.RBF(0.7)))
+    assert_close(of(kernax.kernels.Gibbs(lambda x: 0.7)), of(kernax.RBF(0.7)))
 
 
 def test_a_change_point_is_its_formula_and_far_away_one_kernel_alone():
@@ -245,7 +245,7 @@ def test_arc_cosine_is_its_formula(order):
     reference = [
         [arc_cosine(order, x, z) for z in PLANE.astype(float)] for x in PLANE.astype(float)
     ]
-    assert_close(matrix(kernax.ArcCosine(order), PLANE), np.array(reference))
+    assert_close(matrix(kernax.kernels.ArcCosine(order), PLANE), np.array(reference))
 
 
 @needs_x64
@@ -259,7 +259,7 @@ def test_arc_cosine_is_the_kernel_of_an_infinitely_wide_layer(order):
     features = np.heaviside(PLANE @ w, 0.5) * (PLANE @ w) ** order
     K = 2 * (1, 2, 8)[order] * (features @ features.T) / 200_000
     # The steps cost one cell of 3e-5 each: measured 4e-6.
-    assert_close(matrix(kernax.ArcCosine(order), PLANE), K, 1e-5)
+    assert_close(matrix(kernax.kernels.ArcCosine(order), PLANE), K, 1e-5)
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_arc_cosine_is_the_kernel_of_an_infinitely_wide_layer(order):
 def test_arc_cosine_is_exact_for_parallel_and_opposite_points_of_any_size(order):
     x = np.array([0.3, -1.7, 0.4], DTYPE)
     size, eps = float(np.linalg.norm(x)), float(np.finfo(DTYPE).eps)
-    kernel, self_value = kernax.ArcCosine(order), (1, 1, 3)[order]
+    kernel, self_value = kernax.kernels.ArcCosine(order), (1, 1, 3)[order]
     for scale in (1.0, 3.0, 1e-3):
         z = (scale * x).astype(DTYPE)
         unit = (size * np.linalg.norm(z)) ** order
@@ -282,7 +282,7 @@ def test_arc_cosine_is_exact_for_parallel_and_opposite_points_of_any_size(order)
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_at_norm_zero_is_zero_or_a_half_with_finite_gradients(order):
-    kernel, zero, x = kernax.ArcCosine(order), jnp.zeros(2, DTYPE), jnp.asarray(PLANE[0])
+    kernel, zero, x = kernax.kernels.ArcCosine(order), jnp.zeros(2, DTYPE), jnp.asarray(PLANE[0])
     expected = 0.5 if order == 0 else 0.0
     for z in (x, zero):
         value, gradients = jax.value_and_grad(kernel, (0, 1))(zero, z)
@@ -296,15 +296,15 @@ def test_arc_cosine_at_norm_zero_is_zero_or_a_half_with_finite_gradients(order):
 def test_gradients_and_hessians_of_arc_cosine_are_right_where_points_coincide():
     """At x = z the layer's integrals are moments of normal w over a half space, which are known."""
     x = jnp.asarray(PLANE[0])
-    gradients = lambda order: jax.jit(jax.vmap(jax.grad(kernax.ArcCosine(order)), (None, 0)))(
-        x, jnp.stack([x, 3 * x])
-    )
+    gradients = lambda order: jax.jit(
+        jax.vmap(jax.grad(kernax.kernels.ArcCosine(order)), (None, 0))
+    )(x, jnp.stack([x, 3 * x]))
     assert_close(gradients(0), np.zeros((2, 2)), 1e-12)
     assert_close(gradients(1), [x, 3 * x])
     assert_close(gradients(2), [6 * (x @ x) * x, 54 * (x @ x) * x])
     moment = (x @ x) * np.eye(2) + 2 * np.outer(x, x)
     for order, own, mixed in ((1, np.zeros((2, 2)), np.eye(2)), (2, 2 * moment, 4 * moment)):
-        kernel = kernax.ArcCosine(order)
+        kernel = kernax.kernels.ArcCosine(order)
         hessian = jax.jit(jax.hessian(lambda p, kernel=kernel: kernel(p[0], p[1])))(
             jnp.stack([x, x])
         )
@@ -313,7 +313,7 @@ def test_gradients_and_hessians_of_arc_cosine_are_right_where_points_coincide():
 
 @needs_x64
 def test_derivatives_of_arc_cosine_are_right_to_the_third():
-    along = lambda t: kernax.ArcCosine(1)(
+    along = lambda t: kernax.kernels.ArcCosine(1)(
         jnp.array([1.0, 0.0]), jnp.stack([jnp.cos(t), jnp.sin(t)])
     )
     derivative, reference = along, lambda t: (jnp.sin(t) + (jnp.pi - t) * jnp.cos(t)) / jnp.pi
@@ -327,4 +327,4 @@ def test_derivatives_of_arc_cosine_are_right_to_the_third():
 def test_arc_cosine_refuses_other_orders():
     for order in (3, -1, True):
         with pytest.raises(ValueError, match="order must be"):
-            kernax.ArcCosine(order)
+            kernax.kernels.ArcCosine(order)

@@ -137,7 +137,10 @@ def derivatives(X, lengthscale, power):
 ROUGH = {  # exp(-s^power)
     "Matern12": (kernax.Matern12, 0.5),
     "Matern": (lambda lengthscale: kernax.Matern(0.5, lengthscale), 0.5),
-    "GammaExponential": (lambda lengthscale: kernax.GammaExponential(lengthscale, 1.2), 0.6),
+    "GammaExponential": (
+        lambda lengthscale: kernax.kernels.GammaExponential(lengthscale, 1.2),
+        0.6,
+    ),
     "a sum": (
         lambda lengthscale: 0.5 * kernax.Matern12(lengthscale) + 0.5 * kernax.Matern12(lengthscale),
         0.5,
@@ -242,7 +245,7 @@ def test_a_stretched_exponential_and_its_derivatives_are_those_of_long_double_ne
     assert [float(each(zero, one)) for each in functions] == [1, -1, 0, 1]
 
 
-STEP = kernax.ArcCosine(0)
+STEP = kernax.kernels.ArcCosine(0)
 
 
 def gradient_of_step(x, z):
@@ -333,13 +336,15 @@ def test_gradients_of_smooth_kernels_are_right_where_rows_differ_by_rounding(nam
     r = np.abs(X - X.T).astype(np.longdouble)
     q = r / 1.5
     make, expected = {
-        "Cosine": (kernax.Cosine, 2 * np.pi * q / 1.5 * np.sin(2 * np.pi * q)),
+        "Cosine": (kernax.kernels.Cosine, 2 * np.pi * q / 1.5 * np.sin(2 * np.pi * q)),
         "GaussianOf": (
-            lambda lengthscale: kernax.GaussianOf(kernax.Matern12(lengthscale)),
+            lambda lengthscale: kernax.kernels.GaussianOf(kernax.Matern12(lengthscale)),
             2 * np.exp(-q) * q / 1.5 * np.exp(-2 * (1 - np.exp(-q))),
         ),
         "Gibbs": (
-            lambda lengthscale: kernax.Gibbs(kernax.Custom(lambda size, x: size, lengthscale)),
+            lambda lengthscale: kernax.kernels.Gibbs(
+                kernax.Custom(lambda size, x: size, lengthscale)
+            ),
             q**2 / 1.5 * np.exp(-(q**2) / 2),
         ),
     }[name]

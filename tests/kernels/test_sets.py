@@ -18,11 +18,11 @@ CUBE = np.array(list(itertools.product((0.0, 1.0), repeat=N)), DTYPE)
 SOFT = np.random.default_rng(0).uniform(size=(6, N)).astype(DTYPE)
 WEIGHTS = np.array([0.5, 2.0, 0.0, 1.0, 0.3])
 KINDS = {
-    "AllSubsets": kernax.AllSubsets(WEIGHTS),
-    "Monomials": kernax.Monomials(WEIGHTS),
-    "Intersection": kernax.Intersection(),
-    "Jaccard": kernax.Jaccard(),
-    "Tanimoto": kernax.Tanimoto(),
+    "AllSubsets": kernax.kernels.AllSubsets(WEIGHTS),
+    "Monomials": kernax.kernels.Monomials(WEIGHTS),
+    "Intersection": kernax.kernels.Intersection(),
+    "Jaccard": kernax.kernels.Jaccard(),
+    "Tanimoto": kernax.kernels.Tanimoto(),
 }
 
 
@@ -53,22 +53,23 @@ def monomials(X, weights):
 
 @pytest.mark.parametrize("weights", [np.ones(N), WEIGHTS], ids=["of one", "of each item"])
 @pytest.mark.parametrize(
-    ("kind", "features"), [(kernax.AllSubsets, subsets), (kernax.Monomials, monomials)]
+    ("kind", "features"),
+    [(kernax.kernels.AllSubsets, subsets), (kernax.kernels.Monomials, monomials)],
 )
 @pytest.mark.parametrize("X", [CUBE, SOFT], ids=["Boolean", "soft"])
 def test_products_over_items_are_inner_products_of_all_their_features(kind, features, weights, X):
     """K11, K12."""
     phi = features(X.astype(np.float64), weights)
-    assert phi.shape[1] == (2**N if kind is kernax.AllSubsets else 3**N)
+    assert phi.shape[1] == (2**N if kind is kernax.kernels.AllSubsets else 3**N)
     assert_close(kernax.gram(kind(weights), X), phi @ phi.T)
 
 
 def test_on_boolean_points_the_count_is_exact():
     """K11, K12."""
     same = np.sum(CUBE[:, None] == CUBE[None], -1)
-    assert np.array_equal(kernax.gram(kernax.Monomials(), CUBE), 2.0**same)
-    assert np.array_equal(kernax.gram(kernax.AllSubsets(), CUBE), 2.0 ** (CUBE @ CUBE.T))
-    assert kernax.Monomials()(jnp.array([0, 0, 1]), jnp.array([0, 1, 1])) == 4
+    assert np.array_equal(kernax.gram(kernax.kernels.Monomials(), CUBE), 2.0**same)
+    assert np.array_equal(kernax.gram(kernax.kernels.AllSubsets(), CUBE), 2.0 ** (CUBE @ CUBE.T))
+    assert kernax.kernels.Monomials()(jnp.array([0, 0, 1]), jnp.array([0, 1, 1])) == 4
 
 
 def test_overlaps_are_those_of_python_sets():
@@ -76,8 +77,8 @@ def test_overlaps_are_those_of_python_sets():
     common = np.array([[len(a & b) for b in places] for a in places], float)
     union = np.array([[len(a | b) for b in places] for a in places], float)
     ratio = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-    assert_close(kernax.gram(kernax.Intersection(), CUBE.astype(bool)), common)
-    for kernel in (kernax.Jaccard(), kernax.Tanimoto()):
+    assert_close(kernax.gram(kernax.kernels.Intersection(), CUBE.astype(bool)), common)
+    for kernel in (kernax.kernels.Jaccard(), kernax.kernels.Tanimoto()):
         with pytest.warns(FeaturelessWarning, match="1 of 32 points have no features"):
             # The empty set.
             assert_close(kernax.gram(kernel, CUBE), ratio)
@@ -86,8 +87,8 @@ def test_overlaps_are_those_of_python_sets():
 def test_overlaps_of_counts_are_those_of_numpy():
     X = np.random.default_rng(0).integers(0, 4, size=(7, 6))
     low, high = (function(X[:, None], X[None]).sum(-1) for function in (np.minimum, np.maximum))
-    assert_close(kernax.gram(kernax.Intersection(), X), low)
-    assert_close(kernax.gram(kernax.Jaccard(), X), low / high)
+    assert_close(kernax.gram(kernax.kernels.Intersection(), X), low)
+    assert_close(kernax.gram(kernax.kernels.Jaccard(), X), low / high)
 
 
 def test_tanimoto_is_defined_for_all_vectors():
@@ -95,9 +96,10 @@ def test_tanimoto_is_defined_for_all_vectors():
     products = X.astype(float) @ X.T.astype(float)
     squares = np.diagonal(products)
     assert_close(
-        kernax.gram(kernax.Tanimoto(), X), products / (squares[:, None] + squares[None] - products)
+        kernax.gram(kernax.kernels.Tanimoto(), X),
+        products / (squares[:, None] + squares[None] - products),
     )
-    assert check_kernel(kernax.Tanimoto(), X).passed
+    assert check_kernel(kernax.kernels.Tanimoto(), X).passed
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -112,7 +114,7 @@ def test_gradients_are_finite_on_boolean_points_empty_sets_and_pairs_of_one_set_
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients(mode)))
 
 
-@pytest.mark.parametrize("kernel", [kernax.Jaccard(), kernax.Tanimoto()])
+@pytest.mark.parametrize("kernel", [kernax.kernels.Jaccard(), kernax.kernels.Tanimoto()])
 def test_two_empty_sets_have_nothing_in_common_and_no_slope(kernel):
     empty = jnp.zeros(3)
     value, slope = jax.value_and_grad(kernel)(empty, empty)
@@ -128,7 +130,7 @@ def many_items():
     return X, rng.uniform(0.5, 2, size=1000).astype(DTYPE)
 
 
-@pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
+@pytest.mark.parametrize("kind", [kernax.kernels.AllSubsets, kernax.kernels.Monomials])
 def test_a_thousand_items_do_not_overflow_once_normalised(kind):
     """The reference adds logarithms in float64. The error is about eps times log2 k, here about
     1100.
@@ -146,21 +148,21 @@ def test_a_thousand_items_do_not_overflow_once_normalised(kind):
 
 
 def matches(kind, x, z):
-    return x * z if kind is kernax.AllSubsets else x * z + (1 - x) * (1 - z)
+    return x * z if kind is kernax.kernels.AllSubsets else x * z + (1 - x) * (1 - z)
 
 
 def test_powers_of_two_are_exact_as_far_as_floats_reach_and_an_error_beyond():
     last = 1023 if X64 else 127
     X = np.tril(np.ones((last + 1, last + 1), DTYPE))
     assert np.array_equal(
-        kernax.gram_diagonal(kernax.AllSubsets(), X[:-1]),
+        kernax.gram_diagonal(kernax.kernels.AllSubsets(), X[:-1]),
         np.ldexp(DTYPE(1), np.arange(1, last + 1)),
     )
     with pytest.raises(NonFiniteError, match="AllSubsets is NaN or inf"):
-        kernax.gram(kernax.AllSubsets(), X[-1:])
+        kernax.gram(kernax.kernels.AllSubsets(), X[-1:])
 
 
-@pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
+@pytest.mark.parametrize("kind", [kernax.kernels.AllSubsets, kernax.kernels.Monomials])
 def test_gradients_in_the_weights_are_those_of_the_product(kind):
     """d k / d weights_a = match_a k / (1 + weights_a match_a), at zero weights, too."""
     x, z = SOFT[:2]
@@ -177,9 +179,11 @@ def test_gradients_in_a_thousand_weights_are_right_once_normalised():
     X, weights = many_items()
     x, z, w = X[0].astype(float), X[1].astype(float), weights.astype(float)
     kernel = jax.jit(
-        lambda weights: jnp.log(kernax.Normalised(kernax.Monomials(weights))(X[0], X[1]))
+        lambda weights: jnp.log(kernax.Normalised(kernax.kernels.Monomials(weights))(X[0], X[1]))
     )
-    part = lambda a, b: matches(kernax.Monomials, a, b) / (1 + w * matches(kernax.Monomials, a, b))
+    part = lambda a, b: (
+        matches(kernax.kernels.Monomials, a, b) / (1 + w * matches(kernax.kernels.Monomials, a, b))
+    )
     assert_close(jax.grad(kernel)(weights), part(x, z) - (part(x, x) + part(z, z)) / 2)
 
 
@@ -195,7 +199,7 @@ def test_the_perceptron_over_monomials_makes_the_same_steps():
                 w += y[i] * phi[i]
                 mistakes[i] += 1
         solution = kernax.kernel_perceptron(
-            kernax.Monomials(), CUBE, y, max_epochs=epoch, throw=False
+            kernax.kernels.Monomials(), CUBE, y, max_epochs=epoch, throw=False
         )
         assert np.array_equal(solution.value.coefficients, mistakes * y)
     assert np.any(mistakes > 1)
@@ -213,12 +217,12 @@ def test_a_point_outside_the_domain_is_an_error_and_no_number(name):
 
 def test_monomials_end_at_one_and_counts_do_not():
     x = jnp.full(N, 2.0)
-    assert np.isnan(kernax.Monomials()(x, x))
-    assert_close(kernax.AllSubsets()(x, x), 5**N)
+    assert np.isnan(kernax.kernels.Monomials()(x, x))
+    assert_close(kernax.kernels.AllSubsets()(x, x), 5**N)
 
 
 @needs_x64
-@pytest.mark.parametrize("kind", [kernax.AllSubsets, kernax.Monomials])
+@pytest.mark.parametrize("kind", [kernax.kernels.AllSubsets, kernax.kernels.Monomials])
 def test_bad_weights_are_refused_by_name(kind):
     with pytest.raises(
         ValueError, match=rf"{kind.__name__}.weights must be in \[0, inf\) and finite, but is -1"
@@ -233,7 +237,9 @@ def test_bad_weights_are_refused_by_name(kind):
 @needs_x64
 def test_a_batch_of_weights_is_a_vmap():
     batch = np.stack([WEIGHTS, np.ones(N)]).astype(DTYPE)
-    values = jax.jit(jax.vmap(lambda weights: kernax.gram(kernax.Monomials(weights), SOFT)))(batch)
+    values = jax.jit(
+        jax.vmap(lambda weights: kernax.gram(kernax.kernels.Monomials(weights), SOFT))
+    )(batch)
     assert_close(values[0], kernax.gram(KINDS["Monomials"], SOFT))
 
 

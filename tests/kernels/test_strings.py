@@ -73,9 +73,9 @@ def all_subsequences(texts, decay):
 CASES = {
     "Spectrum": (kernax.Spectrum(2), lambda t: of_features(lambda text: substrings(text, 2), t)),
     "Spectrum-1": (kernax.Spectrum(1), lambda t: of_features(lambda text: substrings(text, 1), t)),
-    "BlendedSpectrum": (kernax.BlendedSpectrum(3, 0.7), blended(range(1, 4), 0.7)),
-    "AllSubstrings": (kernax.AllSubstrings(), blended(range(1, 8), 1.0)),
-    "AllSubstrings-decay": (kernax.AllSubstrings(0.7), blended(range(1, 8), 0.7)),
+    "BlendedSpectrum": (kernax.kernels.BlendedSpectrum(3, 0.7), blended(range(1, 4), 0.7)),
+    "AllSubstrings": (kernax.kernels.AllSubstrings(), blended(range(1, 8), 1.0)),
+    "AllSubstrings-decay": (kernax.kernels.AllSubstrings(0.7), blended(range(1, 8), 0.7)),
     **{
         f"Subsequence-{p}": (
             kernax.Subsequence(p, 0.6),
@@ -83,8 +83,11 @@ CASES = {
         )
         for p in (1, 2, 4)
     },
-    "AllSubsequences": (kernax.AllSubsequences(), lambda t: all_subsequences(t, 1.0)),
-    "AllSubsequences-decay": (kernax.AllSubsequences(0.7), lambda t: all_subsequences(t, 0.7)),
+    "AllSubsequences": (kernax.kernels.AllSubsequences(), lambda t: all_subsequences(t, 1.0)),
+    "AllSubsequences-decay": (
+        kernax.kernels.AllSubsequences(0.7),
+        lambda t: all_subsequences(t, 0.7),
+    ),
 }
 
 
@@ -120,7 +123,7 @@ def test_mismatches_are_counted_over_the_whole_alphabet(k, m, features, monkeypa
     monkeypatch.setattr(spectrum, "_MOST_FEATURES", features)
     texts = [text.translate(str.maketrans("ge", "bc")) for text in TEXTS]
     # Its own function: nothing compiled is used again.
-    kernel = kernax.Warped(kernax.Mismatch(k, m), lambda x: x)
+    kernel = kernax.Warped(kernax.kernels.Mismatch(k, m), lambda x: x)
     expected = of_features(lambda text: mismatches(text, k, m, "abcd"), texts)
     np.testing.assert_allclose(
         kernax.gram(kernel, strings.encode(texts, "abcd")), expected, rtol=TOLERANCE["value"]
@@ -181,7 +184,7 @@ def test_codes_of_eight_bits_are_not_added_up_in_eight_bits(k):
 def test_substrings_of_single_precision_take_a_decay_of_double_precision():
     X = strings.encode(["abcab", "bca"])
     single = eqx.tree_at(lambda X: X.weights, X, X.weights.astype(jnp.float32))
-    kernel = kernax.AllSubstrings(0.8)
+    kernel = kernax.kernels.AllSubstrings(0.8)
     with jax.numpy_dtype_promotion("standard"):
         value = kernel(single[0], single[1])
     np.testing.assert_allclose(value, kernel(X[0], X[1]), rtol=1e-6)
@@ -190,7 +193,7 @@ def test_substrings_of_single_precision_take_a_decay_of_double_precision():
 @needs_x64
 def test_neighbours_too_many_for_integers_are_counted():
     X = strings.encode(["abcdefghijklmnopqrstuvwxyz"])
-    assert np.isfinite(kernax.gram(kernax.Mismatch(10, 5), X)[0, 0])
+    assert np.isfinite(kernax.gram(kernax.kernels.Mismatch(10, 5), X)[0, 0])
 
 
 def test_strings_follow_the_precision_of_the_numbers_beside_them():
@@ -225,12 +228,12 @@ def test_stacks_padded_differently_are_joined():
 KERNELS = {
     "Spectrum": kernax.Spectrum(3),
     "Spectrum-compared": kernax.Spectrum(9),
-    "BlendedSpectrum": kernax.BlendedSpectrum(3, 0.7),
-    "AllSubstrings": kernax.AllSubstrings(0.7),
-    "Mismatch": kernax.Mismatch(3, 1),
-    "Mismatch-pairs": kernax.Mismatch(9, 2),
+    "BlendedSpectrum": kernax.kernels.BlendedSpectrum(3, 0.7),
+    "AllSubstrings": kernax.kernels.AllSubstrings(0.7),
+    "Mismatch": kernax.kernels.Mismatch(3, 1),
+    "Mismatch-pairs": kernax.kernels.Mismatch(9, 2),
     "Subsequence": kernax.Subsequence(4, 0.7),
-    "AllSubsequences": kernax.AllSubsequences(0.7),
+    "AllSubsequences": kernax.kernels.AllSubsequences(0.7),
 }
 
 
@@ -265,7 +268,7 @@ def test_counts_of_banana_are_those_of_the_book():
     """T01, and Shawe-Taylor & Cristianini's table of all subsequences."""
     X = strings.encode(["banana", "ana", "ab", "ba"], "abn")
     assert kernax.gram(kernax.Spectrum(2), X)[0, 0] == 9
-    assert kernax.gram(kernax.AllSubsequences(), X)[0, 1] == 22
+    assert kernax.gram(kernax.kernels.AllSubsequences(), X)[0, 1] == 22
     K = kernax.gram(kernax.Spectrum(2), X)
     assert K[2, 3] == 0
     np.testing.assert_array_equal(K, K.T)
@@ -298,7 +301,7 @@ def test_the_subsequence_kernel_has_the_papers_values():
         kernax.Spectrum(2),
         *(
             pytest.param(k, marks=pytest.mark.slow)
-            for k in (kernax.Subsequence(2), kernax.AllSubstrings())
+            for k in (kernax.Subsequence(2), kernax.kernels.AllSubstrings())
         ),
     ],
 )
@@ -334,7 +337,7 @@ def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_
         f = kernax.kernel_ridge(kernel, X, y, 0.1, bias=True).value
     assert f(X[1]) == f.bias
     with pytest.warns(FeaturelessWarning) as heard:
-        kernax.eigenpairs(kernel, X, 1)
+        kernax.bases.eigenpairs(kernel, X, 1)
     assert len(heard) == 1
     with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
         kernax.samples.maximum_mean_discrepancy(kernax.Spectrum(7), X, X)
@@ -355,7 +358,7 @@ def test_learners_warn_of_kernels_of_kernels_without_features_and_of_no_others()
     with pytest.warns(FeaturelessWarning, match=one.format("Scaled")):
         jax.grad(
             lambda s: jnp.sum(
-                kernax.kernel_ridge(kernax.Scaled(kernel, s), X, y, 0.1).value.coefficients
+                kernax.kernel_ridge(kernax.kernels.Scaled(kernel, s), X, y, 0.1).value.coefficients
             )
         )(2.0)
     with pytest.warns(FeaturelessWarning, match="no point has features under Spectrum"):
@@ -379,11 +382,11 @@ def test_long_strings_neither_overflow_nor_vanish():
     texts.append(texts[0][:200] + texts[1][200:])
     X = strings.encode(texts)
     if X64:
-        K = np.asarray(kernax.gram(kernax.Normalised(kernax.AllSubsequences()), X))
+        K = np.asarray(kernax.gram(kernax.Normalised(kernax.kernels.AllSubsequences()), X))
         np.testing.assert_allclose(K, _exact_subsequences(texts), rtol=1e-10)
     else:
         with pytest.raises(NonFiniteError):
-            kernax.gram(kernax.AllSubsequences(), X)
+            kernax.gram(kernax.kernels.AllSubsequences(), X)
     few = kernax.gram(kernax.Normalised(kernax.Subsequence(10, 1e-3)), X)
     np.testing.assert_allclose(np.diagonal(few), 1, rtol=1e-5)
     assert 0 < few[0, 2] < 1
@@ -479,7 +482,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     with pytest.raises(ValueError, match="k must be a positive integer, but is 0"):
         kernax.Spectrum(0)
     with pytest.raises(ValueError, match="m must be less than k"):
-        kernax.Mismatch(2, 2)
+        kernax.kernels.Mismatch(2, 2)
     with pytest.raises(ValueError, match="decay"):
         kernax.Subsequence(2, -0.5)
 
@@ -572,7 +575,7 @@ def test_promoters_have_the_computed_matrices():
     for kernel, figures in (
         (kernax.Spectrum(3), (53, 97, 563584)),
         (kernax.Spectrum(4), (13, 62, 149294)),
-        (kernax.Mismatch(4, 1), (1995, 2674, 2.21847e7)),
+        (kernax.kernels.Mismatch(4, 1), (1995, 2674, 2.21847e7)),
     ):
         K = np.asarray(kernax.gram(kernel, X))
         np.testing.assert_allclose([K[0, 1], K[0, 0], K.sum()], figures, rtol=2e-6)
@@ -589,10 +592,10 @@ def test_promoters_are_recognised_as_published():
     def errors(kernel):
         # One program for all kernels.
         K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernel), X))
-        return int(np.sum(kernax.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
+        return int(np.sum(kernax.calibration.svm_leave_one_out(K, rows, y, 1.0) * y <= 0))
 
     assert [errors(kernax.Spectrum(k)) for k in range(2, 7)] == [19, 9, 7, 2, 3]
-    assert errors(kernax.Mismatch(6, 1)) == 2
+    assert errors(kernax.kernels.Mismatch(6, 1)) == 2
 
 
 @pytest.mark.slow
@@ -609,4 +612,4 @@ def test_promoters_of_unequal_lengths_are_recognised_too():
         texts.append(text[start : start + size])
     X, y = strings.encode(texts), data["y"].astype(float)
     K = kernax.Precomputed(kernax.gram(kernax.Normalised(kernax.Spectrum(5)), X))
-    assert np.sum(kernax.svm_leave_one_out(K, np.arange(len(y)), y, 1.0) * y <= 0) == 3
+    assert np.sum(kernax.calibration.svm_leave_one_out(K, np.arange(len(y)), y, 1.0) * y <= 0) == 3

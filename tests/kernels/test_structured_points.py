@@ -34,7 +34,7 @@ def strings():
 
 
 def sets():
-    return SETS, lambda p: kernax.Normalised(kernax.AllSubsets(p))
+    return SETS, lambda p: kernax.Normalised(kernax.kernels.AllSubsets(p))
 
 
 def trees():

@@ -278,7 +278,7 @@ BUDGETS = {
     "project": (online.Project(ROOM, 0.3), projected),
 }
 # Of different k(x, x), so that sizes and angles are not those of coefficients and values.
-UNEVEN = kernax.Modulated(RBF, lambda x: 1 + x[0] ** 2)
+UNEVEN = kernax.kernels.Modulated(RBF, lambda x: 1 + x[0] ** 2)
 SLOW = online.StochasticGradient(Logistic(), 0.1, 0.5)
 
 

@@ -13,24 +13,13 @@ from hypothesis import strategies as st
 import kernax as kx
 from kernax.errors import FeaturelessWarning
 from kernax.files import KernaxFileError, load_predictor, save, save_predictor
-from kernax.preparation import (
-    RIDGE,
-    Category,
-    Column,
-    Date,
-    FilledNumber,
-    Inputs,
-    Number,
-    Regressor,
-    Standards,
-    Text,
-    Tokens,
-    kind_of,
-    learned_inputs,
-)
-from kernax.preparation.cells import announcement_of_commas, with_decimal_commas
-from kernax.preparation.dates import date_in
-from kernax.preparation.inputs import inputs_from_notes
+from kernax.preparation import Standards
+from kernax.preparation.cells import Column, announcement_of_commas, with_decimal_commas
+from kernax.preparation.dates import Date, date_in
+from kernax.preparation.encoders import Category, FilledNumber, Number, Text, Tokens
+from kernax.preparation.inputs import Inputs, inputs_from_notes, learned_inputs
+from kernax.preparation.kinds import kind_of
+from kernax.preparation.predictors import RIDGE, Regressor
 
 pytestmark = needs_x64  # once: cells are read by NumPy, in float64 whatever the mode
 

@@ -12,26 +12,14 @@ import kernax as kx
 from kernax.errors import FeaturelessWarning
 from kernax.files import KernaxFileError, load, load_predictor, save, save_predictor
 from kernax.likelihoods import NegativeBinomial, Poisson
-from kernax.preparation import (
-    GP,
-    LOGISTIC,
-    RIDGE,
-    SVM,
-    ClassPredictor,
-    Column,
-    Inputs,
-    Number,
-    Regressor,
-    Standards,
-    Text,
-    Tokens,
-    columns_of_classes,
-    learned_text,
-    predictors,
-    standards_of_columns,
-    standards_of_target,
-)
+from kernax.preparation import Standards, predictors
+from kernax.preparation.cells import Column
 from kernax.preparation.counts import distribution_of_counts, quantile_of_counts
+from kernax.preparation.encoders import Number, Text, Tokens, learned_text
+from kernax.preparation.inputs import Inputs
+from kernax.preparation.one_hot import columns_of_classes
+from kernax.preparation.predictors import GP, LOGISTIC, RIDGE, SVM, ClassPredictor, Regressor
+from kernax.preparation.standards import standards_of_columns, standards_of_target
 
 n = 30
 

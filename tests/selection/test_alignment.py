@@ -40,7 +40,7 @@ def test_alignment_is_the_cosine_of_two_matrices_of_repeated_rows(centred, data)
     rows = np.repeat(np.arange(N), weights.astype(int))
     classes = np.eye(3, dtype=DTYPE)[np.arange(N) % 3]
     for Y in (y, classes)[: 2 if centred else 1]:
-        ours = kernax.alignment(RBF, X, Y, centred=centred, weights=weights)
+        ours = kernax.selection.alignment(RBF, X, Y, centred=centred, weights=weights)
         expected = by_hand(RBF, X[rows], Y[rows], centred)
         np.testing.assert_allclose(ours, expected, rtol=1e-12 if X64 else 1e-4)
 
@@ -52,12 +52,12 @@ def test_a_row_of_weight_zero_does_not_choose_the_units(far, data):
     weights = np.append(weights, 0).astype(DTYPE)
     X_far = np.vstack([X, np.full((1, 3), far, DTYPE)])
     y_far = np.append(y, -far).astype(DTYPE)
-    expected = kernax.alignment(kernax.Linear(), X, y, weights=weights[:-1])
-    found = kernax.alignment(kernax.Linear(), X_far, y_far, weights=weights)
+    expected = kernax.selection.alignment(kernax.Linear(), X, y, weights=weights[:-1])
+    found = kernax.selection.alignment(kernax.Linear(), X_far, y_far, weights=weights)
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE["value"])
     kernels = kernax.Linear(), kernax.Polynomial(2, 1.0)
-    alone = kernax.aligned_sum(kernels, X, y, weights=weights[:-1])
-    beside = kernax.aligned_sum(kernels, X_far, y_far, weights=weights)
+    alone = kernax.selection.aligned_sum(kernels, X, y, weights=weights[:-1])
+    beside = kernax.selection.aligned_sum(kernels, X_far, y_far, weights=weights)
     for a, b in zip(alone.terms, beside.terms):
         scales = a.scale, b.scale  # pyright: ignore[reportAttributeAccessIssue]
         np.testing.assert_allclose(*scales, atol=TOLERANCE["solve"])
@@ -71,13 +71,13 @@ def test_alignment_is_a_normalised_hsic(data):
     Z = y[:, None]
     both = hsic(RBF, X, of_targets, Z)
     alone = np.sqrt(hsic(RBF, X, RBF, X) * hsic(of_targets, Z, of_targets, Z))
-    np.testing.assert_allclose(kernax.alignment(RBF, X, y), both / alone, rtol=1e-12)
+    np.testing.assert_allclose(kernax.selection.alignment(RBF, X, y), both / alone, rtol=1e-12)
 
 
 @needs_x64
 def test_alignment_does_not_know_units_nor_constants(data):
     X, y, weights = data
-    plain = kernax.alignment(RBF, X, y, weights=weights)
+    plain = kernax.selection.alignment(RBF, X, y, weights=weights)
     for kernel, targets in (
         (1e200 * RBF, 1e-200 * y),
         (RBF + 3.0, y + 5.0),
@@ -85,7 +85,7 @@ def test_alignment_does_not_know_units_nor_constants(data):
     ):
         points = np.arange(N) if isinstance(kernel, kernax.Precomputed) else X
         expected = 1.0 if isinstance(kernel, kernax.Precomputed) else plain
-        ours = kernax.alignment(kernel, points, targets, weights=weights)
+        ours = kernax.selection.alignment(kernel, points, targets, weights=weights)
         np.testing.assert_allclose(ours, expected, rtol=1e-11)
 
 
@@ -95,7 +95,7 @@ def test_derivatives_of_alignment_are_exact_also_at_weights_of_zero(data):
     X, y, weights = map(jnp.asarray, data)
 
     def value(lengthscale, X, y, weights):
-        return kernax.alignment(kernax.RBF(lengthscale), X, y, weights=weights)
+        return kernax.selection.alignment(kernax.RBF(lengthscale), X, y, weights=weights)
 
     arguments = (jnp.array([0.8, 1.0, 1.4]), X, y)
     check_derivatives(lambda *args: value(*args, weights), arguments, rtol=1e-6, atol=1e-9)
@@ -112,12 +112,14 @@ def test_derivatives_of_alignment_are_exact_also_at_weights_of_zero(data):
 def test_many_alignments_are_one_program(data):
     X, y, weights = data
     chex.clear_trace_counter()
-    at = lambda scale: kernax.alignment(kernax.RBF(scale), X, y, weights=weights)
+    at = lambda scale: kernax.selection.alignment(kernax.RBF(scale), X, y, weights=weights)
     of = chex.assert_max_traces(at, 1)
     together = jax.jit(jax.vmap(of))
     values = together(jnp.array([0.5, 1.3]))
     together(jnp.array([0.7, 1.0]))
-    np.testing.assert_allclose(values[1], kernax.alignment(RBF, X, y, weights=weights), rtol=1e-12)
+    np.testing.assert_allclose(
+        values[1], kernax.selection.alignment(RBF, X, y, weights=weights), rtol=1e-12
+    )
 
 
 def kernels_of_columns():
@@ -134,12 +136,12 @@ def test_the_aligned_sum_solves_the_programme_of_scipy(data):
     grams = [H @ np.asarray(kernax.gram(kernel, X[rows])) @ H for kernel in kernels]
     flat = np.stack([K.ravel() for K in grams], 1)
     expected, _ = nnls(flat, np.outer(H @ y[rows], H @ y[rows]).ravel())
-    found: Any = kernax.aligned_sum(kernels, X, y, weights=weights)
+    found: Any = kernax.selection.aligned_sum(kernels, X, y, weights=weights)
     scales = np.array([term.scale for term in found.terms])
     np.testing.assert_allclose(scales, expected / expected.sum(), rtol=1e-8, atol=1e-12)
     assert np.any(scales == 0)
-    assert kernax.alignment(found, X, y, weights=weights) >= max(
-        kernax.alignment(kernel, X, y, weights=weights) for kernel in kernels
+    assert kernax.selection.alignment(found, X, y, weights=weights) >= max(
+        kernax.selection.alignment(kernel, X, y, weights=weights) for kernel in kernels
     )
 
 
@@ -147,19 +149,19 @@ def test_the_aligned_sum_solves_the_programme_of_scipy(data):
 def test_targets_or_kernels_that_say_nothing_are_refused(data):
     X, y, weights = data
     with pytest.raises(ValueError, match="y holds the same value for all points"):
-        kernax.alignment(RBF, X, np.where(weights > 0, 2.0, y), weights=weights)
-    assert np.isfinite(kernax.alignment(RBF, X, np.ones(N), centred=False))
+        kernax.selection.alignment(RBF, X, np.where(weights > 0, 2.0, y), weights=weights)
+    assert np.isfinite(kernax.selection.alignment(RBF, X, np.ones(N), centred=False))
     with pytest.raises(ValueError, match="kernels must hold at least one kernel"):
-        kernax.aligned_sum([], X, y)
+        kernax.selection.aligned_sum([], X, y)
     with pytest.raises(ValueError, match="kernels must vary with the targets, but none does"):
-        kernax.aligned_sum([kernax.Constant(1.0)], X, y)
+        kernax.selection.aligned_sum([kernax.Constant(1.0)], X, y)
     with pytest.raises(ValueError, match=r"y must have shape \(18,\)"):
-        kernax.alignment(RBF, X, y[:3])
+        kernax.selection.alignment(RBF, X, y[:3])
     with pytest.raises(ValueError, match="Constant is constant over X to rounding"):
-        kernax.alignment(kernax.Constant(1.1), X, y)
+        kernax.selection.alignment(kernax.Constant(1.1), X, y)
     with pytest.raises(ValueError, match="Scaled is zero over X"):
-        kernax.alignment(0.0 * RBF, X, y, centred=False)
-    traced = jax.jit(lambda scale: kernax.alignment(scale * RBF, X, y))
+        kernax.selection.alignment(0.0 * RBF, X, y, centred=False)
+    traced = jax.jit(lambda scale: kernax.selection.alignment(scale * RBF, X, y))
     assert np.isnan(traced(0.0))
 
 
@@ -207,6 +209,6 @@ def test_learned_weights_of_columns_beat_equal_ones_where_half_of_the_columns_ar
             f = kernax.kernel_ridge(model.kernel, X, y, model.ridge, bias=True).value
             errors[name] = float(jnp.mean((f.values(X_new) - y_new) ** 2))
         assert errors["all"] < 0.9 * errors["ridge"]
-        found: Any = kernax.aligned_sum(kernels, X, y)
+        found: Any = kernax.selection.aligned_sum(kernels, X, y)
         scales = [float(term.scale) for term in found.terms]
         assert sum(scales[:8]) > 0.9

@@ -148,7 +148,7 @@ LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
     """R03, S07: catches members that see their neighbours, or the rows that pad them."""
     values = (QUICK | SLOW)[name]
-    sets = kernax.stack_datasets(SETS)
+    sets = kernax.selection.stack_datasets(SETS)
     together = kernax.batched(values)(sets.X, sets.y, sets.weights)
     alone = [jax.jit(values)(*map(jnp.asarray, dataset)) for dataset in SETS]
     for found, *expected in zip(*map(jax.tree.leaves, (together, *alone)), strict=True):
@@ -158,7 +158,7 @@ def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
 @pytest.mark.slow
 def test_a_member_that_fails_leaves_its_neighbours_alone():
     """J02: the second has no point left, the third has NaN."""
-    sets = kernax.stack_datasets(SETS)
+    sets = kernax.selection.stack_datasets(SETS)
     weights = sets.weights.at[1].set(0)
     y = sets.y.at[2, 0].set(jnp.nan)
     solutions = kernax.batched(ridge)(sets.X, y, weights)
@@ -181,7 +181,7 @@ def test_a_member_that_fails_leaves_its_neighbours_alone():
 @pytest.mark.parametrize("settings", [{"batch_size": 2}, {"batch_size": 5}, {"progress": True}])
 @pytest.mark.parametrize("devices", [None, jax.devices()[:1]])
 def test_how_members_are_computed_changes_no_result(settings, devices):
-    sets = kernax.stack_datasets(SETS)
+    sets = kernax.selection.stack_datasets(SETS)
     usual = kernax.batched(ridge)(sets.X, sets.y, sets.weights)
     other = kernax.batched(ridge, devices=devices, **settings)(sets.X, sets.y, sets.weights)
     assert isinstance(other.value, kernax.KernelExpansion)
@@ -229,7 +229,7 @@ def test_what_is_the_same_in_all_members_is_given_once():
 @pytest.mark.nightly
 @needs_x64
 def test_a_batch_is_differentiated_and_mapped_as_any_function():
-    sets = kernax.stack_datasets([dataset[:2] for dataset in SETS])
+    sets = kernax.selection.stack_datasets([dataset[:2] for dataset in SETS])
 
     def total(lengthscale, y):
         kernel = kernax.RBF(lengthscale)
@@ -251,7 +251,7 @@ def test_other_members_of_the_same_shape_are_not_compiled_again():
         kernax.kernel_ridge(RBF, X, y, ridge, weights=w, throw=False).value.coefficients
     )
     fit = kernax.batched(traced, in_axes=(0, 0, 0, None))
-    sets = kernax.stack_datasets(SETS)
+    sets = kernax.selection.stack_datasets(SETS)
     for ridge in (1.0, 2.0, np.float64(3), jnp.asarray(4.0)):
         fit(sets.X, ridge * sets.y, sets.weights, ridge)
 
@@ -276,7 +276,7 @@ def test_as_many_members_are_computed_together_as_memory_has_room_for():
 def test_weights_of_a_data_set_are_refused_by_its_place():
     X, y, weights = SETS[1]
     with pytest.raises(ValueError, match=r"the weights of datasets\[1\] must not be negative"):
-        kernax.stack_datasets([SETS[0], (X, y, -weights)])
+        kernax.selection.stack_datasets([SETS[0], (X, y, -weights)])
 
 
 @needs_x64
@@ -299,14 +299,14 @@ def test_how_many_members_fit_is_found_under_a_transformation_and_of_keys():
 @needs_x64
 def test_a_data_set_that_holds_nan_fails_alone():
     broken = (SETS[1][0], np.where(np.arange(LENGTHS[1]) == 3, np.nan, SETS[1][1]))
-    sets = kernax.stack_datasets([SETS[0], broken, SETS[2]])
+    sets = kernax.selection.stack_datasets([SETS[0], broken, SETS[2]])
     solutions = kernax.batched(ridge)(sets.X, sets.y, sets.weights)
     failed = np.flatnonzero(solutions.result != kernax.RESULTS.successful)
     np.testing.assert_array_equal(failed, [1])
 
 
 def test_data_sets_keep_their_rows_and_are_padded_by_their_first_row():
-    sets = kernax.stack_datasets(SETS, length=13)
+    sets = kernax.selection.stack_datasets(SETS, length=13)
     assert sets.X.shape == (3, 13, 2)
     for i, (X, y, weights) in enumerate(SETS):
         n = len(y)
@@ -325,7 +325,7 @@ def test_mixed_points_of_strings_are_padded_alike():
     kernel = kernax.On(kernax.RBF(), 0) * kernax.On(kernax.Spectrum(2), 1)
     stacks = [(RNG.normal(size=(len(texts), 1)), texts) for texts in (short, long)]
     targets = [np.arange(len(texts), dtype=float) for texts in (short, long)]
-    sets = kernax.stack_datasets(list(zip(stacks, targets)))
+    sets = kernax.selection.stack_datasets(list(zip(stacks, targets)))
     fit = lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1, weights=w, throw=False)
     together = kernax.batched(fit)(sets.X, sets.y, sets.weights).value.coefficients
     for i, (X, y) in enumerate(zip(stacks, targets)):
@@ -337,23 +337,29 @@ def test_mixed_points_of_strings_are_padded_alike():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kernax.stack_datasets([]), "datasets must be a list of at least one pair"),
-        (lambda: kernax.stack_datasets([NEW]), r"datasets\[0\] must be a pair \(X, y\)"),
         (
-            lambda: kernax.stack_datasets([SETS[0], (NEW, NEW[:3, 0])]),
+            lambda: kernax.selection.stack_datasets([]),
+            "datasets must be a list of at least one pair",
+        ),
+        (lambda: kernax.selection.stack_datasets([NEW]), r"datasets\[0\] must be a pair \(X, y\)"),
+        (
+            lambda: kernax.selection.stack_datasets([SETS[0], (NEW, NEW[:3, 0])]),
             r"the y of datasets\[1\] must have shape \(4,\)",
         ),
         (
-            lambda: kernax.stack_datasets([SETS[0], (NEW[:, :1], NEW[:, 0])]),
+            lambda: kernax.selection.stack_datasets([SETS[0], (NEW[:, :1], NEW[:, 0])]),
             r"datasets\[1\] has rows of points float64\[1\]",
         ),
         (
-            lambda: kernax.stack_datasets([SETS[0], ((NEW, NEW), NEW[:, 0])]),
+            lambda: kernax.selection.stack_datasets([SETS[0], ((NEW, NEW), NEW[:, 0])]),
             r"the X of datasets\[1\] holds another kind of points",
         ),
-        (lambda: kernax.stack_datasets(SETS, length=11), "length must be an integer >= 12"),
         (
-            lambda: kernax.stack_datasets([SETS[0], ((NEW.astype("f4")), NEW[:, 0])]),
+            lambda: kernax.selection.stack_datasets(SETS, length=11),
+            "length must be an integer >= 12",
+        ),
+        (
+            lambda: kernax.selection.stack_datasets([SETS[0], ((NEW.astype("f4")), NEW[:, 0])]),
             "give all the same shape and dtype",
         ),
         (lambda: kernax.batched(ridge, in_axes=1), "in_axes must be 0, or a tuple"),

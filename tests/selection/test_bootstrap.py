@@ -40,7 +40,9 @@ def itself(value):
 
 
 def boot(fit=mean, statistic=itself, X=X, y=Y, *, resamples=COUNT, key=KEY, **options):
-    return kernax.bootstrap(fit, statistic, X, y, n_resamples=resamples, key=key, **options)
+    return kernax.selection.bootstrap(
+        fit, statistic, X, y, n_resamples=resamples, key=key, **options
+    )
 
 
 def rows_drawn(weights=None, resamples=COUNT):
@@ -219,7 +221,10 @@ def test_a_statistic_that_never_moves_has_intervals_of_no_length():
     [
         (lambda: boot(resamples=1), "resamples must be an integer >= 2, but is 1"),
         (lambda: boot(y=Y[:5]), r"y must have n = 17 rows, as X has, but has shape \(5,\)"),
-        (lambda: untyped(kernax.bootstrap)(mean, itself, X, Y, n_resamples=9, key=3), "random key"),
+        (
+            lambda: untyped(kernax.selection.bootstrap)(mean, itself, X, Y, n_resamples=9, key=3),
+            "random key",
+        ),
         (lambda: boot(weights=-np.ones(N)), "weights must"),
         (lambda: boot(statistic=lambda f: None), "statistic must return .* but returns nothing"),
         (lambda: boot(statistic=lambda f: "far"), "but returns str"),

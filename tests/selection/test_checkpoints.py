@@ -59,7 +59,7 @@ TASK = {
     "steps": STEPS,
     "args": (jnp.asarray(5.0, float),),
 }
-VALIDATION = kernax.Validation(distance, args=(jnp.asarray(-0.5, float),))
+VALIDATION = kernax.selection.Validation(distance, args=(jnp.asarray(-0.5, float),))
 
 
 def learn(checkpoint=None, **changes):
@@ -243,12 +243,15 @@ def test_another_validation_loss_or_patience_is_another_call(tmp_path):
     options = {"validation": VALIDATION}
     learn(tmp_path / "run", **options)
     for other, message in (
-        (kernax.Validation(banana, VALIDATION.args), "validation.loss"),
+        (kernax.selection.Validation(banana, VALIDATION.args), "validation.loss"),
         (
-            kernax.Validation(distance, VALIDATION.args, 3),
+            kernax.selection.Validation(distance, VALIDATION.args, 3),
             r"validation.patience \(3 in this call",
         ),
-        (kernax.Validation(distance, (jnp.asarray(-0.4, float),)), "values of validation.args.0"),
+        (
+            kernax.selection.Validation(distance, (jnp.asarray(-0.4, float),)),
+            "values of validation.args.0",
+        ),
     ):
         with pytest.raises(KernaxFileError, match=message):
             learn(tmp_path / "run", validation=other)
@@ -467,6 +470,7 @@ def killed(seen):
 def learn(**options):
     data = (X, words, y, {"ridge": 0.5, "name": "here"})
     trainable = lambda path, value: np.ndim(value) > 0
+    held_out = lambda model, y: jnp.sum(y**2) * model[1]
     return kernax.minimise(
         loss,
         model,
@@ -474,7 +478,7 @@ def learn(**options):
         20,
         args=data,
         trainable=trainable,
-        validation=kernax.Validation(lambda model, y: jnp.sum(y**2) * model[1], args=(y,)),
+        validation=kernax.selection.Validation(held_out, args=(y,)),
         **options,
     )
 

@@ -177,12 +177,12 @@ def test_its_evidence_and_gradient_are_those_of_the_expression():
         return (
             kernax.Constant(e(scales[0]))
             + e(scales[1])
-            * on(kernax.ZeroMeanPeriodic(e(theta[1, 0, 0]), e(theta[1, 0, 1])), 0)
+            * on(kernax.kernels.ZeroMeanPeriodic(e(theta[1, 0, 0]), e(theta[1, 0, 1])), 0)
             * on(kernax.RBF(e(theta[1, 1, 0])), 1)
-            + e(scales[2]) * on(kernax.ShiftedLinear(theta[2, 0, 0]), 1)
+            + e(scales[2]) * on(kernax.kernels.ShiftedLinear(theta[2, 0, 0]), 1)
             + e(scales[3])
             * on(kernax.Matern52(e(theta[3, 0, 0])), 0)
-            * on(kernax.ShiftedLinear(theta[3, 1, 0]), 0)
+            * on(kernax.kernels.ShiftedLinear(theta[3, 1, 0]), 0)
             + e(scales[4]) * on(kernax.RationalQuadratic(e(theta[4, 0, 0]), e(theta[4, 0, 1])), 0)
         )
 
@@ -307,19 +307,19 @@ SENTENCES = {
     "smooth variation over 5.00": 2.0 * kernax.RBF(5.0),
     "variation at short range over 1.50": kernax.Matern52(1.5),
     "variation at many ranges around 5.00": kernax.RationalQuadratic(5.0, 1.0),
-    "a linear trend": 0.1 * kernax.ShiftedLinear(20.0),
-    "a quadratic trend": kernax.ShiftedLinear(20.0) * kernax.ShiftedLinear(0.0),
+    "a linear trend": 0.1 * kernax.kernels.ShiftedLinear(20.0),
+    "a quadratic trend": kernax.kernels.ShiftedLinear(20.0) * kernax.kernels.ShiftedLinear(0.0),
     "a periodic component of period 12.0": kernax.Periodic(1.0, 12.0),
-    "a periodic component of period 15.0": 2.0 * kernax.ZeroMeanPeriodic(1.0, 15.0),
+    "a periodic component of period 15.0": 2.0 * kernax.kernels.ZeroMeanPeriodic(1.0, 15.0),
     "a periodic component of period 12.0, whose shape changes over 140": 0.3
     * kernax.Periodic(1.0, 12.0)
     * kernax.RBF(140.0),
     "a periodic component of period 12.0, whose shape changes over 140 and whose size grows "
-    "linearly": kernax.Periodic(1.0, 12.0) * kernax.RBF(140.0) * kernax.ShiftedLinear(-3.0),
+    "linearly": kernax.Periodic(1.0, 12.0) * kernax.RBF(140.0) * kernax.kernels.ShiftedLinear(-3.0),
     "a smooth trend that varies over 45.0, whose size shrinks linearly": kernax.RBF(45.0)
-    * kernax.ShiftedLinear(105.0),
+    * kernax.kernels.ShiftedLinear(105.0),
     "smooth variation over 5.00, whose size grows linearly away from 50.0": kernax.RBF(5.0)
-    * kernax.ShiftedLinear(50.0),
+    * kernax.kernels.ShiftedLinear(50.0),
     "a constant level": kernax.Constant(2.0),
 }
 
@@ -342,7 +342,9 @@ def test_each_term_is_put_into_words_in_the_units_of_the_data():
 def test_words_are_in_other_units_where_points_are_standardised_and_name_several_columns():
     X = np.random.default_rng(0).normal(size=(40, 2))
     units = DataUnits((10.0, 0.0), (4.0, 1.0), 3.0, 5.0)
-    kernel = kernax.On(kernax.Periodic(1.0, 0.5), 0) * kernax.On(kernax.ShiftedLinear(0.0), 1)
+    kernel = kernax.On(kernax.Periodic(1.0, 0.5), 0) * kernax.On(
+        kernax.kernels.ShiftedLinear(0.0), 1
+    )
     found = components_of(1.0 * kernel, 0.04, X, X[:, 0], units, ("age", "dose"))
     assert [component.sentence for component in found] == [
         "a periodic component of age of period 2.00, multiplied by a linear trend of dose",
@@ -355,7 +357,7 @@ def test_shares_are_variances_of_posterior_means():
     X = np.linspace(0, 10, 60)[:, None]
     line, season = 0.5 * (X[:, 0] - 5), np.sin(2 * np.pi * X[:, 0] / 2.5)
     y = line + season
-    kernel = 1.0 * kernax.ShiftedLinear(5.0) + 1.0 * kernax.Periodic(1.0, 2.5)
+    kernel = 1.0 * kernax.kernels.ShiftedLinear(5.0) + 1.0 * kernax.Periodic(1.0, 2.5)
     found = components_of(kernel, 1e-4, X, y, DataUnits.unchanged(1), ("x",))
     shares = [component.share for component in found]
     expected = [line.var() / y.var(), season.var() / y.var()]
@@ -384,7 +386,7 @@ def test_an_expression_reads_back_as_the_same_kernel():
     again = parse_kernel(expression_of(kernel), 2)
     # Six digits are written.
     assert_close(matrix(again, points()), matrix(kernel, points()), 1e-4)
-    one = 2.0 * kernax.RBF(3.0) * kernax.ShiftedLinear(-1.5) + 0.5
+    one = 2.0 * kernax.RBF(3.0) * kernax.kernels.ShiftedLinear(-1.5) + 0.5
     assert expression_of(one) == "2*rbf(lengthscale=3)*shifted_linear(location=-1.5) + 0.5"
     for text in (
         "3*(rbf(lengthscale=[1, 2]) + linear)",
@@ -429,7 +431,7 @@ SERIES = np.linspace(0, 20, 24)
 def test_bad_input_is_refused_by_name(arguments, words):
     given = {"X": SERIES, "y": np.sin(SERIES), "key": KEY} | arguments
     with pytest.raises(ValueError, match=words):
-        kernax.compositional_search(given.pop("X"), given.pop("y"), **given)
+        kernax.selection.compositional_search(given.pop("X"), given.pop("y"), **given)
 
 
 class Failing(CompositionSearch):
@@ -468,7 +470,7 @@ def series(n=80):
 @needs_x64
 def test_a_season_and_the_noise_are_found_forecast_and_the_same_for_the_same_key():
     x, y = series()
-    found = kernax.compositional_search(x[:64], y[:64], key=KEY).value
+    found = kernax.selection.compositional_search(x[:64], y[:64], key=KEY).value
     words = " ".join(found.sentences())
     assert "periodic component of period 2.5" in words
     assert "trend" in words
@@ -486,7 +488,8 @@ def test_a_season_and_the_noise_are_found_forecast_and_the_same_for_the_same_key
     error = jax.vmap(process.mean)(x[64:, None]) - y[64:]
     assert np.sqrt(np.mean(error**2)) < 0.5
     first, second = (
-        kernax.compositional_search(x[:64], y[:64], key=KEY, depth=1).value for _ in range(2)
+        kernax.selection.compositional_search(x[:64], y[:64], key=KEY, depth=1).value
+        for _ in range(2)
     )
     assert str(first) == str(second)
 
@@ -503,7 +506,7 @@ def test_a_composition_without_a_score_is_printed_without_components():
 @needs_x64
 def test_pure_noise_ends_the_search_after_one_round_with_a_constant():
     rng = np.random.default_rng(3)
-    found = kernax.compositional_search(SERIES, rng.normal(size=24), key=KEY).value
+    found = kernax.selection.compositional_search(SERIES, rng.normal(size=24), key=KEY).value
     assert isinstance(found.kernel, kernax.Constant)
     assert [row.kept for row in found.rounds] == [True, False]
     assert "no better: the search ends" in str(found)
@@ -519,7 +522,7 @@ def test_a_constant_column_is_left_out_and_columns_have_kernels_of_their_own():
     X = np.column_stack([rng.uniform(-2, 2, 60), np.full(60, 7.0), rng.uniform(-2, 2, 60)])
     y = np.sin(2 * X[:, 0]) + X[:, 2] + 0.1 * rng.normal(size=60)
     settings = {"names": ("a", "b", "c"), "max_rows": 50, "depth": 4}
-    solution = kernax.compositional_search(X, y, key=KEY, **settings)
+    solution = kernax.selection.compositional_search(X, y, key=KEY, **settings)
     assert solution.stats["left_out"] == ("b",)
     words = " ".join(solution.value.sentences())
     assert "of a that varies over" in words or "variation of a over" in words

@@ -21,8 +21,9 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, StratifiedGroupKFold, TimeSeriesSplit, cross_val_score
 
 import kernax
-from kernax import cross_validate, k_folds, time_folds
+from kernax import cross_validate, k_folds
 from kernax.metrics import accuracy, root_mean_square_error
+from kernax.selection import time_folds
 
 DTYPE = np.float64 if X64 else np.float32
 N = 23
@@ -277,7 +278,7 @@ def squared(f, X, y, weights):
     return jnp.average((f.values(X) - y) ** 2, weights=weights)
 
 
-INNER = kernax.CrossValidatedLoss(model_ridge, squared)
+INNER = kernax.selection.CrossValidatedLoss(model_ridge, squared)
 
 
 def learned(X, y, weights, start, optimiser, steps):

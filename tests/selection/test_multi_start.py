@@ -24,7 +24,7 @@ def model_of(kernel, noise=0.1):
 
 
 def loss(model, X, y):
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def nan_at_tiny_scales(model, X, y):
 
 @pytest.mark.nightly
 def test_more_starts_are_never_worse(sine):
-    starts = kernax.random_starts(model_of(kernax.RBF(3.0)), 4, key=jax.random.key(0))
+    starts = kernax.selection.random_starts(model_of(kernax.RBF(3.0)), 4, key=jax.random.key(0))
     losses = [
         kernax.multi_start(loss, some, ADAM, 20, args=sine).stats["loss"]
         for some in (4 * starts[:1], starts)
@@ -82,14 +82,14 @@ def always_nan(model, X, y):
 
 @pytest.mark.nightly
 def test_line_searches_work_from_many_starts_and_frozen_parameters_stay(sine):
-    starts = kernax.random_starts(
+    starts = kernax.selection.random_starts(
         model_of(kernax.RBF()), 3, key=jax.random.key(1), trainable=lambda path, _: path != "ridge"
     )
-    assert all(model.noise == starts[0].noise for model in starts)
+    assert all(model.ridge == starts[0].ridge for model in starts)
     solution = kernax.multi_start(
         loss, starts, LBFGS, 15, args=sine, trainable=lambda path, _: path != "ridge"
     )
-    assert solution.value.noise == starts[0].noise
+    assert solution.value.ridge == starts[0].ridge
     assert solution.stats["loss"] < loss(starts[0], *sine)
 
 
@@ -111,7 +111,7 @@ def test_starts_of_different_structures_are_refused(sine):
         ValueError, match=r"models must be a list of starts, such as .*, but is of type Model"
     ):
         multi_start(loss, model_of(kernax.RBF()), ADAM, 3, args=sine)
-    random_starts = inspect.unwrap(kernax.random_starts)
+    random_starts = inspect.unwrap(kernax.selection.random_starts)
     with pytest.raises(ValueError, match="key must be one random key"):
         random_starts(model_of(kernax.RBF()), 3, key=0)
 
@@ -119,7 +119,8 @@ def test_starts_of_different_structures_are_refused(sine):
 def test_random_starts_begin_with_the_model_and_repeat_with_the_key():
     model = model_of(kernax.RBF(jnp.ones(3)))
     first, second = (
-        kernax.random_starts(model, 3, key=jax.random.key(0), spread=0.5) for _ in range(2)
+        kernax.selection.random_starts(model, 3, key=jax.random.key(0), spread=0.5)
+        for _ in range(2)
     )
     assert first[0] is model
     assert eqx.tree_equal(first, second)
@@ -128,23 +129,23 @@ def test_random_starts_begin_with_the_model_and_repeat_with_the_key():
 
 def test_a_parameter_that_nothing_holds_is_stopped_and_named():
     def flat(model):
-        return 1 / model.noise
+        return 1 / model.ridge
 
     with pytest.warns(RunawayWarning, match="ridge moved eight powers of ten"):
         solution = kernax.minimise(flat, model_of(kernax.RBF()), optax.sign_sgd(10.0), 20)
     assert solution.stats["runaways"]["ridge"]
     assert not solution.stats["runaways"]["kernel.lengthscale"]
-    np.testing.assert_allclose(solution.value.noise, 1e7, rtol=1e-4)
+    np.testing.assert_allclose(solution.value.ridge, 1e7, rtol=1e-4)
 
 
 def test_a_start_that_was_thrown_away_has_failed_and_is_no_success_even_if_it_is_the_best():
     def valley(model):
-        return -jnp.exp(-(jnp.log(model.noise) ** 2))
+        return -jnp.exp(-(jnp.log(model.ridge) ** 2))
 
     starts = [model_of(kernax.RBF(), noise) for noise in (1.5, 1.0)]
     solution = kernax.multi_start(valley, starts, SGD, 3)
     np.testing.assert_array_equal(solution.stats["failed"], [True, False])
-    assert solution.value.noise == 1.0
+    assert solution.value.ridge == 1.0
     with pytest.raises(
         DivergedError,
         match="ridge moved eight powers of ten away, and no step improved on the start",
@@ -156,15 +157,19 @@ def test_the_median_lengthscale_is_the_median_distance(rng):
     X = rng.normal(size=(30, 3)).astype(DTYPE)
     X[1] = X[0]
     gaps = np.linalg.norm(X[:, None].astype(float) - X, axis=-1)[np.triu_indices(30, 1)]
-    np.testing.assert_allclose(kernax.median_lengthscale(X), np.median(gaps[gaps > 0]), rtol=1e-5)
-    per_dimension = kernax.median_lengthscale(np.c_[X, np.ones(30, DTYPE)], per_dimension=True)
+    np.testing.assert_allclose(
+        kernax.selection.median_lengthscale(X), np.median(gaps[gaps > 0]), rtol=1e-5
+    )
+    per_dimension = kernax.selection.median_lengthscale(
+        np.c_[X, np.ones(30, DTYPE)], per_dimension=True
+    )
     assert per_dimension.shape == (4,)
     first = np.abs(X[:, None, 0] - X[:, 0])[np.triu_indices(30, 1)]
     np.testing.assert_allclose(per_dimension[0], 2 * np.median(first[first > 0]), rtol=1e-5)
     np.testing.assert_allclose(per_dimension[3], 2.0)
     for wrong in (np.ones((1, 2)), np.ones(3), [[1.0, 2.0]], (np.ones(3), np.ones(3))):
         with pytest.raises(ValueError, match="at least two vectors"):
-            untyped(kernax.median_lengthscale)(wrong)
+            untyped(kernax.selection.median_lengthscale)(wrong)
 
 
 def test_a_density_for_samplers_includes_the_jacobian_of_every_support():
@@ -174,7 +179,7 @@ def test_a_density_for_samplers_includes_the_jacobian_of_every_support():
         c: jax.Array = kernax.fields.real(default=0.5)
 
     model = Bounded()
-    theta, density = kernax.unconstrained_density(
+    theta, density = kernax.selection.unconstrained_density(
         lambda model: -model.a - model.b**2 - model.c**2, model
     )
     _, rebuild = kernax.unconstrain(model)

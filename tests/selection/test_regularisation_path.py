@@ -26,7 +26,7 @@ def logistic_path(kernel, X, signs, ridges, weights=None):
             kernel, X, signs, ridge, weights=weights, start=start, throw=False
         )
 
-    return kernax.regularisation_path(fit, ridges)
+    return kernax.selection.regularisation_path(fit, ridges)
 
 
 @pytest.mark.nightly
@@ -51,7 +51,7 @@ def test_machines_have_a_path_of_several_outputs(data):
     smo = kernax.solvers.SMO(rtol=1e-10)
     fit = lambda C, start: kernax.svm(RBF, X, Y, C, solver=smo, start=start, throw=False)
     Cs = jnp.array([0.1, 1.0])
-    path = kernax.regularisation_path(fit, Cs)
+    path = kernax.selection.regularisation_path(fit, Cs)
     assert path.value.coefficients.shape == (20, 2, 2)
     for j, C in enumerate(Cs):
         one = kernax.svm(RBF, X, Y, C, solver=smo).value
@@ -122,6 +122,6 @@ def test_warm_starts_save_steps_on_real_data():
 def test_what_is_no_path_is_refused(data):
     fit = lambda ridge, start: kernax.kernel_logistic(RBF, *data, ridge).value
     with pytest.raises(ValueError, match=r"fit must return a Solution.*returned a KernelExp"):
-        kernax.regularisation_path(fit, RIDGES)
+        kernax.selection.regularisation_path(fit, RIDGES)
     with pytest.raises(ValueError, match=r"values must be a vector \(r,\).*shape \(\)"):
-        kernax.regularisation_path(fit, 1.0)
+        kernax.selection.regularisation_path(fit, 1.0)

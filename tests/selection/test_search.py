@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 import kernax
 from kernax.errors import NonFiniteError
+from kernax.selection import random_search, select, time_folds
 
 pytestmark = needs_x64  # once: what is searched is the same program in either precision
 
@@ -37,7 +38,7 @@ def error(f, X, y, weights):
     return jnp.average((f.values(X) - y) ** 2, weights=weights)
 
 
-LOSS = kernax.CrossValidatedLoss(fit, error)
+LOSS = kernax.selection.CrossValidatedLoss(fit, error)
 
 
 def search(values=VALUES, **settings):
@@ -93,7 +94,7 @@ def test_losses_of_a_grid_are_differentiated_by_its_values_and_by_the_data():
 @pytest.mark.slow
 def test_a_random_search_draws_inside_its_ranges_and_keeps_the_best():
     ranges = {"lengthscale": (jnp.array([0.1, 1.0]), 5.0), "ridge": (1e-3, 1.0)}
-    found = kernax.random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))
+    found = random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))
     table = found.stats["table"]
     scales = np.asarray(table.columns["kernel.lengthscale"])
     assert scales.shape == (40, 2)
@@ -107,7 +108,7 @@ def test_a_random_search_draws_inside_its_ranges_and_keeps_the_best():
     assert_close(kernel.lengthscale, scales[best])
     alone = LOSS(found.value, X, Y, FOLDS)
     assert_close(found.stats["loss"], alone)
-    again = kernax.random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))
+    again = random_search(LOSS, START, ranges, 40, key=KEY, args=(X, Y, FOLDS))
     np.testing.assert_array_equal(again.stats["losses"], found.stats["losses"])
 
 
@@ -134,7 +135,7 @@ def test_candidates_that_fail_are_never_chosen():
 def test_a_grid_is_traced_once_for_other_data_and_values():
     """J01."""
     counted = chex.assert_max_traces(error, 1)
-    loss = kernax.CrossValidatedLoss(fit, counted)
+    loss = kernax.selection.CrossValidatedLoss(fit, counted)
     for shift in (0.0, 1.0, 2.0):
         values = {"lengthscale": SCALES + shift, "ridge": RIDGES}
         kernax.grid_search(loss, START, values, args=(X, Y + shift, FOLDS))
@@ -176,7 +177,7 @@ def test_differences_have_the_standard_errors_of_paired_folds():
     """The correction of Nadeau & Bengio (2003) for folds that share rows, written out."""
     folds = kernax.k_folds(N, 4, key=KEY, n_repeats=2)
     candidates = {"wide": candidate(kernax.RBF(30.0)), "fit": candidate(kernax.RBF(1.0))}
-    found = kernax.select(candidates, error, X, Y, folds)
+    found = select(candidates, error, X, Y, folds)
     losses = np.stack(
         [kernax.cross_validate(each, error, X, Y, folds).scores for each in candidates.values()]
     )
@@ -215,7 +216,7 @@ def test_a_candidate_that_fails_is_not_chosen():
         "broken": lambda X, y, w: candidate(kernax.RBF(1.0))(X, y * jnp.nan, w),
         "constant": candidate(kernax.Constant()),
     }
-    found = kernax.select(candidates, error, X, Y, FOLDS)
+    found = select(candidates, error, X, Y, FOLDS)
     assert found.chosen == "constant"
     assert np.isnan(found.mean[0])
     none = kernax.types.Selection(("a", "b"), jnp.full((2, 3), jnp.nan), jnp.ones(()))
@@ -233,7 +234,7 @@ def test_learners_are_told_apart_on_real_data(name):
     X, y = data["X"][rows], data["y"][rows]
     X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
     folds = kernax.k_folds(len(y), 5, key=KEY)
-    found = kernax.select(
+    found = select(
         {"linear": candidate(kernax.Linear(), 1.0), "smooth": candidate(kernax.RBF(3.0), 0.05)},
         error, X, y, folds,
     )  # fmt: skip
@@ -257,7 +258,7 @@ def test_a_table_is_text_and_a_frame_of_pandas():
 
 
 def drawn(ranges):
-    return kernax.random_search(LOSS, START, ranges, 3, key=KEY, args=(X, Y, FOLDS))
+    return random_search(LOSS, START, ranges, 3, key=KEY, args=(X, Y, FOLDS))
 
 
 @pytest.mark.parametrize(
@@ -302,17 +303,17 @@ def drawn(ranges):
             lambda: untyped(kernax.grid_search)(LOSS, START, {"ridge": [1.0]}, args=X),
             "args must be a tuple of what loss takes",
         ),
-        (lambda: kernax.select({}, error, X, Y, FOLDS), "candidates must be a dictionary"),
+        (lambda: select({}, error, X, Y, FOLDS), "candidates must be a dictionary"),
         (
-            lambda: kernax.select({"a": fit}, error, X, Y, kernax.time_folds(N, 1)),
+            lambda: select({"a": fit}, error, X, Y, time_folds(N, 1)),
             "folds must be two at least",
         ),
         (
-            lambda: untyped(kernax.select)({"a": fit}, error, X, Y, [1, 2]),
+            lambda: untyped(select)({"a": fit}, error, X, Y, [1, 2]),
             "folds must come from k_folds or time_folds, .* of type list",
         ),
         (
-            lambda: kernax.select({"a": lambda *_: 0}, lambda *_: jnp.asarray(Y), X, Y, FOLDS),
+            lambda: select({"a": lambda *_: 0}, lambda *_: jnp.asarray(Y), X, Y, FOLDS),
             "loss must return one number, but that of 'a' does not",
         ),
         (

@@ -32,7 +32,7 @@ def steps_of_sgd(start, target):
 
 
 def judged(target=1.5, patience=None):
-    return kernax.Validation(distance, args=(target,), patience=patience)
+    return kernax.selection.Validation(distance, args=(target,), patience=patience)
 
 
 def learn(validation=None, *, start=0.0, optimiser=SGD, steps=STEPS, **options):
@@ -87,12 +87,12 @@ def undefined_below(theta, least):
 
 
 def test_a_validation_loss_that_is_nan_never_wins_and_one_that_always_is_is_no_success():
-    sometimes = learn(kernax.Validation(undefined_below, args=(1.0,)))
+    sometimes = learn(kernax.selection.Validation(undefined_below, args=(1.0,)))
     losses = np.asarray(sometimes.stats["validation_losses"])
     assert np.isnan(losses[0])
     assert sometimes.stats["validation_loss"] == np.nanmin(losses)
     assert sometimes.result == kernax.RESULTS.successful
-    never = kernax.Validation(undefined_below, args=(9.0,), patience=3)
+    never = kernax.selection.Validation(undefined_below, args=(9.0,), patience=3)
     with pytest.raises(NonFiniteError, match="the validation loss is finite at no step: look for"):
         learn(never)
     solution = learn(never, throw=False)
@@ -130,7 +130,7 @@ def test_other_data_and_other_numbers_do_not_trace_again():
         return jnp.abs(theta - target) + jnp.sum(X)
 
     for target in (1.0, 2.0, jnp.asarray(1.5, float), np.float64(0.5)):
-        learn(kernax.Validation(counted, args=(target, np.full(3, target)), patience=2))
+        learn(kernax.selection.Validation(counted, args=(target, np.full(3, target)), patience=2))
         if target == 1.0:
             first = len(count)
     assert len(count) == first
@@ -179,33 +179,41 @@ def test_the_bar_shows_the_validation_loss_and_changes_nothing(capsys):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: learn(distance), r"validation must be a kernax.Validation\(loss, args=\(X, y\)\)"),
-        (lambda: kernax.Validation(3.0), "the loss of a Validation must be a function"),
         (
-            lambda: kernax.Validation(distance, args=np.ones(3)),
+            lambda: learn(distance),
+            r"validation must be a kernax.selection.Validation\(loss, args=\(X, y\)\)",
+        ),
+        (lambda: kernax.selection.Validation(3.0), "the loss of a Validation must be a function"),
+        (
+            lambda: kernax.selection.Validation(distance, args=np.ones(3)),
             "the args of a Validation must be a tuple .* but are of type ndarray",
         ),
         (
-            lambda: kernax.Validation(distance, args=(1.0,), patience=0),
+            lambda: kernax.selection.Validation(distance, args=(1.0,), patience=0),
             "the patience of a Validation must be a positive integer, but is 0: or pass None",
         ),
-        (lambda: kernax.Validation(distance, args=(1.0,), patience=2.5), "positive integer"),
         (
-            lambda: learn(kernax.Validation(lambda theta: theta * jnp.ones(2))),
+            lambda: kernax.selection.Validation(distance, args=(1.0,), patience=2.5),
+            "positive integer",
+        ),
+        (
+            lambda: learn(kernax.selection.Validation(lambda theta: theta * jnp.ones(2))),
             r"the validation loss must return a scalar, but returns shape \(2,\)",
         ),
     ],
 )
 def test_what_is_no_validation_is_refused_by_name(call, message, monkeypatch):
     monkeypatch.setattr(kernax, "minimise", untyped(kernax.minimise))
-    monkeypatch.setattr(kernax.Validation, "__init__", untyped(kernax.Validation.__init__))
+    monkeypatch.setattr(
+        kernax.selection.Validation, "__init__", untyped(kernax.selection.Validation.__init__)
+    )
     with pytest.raises(ValueError, match=message):
         call()
 
 
 def test_a_callback_is_shown_what_would_be_returned_there():
     shown = []
-    solution = learn(callback=kernax.Callback(shown.append, every=5))
+    solution = learn(callback=kernax.selection.Callback(shown.append, every=5))
     assert [int(seen.stats["steps"]) for seen in shown] == [5, 10, STEPS]
     chex.assert_trees_all_equal(shown[-1], solution)
     short = learn(steps=5)
@@ -287,18 +295,20 @@ def test_what_a_callback_raises_reaches_the_caller():
 
 def test_callbacks_are_refused_under_a_transformation_and_what_is_none_by_name(monkeypatch):
     monkeypatch.setattr(kernax, "minimise", untyped(kernax.minimise))
-    monkeypatch.setattr(kernax.Callback, "__init__", untyped(kernax.Callback.__init__))
+    monkeypatch.setattr(
+        kernax.selection.Callback, "__init__", untyped(kernax.selection.Callback.__init__)
+    )
     with pytest.raises(ValueError, match="callback and checkpoint need concrete values: leave"):
         jax.jit(lambda start: learn(start=start, callback=print))(1.0)
     with pytest.raises(ValueError, match=r"callback must be a function of a Solution, or kernax"):
         learn(callback=3)
     with pytest.raises(ValueError, match="every of a Callback must be a positive integer"):
-        kernax.Callback(print, every=0)
+        kernax.selection.Callback(print, every=0)
 
 
 def test_a_validation_and_its_data_are_a_pytree():
     """So that a verb of the user's own can take it as an argument of a compiled function."""
-    validation = kernax.Validation(distance, args=(jnp.ones(2),), patience=3)
+    validation = kernax.selection.Validation(distance, args=(jnp.ones(2),), patience=3)
     same = eqx.filter_jit(lambda given: given)(validation)
     assert eqx.tree_equal(same, validation)
 
@@ -333,7 +343,7 @@ def test_stopping_early_predicts_rows_better_that_nobody_has_seen(name, rows):
         y_standard = (y - y[learning].mean()) / y[learning].std()
         of_rows = lambda part: (X_standard[part], y_standard[part])  # noqa: B023
         args = (*of_rows(learning), *of_rows(judging))
-        judged = kernax.Validation(held_out, args=args, patience=20)
+        judged = kernax.selection.Validation(held_out, args=args, patience=20)
         for validation in (None, judged):
             solution = kernax.minimise(
                 left_out, start, adam, 150, args=args, validation=validation, throw=False

@@ -84,7 +84,7 @@ def table():
 
 @pytest.mark.parametrize(
     ("kernel", "word"),
-    [("sigmoid", "kernel='sigmoid'"), (kernax.Tanh(1.0, -1.0, indefinite=True), "Tanh")],
+    [("sigmoid", "kernel='sigmoid'"), (kernax.kernels.Tanh(1.0, -1.0, indefinite=True), "Tanh")],
 )
 def test_a_message_has_the_eigenvalues_of_the_rows_and_the_users_word_for_the_kernel(kernel, word):
     X, y = table()

@@ -41,7 +41,7 @@ NEW = np.array([[-3.3], [0.2], [9.0]], DTYPE)
 
 
 # Tipping's spline is this sum, on the half-line.
-SPLINE = 1.0 + kernax.Linear() + kernax.IntegratedBrownian()
+SPLINE = 1.0 + kernax.Linear() + kernax.kernels.IntegratedBrownian()
 TIMES = np.linspace(0, 20, 100)[:, None]
 SINC = np.sinc((TIMES[:, 0] - 10) / np.pi)
 

@@ -75,7 +75,7 @@ def test_leaving_points_out_is_fitting_without_them(values):
     X = rng.normal(size=(24, 2))
     y = np.sign(X[:, 0] + 0.5 * rng.normal(size=24))
     solver = kernax.solvers.SMO(rtol=1e-8)
-    left_out = kernax.svm_leave_one_out(kernax.RBF(1.0), X, y, 1.0, solver=solver)
+    left_out = kernax.calibration.svm_leave_one_out(kernax.RBF(1.0), X, y, 1.0, solver=solver)
     for i in (0, 3, 11):
         without = SVC(C=1.0, gamma=0.5, tol=1e-10).fit(np.delete(X, i, 0), np.delete(y, i))
         np.testing.assert_allclose(
@@ -94,14 +94,18 @@ def test_bad_values_are_refused_by_name(values):
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
         kernax.calibration.isotonic(f, y + 1)
     with pytest.raises(ValueError, match="each class needs two points"):
-        kernax.svm_leave_one_out(kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0)
+        kernax.calibration.svm_leave_one_out(
+            kernax.RBF(), f[:4, None], np.array([1.0, -1, -1, -1]), 1.0
+        )
 
 
 @pytest.mark.slow
 @needs_x64
 def test_the_only_point_of_a_class_has_no_value_without_it_while_tracing():
     X, y = np.array([[0.0], [1.0], [2.0]]), np.array([-1.0, 1.0, 1.0])
-    leave_out = jax.jit(lambda y: kernax.svm_leave_one_out(kernax.RBF(), X, y, 1.0, throw=False))
+    leave_out = jax.jit(
+        lambda y: kernax.calibration.svm_leave_one_out(kernax.RBF(), X, y, 1.0, throw=False)
+    )
     np.testing.assert_array_equal(np.isnan(leave_out(y)), [True, False, False])
 
 
@@ -120,7 +124,7 @@ def test_columns_of_targets_are_refused(values):
         with pytest.raises(ValueError, match=r"y must have shape \(2,\), but has shape \(2, 2\)"):
             fit(np.array([0.0, 1.0]), np.array([[1.0, -1.0], [-1.0, 1.0]]))
     with pytest.raises(ValueError, match="leave out for each column"):
-        kernax.svm_leave_one_out(kernax.RBF(), np.eye(4), np.ones((4, 2)), 1.0)
+        kernax.calibration.svm_leave_one_out(kernax.RBF(), np.eye(4), np.ones((4, 2)), 1.0)
 
 
 def test_platts_sigmoid_does_not_mind_where_zero_is(values):
@@ -277,7 +281,11 @@ def test_leaving_out_of_a_fit_that_fails_raises_or_is_nan(values):
     X, y = np.zeros((6, 2), DTYPE), np.array([1.0, -1, 1, -1, 1, -1], DTYPE)
     solver = kernax.solvers.SMO(max_steps=100)
     with pytest.raises(kernax.errors.DivergedError):
-        kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver)
+        kernax.calibration.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver)
     assert np.all(
-        np.isnan(kernax.svm_leave_one_out(kernax.RBF(), X, y, np.inf, solver=solver, throw=False))
+        np.isnan(
+            kernax.calibration.svm_leave_one_out(
+                kernax.RBF(), X, y, np.inf, solver=solver, throw=False
+            )
+        )
     )

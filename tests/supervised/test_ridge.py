@@ -116,7 +116,9 @@ def test_a_common_factor_of_weights_and_ridge_changes_nothing(data, fit, weight)
         "bias": partial(kernax.kernel_ridge, RBF, bias=True),
         "blocks": partial(kernax.kernel_ridge, RBF, block_size=7),
         "features": partial(kernax.kernel_ridge, kernax.Linear()),
-        "path": lambda X, y, ridge, **given: kernax.ridge_path(RBF, X, y, [ridge], **given),
+        "path": lambda X, y, ridge, **given: kernax.selection.ridge_path(
+            RBF, X, y, [ridge], **given
+        ),
         "process": lambda *given, **weights: kernax.condition(process, *given, **weights),
     }
 
@@ -142,7 +144,9 @@ def test_derivatives_and_residuals_left_out_are_those_of_weights_of_one(data):
             kernax.kernel_ridge(kernax.RBF(length), X, y, 0.1 * unit, weights=unit * weights).value
         )
         slope = jax.jacfwd(lambda length: fitted(length).coefficients)(1.3)
-        left_out = kernax.leave_one_out_path(RBF, X, y, 0.1 * unit[None], weights=unit * weights)
+        left_out = kernax.selection.leave_one_out_path(
+            RBF, X, y, 0.1 * unit[None], weights=unit * weights
+        )
         return slope, left_out
 
     expected = both(jnp.asarray(1.0))
@@ -623,7 +627,7 @@ def test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum()
     K = np.asarray(kernax.gram(kernax.RBF(1.0), X))
     H = K @ np.linalg.solve(w[:, None] * K + 0.3 * np.eye(9), np.diag(w))
     expected = w.sum() * (w @ (y - H @ y) ** 2) / (w.sum() - np.trace(H)) ** 2
-    found = kernax.generalised_cross_validation(kernax.RBF(1.0), X, y, 0.3, weights=w)
+    found = kernax.selection.generalised_cross_validation(kernax.RBF(1.0), X, y, 0.3, weights=w)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 

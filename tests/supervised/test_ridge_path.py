@@ -38,7 +38,7 @@ def one_at_a_time(verb, *args, **settings):
 def test_the_path_is_kernel_ridge_of_each_ridge_in_the_order_given(weighted, bias, data):
     X, Y, weights = data
     settings = {"weights": weights if weighted else None, "bias": bias}
-    path = kernax.ridge_path(RBF, X, Y, RIDGES, **settings)
+    path = kernax.selection.ridge_path(RBF, X, Y, RIDGES, **settings)
     assert path.value.coefficients.shape == (24, 2, 3)
     assert path.stats["residual"].shape == path.stats["jitter"].shape == (3,)
     assert np.all(path.stats["residual"] < (1e-12 if X64 else 1e-5))
@@ -63,14 +63,16 @@ def test_the_path_is_kernel_ridge_to_ten_digits_on_real_data():
     y = concrete["y"] - concrete["y"].mean()
     ridges = np.logspace(-3, 3, 7)
     kernel = kernax.RBF(2.0)
-    path = kernax.ridge_path(kernel, X[:300], y[:300], ridges).value.values(X[300:])
+    path = kernax.selection.ridge_path(kernel, X[:300], y[:300], ridges).value.values(X[300:])
     for j, ridge in enumerate(ridges):
         one = kernax.kernel_ridge(kernel, X[:300], y[:300], ridge).value.values(X[300:])
         np.testing.assert_allclose(path[:, j], one, rtol=1e-10, atol=1e-10 * np.ptp(y))
 
 
 def of_path(lengthscale, ridges, X, Y, weights):
-    fit = kernax.ridge_path(kernax.RBF(lengthscale), X, Y, ridges, weights=weights, bias=True)
+    fit = kernax.selection.ridge_path(
+        kernax.RBF(lengthscale), X, Y, ridges, weights=weights, bias=True
+    )
     return fit.value.coefficients + fit.value.bias[None]
 
 
@@ -122,7 +124,7 @@ def test_second_derivatives_are_those_of_kernel_ridge(data):
 def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
     X, Y, weights = data
     settings = {"weights": weights if weighted else None, "bias": bias}
-    ours = kernax.leave_one_out_path(RBF, X, Y, RIDGES, **settings)
+    ours = kernax.selection.leave_one_out_path(RBF, X, Y, RIDGES, **settings)
     each = one_at_a_time(kernax.leave_one_out, RBF, X, Y, RIDGES, **settings)
     np.testing.assert_allclose(ours, each, **SOLVE)
 
@@ -134,7 +136,9 @@ def test_derivatives_of_the_residuals_are_those_of_leave_one_out(data):
 
     def loss(lengthscale, ridges, weights):
         kernel = kernax.RBF(lengthscale)
-        residuals = kernax.leave_one_out_path(kernel, X, Y, ridges, weights=weights, bias=True)
+        residuals = kernax.selection.leave_one_out_path(
+            kernel, X, Y, ridges, weights=weights, bias=True
+        )
         return jnp.mean(residuals**2, (0, 1))
 
     arguments = (jnp.asarray(1.3), jnp.asarray(RIDGES), weights + 0.1)
@@ -151,9 +155,11 @@ def test_generalised_cross_validation_is_that_of_the_hat_matrix_of_repeated_rows
     )
     N = len(rows)
     expected = N * np.sum((Y[rows] - H @ Y[rows]) ** 2, 0) / (N - np.trace(H)) ** 2
-    ours = kernax.generalised_cross_validation(RBF, X, Y, 0.3, weights=weights, bias=bias)
+    ours = kernax.selection.generalised_cross_validation(RBF, X, Y, 0.3, weights=weights, bias=bias)
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
-    unweighted = kernax.generalised_cross_validation(RBF, X[rows], Y[rows, 0], 0.3, bias=bias)
+    unweighted = kernax.selection.generalised_cross_validation(
+        RBF, X[rows], Y[rows, 0], 0.3, bias=bias
+    )
     np.testing.assert_allclose(unweighted, expected[0], rtol=1e-9)
 
 
@@ -164,9 +170,9 @@ def test_generalised_cross_validation_agrees_with_the_residuals_of_the_path(data
     angles = 2 * np.pi * np.arange(n)[:, None] / n
     X = np.hstack([np.cos(angles), np.sin(angles)])
     y = np.random.default_rng(0).normal(size=n)
-    residuals = kernax.leave_one_out_path(RBF, X, y, RIDGES, bias=True)
+    residuals = kernax.selection.leave_one_out_path(RBF, X, y, RIDGES, bias=True)
     for j, ridge in enumerate(RIDGES):
-        ours = kernax.generalised_cross_validation(RBF, X, y, ridge, bias=True)
+        ours = kernax.selection.generalised_cross_validation(RBF, X, y, ridge, bias=True)
         np.testing.assert_allclose(ours, np.mean(residuals[:, j] ** 2), rtol=1e-9)
 
 
@@ -177,7 +183,9 @@ def test_gradients_of_generalised_cross_validation_are_exact_also_at_weight_zero
 
     def value(lengthscale, ridge, y, weights):
         kernel = kernax.RBF(lengthscale)
-        return kernax.generalised_cross_validation(kernel, X, y, ridge, weights=weights, bias=True)
+        return kernax.selection.generalised_cross_validation(
+            kernel, X, y, ridge, weights=weights, bias=True
+        )
 
     arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.asarray(0.2), Y[:, 0])
     check_derivatives(lambda *args: value(*args, weights), arguments, rtol=1e-6, atol=1e-8)
@@ -197,7 +205,7 @@ def test_folds_and_lengthscales_are_one_program_and_no_member_touches_another(da
 
     def fitted(lengthscale, weights):
         kernel = kernax.RBF(lengthscale)
-        fit = kernax.ridge_path(kernel, X, Y[:, 0], RIDGES, weights=weights, throw=False)
+        fit = kernax.selection.ridge_path(kernel, X, Y[:, 0], RIDGES, weights=weights, throw=False)
         return fit.value.coefficients, fit.result == kernax.RESULTS.successful
 
     chex.clear_trace_counter()
@@ -209,7 +217,7 @@ def test_folds_and_lengthscales_are_one_program_and_no_member_touches_another(da
     np.testing.assert_array_equal(again[::-1], coefficients)
     assert successful.tolist() == [[[good] * 3] * 3 for good in (True, False, True)]
     assert np.all(np.isnan(coefficients[1]))
-    alone = kernax.ridge_path(kernax.RBF(2.0), X, Y[:, 0], RIDGES, weights=folds[1])
+    alone = kernax.selection.ridge_path(kernax.RBF(2.0), X, Y[:, 0], RIDGES, weights=folds[1])
     np.testing.assert_allclose(coefficients[2, 1], alone.value.coefficients, rtol=1e-10, atol=1e-12)
 
 
@@ -220,14 +228,14 @@ def test_a_ridge_that_fails_leaves_the_others_as_they_are():
     kernel = kernax.Precomputed(K)
     X, y = np.arange(2), np.array([1.0, 3.0])
     ridges = np.array([0.5, 1.5])
-    path = kernax.ridge_path(kernel, X, y, ridges, throw=False)
+    path = kernax.selection.ridge_path(kernel, X, y, ridges, throw=False)
     assert (path.result == kernax.RESULTS.not_psd).tolist() == [True, False]
     assert (path.result == kernax.RESULTS.successful).tolist() == [False, True]
     assert np.all(np.isnan(path.value.coefficients[:, 0]))
     expected = np.linalg.solve(K + 1.5 * np.eye(2), y)
     np.testing.assert_allclose(path.value.coefficients[:, 1], expected, rtol=1e-12)
     with pytest.raises(NotPSDError, match=r"ridge_path with Precomputed: larger ridges"):
-        kernax.ridge_path(kernel, X, y, ridges)
+        kernax.selection.ridge_path(kernel, X, y, ridges)
 
 
 @needs_x64
@@ -235,7 +243,7 @@ def test_a_ridge_below_rounding_takes_the_jitter_of_kernel_ridge():
     X, y = np.array([[0.0], [0.0], [1.0]]), np.array([0.0, 2.0, 5.0])
     kernel = kernax.RBF(np.sqrt(0.5))
     with pytest.warns(ConditionWarning):
-        path = kernax.ridge_path(kernel, X, y, [1e-20, 1.0])
+        path = kernax.selection.ridge_path(kernel, X, y, [1e-20, 1.0])
     with pytest.warns(ConditionWarning):
         one = kernax.kernel_ridge(kernel, X, y, 1e-20)
     np.testing.assert_allclose(path.stats["jitter"], [one.stats["jitter"], 0], rtol=1e-12)
@@ -248,7 +256,7 @@ def test_jitter_of_some_ridges_is_warned_of_beside_another_that_fails():
     y = np.sign(X[:, 0] - 0.5)
     ridges = [1, 1e-10, 1e-14, 1e-16, 1e-17]
     with pytest.warns(ConditionWarning, match=r"in 2 of 5 solves \(index 3, 4\): up to 1\.5e-08"):
-        path = kernax.ridge_path(kernax.RBF(0.5), X, y, ridges, throw=False)
+        path = kernax.selection.ridge_path(kernax.RBF(0.5), X, y, ridges, throw=False)
     assert (path.result == kernax.RESULTS.successful).tolist() == [True, True, False, True, True]
     assert (path.stats["jitter"] > 0).tolist() == [False, False, False, True, True]
 
@@ -257,7 +265,7 @@ def test_jitter_of_some_ridges_is_warned_of_beside_another_that_fails():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_points_have_a_path(n):
     X, y = np.arange(float(n))[:, None], np.arange(1.0, n + 1)
-    path = kernax.ridge_path(RBF, X, y, RIDGES).value.coefficients
+    path = kernax.selection.ridge_path(RBF, X, y, RIDGES).value.coefficients
     for j, ridge in enumerate(RIDGES):
         one = kernax.kernel_ridge(RBF, X, y, ridge).value.coefficients
         np.testing.assert_allclose(path[:, j], one, rtol=1e-12)
@@ -270,7 +278,7 @@ def test_a_path_of_scaled_targets_is_the_scaled_path(data):
     entries or by their ratios alike.
     """
     X, Y, weights = data
-    fit = lambda y: kernax.ridge_path(RBF, X, y, RIDGES, weights=weights, bias=True)
+    fit = lambda y: kernax.selection.ridge_path(RBF, X, y, RIDGES, weights=weights, bias=True)
     plain = fit(Y[:, 0]).value.coefficients
     for scale in (1e-300, 1e300) if X64 else (1e-30, 1e30):
         scaled = fit((scale * Y[:, 0].astype(float)).astype(DTYPE))
@@ -279,7 +287,7 @@ def test_a_path_of_scaled_targets_is_the_scaled_path(data):
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", [kernax.ridge_path, kernax.leave_one_out_path])
+@pytest.mark.parametrize("verb", [kernax.selection.ridge_path, kernax.selection.leave_one_out_path])
 @pytest.mark.parametrize(
     ("ridges", "words"),
     [
@@ -299,10 +307,10 @@ def test_ridges_that_are_none_are_refused_by_name(verb, ridges, words, data):
 def test_what_has_no_residuals_is_refused_or_nan(data):
     X, Y, _ = data
     with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
-        kernax.generalised_cross_validation(RBF, X, Y, 0.0)
+        kernax.selection.generalised_cross_validation(RBF, X, Y, 0.0)
     with pytest.raises(ValueError, match="at least two points"):
-        kernax.leave_one_out_path(RBF, X[:1], Y[:1], RIDGES, bias=True)
-    traced = jax.jit(lambda ridges: kernax.leave_one_out_path(RBF, X, Y, ridges))
+        kernax.selection.leave_one_out_path(RBF, X[:1], Y[:1], RIDGES, bias=True)
+    traced = jax.jit(lambda ridges: kernax.selection.leave_one_out_path(RBF, X, Y, ridges))
     values = traced(jnp.array([-1.0, 0.03, 1.0]))
     assert np.isnan(values).all((0, 1)).tolist() == [True, False, False]
 
@@ -311,4 +319,4 @@ def test_what_has_no_residuals_is_refused_or_nan(data):
 def test_residuals_of_a_nearly_singular_system_say_how_many_digits_are_left():
     x = np.linspace(0, 1, 20)[:, None]
     with pytest.warns(ConditionWarning, match=r"some [1-4] digits of the residuals.*_path"):
-        kernax.leave_one_out_path(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), [1.0, 1e-13])
+        kernax.selection.leave_one_out_path(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), [1.0, 1e-13])

@@ -43,7 +43,7 @@ class Cauchy(kernax.AbstractStationary):
 
 
 def loss(model: kernax.Model, X: jax.Array, y: jax.Array) -> jax.Array:
-    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+    return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge)
 
 
 learned = kernax.minimise(loss, kernax.Model(Cauchy(0.5)), optax.adam(0.05), 10, args=(X, y))

@@ -25,7 +25,7 @@ def at(f, X):
 
 
 def test_eigenpairs_are_those_of_the_matrix_over_n_with_mean_square_one():
-    values, functions = kernax.eigenpairs(kernax.RBF(), X, 4)
+    values, functions = kernax.bases.eigenpairs(kernax.RBF(), X, 4)
     K = np.asarray(kernax.gram(kernax.RBF(), X), np.float64)
     assert_close(values, np.linalg.eigvalsh(K)[::-1][:4] / 6)
     F = at(functions, X)
@@ -42,7 +42,7 @@ def test_eigenpairs_are_those_of_the_matrix_over_n_with_mean_square_one():
 
 @pytest.mark.slow
 def test_the_full_series_is_the_kernel_on_the_points_and_its_expansion_reproduces_it():
-    values, functions = kernax.eigenpairs(kernax.Matern12(), X, 6)
+    values, functions = kernax.bases.eigenpairs(kernax.Matern12(), X, 6)
     F = at(functions, X)
     assert_close(
         (F * np.asarray(values)) @ F.T, kernax.gram(kernax.Matern12(), X), TOLERANCE["solve"]
@@ -57,8 +57,8 @@ def test_numeric_eigenpairs_of_brownian_motion_approach_those_in_closed_form():
     errors = []
     for n in (20, 40):
         grid = ((np.arange(n) + 0.5) / n)[:, None].astype(DTYPE)
-        values, functions = kernax.eigenpairs(kernax.Brownian(), grid, 3)
-        exact, sines = kernax.Brownian().eigenpairs(3)
+        values, functions = kernax.bases.eigenpairs(kernax.kernels.Brownian(), grid, 3)
+        exact, sines = kernax.kernels.Brownian().eigenpairs(3)
         errors.append(np.max(np.abs(values / exact - 1)))
         F, S = at(functions, grid), at(sines, grid)
         assert np.max(np.abs(F * np.sign(np.sum(F * S, 0)) - S)) < 20 / n**2
@@ -68,7 +68,7 @@ def test_numeric_eigenpairs_of_brownian_motion_approach_those_in_closed_form():
 
 def test_signs_do_not_hang_on_rounding_where_entries_tie():
     grid = np.array([[-2.0], [-1.0], [1.0], [2.0]], DTYPE)  # every odd function ties
-    _, functions = kernax.eigenpairs(kernax.RBF(), grid, 4)
+    _, functions = kernax.bases.eigenpairs(kernax.RBF(), grid, 4)
     C = np.asarray(functions.coefficients)
     size = np.abs(C)
     first = np.argmax(size > size.max(0) * (1 - 1e-3), 0)
@@ -83,15 +83,15 @@ def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
         (7, "be at most 6"),
     ):
         with pytest.raises(ValueError, match=f"n_pairs must {words}"):
-            kernax.eigenpairs(kernax.RBF(), X, count)
+            kernax.bases.eigenpairs(kernax.RBF(), X, count)
     with pytest.raises(ValueError, match="n_pairs is 5, but K has only 4 eigenvalues"):
-        kernax.eigenpairs(kernax.RBF(), TWICE, 5)
-    assert np.isfinite(kernax.eigenpairs(kernax.RBF(), TWICE, 4).values).all()
+        kernax.bases.eigenpairs(kernax.RBF(), TWICE, 5)
+    assert np.isfinite(kernax.bases.eigenpairs(kernax.RBF(), TWICE, 4).values).all()
 
 
 @needs_x64
 @pytest.mark.parametrize(
-    "verb", [lambda k, X: kernax.eigenpairs(k, X, 1), kernax.empirical_features]
+    "verb", [lambda k, X: kernax.bases.eigenpairs(k, X, 1), kernax.bases.empirical_features]
 )
 def test_an_indefinite_matrix_is_refused(verb):
     indefinite = kernax.Precomputed(np.array([[1.0, 2.0], [2.0, 1.0]]))
@@ -101,11 +101,13 @@ def test_an_indefinite_matrix_is_refused(verb):
 
 @needs_x64
 def test_traced_failures_are_nan():
-    values = jax.jit(lambda X: kernax.eigenpairs(kernax.RBF(), X, 5).values)(jnp.asarray(TWICE))
+    values = jax.jit(lambda X: kernax.bases.eigenpairs(kernax.RBF(), X, 5).values)(
+        jnp.asarray(TWICE)
+    )
     assert np.isfinite(values).tolist() == [True] * 4 + [False]
     K = jnp.array([[1.0, 2.0], [2.0, 1.0]])
     root = jax.jit(
-        lambda K: kernax.empirical_features(kernax.Precomputed(K), jnp.arange(2)).coefficients
+        lambda K: kernax.bases.empirical_features(kernax.Precomputed(K), jnp.arange(2)).coefficients
     )(K)
     assert np.isnan(root).all()
 
@@ -115,7 +117,7 @@ def test_traced_failures_are_nan():
 @pytest.mark.parametrize("kernel", [kernax.RBF(), kernax.Linear()], ids=["gaussian", "linear"])
 def test_empirical_features_reproduce_the_matrix(kernel, points):
     """K19: singular K included."""
-    phi = kernax.empirical_features(kernel, points)
+    phi = kernax.bases.empirical_features(kernel, points)
     K = np.asarray(kernax.gram(kernel, points), np.float64)
     F = at(phi, points)
     assert_close(F @ F.T, K, 10 * TOLERANCE["value"])
@@ -136,7 +138,7 @@ def test_empirical_features_reproduce_the_matrix(kernel, points):
 def test_learners_give_the_same_function_from_empirical_features():
     """K19."""
     y = np.sin(X[:, 0]).astype(DTYPE)
-    phi = kernax.empirical_features(kernax.RBF(), X)
+    phi = kernax.bases.empirical_features(kernax.RBF(), X)
     f, g = (kernax.kernel_ridge(k, X, y, 0.1).value for k in (kernax.RBF(), kernax.FeatureMap(phi)))
     assert_close(at(g, X), at(f, X), TOLERANCE["solve"])
 
@@ -156,8 +158,8 @@ def test_gradients_in_kernel_and_points_match_finite_differences():
             kernax.Matern32(jnp.exp(t[0])),
             points * jnp.stack([t[1], jnp.ones_like(t[1])])[None],
         )
-        values, functions = kernax.eigenpairs(kernel, moved, 3)
-        root = kernax.empirical_features(kernel, moved).coefficients
+        values, functions = kernax.bases.eigenpairs(kernel, moved, 3)
+        root = kernax.bases.empirical_features(kernel, moved).coefficients
         return jnp.stack(
             [
                 values @ jnp.array([1.0, 2.0, 3.0]),
@@ -180,7 +182,7 @@ def test_the_root_is_differentiable_where_eigenvalues_coincide_and_only_once():
     D = np.array([[0.3, 1.0, 0.2], [1.0, -0.4, 0.5], [0.2, 0.5, 0.1]])
     root = jax.jit(
         lambda t: (
-            kernax.empirical_features(
+            kernax.bases.empirical_features(
                 kernax.Precomputed(jnp.eye(3) + t * D), jnp.arange(3)
             ).coefficients
         )
@@ -201,7 +203,9 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
 
     def root(t):
         features = F + t * D
-        return kernax.empirical_features(kernax.Precomputed(features @ features.T), at).coefficients
+        return kernax.bases.empirical_features(
+            kernax.Precomputed(features @ features.T), at
+        ).coefficients
 
     exact = jax.jit(jax.jacfwd(root))(0.0)
     ahead, behind = (
@@ -214,14 +218,14 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
 @needs_x64
 def test_batches_are_loops():
     stacks = jnp.stack([jnp.asarray(X), jnp.asarray(X[::-1] * 0.5)])
-    values = jax.jit(jax.vmap(lambda X: kernax.eigenpairs(kernax.RBF(), X, 3).values))(stacks)
+    values = jax.jit(jax.vmap(lambda X: kernax.bases.eigenpairs(kernax.RBF(), X, 3).values))(stacks)
     roots = jax.jit(
-        jax.vmap(lambda X: kernax.empirical_features(kernax.Matern12(), X).coefficients)
+        jax.vmap(lambda X: kernax.bases.empirical_features(kernax.Matern12(), X).coefficients)
     )(stacks)
     for i in range(2):
-        assert_close(values[i], kernax.eigenpairs(kernax.RBF(), stacks[i], 3).values)
+        assert_close(values[i], kernax.bases.eigenpairs(kernax.RBF(), stacks[i], 3).values)
         assert_close(
             roots[i],
-            kernax.empirical_features(kernax.Matern12(), stacks[i]).coefficients,
+            kernax.bases.empirical_features(kernax.Matern12(), stacks[i]).coefficients,
             TOLERANCE["solve"],
         )

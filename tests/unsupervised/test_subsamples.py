@@ -297,7 +297,7 @@ def test_stein_thinning_leaves_out_a_burn_in():
     kernel = kernax.RationalQuadratic(1.0, 0.5)
     chosen = stein_thin(kernel, chain, log_normal, 20).value
     assert np.min(np.asarray(chosen.indices)) >= 8
-    whole = mean_embedding(kernax.SteinKernel(kernel, log_normal), chain).norm ** 2
+    whole = mean_embedding(kernax.kernels.SteinKernel(kernel, log_normal), chain).norm ** 2
     assert chosen.discrepancy < 0.02 * whole
 
 

@@ -43,7 +43,7 @@ class Functionals(Printed):
         >>> X = jnp.array([[0.0], [0.5]])
         >>> F = kernax.functionals.values_at(X)
         >>> difference = F[1:] - F[:1]  # f(0.5) - f(0)
-        >>> k = kernax.OfFunctionals(kernax.Linear())
+        >>> k = kernax.kernels.OfFunctionals(kernax.Linear())
         >>> jnp.round(kernax.gram(k, difference), 3)
         Array([[0.25]], dtype=float64)
     """
@@ -203,7 +203,7 @@ class OfFunctionals(AbstractKernel):
         >>> value = kernax.functionals.values_at(x)
         >>> slope = kernax.functionals.derivatives_at(x, right)
         >>> X = kernax.functionals.joined(value, slope)
-        >>> k = kernax.OfFunctionals(kernax.RBF(0.5))
+        >>> k = kernax.kernels.OfFunctionals(kernax.RBF(0.5))
         >>> jnp.round(kernax.gram_diagonal(k, X), 3)  # the variances of f and of f'
         Array([1., 4.], dtype=float64)
     """
@@ -262,7 +262,7 @@ def values_at(X: PyTree) -> Functionals:
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> F = kernax.functionals.values_at(X)
-        >>> k = kernax.OfFunctionals(kernax.RBF(0.3))
+        >>> k = kernax.kernels.OfFunctionals(kernax.RBF(0.3))
         >>> bool(jnp.allclose(kernax.gram(k, F), kernax.gram(kernax.RBF(0.3), X)))
         True
     """
@@ -285,7 +285,7 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
     Examples:
         >>> X = jnp.array([[0.5]])
         >>> slopes = kernax.functionals.derivatives_at(X, jnp.array([1.0]))
-        >>> k = kernax.OfFunctionals(kernax.RBF(0.5))
+        >>> k = kernax.kernels.OfFunctionals(kernax.RBF(0.5))
         >>> jnp.round(kernax.gram(k, slopes), 3)  # 1 / lengthscale^2
         Array([[4.]], dtype=float64)
     """
@@ -338,7 +338,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functio
 
     Examples:
         >>> areas = kernax.functionals.integrals_over(jnp.array([[0.0]]), jnp.array([[2.0]]))
-        >>> k = kernax.OfFunctionals(kernax.Constant(3.0))
+        >>> k = kernax.kernels.OfFunctionals(kernax.Constant(3.0))
         >>> jnp.round(kernax.gram(k, areas), 3)  # 3 * 2 * 2
         Array([[12.]], dtype=float64)
     """

@@ -47,7 +47,7 @@ class SteinKernel(AbstractKernel):
     is NaN.
 
     Examples:
-        >>> k = kernax.SteinKernel(kernax.RBF(1.0), log_density=lambda x: -0.5 * x @ x)
+        >>> k = kernax.kernels.SteinKernel(kernax.RBF(1.0), log_density=lambda x: -0.5 * x @ x)
         >>> k.score(jnp.array([2.0]))
         Array([-2.], dtype=float64)
         >>> round(float(k(jnp.array([2.0]), jnp.array([2.0]))), 3)  # 1 + 2^2

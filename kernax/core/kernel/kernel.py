@@ -468,7 +468,7 @@ class Sum(AbstractCombinator):
     """`k_1(x, z) + k_2(x, z) + ...`
 
     Examples:
-        >>> k = kernax.RBF(1.0) + kernax.Linear()  # a kernax.Sum
+        >>> k = kernax.RBF(1.0) + kernax.Linear()  # a kernax.kernels.Sum
         >>> float(k(jnp.array([2.0]), jnp.array([2.0])))  # 1 + 4
         5.0
     """
@@ -523,7 +523,7 @@ class Product(AbstractCombinator):
     """`k_1(x, z) k_2(x, z) ...`
 
     Examples:
-        >>> k = kernax.RBF(1.0) * kernax.Linear()  # a kernax.Product
+        >>> k = kernax.RBF(1.0) * kernax.Linear()  # a kernax.kernels.Product
         >>> float(k(jnp.array([2.0]), jnp.array([2.0])))  # 1 * 4
         4.0
     """
@@ -559,7 +559,7 @@ class Scaled(AbstractCombinator):
     """`scale k(x, z)`, scale >= 0.
 
     Examples:
-        >>> k = 3.0 * kernax.RBF(1.0)  # a kernax.Scaled
+        >>> k = 3.0 * kernax.RBF(1.0)  # a kernax.kernels.Scaled
         >>> float(k(jnp.array([2.0]), jnp.array([2.0])))
         3.0
     """
@@ -612,7 +612,7 @@ class Power(AbstractCombinator):
     """`k(x, z)^degree`, degree a positive integer.
 
     Examples:
-        >>> k = kernax.Linear() ** 3  # a kernax.Power
+        >>> k = kernax.Linear() ** 3  # a kernax.kernels.Power
         >>> float(k(jnp.array([2.0]), jnp.array([1.0])))
         8.0
     """

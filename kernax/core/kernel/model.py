@@ -1,22 +1,24 @@
 """What most learners have to learn: a kernel and one positive number."""
 
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_intervals, positive
 from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 
+@renamed(noise="ridge")
 class Model(Printed):
     """A kernel and one positive number, both of them parameters that `minimise` and `multi_start`
     learn.
 
     The number is the `ridge` of `kernel_ridge`, `leave_one_out`, `kernel_logistic`,
-    `kernel_softmax` and `regularised_risk`; the noise variance of `condition` and
-    `log_marginal_likelihood`, where `model.noise` reads better; and `1 / C` of a support vector
-    machine: `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one
-    for each point, for the functions that take such a noise.
+    `kernel_softmax` and `regularised_risk`; the noise variance of a Gaussian process:
+    `condition(model.kernel, X, y, model.ridge)`; and `1 / C` of a support vector machine:
+    `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one for each
+    point, for the functions that take such a noise.
 
     Where more is to be learned, such as the mean of a process, write a module of your own: its
     fields say what is learned (`kernax.fields`).
@@ -37,10 +39,3 @@ class Model(Printed):
     def __check_init__(self):
         as_kernel(self.kernel)
         check_intervals(self)
-
-    @property
-    def noise(self) -> Float[Array, "..."]:
-        """The same number as `ridge`, under the name that it has in a Gaussian process: the
-        variance of the noise. Read-only.
-        """
-        return self.ridge

@@ -87,7 +87,7 @@ class AbstractSpectral(AbstractKernel):
     `k(x, x)`.
 
     Examples:
-        >>> isinstance(kernax.RBF(0.3), kernax.AbstractSpectral)
+        >>> isinstance(kernax.RBF(0.3), kernax.kernels.AbstractSpectral)
         True
         >>> density = kernax.RBF(0.3).spectral_density(jnp.array([0.5]))
         >>> round(float(density), 3)

@@ -197,7 +197,7 @@ def solve(
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> operator = kernax.gram_operator(kernax.RBF(0.3), X, ridge=0.1)
-        >>> solution = kernax.solve(operator, jnp.ones(5))
+        >>> solution = kernax.solvers.solve(operator, jnp.ones(5))
         >>> jnp.round(solution.value, 2)
         Array([0.74, 0.09, 0.46, 0.09, 0.74], dtype=float64)
         >>> bool(solution.stats["residual"] < 1e-10)

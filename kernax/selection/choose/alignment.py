@@ -24,7 +24,7 @@ _ALIGNMENT = Footprint("alignment", 2.0)
 _ALIGNED_SUM = Footprint(
     "aligned_sum",
     0.0,
-    "kernax.alignment(kernel, X, y) of one kernel at a time",
+    "kernax.selection.alignment(kernel, X, y) of one kernel at a time",
     of_each_column=2.0,
 )
 
@@ -63,7 +63,7 @@ def alignment(
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
-        >>> round(float(kernax.alignment(kernax.RBF(0.3), X, y)), 2)
+        >>> round(float(kernax.selection.alignment(kernax.RBF(0.3), X, y)), 2)
         0.78
     """
     task = check_task("alignment", kernel, X, y, weights, footprint=_ALIGNMENT)
@@ -207,7 +207,7 @@ def aligned_sum(
         >>> X = jnp.array([[0.0, 1.0], [0.2, 0.0], [0.6, 0.5], [0.8, 0.9], [1.0, 0.1]])
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])  # depends on the first column
         >>> kernels = [kernax.On(kernax.RBF(0.3), [0]), kernax.On(kernax.RBF(0.3), [1])]
-        >>> first, second = kernax.aligned_sum(kernels, X, y).terms
+        >>> first, second = kernax.selection.aligned_sum(kernels, X, y).terms
         >>> bool(first.scale > second.scale)
         True
     """

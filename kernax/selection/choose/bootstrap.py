@@ -201,7 +201,8 @@ def bootstrap(
         >>> def value(f):
         ...     return f(jnp.array([0.4]))
         ...
-        >>> result = kernax.bootstrap(fit, value, X, y, n_resamples=20, key=jax.random.key(0))
+        >>> key = jax.random.key(0)
+        >>> result = kernax.selection.bootstrap(fit, value, X, y, n_resamples=20, key=key)
         >>> bool(result.standard_error > 0)
         True
         >>> result.resampled.shape

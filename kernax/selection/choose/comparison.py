@@ -132,7 +132,7 @@ def select(
         ...     return kernax.metrics.root_mean_square_error(y, f.values(X), weights=weights)
         ...
         >>> candidates = {"smooth": ridge(kernax.RBF(0.3)), "linear": ridge(kernax.Linear())}
-        >>> kernax.select(candidates, error, X, y, kernax.k_folds(6, 3)).chosen
+        >>> kernax.selection.select(candidates, error, X, y, kernax.k_folds(6, 3)).chosen
         'smooth'
     """
     if not isinstance(candidates, Mapping) or not candidates:

@@ -184,10 +184,10 @@ class CrossValidatedLoss(Printed):
             return kernax.kernel_ridge(model.kernel, X, y, model.ridge, weights=weights,
                                        throw=False).value
 
-        loss = kernax.CrossValidatedLoss(fit, error)
+        loss = kernax.selection.CrossValidatedLoss(fit, error)
         values = {"lengthscale": scales, "ridge": ridges}
         kernax.grid_search(loss, start, values, args=(X, y, folds))
-        kernax.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
+        kernax.selection.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
         kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
 
     The least loss is optimistic, since parameters were chosen by it. The error of the choice itself
@@ -218,7 +218,7 @@ class CrossValidatedLoss(Printed):
         >>> def error(f, X, y, weights):
         ...     return kernax.metrics.root_mean_square_error(y, f.values(X), weights=weights)
         ...
-        >>> loss = kernax.CrossValidatedLoss(fit, error)
+        >>> loss = kernax.selection.CrossValidatedLoss(fit, error)
         >>> folds = kernax.k_folds(6, 3)
         >>> bool(loss(kernax.RBF(0.3), X, y, folds) < loss(kernax.RBF(0.01), X, y, folds))
         True

@@ -25,7 +25,7 @@ class Datasets(Printed):
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
-        >>> sets = kernax.stack_datasets([(X, X[:, 0]), (X[:3], X[:3, 0])])
+        >>> sets = kernax.selection.stack_datasets([(X, X[:, 0]), (X[:3], X[:3, 0])])
         >>> sets.X.shape, sets.y.shape, sets.weights.shape
         ((2, 5, 1), (2, 5), (2, 5))
     """
@@ -38,7 +38,7 @@ class Datasets(Printed):
 def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Datasets:
     """Pads data sets of different lengths into one batch, for `batched` or `vmap` over its members.
 
-        sets = kernax.stack_datasets([(X_1, y_1), (X_2, y_2)])
+        sets = kernax.selection.stack_datasets([(X_1, y_1), (X_2, y_2)])
         fit = lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1, weights=w, throw=False)
         solutions = kernax.batched(fit)(sets.X, sets.y, sets.weights)
 
@@ -57,7 +57,7 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> sets = kernax.stack_datasets([(X, y), (X[:3], y[:3])])
+        >>> sets = kernax.selection.stack_datasets([(X, y), (X[:3], y[:3])])
         >>> sets.X.shape
         (2, 5, 1)
         >>> sets.weights

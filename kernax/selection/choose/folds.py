@@ -132,7 +132,7 @@ def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
     Raises ValueError if no row would remain to learn from.
 
     Examples:
-        >>> folds = kernax.time_folds(6, 2)
+        >>> folds = kernax.selection.time_folds(6, 2)
         >>> folds.score
         Array([[2, 3],
                [4, 5]], dtype=int64)

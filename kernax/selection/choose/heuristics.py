@@ -25,7 +25,7 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
 
     Examples:
         >>> X = jnp.array([[0.0], [1.0], [3.0]])
-        >>> float(kernax.median_lengthscale(X))  # of the distances 1, 2 and 3
+        >>> float(kernax.selection.median_lengthscale(X))  # of the distances 1, 2 and 3
         2.0
     """
     points = as_stack(X, "X")

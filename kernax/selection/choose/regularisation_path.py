@@ -47,7 +47,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
         >>> def fit(ridge, start):
         ...     return kernax.kernel_logistic(kernax.RBF(0.3), X, y, ridge, start=start)
         ...
-        >>> path = kernax.regularisation_path(fit, jnp.array([1.0, 0.1]))
+        >>> path = kernax.selection.regularisation_path(fit, jnp.array([1.0, 0.1]))
         >>> path.value.values(X).shape  # a column for each ridge
         (5, 2)
     """

@@ -41,7 +41,7 @@ def grid_search(
 ) -> Solution[Model]:
     """Grid search: the model of the lowest `loss(model, *args)` over all combinations of values.
 
-        loss = kernax.CrossValidatedLoss(fit, error)
+        loss = kernax.selection.CrossValidatedLoss(fit, error)
         lengthscales, ridges = jnp.geomspace(0.1, 10.0, 20), jnp.geomspace(1e-3, 10.0, 20)
         found = kernax.grid_search(
             loss, start, {"lengthscale": lengthscales, "ridge": ridges}, args=(X, y, folds)
@@ -123,7 +123,8 @@ def random_search(
         ...     return (kernel.lengthscale - 2.0) ** 2
         ...
         >>> ranges = {"lengthscale": (0.1, 10.0)}
-        >>> solution = kernax.random_search(loss, kernax.RBF(), ranges, 50, key=jax.random.key(0))
+        >>> key = jax.random.key(0)
+        >>> solution = kernax.selection.random_search(loss, kernax.RBF(), ranges, 50, key=key)
         >>> bool(solution.stats["loss"] < 0.5)
         True
     """

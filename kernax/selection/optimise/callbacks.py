@@ -40,7 +40,7 @@ class Callback:
         >>> def loss(kernel):
         ...     return (kernel.lengthscale - 2.0) ** 2
         ...
-        >>> every_tenth = kernax.Callback(show, every=10)
+        >>> every_tenth = kernax.selection.Callback(show, every=10)
         >>> adam = optax.adam(0.1)
         >>> solution = kernax.minimise(loss, kernax.RBF(1.0), adam, 20, callback=every_tenth)
         10
@@ -53,8 +53,9 @@ class Callback:
     def __post_init__(self):
         if not callable(self.function):
             raise ValueError(
-                "callback must be a function of a Solution, or kernax.Callback(function, every=10)"
-                f", but is of type {type(self.function).__name__}"
+                "callback must be a function of a Solution, or "
+                "kernax.selection.Callback(function, every=10), but is of type "
+                f"{type(self.function).__name__}"
             )
         check_count(self.every, "every of a Callback")
 

@@ -69,12 +69,12 @@ def minimise(
             gradient is zero to rounding: its norm at most eps^(2/3) |loss|.
         trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
             back bitwise.
-        validation: `kernax.Validation(loss, args=(X, y), patience=20)`, a loss on held-out data:
-            the model that is best there is kept, and learning stops early.
+        validation: `kernax.selection.Validation(loss, args=(X, y), patience=20)`, a loss on
+            held-out data: the model that is best there is kept, and learning stops early.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
         callback: `callback(solution)` after every step, with the solution as it would be returned
-            there; True ends learning. `kernax.Callback(function, every=10)` is called less often.
-            Not under a transformation.
+            there; True ends learning. `kernax.selection.Callback(function, every=10)` is called
+            less often. Not under a transformation.
         checkpoint: the path of a folder for the state of learning, which is saved some fifty times
             in a run. If the process is killed, the same call resumes from there, with the same
             result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps; with
@@ -116,7 +116,7 @@ def minimise(
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
         >>> def loss(model, X, y):
-        ...     return -kernax.log_marginal_likelihood(model.kernel, X, y, model.noise)
+        ...     return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge)
         ...
         >>> start = kernax.Model(kernax.RBF(1.0), 0.1)
         >>> solution = kernax.minimise(loss, start, optax.adam(0.1), 50, args=(X, y))

@@ -79,7 +79,7 @@ def multi_start(
         >>> def loss(model):
         ...     return (model.lengthscale - 2.0) ** 2
         ...
-        >>> starts = kernax.random_starts(kernax.RBF(1.0), 4, key=jax.random.key(0))
+        >>> starts = kernax.selection.random_starts(kernax.RBF(1.0), 4, key=jax.random.key(0))
         >>> solution = kernax.multi_start(loss, starts, optax.adam(0.1), 200)
         >>> round(float(solution.value.lengthscale), 1)
         2.0
@@ -218,7 +218,7 @@ def random_starts(
     Raises ValueError for a count that is not positive, and what is no key.
 
     Examples:
-        >>> starts = kernax.random_starts(kernax.RBF(1.0), 3, key=jax.random.key(0))
+        >>> starts = kernax.selection.random_starts(kernax.RBF(1.0), 3, key=jax.random.key(0))
         >>> len(starts)
         3
         >>> float(starts[0].lengthscale)  # the first one is the model itself
@@ -264,7 +264,7 @@ def unconstrained_density(
         >>> def log_density(kernel):
         ...     return -(kernel.lengthscale - 1.0) ** 2
         ...
-        >>> theta, log_p = kernax.unconstrained_density(log_density, kernax.RBF(2.0))
+        >>> theta, log_p = kernax.selection.unconstrained_density(log_density, kernax.RBF(2.0))
         >>> list(theta)
         ['lengthscale']
         >>> round(float(log_p(theta)), 3)  # -1 + log 2

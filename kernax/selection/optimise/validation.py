@@ -36,7 +36,7 @@ class Validation(Printed):
         ...
         >>> X = jnp.linspace(0.0, 1.0, 10)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> validation = kernax.Validation(loss, args=(X[1::2], y[1::2]), patience=5)
+        >>> validation = kernax.selection.Validation(loss, args=(X[1::2], y[1::2]), patience=5)
         >>> data = {"args": (X[::2], y[::2]), "validation": validation}
         >>> solution = kernax.minimise(loss, kernax.RBF(1.0), optax.adam(0.1), 20, **data)
         >>> solution.stats["validation_loss"].shape
@@ -66,6 +66,6 @@ def check_validation(validation: object) -> None:
     """Raises ValueError for anything but a `Validation` or None."""
     if validation is not None and not isinstance(validation, Validation):
         raise ValueError(
-            "validation must be a kernax.Validation(loss, args=(X, y)), but is of type "
+            "validation must be a kernax.selection.Validation(loss, args=(X, y)), but is of type "
             f"{type(validation).__name__}"
         )

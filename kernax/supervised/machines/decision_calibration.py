@@ -327,7 +327,7 @@ def svm_leave_one_out(
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
-        >>> held_out = kernax.svm_leave_one_out(kernax.RBF(0.3), X, y, C=10.0)
+        >>> held_out = kernax.calibration.svm_leave_one_out(kernax.RBF(0.3), X, y, C=10.0)
         >>> jnp.sign(held_out)
         Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """

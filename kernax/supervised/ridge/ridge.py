@@ -393,7 +393,7 @@ def generalised_cross_validation(
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> score = kernax.generalised_cross_validation(kernax.RBF(0.3), X, y, ridge=0.01)
+        >>> score = kernax.selection.generalised_cross_validation(kernax.RBF(0.3), X, y, ridge=0.01)
         >>> round(float(score), 2)
         0.13
     """

@@ -79,7 +79,7 @@ def ridge_path(
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> path = kernax.ridge_path(kernax.RBF(0.3), X, y, jnp.array([0.01, 0.1, 1.0]))
+        >>> path = kernax.selection.ridge_path(kernax.RBF(0.3), X, y, jnp.array([0.01, 0.1, 1.0]))
         >>> path.value.values(X).shape  # a column for each ridge
         (5, 3)
         >>> jnp.round(path.value.norm, 2)
@@ -172,7 +172,7 @@ def leave_one_out_path(
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
         >>> ridges = jnp.array([0.01, 0.1, 1.0])
-        >>> residuals = kernax.leave_one_out_path(kernax.RBF(0.3), X, y, ridges)
+        >>> residuals = kernax.selection.leave_one_out_path(kernax.RBF(0.3), X, y, ridges)
         >>> jnp.round(jnp.mean(residuals**2, axis=0), 2)
         Array([0.2 , 0.33, 0.4 ], dtype=float64)
     """
