@@ -32,7 +32,7 @@ test: .venv/test
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=0 $(BIN)/python -m pytest --budgets
 
 # What takes 1.5 to 5 s, which CI runs as well.
-SLOW_IN_FLOAT32 := tests/fuzz tests/kernels tests/supervised tests/test_memory.py
+SLOW_IN_FLOAT32 := tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
 slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)

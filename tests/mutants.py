@@ -545,7 +545,95 @@ BATCHES = {
             "supervised/machines/dual_solver.py",
             "return with_arrays(default if solver is None else solver)",
             "return default if solver is None else solver",
-            "test_traces.py::test_another_python_float_does_not_trace_again[one_class_svm]",
+            "contract/test_traces.py::test_a_number_of_any_kind_does_not_trace_again[one_class_svm]",
+        ),
+    ),
+    "contract of learners": (
+        Mutant(  # a ridge out of range is too much rounding
+            "unsupervised/canonical_correlations.py",
+            "finite = finite & ~jnp.isnan(rounding)",
+            "finite = finite & True",
+            "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[kernel_cca]",
+        ),
+        Mutant(  # a path of no points
+            "supervised/ridge/ridge_path.py",
+            "given = given & jnp.any(task.weights.values > 0)",
+            "given = given & True",
+            "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[ridge_path]",
+        ),
+        Mutant(  # decision values that are not known have a slope of zero
+            "supervised/machines/decision_calibration.py",
+            "jnp.isfinite(slope + jnp.sum(y)) & jnp.isfinite(centre)",
+            "jnp.isfinite(slope + jnp.sum(y))",
+            "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[platt]",
+        ),
+        Mutant(  # or are the largest
+            "supervised/machines/decision_calibration.py",
+            "jnp.isfinite(jnp.sum(y)) & jnp.all(jnp.isfinite(f))",
+            "jnp.isfinite(jnp.sum(y))",
+            "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[isotonic]",
+        ),
+        Mutant(  # no weight counts more than ten times
+            "supervised/machines/svm.py",
+            "bound = C * task.weights.values",
+            "bound = C * jnp.minimum(task.weights.values, 10)",
+            "contract/test_values.py"
+            "::test_a_weight_is_as_many_points_at_one_place[nu_support_vector_regression]",
+        ),
+        Mutant(  # a class of all points
+            "supervised/machines/svm.py",
+            "high = task.weights.values",
+            "high = jnp.ones_like(task.weights.values)",
+            "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing"
+            "[one_class_svm]",
+        ),
+        Mutant(  # a penalty that does not know the unit of the weights
+            "supervised/machines/lasso.py",
+            "-(self.of_features + self.of_y + self.of_weights)",
+            "-(self.of_features + self.of_y)",
+            "contract/test_values.py::test_a_weight_is_as_many_points_at_one_place[lasso]",
+        ),
+        Mutant(  # points that are not present are learned from
+            "online/stream.py",
+            "new = tree_where(is_present, new, arrays)",
+            "new = tree_where(is_present | True, new, arrays)",
+            "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing[Adagrad]",
+        ),
+        Mutant(  # a density of every point once
+            "gp/collapsed.py",
+            "jnp.sum(seen.weights * jnp.log(2 * math.pi * seen.noise))",
+            "jnp.sum(jnp.log(2 * math.pi * seen.noise) + 0 * seen.weights)",
+            "contract/test_values.py"
+            "::test_a_member_with_points_of_weight_zero_is_the_fit_without_them[sgpr_bound]",
+        ),
+        Mutant(  # the mean of all points, removed ones among them
+            "unsupervised/herding.py",
+            "w = task.weights.values\n    centred",
+            "w = jnp.ones_like(task.weights.values)\n    centred",
+            "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing[herding]",
+        ),
+        Mutant(  # a derivative that forgets the norm of K
+            "selection/choose/alignment.py",
+            "_along_targets(K, Y, task) / roots",
+            "_along_targets(K, Y, task) / stop_gradient(roots)",
+            "contract/test_gradients.py::test_derivatives_in_a_batch_are_those_of_differences"
+            "[alignment]",
+        ),
+        Mutant(  # a rate may be negative
+            "online/perceptron.py",
+            'task.scalar(rate, "rate", POSITIVE, throw=throw)',
+            'task.scalar(rate, "rate", REAL, throw=throw)',
+            "contract/test_bad_input.py::test_what_is_no_input_is_refused_by_name"
+            "[kernel_perceptron-a number out of range]",
+        ),
+    ),
+    "contract of precision": (
+        Mutant(  # probabilities in double precision whatever the values are
+            "supervised/machines/decision_calibration.py",
+            "probabilities = jnp.diagonal(largest)",
+            "probabilities = jnp.diagonal(largest).astype(float)",
+            "contract/test_precision.py::test_what_is_learned_has_the_precision_of_the_points"
+            "[isotonic]",
         ),
     ),
     "estimators": (

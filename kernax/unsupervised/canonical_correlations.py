@@ -323,6 +323,7 @@ def _ending(
     first = problem.first
     second = problem.second
     finite = is_finite(first.system.gram) & is_finite(second.system.gram)
+    finite = finite & ~jnp.isnan(rounding)  # as it is for a ridge that is out of range
     beyond = EigenReport(
         residual=jnp.where(report.residual <= rounding, 0, report.residual),
         rank=report.rank,

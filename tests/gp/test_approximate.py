@@ -2,8 +2,6 @@
 jit, vmap, weights, traces, bad input.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -298,64 +296,6 @@ def test_second_derivatives_of_the_evidence(verb):
     h = 1e-5
     expected = [(slope(SCALES + h * e) - slope(SCALES - h * e)) / (2 * h) for e in np.eye(3)]
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation")
-)
-def test_weights_are_repetitions_and_removals_also_in_the_derivative(verb):
-    y = COUNTS
-    weights = np.ones(N)
-    weights[0], weights[1] = 2, 0
-    places = np.r_[0, 0, 2:N]
-    of = lambda w, X, y: evidence(verb, SCALES, Poisson(), y, X, w)
-    both = jax.jit(jax.value_and_grad(of))
-    weighted, slope = both(weights, X, y)
-    repeated, _ = both(np.ones(N), X[places], y[places])
-    # Expectation propagation replaces the square of a likelihood by one factor: measured 1.6e-4.
-    exact = verb is not kernax.expectation_propagation
-    np.testing.assert_allclose(weighted, repeated, rtol=1e-9 if exact else 3e-4)
-    h = 1e-6
-    ahead, _ = both(weights + h * (np.arange(N) == 1), X, y)
-    np.testing.assert_allclose(slope[1], (ahead - weighted) / h, rtol=1e-4)
-
-
-@needs_x64
-@pytest.mark.nightly
-@each
-def test_a_batch_keeps_its_members_apart(verb):
-    """vmap of grad over lengthscales and targets, one of whose members fails."""
-    targets = jnp.stack([SIGNS, -SIGNS, jnp.full(N, jnp.nan)])
-    scales = jnp.stack([SCALES, 0.7 * SCALES, SCALES])
-    slope = jax.jit(jax.grad(partial(evidence, verb), 0))
-    both = jax.jit(jax.vmap(slope, (0, None, 0)))(scales, Bernoulli(), targets)
-    for i in range(2):
-        alone = slope(scales[i], Bernoulli(), targets[i])
-        np.testing.assert_allclose(both[i], alone, rtol=1e-7, atol=1e-9)
-    assert np.all(np.isnan(both[2]))
-
-
-@pytest.mark.slow
-@needs_x64
-@each
-def test_other_values_never_compile_again(verb):
-    traces = []
-
-    def counted(_, x, z):
-        traces.append(1)
-        return jnp.exp(-jnp.sum((x - z) ** 2))
-
-    kernel = kernax.Custom(counted)
-    evidence_of = lambda scale, y: (
-        verb(kernax.GaussianProcess(scale * kernel), X, y, Bernoulli()).value.log_evidence
-    )
-    evidence_of(1.0, SIGNS)
-    once = len(traces)
-    evidence_of(2, SIGNS.astype(int))
-    evidence_of(np.float64(0.5), -SIGNS)
-    assert len(traces) == once
 
 
 @pytest.mark.slow

@@ -183,32 +183,6 @@ def test_several_outputs_are_independent(data):
     assert both.sample(Z, key=jax.random.key(0), shape=(3,)).shape == (3, 5, 2)
 
 
-@pytest.mark.slow
-@needs_x64
-def test_weights_repeat_and_remove_observations(data):
-    X, y, Z = data
-    X, y = np.r_[X, Z, X + 1, Z - 1], np.r_[y, Z[:, 0], y, Z[:, 1]]
-    w = np.zeros(50)
-    w[0], w[2:20], w[20:27] = 25, 1, 1
-    repeated = np.repeat(np.arange(50), w.astype(int))  # all of 50 points, in one program
-    weighted, direct = (
-        posterior(X, y, weights=w),
-        posterior(X[repeated], y[repeated], weights=np.ones(50)),
-    )
-    np.testing.assert_allclose(
-        weighted.stats["log_evidence"], direct.stats["log_evidence"], **EXACT
-    )
-    np.testing.assert_allclose(
-        jax.vmap(weighted.value.mean)(Z), jax.vmap(direct.value.mean)(Z), **EXACT
-    )
-    np.testing.assert_allclose(
-        kernax.gram(weighted.value.covariance, Z), kernax.gram(direct.value.covariance, Z), **EXACT
-    )
-    np.testing.assert_allclose(
-        evidence(KERNEL, X, y, 0.1, weights=w), direct.stats["log_evidence"], **EXACT
-    )
-
-
 @needs_x64
 def test_without_noise_a_weight_is_present_or_absent(data):
     """Also where the noise is zero at some points only. Catches 0 / 0 in the variance of points
@@ -229,39 +203,6 @@ def test_without_noise_a_weight_is_present_or_absent(data):
         np.testing.assert_allclose(
             jax.vmap(weighted.value.variance)(Z), jax.vmap(direct.value.variance)(Z), **EXACT
         )
-
-
-@pytest.mark.slow
-@needs_x64
-def test_derivatives_in_weights_are_right_at_zero(data):
-    X, y, Z = data
-    w = np.ones(20)
-    w[[3, 5]] = 0.0, 0.5
-
-    @jax.jit
-    def figures(w):
-        solution = posterior(X, y, weights=w)
-        process = solution.value
-        return jnp.stack(
-            [
-                solution.stats["log_evidence"],
-                process.mean(Z[0]),
-                process.variance(Z[0]),
-                process.variance(X[3]),
-            ]
-        )
-
-    derivative, h = np.asarray(jax.jit(jax.jacfwd(figures))(w)), 1e-5
-    for i in (3, 5):
-        step = h * (np.arange(20) == i)
-        up, twice = np.asarray(figures(w + step)), np.asarray(figures(w + 2 * step))
-        np.testing.assert_allclose(
-            derivative[:, i],
-            (4 * up - twice - 3 * np.asarray(figures(w))) / (2 * h),
-            rtol=1e-6,
-            atol=1e-8,
-        )
-    np.testing.assert_allclose(jax.jit(jax.jacrev(figures))(w), derivative, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -300,57 +241,6 @@ def test_predictions_have_exact_derivatives(data):
 
     arguments = jax.tree.map(jnp.asarray, (SCALES, 0.1, X, y, Z))
     check_derivatives(of, arguments, rtol=1e-6, atol=1e-6)
-
-
-@needs_x64
-def test_other_values_never_compile_again(data):
-    X, y, _ = data
-    traces = []
-
-    def counted(_, x, z):
-        traces.append(1)
-        return jnp.exp(-jnp.sum((x - z) ** 2))
-
-    kernel = kernax.Custom(counted)
-    evidence(1.0 * kernel, X, y, 0.1)
-    once = len(traces)
-    for scale, noise in ((2, 1), (3.0, 0.2), (np.float64(2), jnp.asarray(0.5))):
-        evidence(scale * kernel, X, y, noise)
-    assert len(traces) == once
-
-
-@needs_x64
-def test_a_batch_keeps_its_members_apart(data):
-    """One data set that cannot be factorised spoils only itself."""
-    X, y, Z = data
-    batch = jnp.stack([jnp.asarray(X), jnp.full_like(X, jnp.nan)])
-    kernel = kernax.Linear() ** 2
-
-    def fit(X):
-        solution = posterior(X, y, kernel=kernel, throw=False)
-        return (
-            solution.result == kernax.RESULTS.successful,
-            solution.stats["log_evidence"],
-            solution.value.mean(Z[0]),
-        )
-
-    fine, log_evidence, mean = jax.vmap(fit)(batch)
-    np.testing.assert_array_equal(fine, [True, False])
-    alone = posterior(X, y, kernel=kernel)
-    np.testing.assert_allclose(log_evidence[0], alone.stats["log_evidence"], **EXACT)
-    assert jnp.isnan(log_evidence[1])
-    assert jnp.isnan(mean[1])
-
-
-def test_the_batched_evidence_is_that_of_the_members_with_its_gradient(data):
-    X, y, _ = data
-    value = lambda scale: evidence(kernax.RBF(scale), X, y, 0.1)
-    scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
-    alone = jax.jit(jax.value_and_grad(value))
-    batch = jax.jit(jax.vmap(alone))(scales)
-    for i, scale in enumerate(scales):
-        for found, expected in zip(batch, alone(scale)):
-            np.testing.assert_allclose(found[i], expected, **EXACT)
 
 
 @needs_x64

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, needs_x32, needs_x64, untyped
 from scipy.special import log_softmax, softmax
 
 import kernax
@@ -52,18 +52,6 @@ def fitted(scales, offsets, X, weights):
 @jax.jit
 def evidence(scales, offsets, X, weights):
     return fitted(scales, offsets, X, weights).value.log_evidence
-
-
-@jax.jit
-def of_weights(weights):
-    """The evidence and the probabilities at Z, with the gradient of both in the weights."""
-
-    def total(weights):
-        posterior = fitted(SCALES, jnp.asarray(OFFSETS), X, weights).value
-        probabilities = jax.vmap(posterior.probability)(Z)
-        return posterior.log_evidence + jnp.sum(probabilities[:, 0]), probabilities
-
-    return jax.value_and_grad(total, has_aux=True)(weights)
 
 
 @pytest.fixture(scope="module")
@@ -137,56 +125,6 @@ def test_nodes_integrate_a_smooth_function_of_one_value_in_three():
     found = expectation_over_vectors(of_second, jnp.array([0.0, 0.7, 0]), jnp.asarray(L))
     expected = expectation(jax.nn.sigmoid, jnp.array(0.7), jnp.array(4.25))
     np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_evidence_derivatives_in_kernel_mean_points_and_weights():
-    arguments = (SCALES, jnp.asarray(OFFSETS), jnp.asarray(X), jnp.linspace(0.5, 2, N))
-    check_derivatives(evidence, arguments, rtol=1e-5, atol=1e-6)
-
-
-@needs_x64
-@pytest.mark.nightly
-def test_the_second_derivative_of_the_evidence():
-    weights = jnp.linspace(0, 2, N)  # the first is removed
-    slope = jax.jit(jax.grad(lambda s: evidence(s, jnp.asarray(OFFSETS), jnp.asarray(X), weights)))
-    found = jax.jit(jax.jacfwd(slope))(SCALES)
-    h = 1e-5
-    moved = [(slope(SCALES + step) - slope(SCALES - step)) / (2 * h) for step in h * np.eye(2)]
-    np.testing.assert_allclose(found, np.stack(moved, 1), rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.nightly
-def test_weights_remove_points_in_a_batch_with_finite_derivatives():
-    """Zero is the point removed, in evidence and predictions; derivatives there against one-sided
-    differences, of second order.
-    """
-    weights = np.ones((2, N), DTYPE)
-    weights[1, 3] = 0
-    (_, probabilities), slopes = jax.vmap(of_weights)(jnp.asarray(weights))
-    keep = np.arange(N) != 3
-    without = kernax.laplace(PROCESS, X[keep], Y[keep], Categorical()).value
-    expected = jax.vmap(without.probability)(Z)
-    np.testing.assert_allclose(probabilities[1], expected, atol=TOLERANCE["solve"])
-    assert np.all(np.isfinite(slopes))
-    if not X64:
-        return
-    h = 1e-4
-    ahead = [of_weights(jnp.asarray(weights[1]).at[3].set(step))[0][0] for step in (0, h, 2 * h)]
-    forward = (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h)
-    np.testing.assert_allclose(slopes[1, 3], forward, rtol=1e-5)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_a_weight_of_two_is_the_observation_twice():
-    weights = np.ones(N)
-    weights[0] = 2
-    twice = np.append(np.arange(N), 0)
-    found = evidence(SCALES, jnp.asarray(OFFSETS), jnp.asarray(X), jnp.asarray(weights))
-    repeated = kernax.laplace(PROCESS, X[twice], Y[twice], Categorical()).value.log_evidence
-    np.testing.assert_allclose(found, repeated, rtol=1e-10)
 
 
 @pytest.mark.nightly

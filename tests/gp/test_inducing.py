@@ -112,22 +112,6 @@ def bound_of(scales, X, y, Z, weights):
 SCALES = jnp.asarray([1.3, 0.8, 0.2, 0.3], DTYPE)
 
 
-@pytest.mark.slow
-@needs_x64
-def test_gradients_are_those_of_differences():
-    """Of the bound and of predictions, in everything, Z included."""
-
-    def of(scales, X, y, Z, weights):
-        process = kernax.GaussianProcess(
-            scales[0] * kernax.Matern32(scales[1]), kernax.ConstantMean(scales[3])
-        )
-        solution = kernax.sgpr(process, X, y, scales[2], Z, weights=weights, throw=False)
-        return solution.stats["bound"], latent(solution.value)
-
-    arguments = (SCALES, jnp.asarray(X), jnp.asarray(Y), jnp.asarray(Z), jnp.ones(N))
-    check_derivatives(of, arguments, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.nightly
 @needs_x64
 def test_second_derivatives_of_the_bound_are_differences_of_the_first():
@@ -144,24 +128,6 @@ def test_second_derivatives_of_the_bound_are_differences_of_the_first():
     arguments = (SCALES[:3], jnp.asarray(X), targets, jnp.asarray(Z), noise, weights)
     slope = jax.grad(of, tuple(range(6)))
     check_derivatives(slope, arguments, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_weights_are_repetitions_and_removals_also_in_the_derivative():
-    weighted = jax.jit(lambda w: bound_of(SCALES, X, Y, Z, w))
-    repeated = bound_of(SCALES, X[REPEATED], Y[REPEATED], Z, None)
-    np.testing.assert_allclose(weighted(WEIGHTS), repeated, rtol=1e-12)
-    slope = jax.jit(jax.grad(weighted))(jnp.asarray(WEIGHTS))
-    h = 1e-6
-    ahead = (weighted(WEIGHTS + h * (np.arange(N) == 1)) - weighted(WEIGHTS)) / h
-    np.testing.assert_allclose(slope[1], ahead, rtol=1e-5)
-    both = [
-        kernax.sgpr(PROCESS, X, Y, NOISE, Z, weights=WEIGHTS),
-        kernax.sgpr(PROCESS, X[REPEATED], Y[REPEATED], NOISE, Z),
-    ]
-    for a, b in zip(*[latent(solution.value) for solution in both]):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -208,20 +174,6 @@ def test_inducing_points_are_learned_as_a_field():
     assert solution.stats["loss"] < fixed.stats["loss"] - 0.1
     assert np.array_equal(fixed.value.Z, Z)
     assert np.max(abs(learned.Z - Z)) > 0.1
-
-
-def test_other_values_never_compile_again():
-    traces = []
-
-    def counted(_, x, z):
-        traces.append(1)
-        return jnp.exp(-jnp.sum((x - z) ** 2))
-
-    kernel = kernax.Custom(counted)
-    kernax.sgpr(kernax.GaussianProcess(1.0 * kernel), X, Y, 0.1, Z)
-    once = len(traces)
-    kernax.sgpr(kernax.GaussianProcess(2.0 * kernel), X, -Y, np.float64(0.2), Z + 1)
-    assert len(traces) == once
 
 
 def greedy(K, count):

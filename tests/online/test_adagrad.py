@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close
 
 import kernax
 from kernax.core.losses.loss_functions import check_loss_of_number
@@ -313,40 +312,6 @@ each = pytest.mark.parametrize("name", LEARNERS)
 
 
 @each
-def test_a_batch_of_rates_and_streams_is_a_loop_over_them_in_one_trace(stream, name):
-    X, y, _ = stream
-    rates = jnp.linspace(0.05, 0.5, 50, dtype=DTYPE)
-    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(y)), (50, 1)), axis=1)[:, :40]
-    streams, labels = X[order], y[order]
-
-    def of(rate, X, y):
-        return run(LEARNERS[name](rate), X, y, throw=False).value.predictions
-
-    chex.clear_trace_counter()
-    once = jax.jit(jax.vmap(chex.assert_max_traces(of, n=1)))
-    together = once(rates, streams, labels)
-    once(rates + 0.1, streams, labels)
-    for i in range(50):
-        assert_close(together[i], of(rates[i], streams[i], labels[i]), TOLERANCE["solve"])
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize("name", marked(pytest.mark.nightly, LEARNERS, "dual"))
-def test_gradients_of_the_progressive_loss_match_finite_differences(rng, name):
-    """In the rate and the points."""
-    X = rng.normal(size=(25, 3))
-    y = np.sign(X[:, 0])
-
-    def loss(rate, X):
-        return jnp.mean(run(LEARNERS[name](rate), X, y, throw=False).value.losses)
-
-    check_derivatives(
-        loss, (jnp.asarray(0.3), jnp.asarray(X)), rtol=TOLERANCE["gradient"], atol=1e-7
-    )
-
-
-@each
 def test_a_stream_goes_on_from_a_state_by_hand_or_by_run(stream, name):
     X, y, _ = stream
     learner = LEARNERS[name](0.3)
@@ -358,14 +323,6 @@ def test_a_stream_goes_on_from_a_state_by_hand_or_by_run(stream, name):
     for i in range(80, 90):
         state, f = update(state, jnp.asarray(X[i]), jnp.asarray(y[i]))
         assert_close(f, whole.predictions[i], TOLERANCE["solve"])
-
-
-@each
-def test_states_and_predictions_have_the_precision_of_the_points(stream, name):
-    X, y, _ = stream
-    progress = run(LEARNERS[name](0.3), X.astype(np.float32), y).value
-    leaves = [leaf for leaf in jax.tree.leaves(progress) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    assert {leaf.dtype for leaf in leaves} == {jnp.dtype(np.float32)}
 
 
 @each

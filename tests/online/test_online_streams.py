@@ -222,16 +222,6 @@ def test_a_learner_that_changes_its_kernel_is_refused_and_not_ignored():
         online.run(tuner, X, T)
 
 
-@pytest.mark.parametrize("name", ["merge", "recursive"])
-def test_a_batch_of_streams_is_a_loop_over_them(name):
-    learner, y = LEARNERS[name]
-    orders = np.stack([np.random.default_rng(seed).permutation(N) for seed in range(3)])
-    batch = lambda X, y: online.run(learner, X, y, throw=False).value.predictions
-    together = jax.jit(jax.vmap(batch))(X[orders], y[orders])
-    for order, predictions in zip(orders, together):
-        assert_close(predictions, online.run(learner, X[order], y[order]).value.predictions)
-
-
 def test_a_batch_of_learners_on_one_stream_is_a_loop_over_them():
     def learned(lengthscale, rate, ridge):
         rule = online.StochasticGradient(Hinge(), ridge, rate)
@@ -247,20 +237,6 @@ def test_a_batch_of_learners_on_one_stream_is_a_loop_over_them():
         alone = learned(*(values[i] for values in each))
         assert_close(together[0][i], alone[0])
         assert together[1][i] == alone[1]
-
-
-@needs_x64
-@pytest.mark.parametrize("name", LEARNERS)
-def test_derivatives_of_the_progressive_loss(name):
-    """In the parameters of the kernel and of the rule, and in the points."""
-    learner, y = LEARNERS[name]
-    arrays, static = eqx.partition(learner, eqx.is_inexact_array)
-
-    def losses(arrays, X):
-        progress = online.run(eqx.combine(arrays, static), X, y, throw=False).value
-        return progress.losses, progress.function.values(X[:3])
-
-    check_derivatives(losses, (arrays, X), rtol=1e-5, atol=1e-6)
 
 
 def test_other_values_never_trace_again_and_memory_does_not_grow_with_the_stream(monkeypatch):

@@ -2,7 +2,6 @@
 all points.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +21,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import kernax
-from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.learner.task import check_task
 from kernax.core.operators.operators import DenseGram
 from kernax.sparse import import_search
 from kernax.sparse.import_search import ImportSearch, _widths
-from kernax.sparse.import_vectors import _import_vector_machine
 from kernax.sparse.subset_risk import SignLoss, SoftmaxLoss
 
 N = 40
@@ -406,40 +402,6 @@ def test_second_derivatives_in_the_ridge():
     np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(RIDGE), differences, rtol=1e-5)
 
 
-@pytest.mark.nightly
-@needs_x64
-def test_a_batch_of_ridges_is_a_loop_over_them():
-    ridges = np.array([0.03, 0.3, 3.0], DTYPE)
-
-    def learned(ridge):
-        solution = machine(ridge=ridge, rtol=1e-2)
-        return solution.value.places, solution.value(X[0].astype(DTYPE)), solution.stats
-
-    places, values, stats = jax.jit(jax.vmap(learned))(ridges)
-    assert len(set(np.asarray(stats["vectors"]).tolist())) > 1
-    for i, ridge in enumerate(ridges):
-        alone = learned(ridge)
-        np.testing.assert_array_equal(places[i], alone[0])
-        assert_close(values[i], alone[1], TOLERANCE["solve"])
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_a_batch_of_data_sets_is_a_loop_over_them():
-    stacks = np.stack([X, X[::-1] * 1.1, X + 0.1]).astype(DTYPE)
-    labels = np.stack([y, y[::-1], -y]).astype(DTYPE)
-
-    def learned(X, y):
-        solution = machine(X, y, rtol=1e-2)
-        return solution.value.places, solution.value(X[0])
-
-    places, values = jax.jit(jax.vmap(learned))(stacks, labels)
-    for i in range(3):
-        alone = learned(stacks[i], labels[i])
-        np.testing.assert_array_equal(places[i], alone[0])
-        assert_close(values[i], alone[1], TOLERANCE["solve"])
-
-
 def search_of(labels, ridge=RIDGE, most=18):
     """A search that never settles, in blocks that do not divide n."""
     columns = jnp.asarray(labels.reshape(N, -1), DTYPE)
@@ -508,30 +470,6 @@ def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
     at, h = jnp.array([0.8, 1.3]), 1e-6
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(f)))(jnp.concatenate([at, at + h, at - h]))
     np.testing.assert_allclose(slopes[:2], (values[2:4] - values[4:]) / (2 * h), rtol=1e-5)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_numbers_of_any_kind_are_one_program():
-    compiled = _import_vector_machine.__wrapped__
-    traces = []
-
-    def counted(*args):
-        traces.append(1)
-        return compiled(*args)
-
-    once = eqx.filter_jit(counted)
-    task = check_task("import_vector_machine", RBF, X, y, None)
-    for ridge in (1.0, 2, np.float64(3.0), jnp.asarray(2.0)):
-        once(
-            task,
-            task.scalar(ridge, "ridge", POSITIVE),
-            task.scalar(1e-2, "rtol", NONNEGATIVE),
-            True,
-            MOST,
-            1,
-        )
-    assert len(traces) == 1
 
 
 @needs_x64

@@ -4,7 +4,6 @@ derivatives, and what it does where nothing, or everything, is explained.
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -402,23 +401,6 @@ def test_derivatives_of_machines_of_labels_are_those_of_differences(likelihood, 
 
 
 # Batches, weights, traces.
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_batch_of_seeds_is_a_loop_and_repeated_calls_are_one_program():
-    def coefficients(y, scale):
-        value = fit(y=y, scale=scale, throw=False).value
-        return value.function.coefficients, value.places, value.log_evidence
-
-    seeds = jnp.asarray(np.stack([Y + 0.05 * RNG.normal(size=N) for _ in range(4)]))
-    scales = jnp.array([1.0, 1.5, 1.5, 2.0])
-    batch = jax.jit(jax.vmap(coefficients))(seeds, scales)
-    once = jax.jit(chex.assert_max_traces(coefficients, n=1))
-    for i in range(4):
-        for together, alone in zip(batch, once(seeds[i], scales[i])):
-            assert_close(together[i], alone, TOLERANCE["solve"])
-    chex.clear_trace_counter()
 
 
 @pytest.mark.nightly

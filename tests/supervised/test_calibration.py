@@ -110,15 +110,6 @@ def test_the_only_point_of_a_class_has_no_value_without_it_while_tracing():
 
 
 @needs_x64
-def test_a_point_of_weight_zero_is_not_there_for_isotonic_probabilities():
-    f, y = np.array([1.0, 2.0, 3.0, 8.0], DTYPE), np.array([-1.0, -1.0, 1.0, -1.0], DTYPE)
-    weighted = kernax.calibration.isotonic(f, y, weights=np.array([1.0, 1.0, 1.0, 0.0], DTYPE))
-    without = kernax.calibration.isotonic(f[:3], y[:3])
-    for at in (0.0, 1.5, 2.5, 3.0, 8.0, 9.0):
-        np.testing.assert_allclose(weighted(at), without(at), rtol=1e-6)
-
-
-@needs_x64
 def test_columns_of_targets_are_refused(values):
     for fit in (kernax.calibration.platt, kernax.calibration.isotonic):
         with pytest.raises(ValueError, match=r"y must have shape \(2,\), but has shape \(2, 2\)"):
@@ -206,18 +197,6 @@ def test_the_derivatives_of_platts_sigmoid_are_finite_where_all_values_are_the_s
     )
     for part in slope(jnp.full(12, 0.3), jnp.ones(12)):
         assert jnp.all(jnp.isfinite(part))
-
-
-@needs_x64
-def test_a_weight_of_25_is_25_values(values):
-    f, y, _ = values
-    rows, weights = np.r_[np.zeros(24, int), np.arange(50)], np.r_[25.0, np.ones(49)].astype(DTYPE)
-    for fit in (
-        lambda *given, **more: kernax.calibration.platt(*given, **more).value,
-        kernax.calibration.isotonic,
-    ):
-        weighted, repeated = fit(f, y, weights=weights), fit(f[rows], y[rows])
-        np.testing.assert_allclose(weighted(f), repeated(f), atol=10 * TOLERANCE["value"])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data
+from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
 
 import kernax
 from kernax.core.base.labels import signs
@@ -17,7 +17,6 @@ from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.softmax_mode import _SoftmaxRisk
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
-from kernax.supervised.smooth import logistic as room
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)
@@ -152,54 +151,6 @@ def test_several_classes_have_the_same_function_and_slope_in_any_unit():
         )
 
 
-def held_out(fit, target):
-    def loss(scale, ridge, X, weights):
-        f = fit(kernax.RBF(scale), X, target, ridge, weights=weights, throw=False).value
-        return jnp.sum(jnp.sin(jax.vmap(f)(X[:7] + 0.1)))
-
-    return loss
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    "several",
-    marked(pytest.mark.nightly, [False, pytest.param(True, marks=pytest.mark.slow)], "True"),
-)
-def test_gradients_are_those_of_the_minimiser(data, several):
-    """In the lengthscale, the ridge, X and weights, zero among them (from above)."""
-    X, y, Y, weights = data
-    loss = held_out(
-        kernax.kernel_softmax if several else kernax.kernel_logistic, Y if several else y
-    )
-    args, h = (jnp.asarray(0.9), jnp.asarray(0.2), jnp.asarray(X), jnp.asarray(weights) + 0.5), 1e-5
-    sloped = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))
-    fast = lambda *args: sloped(*args)[0]
-    for i, slope in enumerate(sloped(*args)[1]):
-        place = np.unravel_index(int(jnp.argmax(abs(slope))), slope.shape)
-        moved = [
-            tuple(arg.at[place].add(sign * h) if i == j else arg for j, arg in enumerate(args))
-            for sign in (1, -1)
-        ]
-        np.testing.assert_allclose(
-            slope[place], (fast(*moved[0]) - fast(*moved[1])) / (2 * h), rtol=1e-6
-        )
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_second_derivatives_and_batches_are_exact(data):
-    X, y, _, weights = data
-    loss = lambda scale: held_out(kernax.kernel_logistic, y)(scale, 0.2, X, weights)
-    slope = jax.jit(jax.grad(loss))
-    second = jax.jit(jax.jacfwd(jax.grad(loss)))(0.9)
-    np.testing.assert_allclose(second, (slope(0.9 + 1e-5) - slope(0.9 - 1e-5)) / 2e-5, rtol=1e-5)
-    scales = jnp.array([0.5, 0.9, 2.0])
-    np.testing.assert_allclose(
-        jax.jit(jax.vmap(jax.grad(loss)))(scales), [slope(scale) for scale in scales], rtol=1e-8
-    )
-
-
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(("ridge", "value"), [(1e-2, 3.344656286), (1e-8, 15.65162067)])
@@ -312,19 +263,6 @@ def test_bad_input_is_refused_by_name(data):
     bad = jax.jit(lambda ridge: kernax.kernel_logistic(RBF, X, y, ridge, throw=False))(-1.0)
     assert bad.result == kernax.RESULTS.nonfinite
     assert jnp.all(jnp.isnan(bad.value.coefficients))
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_fit_is_traced_once_for_every_kind_of_number(data, monkeypatch):
-    X, y, _, _ = data
-    traces, real = [], room.newton_fit
-    monkeypatch.setattr(
-        room, "newton_fit", lambda *args, **options: traces.append(1) or real(*args, **options)
-    )
-    for ridge in (2.0, 3, np.float64(4), jnp.asarray(5.0)):
-        kernax.kernel_logistic(kernax.RBF(0.77), X[:27], y[:27], ridge)
-    assert len(traces) == 1
 
 
 @pytest.mark.slow
@@ -456,39 +394,6 @@ def test_biases_of_classes_sum_to_zero_and_so_do_coefficients(data):
     np.testing.assert_allclose(
         jnp.sum(value.coefficients, 1), 0, atol=10 * TOLERANCE["value"] * largest
     )
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize("learner", ["logistic", "softmax", "risk", "hinge"])
-def test_a_weight_of_25_is_25_points_one_of_2_is_2_and_zero_is_removal(data, learner):
-    """Ten, or any bound, would pass a test with small weights. All fits of a learner are of 40
-    points: one program.
-    """
-    X, y, Y, _ = data
-    weights = np.r_[25.0, np.full(3, 2.0), np.ones(9), np.zeros(27)]
-    rows = np.repeat(np.arange(40), weights.astype(int))
-    risk = lambda X, y, ridge, **given: kernax.regularised_risk(
-        RBF, X, y, ridge, loss=kernax.losses.Huber(0.3), **given
-    )
-    hinge = lambda X, y, ridge, **given: kernax.regularised_risk(
-        RBF, X, y, ridge, loss=kernax.losses.Hinge(), bias=True, **given
-    )
-    logistic = lambda X, y, ridge, **given: kernax.kernel_logistic(RBF, X, y, ridge, **given)
-    softmax = lambda X, y, ridge, **given: kernax.kernel_softmax(RBF, X, y, ridge, **given)
-    fits = {
-        "risk": (risk, X[:, 1]),
-        "hinge": (hinge, y),
-        "logistic": (logistic, y),
-        "softmax": (softmax, Y),
-    }
-    fit, target = fits[learner]
-    weighted = fit(X, target, 0.7, weights=weights).value
-    repeated = fit(X[rows], target[rows], 0.7, weights=np.ones(40)).value
-    np.testing.assert_allclose(
-        weighted.values(X), repeated.values(X), atol=2e-2 if learner == "hinge" else CLOSE["atol"]
-    )
-    assert np.all(np.asarray(weighted.coefficients)[weights == 0] == 0)
 
 
 # Near the least positive floats, and near the largest ones.

@@ -141,64 +141,11 @@ def test_the_gap_of_the_tube_is_that_of_the_widest_floats():
     np.testing.assert_allclose(float(solution.stats["dual"]), float(dual), rtol=1e-3)
 
 
-def of_classes(length, nu, points, weights, **options):
-    fit = kernax.nu_svm(kernax.RBF(length), points, Y, nu, weights=weights, throw=False, **options)
-    return jnp.sum(jnp.sin(jax.vmap(fit.value)(X[:6] + 0.1)))
-
-
 def of_numbers(length, nu, points, weights, C, targets, **options):
     fit = kernax.nu_support_vector_regression(
         kernax.RBF(length), points, targets, C, nu, weights=weights, throw=False, **options
     )
     return jnp.sum(jnp.sin(jax.vmap(fit.value)(X[:6] + 0.1)))
-
-
-COMMON = (np.array(0.9), np.array(0.35), X, W)
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    ("value", "args"),
-    [
-        (of_classes, COMMON),
-        pytest.param(of_numbers, (*COMMON, np.array(3.0), T), marks=pytest.mark.nightly),
-    ],
-    ids=["classes", "numbers"],
-)
-def test_gradients_are_those_of_differences_in_every_argument(value, args):
-    """Of machines solved to 1e-11, under jit."""
-    gradients = jax.jit(jax.grad(value, tuple(range(len(args)))))(*args)
-    exact = jax.jit(lambda *args: value(*args, solver=kernax.solvers.SMO(rtol=1e-11)))
-    h = 1e-5
-    for i, slope in enumerate(map(np.asarray, gradients)):
-        place = np.unravel_index(np.argmax(abs(slope)), slope.shape)
-        unit = np.zeros(slope.shape)
-        unit[place] = h
-        above, below = (
-            exact(*(arg + sign * unit if i == j else arg for j, arg in enumerate(args)))
-            for sign in (1, -1)
-        )
-        np.testing.assert_allclose(slope[place], (above - below) / (2 * h), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.nightly
-@needs_x64
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_hessians_in_a_batch_are_those_of_differences_one_by_one(kind):
-    def value(at):
-        if kind == "classes":
-            return of_classes(at[0], at[1], X, W)
-        return of_numbers(at[0], at[1], X, W, jnp.asarray(3.0), T)
-
-    at = jnp.array([[0.9, 0.35], [1.2, 0.5]])
-    h = 1e-5
-    hessians = jax.jit(jax.vmap(jax.hessian(value)))(at)
-    gradient = jax.jit(jax.grad(value))
-    for point, hessian in zip(at, hessians):
-        for k, step in enumerate(h * jnp.eye(2)):
-            difference = (gradient(point + step) - gradient(point - step)) / (2 * h)
-            np.testing.assert_allclose(hessian[k], difference, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.nightly
@@ -218,23 +165,6 @@ def test_where_the_tube_has_no_width_derivatives_are_those_without_a_tube():
     slopes = jax.grad(by_nu, (0, 1, 2))(*args, jnp.asarray(0.99))
     np.testing.assert_allclose(slopes[:2], expected, rtol=1e-5)
     np.testing.assert_allclose(slopes[2], 0, atol=1e-6)
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_a_weight_of_two_is_repetition_and_a_weight_of_zero_is_removal(kind):
-    def fit(rows, w):
-        options = {"weights": np.asarray(w, float), "solver": FINE}
-        if kind == "classes":
-            return kernax.nu_svm(RBF, X[rows], Y[rows], 0.4, **options)
-        return kernax.nu_support_vector_regression(RBF, X[rows], T[rows], 2.0, 0.4, **options)
-
-    rows = np.arange(N)
-    weighted = fit(rows, np.where(rows < 3, 2.0, np.where(rows < 6, 0.0, 1.0)))
-    repeated = fit(np.r_[:3, :3, 6:N], np.ones(N))
-    np.testing.assert_allclose(values(weighted), values(repeated), atol=1e-5)
-    np.testing.assert_array_equal(weighted.value.coefficients[3:6], 0)
 
 
 @pytest.mark.nightly

@@ -14,7 +14,6 @@ from conftest import (
     TOLERANCE,
     X64,
     assert_close,
-    check_derivatives,
     marked,
     needs_x32,
     needs_x64,
@@ -24,7 +23,6 @@ from sklearn.kernel_ridge import KernelRidge
 
 import kernax
 from kernax.errors import ConditionWarning, MaxStepsError
-from kernax.supervised.ridge import ridge as room
 
 DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(1.3)
@@ -80,25 +78,6 @@ def test_primal_and_dual_agree_and_several_outputs_are_several_fits(data, rng):
         )
     column = kernax.kernel_ridge(RBF, X, y[:, None], 0.3)
     assert predictions(column, X).shape == (24, 1)
-
-
-@needs_x64
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("block_size", [None, 7])
-def test_weights_are_repetitions_and_zero_is_removal(bias, block_size, data):
-    """R03, second half: all of 60 points, in one program."""
-    more = np.random.default_rng(1).normal(size=(60, 3))
-    X, y = np.r_[data[0], more][:60], np.r_[data[1], more[:, 0]][:60]
-    weights = np.r_[25.0, np.tile([1.0, 2.0, 0.0], 11), 2.0, 0.0, np.zeros(24)]
-    rows = np.repeat(np.arange(60), weights.astype(int))
-    weighted = kernax.kernel_ridge(
-        RBF, X, y, 0.2, weights=weights, bias=bias, block_size=block_size
-    )
-    repeated = kernax.kernel_ridge(
-        RBF, X[rows], y[rows], 0.2, weights=np.ones(60), bias=bias, block_size=block_size
-    )
-    np.testing.assert_allclose(predictions(weighted, X), predictions(repeated, X), **SOLVE)
-    assert jnp.all(weighted.value.coefficients[weights == 0] == 0)
 
 
 @pytest.mark.parametrize("weight", [1e-300, 1e300] if X64 else [1e-30, 1e30])
@@ -212,56 +191,6 @@ def test_blocks_change_no_fit_in_short_lengthscales(rng):
         np.testing.assert_allclose(values[1], values[0], rtol=1e-9)
 
 
-def fitted(lengthscale, ridge, X, y, weights, block_size, bias):
-    solver = None if block_size is None else kernax.solvers.ConjugateGradient(rtol=1e-13)
-    arguments = {"weights": weights, "bias": bias, "solver": solver, "block_size": block_size}
-    fit = kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge, **arguments).value
-    return jnp.sum(jnp.sin(jax.vmap(fit)(jnp.linspace(-1, 1, 12).reshape(4, 3))))
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    ("block_size", "bias"),
-    marked(
-        pytest.mark.nightly,
-        [
-            pytest.param(None, False, marks=pytest.mark.slow),
-            (None, True),
-            pytest.param(7, True, marks=pytest.mark.slow),
-        ],
-        "7-True",
-    ),
-)
-def test_gradients_of_predictions_are_exact_through_the_solve(block_size, bias, data):
-    X, y, weights = data
-    arguments = (
-        jnp.array([0.8, 1.0, 1.4]),
-        jnp.array(0.2),
-        jnp.asarray(X),
-        jnp.asarray(y),
-        jnp.asarray(weights) + 0.1,
-    )
-    function = jax.jit(lambda *args: fitted(*map(jnp.asarray, args), block_size, bias))
-    check_derivatives(function, arguments, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_the_gradient_in_blocks_is_that_of_differences(data):
-    """Through conjugate gradients, in one program; the slow tier has every argument, forward as
-    well.
-    """
-    X, y, weights = data
-    slope_of = jax.jit(
-        jax.value_and_grad(lambda ridge: fitted(jnp.ones(3), ridge, X, y, weights, 7, True))
-    )
-    (ahead, _), (behind, _), (_, slope) = (
-        slope_of(jnp.array(ridge)) for ridge in (0.2 + 1e-5, 0.2 - 1e-5, 0.2)
-    )
-    np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-6)
-
-
 @needs_x64
 @pytest.mark.parametrize("bias", [False, True])
 def test_leave_one_out_is_what_refitting_without_each_point_gives(bias, data):
@@ -331,102 +260,6 @@ def test_the_bias_does_not_overflow_where_coefficients_hardly_fit():
     X, y = np.zeros((30, 1), DTYPE), np.linspace(0.1, 0.5, 30).astype(DTYPE)
     fit = kernax.kernel_ridge(kernax.Constant(0.0), X, y, tiny, bias=True)
     np.testing.assert_allclose(fit.value.bias, 0.3, rtol=1e-5)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_gradients_of_the_leave_one_out_loss_are_exact_also_at_weight_zero(data):
-    X, y, weights = data
-
-    def loss(lengthscale, ridge, X, y, weights):
-        kernel = kernax.RBF(jnp.asarray(lengthscale))
-        return jnp.mean(
-            kernax.leave_one_out(
-                kernel, jnp.asarray(X), jnp.asarray(y), jnp.asarray(ridge), weights=weights
-            )
-            ** 2
-        )
-
-    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.array(0.2), jnp.asarray(X), jnp.asarray(y))
-    check_derivatives(
-        jax.jit(lambda *args: loss(*args, jnp.asarray(weights))), arguments, rtol=1e-6, atol=1e-8
-    )
-    in_weights = lambda w: loss(*arguments, w)
-    gradient, h = jax.grad(in_weights)(jnp.asarray(weights)), 1e-4
-    for i in np.flatnonzero(weights == 0)[:2]:
-        ahead = [in_weights(jnp.asarray(weights).at[i].set(steps * h)) for steps in range(3)]
-        np.testing.assert_allclose(
-            gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / (2 * h), rtol=1e-5, atol=1e-9
-        )
-
-
-@pytest.mark.slow
-@needs_x64
-def test_five_hundred_fits_are_one_program(rng):
-    X = rng.normal(size=(500, 10, 2)).astype(DTYPE)
-    y = rng.normal(size=(500, 10)).astype(DTYPE)
-    fit = lambda X, y, ridge: kernax.kernel_ridge(RBF, X, y, ridge, throw=False)
-    ridges = jnp.linspace(0.1, 1, 500, dtype=DTYPE)
-    together = jax.jit(jax.vmap(fit))(X, y, ridges)
-    for i in (0, 499):
-        np.testing.assert_allclose(
-            together.value.coefficients[i], fit(X[i], y[i], ridges[i]).value.coefficients, **SOLVE
-        )
-
-
-def count_traces(monkeypatch, name):
-    traces = []
-    compiled = getattr(room, name)
-
-    def counted(*args):
-        traces.append(1)
-        return compiled.__wrapped__(*args)
-
-    monkeypatch.setattr(room, name, eqx.filter_jit(counted))
-    return traces
-
-
-@needs_x64
-def test_other_values_never_trace_again(monkeypatch, data):
-    """J01."""
-    X, y, _ = data
-    traces = count_traces(monkeypatch, "_kernel_ridge")
-    expansions = [
-        kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, ridge).value
-        for ridge, lengthscale in zip(
-            (1.0, 2.0, 3, np.float64(1), jnp.asarray(2.0)),
-            (1, 2.0, 3, np.float64(1), jnp.asarray(2.0)),
-        )
-    ]
-    assert len(traces) == 1
-    values = [jax.vmap(expansion)(X) for expansion in expansions]
-    assert KernelCalls.count(expansions, X) == 1
-    assert all(jnp.all(jnp.isfinite(value)) for value in values)
-    gradient = jax.grad(
-        lambda lengthscale: jnp.sum(
-            kernax.kernel_ridge(kernax.RBF(lengthscale), X, y, 1.0).value.coefficients
-        )
-    )(2.0)
-    assert gradient != 0
-
-
-class KernelCalls:
-    """How often a function of one point is traced, when the same program predicts with several
-    expansions.
-    """
-
-    @staticmethod
-    def count(expansions, X):
-        traces = []
-
-        @jax.jit
-        def predict(expansion, X):
-            traces.append(1)
-            return jax.vmap(expansion)(X)
-
-        for expansion in expansions:
-            predict(expansion, X)
-        return len(traces)
 
 
 @needs_x32

@@ -2,12 +2,11 @@
 weights, traces, bad input.
 """
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, real_data
+from conftest import DTYPE, TOLERANCE, X64, needs_x64, real_data
 
 import kernax
 from kernax.errors import ConditionWarning, NotPSDError
@@ -69,57 +68,6 @@ def test_the_path_is_kernel_ridge_to_ten_digits_on_real_data():
         np.testing.assert_allclose(path[:, j], one, rtol=1e-10, atol=1e-10 * np.ptp(y))
 
 
-def of_path(lengthscale, ridges, X, Y, weights):
-    fit = kernax.selection.ridge_path(
-        kernax.RBF(lengthscale), X, Y, ridges, weights=weights, bias=True
-    )
-    return fit.value.coefficients + fit.value.bias[None]
-
-
-def of_each(lengthscale, ridges, X, Y, weights):
-    def of_ridge(ridge):
-        kernel = kernax.RBF(lengthscale)
-        fit = kernax.kernel_ridge(kernel, X, Y, ridge, weights=weights, bias=True)
-        return fit.value.coefficients + fit.value.bias[None]
-
-    return jax.vmap(of_ridge, out_axes=-1)(ridges)
-
-
-def at_random(*shapes):
-    rng = np.random.default_rng(1)
-    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_derivatives_are_those_of_kernel_ridge_also_at_weights_of_zero(data):
-    """A rule that went through roots of weights gives zeros there."""
-    arguments = tuple(map(jnp.asarray, (np.array([0.8, 1.0, 1.4]), RIDGES, *data)))
-    out, *direction = at_random((24, 2, 3), *(a.shape for a in arguments))
-
-    def derivatives(function):
-        slope = jax.jvp(function, arguments, tuple(direction))[1]
-        return slope, jax.vjp(function, *arguments)[1](out)
-
-    ours, theirs = (jax.jit(derivatives, static_argnums=0)(f) for f in (of_path, of_each))
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * np.max(abs(b)))
-    assert np.all(ours[1][4][data[2] == 0] != 0)
-
-
-@needs_x64
-@pytest.mark.nightly
-def test_second_derivatives_are_those_of_kernel_ridge(data):
-    X, Y, weights = map(jnp.asarray, data)
-    (out,) = at_random((24, 2, 3))
-
-    def hessian(function):
-        value = lambda ridges: jnp.vdot(out, function(1.3, ridges, X, Y, weights))
-        return jax.jit(jax.hessian(value))(jnp.asarray(RIDGES))
-
-    np.testing.assert_allclose(hessian(of_path), hessian(of_each), rtol=1e-8, atol=1e-8)
-
-
 @pytest.mark.parametrize(("weighted", "bias"), [(False, False), (True, True)])
 def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
     X, Y, weights = data
@@ -127,22 +75,6 @@ def test_residuals_of_the_path_are_those_of_leave_one_out(weighted, bias, data):
     ours = kernax.selection.leave_one_out_path(RBF, X, Y, RIDGES, **settings)
     each = one_at_a_time(kernax.leave_one_out, RBF, X, Y, RIDGES, **settings)
     np.testing.assert_allclose(ours, each, **SOLVE)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_derivatives_of_the_residuals_are_those_of_leave_one_out(data):
-    X, Y, weights = map(jnp.asarray, data)
-
-    def loss(lengthscale, ridges, weights):
-        kernel = kernax.RBF(lengthscale)
-        residuals = kernax.selection.leave_one_out_path(
-            kernel, X, Y, ridges, weights=weights, bias=True
-        )
-        return jnp.mean(residuals**2, (0, 1))
-
-    arguments = (jnp.asarray(1.3), jnp.asarray(RIDGES), weights + 0.1)
-    check_derivatives(loss, arguments, rtol=1e-6, atol=1e-8)
 
 
 @needs_x64
@@ -174,51 +106,6 @@ def test_generalised_cross_validation_agrees_with_the_residuals_of_the_path(data
     for j, ridge in enumerate(RIDGES):
         ours = kernax.selection.generalised_cross_validation(RBF, X, y, ridge, bias=True)
         np.testing.assert_allclose(ours, np.mean(residuals[:, j] ** 2), rtol=1e-9)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_gradients_of_generalised_cross_validation_are_exact_also_at_weight_zero(data):
-    X, Y, weights = map(jnp.asarray, data)
-
-    def value(lengthscale, ridge, y, weights):
-        kernel = kernax.RBF(lengthscale)
-        return kernax.selection.generalised_cross_validation(
-            kernel, X, y, ridge, weights=weights, bias=True
-        )
-
-    arguments = (jnp.array([0.8, 1.0, 1.4]), jnp.asarray(0.2), Y[:, 0])
-    check_derivatives(lambda *args: value(*args, weights), arguments, rtol=1e-6, atol=1e-8)
-    in_weights = jax.jit(lambda w: value(*arguments, w))
-    gradient = jax.grad(in_weights)(weights)
-    i = int(np.flatnonzero(data[2] == 0)[0])
-    ahead = [in_weights(weights.at[i].set(steps * 1e-4)) for steps in range(3)]
-    slope = (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / 2e-4
-    np.testing.assert_allclose(gradient[i], slope, rtol=1e-5)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_folds_and_lengthscales_are_one_program_and_no_member_touches_another(data):
-    X, Y, _ = map(jnp.asarray, data)
-    folds = (jnp.arange(24)[None] % 3 != jnp.arange(3)[:, None]).astype(float)
-
-    def fitted(lengthscale, weights):
-        kernel = kernax.RBF(lengthscale)
-        fit = kernax.selection.ridge_path(kernel, X, Y[:, 0], RIDGES, weights=weights, throw=False)
-        return fit.value.coefficients, fit.result == kernax.RESULTS.successful
-
-    chex.clear_trace_counter()
-    over_folds = jax.vmap(chex.assert_max_traces(fitted, n=1), (None, 0))
-    together = jax.jit(jax.vmap(over_folds, (0, None)))
-    lengthscales = jnp.array([0.7, jnp.nan, 2.0])
-    coefficients, successful = together(lengthscales, folds)
-    again, _ = together(lengthscales[::-1], folds)
-    np.testing.assert_array_equal(again[::-1], coefficients)
-    assert successful.tolist() == [[[good] * 3] * 3 for good in (True, False, True)]
-    assert np.all(np.isnan(coefficients[1]))
-    alone = kernax.selection.ridge_path(kernax.RBF(2.0), X, Y[:, 0], RIDGES, weights=folds[1])
-    np.testing.assert_allclose(coefficients[2, 1], alone.value.coefficients, rtol=1e-10, atol=1e-12)
 
 
 @needs_x64

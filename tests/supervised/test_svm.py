@@ -17,7 +17,6 @@ import kernax
 from kernax.core.base.parameters import check_share
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
-from kernax.supervised.machines import svm as room
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate
 from kernax.supervised.machines.working_set import WorkingSet, WorkingState
@@ -300,21 +299,6 @@ def test_unscaled_data_end_at_the_cap_with_a_hint():
     assert solution.stats["gap"] > 0
 
 
-@needs_x64
-def test_weights_are_repetitions_and_zero_is_removal():
-    """S07: w = 2 is the point twice, and w = 0 one more point; all of four points, in one
-    program.
-    """
-    X, y = np.arange(4.0)[:, None], np.array([1.0, -1.0, -1.0, 1.0])
-    machine = lambda rows, w: kernax.svm(
-        RBF, X[rows], y[rows], 1.0, weights=np.array(w), solver=kernax.solvers.SMO(rtol=1e-5)
-    )
-    twice = machine([0, 0, 1, 3], [1.0, 1, 1, 1])
-    weighted = machine([0, 1, 2, 3], [2.0, 1, 0, 1])
-    np.testing.assert_allclose(decisions(weighted, X), decisions(twice, X), atol=5e-5)
-    assert weighted.value.coefficients[2] == 0
-
-
 def validation(lengthscale, C, X, weights, y, solver=None):
     machine = kernax.svm(
         kernax.RBF(lengthscale), X, y, C, weights=weights, solver=solver, throw=False
@@ -363,19 +347,6 @@ def test_gradients_are_those_of_the_solution_at_the_default_tolerance(data):
         ]
         difference = (exact(*moved[0]) - exact(*moved[1])) / (2 * h)
         np.testing.assert_allclose(slope[place], difference, rtol=1e-5)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_a_batch_of_machines_and_of_their_gradients_is_the_machines_one_by_one(data):
-    X, y = data
-    scales = jnp.array([0.5, 0.9, 2.0])
-    slope = jax.grad(
-        lambda scale: validation(scale, jnp.asarray(3.0), jnp.asarray(X), jnp.ones(60), y)
-    )
-    np.testing.assert_allclose(
-        jax.jit(jax.vmap(slope))(scales), [slope(scale) for scale in scales], rtol=1e-7
-    )
 
 
 @pytest.mark.nightly
@@ -585,19 +556,6 @@ def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
 
 
 @needs_x64
-def test_a_machine_is_traced_once_for_every_kind_of_number(data, monkeypatch):
-    X, y = data
-    traces = []
-    monkeypatch.setattr(room, "machine", lambda *args: traces.append(1) or real(*args))
-    for C in (2.0, 3, np.float64(4), jnp.asarray(5.0)):
-        kernax.svm(kernax.RBF(0.77), X[:50], y[:50], C)
-    assert len(traces) == 1
-
-
-real = room.machine
-
-
-@needs_x64
 @pytest.mark.parametrize(
     ("change", "words"),
     {
@@ -693,14 +651,6 @@ def test_one_class_is_no_machine_while_tracing_either(data):
     X, _ = data
     solution = traced_machine(X, jnp.ones(60, DTYPE), 1.0)
     assert solution.result == kernax.RESULTS.nonfinite
-
-
-@needs_x64
-def test_what_is_refused_eagerly_is_nan_while_tracing(data):
-    X, y = data
-    solution = traced_machine(X, y, -1.0)
-    assert solution.result == kernax.RESULTS.nonfinite
-    assert jnp.all(jnp.isnan(solution.value.coefficients))
 
 
 @pytest.mark.slow

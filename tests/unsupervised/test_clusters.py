@@ -2,7 +2,6 @@
 
 import warnings
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -126,19 +125,6 @@ def test_as_many_clusters_as_points_is_each_alone():
     assert found.stats["distinct"] == 14
 
 
-@pytest.mark.slow
-@needs_x64
-def test_weights_repeat_and_remove_points():
-    weights = np.ones(60)
-    weights[::7] = 2.0
-    weights[3::9] = 0.0
-    kept = np.repeat(np.arange(60), weights.astype(int))
-    found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
-    expected = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS[kept], 3, key=KEY)
-    assert_close(found.stats["objective"], expected.stats["objective"])
-    assert same_partition(np.asarray(found.value.labels)[kept], expected.value.labels)
-
-
 def test_clusters_do_not_depend_on_how_small_all_weights_are():
     least = float(np.finfo(DTYPE).tiny)
     K = np.asarray(kernax.gram(kernax.RBF(2.0), BLOBS), np.longdouble)
@@ -257,46 +243,6 @@ def test_soft_memberships_that_need_more_steps_say_so():
     )
     assert found.result == kernax.RESULTS.max_steps_reached
     assert found.stats["residual"] > 1e-10
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_derivatives_of_soft_memberships_with_a_point_of_weight_zero():
-    weights = jnp.ones(14).at[3].set(0.0)
-
-    def figures(scale, X, temperature, heavy):
-        found = kernax.kernel_kmeans(
-            kernax.RBF(scale),
-            X,
-            3,
-            key=KEY,
-            temperature=temperature,
-            weights=weights * heavy,
-            max_steps=5000,
-            throw=False,
-        ).value
-        return found.memberships, jax.vmap(found.function)(X)
-
-    arguments = (jnp.asarray(1.0), jnp.asarray(X), jnp.asarray(0.3), jnp.ones(14))
-    check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_batch_of_kernels_and_seeds_is_a_loop_and_one_program():
-    def labels(scale, key):
-        solution = kernax.kernel_kmeans(kernax.RBF(scale), X, 3, key=key, throw=False)
-        return solution.value.labels, solution.stats["objective"]
-
-    scales = jnp.array([0.5, 1.0, 2.0])
-    keys = jax.random.split(KEY, 3)
-    batch = jax.jit(jax.vmap(labels))(scales, keys)
-    once = jax.jit(chex.assert_max_traces(labels, n=1))
-    for i in range(3):
-        alone = once(scales[i], keys[i])
-        np.testing.assert_array_equal(batch[0][i], alone[0])
-        assert_close(batch[1][i], alone[1])
-    chex.clear_trace_counter()
 
 
 @needs_x64

@@ -4,7 +4,6 @@ with their derivatives where eigenvalues coincide and where a weight is zero.
 
 import contextlib
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,19 +82,6 @@ def test_functions_have_norm_one_are_orthogonal_and_of_mean_zero():
     assert_close(A.T @ gram(kernax.RBF(), X) @ A, np.eye(3), TOLERANCE["solve"])
     mean = np.average(np.asarray(f.values(X)), axis=0, weights=W)
     np.testing.assert_allclose(mean, 0, atol=TOLERANCE["solve"])
-
-
-@needs_x64
-def test_a_weight_of_two_repeats_a_point_and_zero_removes_it():
-    weights = np.ones(N)
-    weights[1] = 2.0
-    weights[4] = 0.0
-    repeated = np.concatenate([np.delete(X, 4, 0), X[1:2]])
-    found = pca(SCALE, X, weights)
-    expected = kernax.kernel_pca(kernax.RBF(SCALE), repeated, 2).value
-    assert_close(found.variances, expected.variances)
-    assert_close(found.total_variance, expected.total_variance)
-    up_to_sign(found.function.values(Z), expected.function.values(Z))
 
 
 def test_components_do_not_depend_on_a_common_factor_of_the_weights():
@@ -183,16 +169,6 @@ def test_derivatives_of_components_with_a_point_of_weight_zero(whiten):
     check_derivatives(figures, (SCALE, jnp.asarray(X), jnp.ones(N)), rtol=1e-6, atol=1e-7)
 
 
-@needs_x64
-def test_the_derivative_in_a_weight_of_zero_is_that_from_the_right():
-    weights = jnp.asarray(W).at[4].set(0.0)
-    total = jax.jit(lambda weights: jnp.sum(PROBES * jax.vmap(pca(SCALE, X, weights).function)(X)))
-    h = 1e-5
-    ahead, further = (total(weights.at[4].set(step)) for step in (h, 2 * h))
-    slope = (4 * ahead - further - 3 * total(weights)) / (2 * h)
-    np.testing.assert_allclose(jax.grad(total)(weights)[4], slope, rtol=1e-6)
-
-
 @pytest.mark.slow
 @needs_x64
 def test_derivatives_by_products_are_those_by_all_vectors():
@@ -239,17 +215,6 @@ def test_second_derivatives_of_components_are_refused():
     total = lambda scale: jnp.sum(pca(scale, X, None).variances)
     with pytest.raises(ValueError, match="eigenvectors have no second derivatives"):
         jax.hessian(total)(SCALE)
-
-
-@needs_x64
-def test_a_batch_of_kernels_and_weights_is_a_loop_and_repeated_calls_are_one_program():
-    scales = jnp.array([0.7, 1.0, 2.0])
-    weights = jnp.stack([jnp.ones(N), jnp.asarray(W), jnp.asarray(W).at[2].set(0.0)])
-    batch = jax.jit(jax.vmap(lambda s, w: pca(s, X, w).function.coefficients))(scales, weights)
-    once = jax.jit(chex.assert_max_traces(lambda s, w: pca(s, X, w).function.coefficients, n=1))
-    for i in range(3):
-        assert_close(batch[i], once(scales[i], weights[i]))
-    chex.clear_trace_counter()
 
 
 @needs_x64
@@ -317,42 +282,6 @@ def test_correlations_of_linear_kernels_with_a_small_ridge_are_the_classical_one
     first, second = peer.transform(points, partner)
     expected = [np.corrcoef(first[:, j], second[:, j])[0, 1] for j in range(2)]
     np.testing.assert_allclose(found.correlations, expected, atol=1e-7)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_derivatives_of_correlations_with_a_pair_of_weight_zero():
-    weights = jnp.asarray(W).at[4].set(0.0)
-
-    def figures(scale, X, ridge, heavy):
-        found = cca(scale, X, jnp.asarray(Z), ridge, weights * heavy)
-        first = jnp.sum(PROBES * jax.vmap(found.first)(X))
-        return first + jnp.sum(PROBES**2 * jax.vmap(found.second)(Z)), found.correlations
-
-    arguments = (SCALE, jnp.asarray(X), RIDGE, jnp.ones(N))
-    check_derivatives(figures, arguments, rtol=1e-6, atol=1e-6)
-
-
-@needs_x64
-def test_a_pair_of_weight_zero_is_removed_and_of_two_repeated():
-    weights = np.ones(N)
-    weights[1] = 2.0
-    weights[4] = 0.0
-    repeat = lambda A: np.concatenate([np.delete(A, 4, 0), A[1:2]])
-    found = cca(SCALE, X, Z, RIDGE, weights)
-    expected = cca(SCALE, repeat(X), repeat(Z), RIDGE, None)
-    assert_close(found.correlations, expected.correlations)
-    up_to_sign(found.first.values(PROBES), expected.first.values(PROBES))
-    up_to_sign(found.second.values(PROBES), expected.second.values(PROBES))
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_batch_of_ridges_is_a_loop():
-    ridges = jnp.array([0.1, 1.0])
-    batch = jax.jit(jax.vmap(lambda r: cca(SCALE, X, Z, r, None).correlations))(ridges)
-    for i in range(2):
-        assert_close(batch[i], cca(SCALE, X, Z, ridges[i], None).correlations)
 
 
 @needs_x64

@@ -111,7 +111,7 @@ def _platt(f, y, weights):
     # x_0 u + x_1 = (x_0 / unit) (f - centre) + x_1.
     slope = jnp.where(apart, x[0] / unit, 0)
 
-    known = jnp.isfinite(slope + jnp.sum(y))
+    known = jnp.isfinite(slope + jnp.sum(y)) & jnp.isfinite(centre)
     result = first_that_holds([(~known, RESULTS.nonfinite)], otherwise=result)
     return Solution(Platt(*void_unless_known((slope, x[1], centre), result)), result, stats)
 
@@ -285,7 +285,7 @@ def _isotonic(f, y, weights):
     # Between 0 and 1 without a clip: the sums of a mean are rounded in the same order, so that the
     # larger one stays the larger.
     probabilities = jnp.diagonal(largest)
-    known = jnp.isfinite(jnp.sum(y))
+    known = jnp.isfinite(jnp.sum(y)) & jnp.all(jnp.isfinite(f))
     # For each index the last index up to it that has a weight; the first such index where there is
     # none.
     places = jnp.where(w > 0, jnp.arange(len(w)), -1)

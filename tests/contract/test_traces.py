@@ -1,12 +1,14 @@
-"""Another Python float, of whatever argument or solver, runs the program that is there."""
+"""Another number, of whatever kind, argument or solver, runs the program that is there."""
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import DTYPE, marked, needs_x64
+from registry import LEARNERS, cases, options_of
 
 import kernax
 from kernax.solvers import (
@@ -14,7 +16,6 @@ from kernax.solvers import (
     ConjugateGradient,
     EvidenceIteration,
     ProjectedGradient,
-    SequentialEvidence,
     SketchAndProject,
     StochasticLanczos,
 )
@@ -27,7 +28,6 @@ Y = np.sin(X[:, 0])
 SIGNS = np.where(X[:, 1] > 0, 1.0, -1.0).astype(DTYPE)
 CLASSES = np.eye(3, dtype=DTYPE)[np.arange(N) % 3]
 COUNTS = np.floor(3 * np.abs(X[:, 0])).astype(DTYPE)
-PROBABILITIES = np.linspace(0.05, 0.95, N).astype(DTYPE)
 SHARES = np.asarray(jax.nn.softmax(np.arange(3 * N).reshape(N, 3) % 5.0, 1))
 LINEAR = kernax.FeatureMap(jnp.asarray)
 KEY = jax.random.key(0)
@@ -49,73 +49,42 @@ def process(s):
     return kernax.GaussianProcess(kernax.RBF(1 + s), 0.1 * s)
 
 
-# Each takes a float s, and hands one that depends on it to every argument that is a number.
+# What is no entry of the registry, or has other numbers: each takes a float s, and hands one that
+# depends on it to every argument that is a number.
 CALLS = {
     "gram": lambda s: kernax.gram(kernax.kernels.Scaled(kernax.RationalQuadratic(1 + s, s), s), X),
-    "kernel_ridge": lambda s: kernax.kernel_ridge(K, X, Y, s, bias=True),
     "kernel_ridge by conjugate gradients": lambda s: kernax.kernel_ridge(
         K, X, Y, s, solver=ConjugateGradient(rtol=1e-3 * s)
     ),
-    "kernel_ridge in blocks": lambda s: kernax.kernel_ridge(
+    "kernel_ridge by sketches": lambda s: kernax.kernel_ridge(
         K, X, Y, s, solver=SketchAndProject(KEY, rtol=1e-3 * s)
+    ),
+    "variational of negative binomials": lambda s: kernax.variational(
+        process(s), X, COUNTS, kernax.likelihoods.NegativeBinomial(s), rtol=1e-3 * s
+    ),
+    "recursive least squares": lambda s: kernax.online.run(
+        kernax.online.KernelRecursiveLeastSquares(K, s, N, tolerance=1e-3 * s), X, Y
+    ),
+    "Adagrad": lambda s: kernax.online.run(
+        kernax.online.Adagrad(kernax.losses.Squared(), LINEAR, s, s, 0.1 * s), X, Y
     ),
     "solve": lambda s: kernax.solvers.solve(
         kernax.gram_operator(K, X, ridge=s), Y, ConjugateGradient(rtol=1e-3 * s)
     ),
-    "leave_one_out": lambda s: kernax.leave_one_out(K, X, Y, s),
-    "generalised_cross_validation": lambda s: kernax.selection.generalised_cross_validation(
-        K, X, Y, s
-    ),
-    "ridge_path": lambda s: kernax.selection.ridge_path(K, X, Y, [s, 2 * s]),
-    "kernel_logistic": lambda s: kernax.kernel_logistic(K, X, SIGNS, s, rtol=1e-3 * s),
-    "kernel_softmax": lambda s: kernax.kernel_softmax(K, X, CLASSES, s, rtol=1e-3 * s),
-    "svm by SMO": lambda s: kernax.svm(K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)),
     "svm by projected gradients": lambda s: kernax.svm(
         K, X, SIGNS, s, solver=ProjectedGradient(rtol=1e-3 * s)
     ),
-    "support_vector_regression": lambda s: kernax.support_vector_regression(
-        K, X, Y, s, 0.1 * s, solver=SMO(rtol=1e-3 * s)
-    ),
-    "nu_svm": lambda s: kernax.nu_svm(K, X, SIGNS, 0.4 * s, solver=SMO(rtol=1e-3 * s)),
-    "nu_support_vector_regression": lambda s: kernax.nu_support_vector_regression(
-        K, X, Y, s, 0.4 * s, solver=SMO(rtol=1e-3 * s)
-    ),
-    "one_class_svm": lambda s: kernax.one_class_svm(K, X, 0.4 * s, solver=SMO(rtol=1e-3 * s)),
     "svm_leave_one_out": lambda s: kernax.calibration.svm_leave_one_out(
         K, X, SIGNS, s, solver=SMO(rtol=1e-3 * s)
-    ),
-    "regularised_risk": lambda s: kernax.regularised_risk(
-        K, X, Y, s, loss=kernax.losses.Huber(s), rtol=1e-3 * s
-    ),
-    "regularised_risk of a piecewise linear loss": lambda s: kernax.regularised_risk(
-        K, X, Y, s, loss=kernax.losses.EpsilonInsensitive(0.1 * s), solver=SMO(rtol=1e-3 * s)
-    ),
-    "lasso": lambda s: kernax.lasso(X, Y, s, solver=SMO(rtol=1e-3 * s)),
-    "kernel_perceptron": lambda s: kernax.kernel_perceptron(
-        K, X, SIGNS, rate=s, threshold=0.1 * s, throw=False
-    ),
-    "relevance_vector_machine": lambda s: kernax.relevance_vector_machine(
-        K, X, Y, noise=s, solver=SequentialEvidence(atol=1e-3 * s)
     ),
     "relevance_vector_machine of all at once": lambda s: kernax.relevance_vector_machine(
         K, X, Y, noise=s, solver=EvidenceIteration(s, s, rtol=1e-3 * s, least=1e-6 * s)
     ),
-    "import_vector_machine": lambda s: kernax.import_vector_machine(
-        K, X, SIGNS, s, rtol=1e-2 * s, max_vectors=5, throw=False
-    ),
-    "falkon": lambda s: kernax.falkon(K, X, Y, s, Z, rtol=1e-3 * s),
-    "kernel_cca": lambda s: kernax.kernel_cca(K, K, X, X[::-1], 2, s),
-    "kernel_discriminant": lambda s: kernax.kernel_discriminant(K, X, CLASSES, s),
-    "kernel_kmeans": lambda s: kernax.kernel_kmeans(K, X, 2, key=KEY, temperature=s),
     "spectral_clustering": lambda s: kernax.spectral_clustering(
         K, X, 2, key=KEY, temperature=s, throw=False
     ),
-    "condition": lambda s: kernax.condition(process(s), X, Y, s),
     "condition by conjugate gradients": lambda s: kernax.condition(
         process(s), X, Y, s, solver=ConjugateGradient(rtol=1e-4 * s)
-    ),
-    "log_marginal_likelihood": lambda s: kernax.log_marginal_likelihood(
-        kernax.GaussianProcess(kernax.RBF(s), s), X, Y, s, solver=None
     ),
     "log_marginal_likelihood by Lanczos": lambda s: kernax.log_marginal_likelihood(
         K,
@@ -127,21 +96,7 @@ CALLS = {
     "warm_started": lambda s: kernax.solvers.warm_started(
         ConjugateGradient(rtol=1e-4 * s), kernax.GaussianProcess(kernax.RBF(s), s), X, Y, s
     ),
-    "laplace": lambda s: kernax.laplace(
-        process(s), X, SIGNS, kernax.likelihoods.Bernoulli(), rtol=1e-3 * s
-    ),
-    "laplace of several classes": lambda s: kernax.laplace(
-        process(s), X, CLASSES, kernax.likelihoods.Categorical(), rtol=1e-3 * s
-    ),
-    "expectation_propagation": lambda s: kernax.expectation_propagation(
-        process(s), X, SIGNS, kernax.likelihoods.Bernoulli(), rtol=1e-3 * s
-    ),
-    "variational": lambda s: kernax.variational(
-        process(s), X, COUNTS, kernax.likelihoods.NegativeBinomial(s), rtol=1e-3 * s
-    ),
-    "sgpr": lambda s: kernax.sgpr(process(s), X, Y, s, Z),
     "inducing_points": lambda s: kernax.inducing_points(K, X, 5, rtol=1e-3 * s),
-    "leave_one_out_predictions": lambda s: kernax.leave_one_out_predictions(process(s), X, Y, s),
     "jackknife_plus": lambda s: kernax.conformal.jackknife_plus(
         process(s), X, Y, s, Z, coverage=0.9 - 0.1 * s
     ),
@@ -161,8 +116,6 @@ CALLS = {
     "pre_image": lambda s: kernax.pre_image(
         kernax.kernel_ridge(kernax.RBF(1 + s), X, Y, s).value, X[0], throw=False
     ),
-    "alignment": lambda s: kernax.selection.alignment(kernax.RBF(s), X, Y),
-    "herding": lambda s: kernax.samples.herding(kernax.RBF(s), X, 3),
     "two_sample_test": lambda s: kernax.samples.two_sample_test(
         kernax.RBF(s), X, X + s, n_permutations=8, key=KEY
     ),
@@ -171,14 +124,6 @@ CALLS = {
     "sample": lambda s: process(s).sample(X, key=KEY),
     "pathwise_sample": lambda s: kernax.pathwise_sample(
         process(s), key=KEY, n_samples=2, point=X[0]
-    ),
-    "svgp_bound": lambda s: kernax.svgp_bound(
-        process(s),
-        X,
-        Y,
-        kernax.likelihoods.Gaussian(s),
-        Z,
-        kernax.types.InducingNormal.prior(len(Z)),
     ),
     "online, in points": lambda s: kernax.online.run(
         kernax.online.DualLearner(
@@ -198,12 +143,6 @@ CALLS = {
         X,
         Y,
     ),
-    "recursive least squares": lambda s: kernax.online.run(
-        kernax.online.KernelRecursiveLeastSquares(K, s, N, tolerance=1e-3 * s), X, Y
-    ),
-    "Adagrad": lambda s: kernax.online.run(
-        kernax.online.Adagrad(kernax.losses.Squared(), LINEAR, s, s, 0.1 * s), X, Y
-    ),
     "Winnow": lambda s: kernax.online.run(kernax.online.Winnow(1 + s, s), X**2 / 10, SIGNS),
     "normalised Winnow": lambda s: kernax.online.run(
         kernax.online.NormalisedWinnow(0.1 * s), X, SIGNS
@@ -214,10 +153,10 @@ CALLS = {
 }
 
 
-def traces_of(compute, s):
+def traces_of(compute, *numbers):
     """How many functions are traced by a call."""
     before = len(TRACES)
-    compute(s)
+    compute(*numbers)
     return len(TRACES) - before
 
 
@@ -266,9 +205,47 @@ def test_solver_and_factor_stand_once_in_a_gradient(learner):
     assert counts["while"] == n_loops
 
 
+KINDS = {"float": float, "int": int, "NumPy": np.float64, "JAX": jnp.asarray}
+
+
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("call", marked(pytest.mark.nightly, CALLS, "variational"))
+@pytest.mark.parametrize("name", cases("tier"))
+def test_a_number_of_any_kind_does_not_trace_again(name):
+    """Of every number of a learner, of its kernel and of its solver, and of the predictions."""
+
+    def compute(s, kind=float, name=name):
+        entry = LEARNERS[name]
+        p = entry.problem
+        strength = s * float(p.strength)
+        q = replace(
+            p,
+            scale=kind(1 + s),
+            size=kind(2 * s),
+            offset=kind(s),
+            strength=kind(strength) if kind is not int else strength,
+        )
+        return entry.outputs(entry.fit(q, **options_of(entry), **entry.numbers(s)), q)
+
+    # What turns numbers of each kind into arrays is traced once in a process.
+    other = (
+        "kernel_ridge" if name == "generalised_cross_validation" else "generalised_cross_validation"
+    )
+    for kind in KINDS.values():
+        compute(1, kind, other)
+    compute(0.5)
+    compute(0.75)
+    again = traces_of(compute, 0.75)
+    for kind in KINDS:
+        s = 1 if kind == "int" else 0.875
+        assert traces_of(compute, s, KINDS[kind]) <= again, kind
+
+
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize(
+    "call", marked(pytest.mark.nightly, CALLS, "variational of negative binomials")
+)
 def test_another_python_float_does_not_trace_again(call):
     """Of every number of a verb and of its solver. Some calls trace shapes each time: the number
     before says how many.

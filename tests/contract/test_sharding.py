@@ -7,6 +7,7 @@ over eight, in a process of its own.
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +16,15 @@ import optax
 import pytest
 from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from registry import LEARNERS, N, cases, options_of
 
 import kernax
-from kernax.core.losses.loss_functions import Logistic
 from kernax.selection.optimise import batches
 
 pytestmark = needs_x64  # what varies over devices has nothing to do with precision
 
 OVER = PartitionSpec("batch")
 RNG = np.random.default_rng(0)
-N = 10
 X = jnp.asarray(RNG.normal(size=(N, 2)))
 T = jnp.asarray(np.sin(2 * RNG.normal(size=N)))
 Y = jnp.asarray([1.0, -1.0] * 5)
@@ -32,8 +32,6 @@ WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=(8, N)))
 STEP = 1e-5 * jnp.asarray(RNG.normal(size=(8, N)))
 RBF = kernax.RBF(1.0)
 SMO = kernax.solvers.SMO(rtol=1e-10)
-FEATURES = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
-PRIOR = kernax.GaussianProcess(RBF)
 
 
 def over_devices(function, in_specs=OVER):
@@ -49,77 +47,19 @@ def fitted(solution):
     return solution.value.coefficients
 
 
-def variances(w):
-    return jax.vmap(kernax.condition(PRIOR, X, T, 0.1, weights=w).value.variance)(X[:3])
-
-
-def approximated(w):
-    posterior = kernax.laplace(PRIOR, X, Y, kernax.likelihoods.Bernoulli(), weights=w).value
-    return jnp.append(jax.vmap(posterior.process.mean)(X[:3]), posterior.log_evidence)
-
-
-def components(w):
-    found = kernax.kernel_pca(RBF, X, 2, weights=w).value
-    return jnp.append(found.variances, found.function(X[0]))
-
-
-def streamed(w):
-    rule = kernax.online.StochasticGradient(Logistic(), 0.1, 0.5)
-    learner = kernax.online.DualLearner(rule, RBF, kernax.online.Project(4))
-    return kernax.online.run(learner, X * w[:, None], Y).value.predictions
-
-
 def minus_evidence(kernel, w):
     return -kernax.log_marginal_likelihood(kernel, X, T, 0.1, weights=w)
 
 
-QUICK = {
-    "ridge": lambda w: fitted(kernax.kernel_ridge(RBF, X, T, 0.1, weights=w)),
-    "svm": lambda w: fitted(kernax.svm(RBF, X, Y, 1.0, weights=w, solver=SMO)),
-}
-SLOW = {
-    "evidence": lambda w: -minus_evidence(RBF, w),
-    "logistic": lambda w: fitted(kernax.kernel_logistic(RBF, X, Y, 0.3, weights=w)),
-    "falkon": lambda w: fitted(kernax.falkon(RBF, X, T, 0.1, X[:4], weights=w)),
-    "ridge in features": lambda w: fitted(kernax.kernel_ridge(FEATURES, X, T, 0.1, weights=w)),
-    "ridge in blocks": lambda w: fitted(
-        kernax.kernel_ridge(RBF, X, T, 0.1, weights=w, block_size=4)
-    ),
-    "condition": variances,
-    "laplace": approximated,
-    "regression": lambda w: fitted(
-        kernax.support_vector_regression(RBF, X, T, 1.0, 0.1, weights=w, solver=SMO)
-    ),
-    "nu-svm": lambda w: fitted(kernax.nu_svm(RBF, X, Y, 0.4, weights=w, solver=SMO)),
-    "nu regression": lambda w: fitted(
-        kernax.nu_support_vector_regression(RBF, X, T, 1.0, 0.4, weights=w, solver=SMO)
-    ),
-    "import vectors": lambda w: kernax.import_vector_machine(
-        RBF, X, Y, 0.3, weights=w, rtol=0.0, max_vectors=N
-    ).value.function.values(X),
-    "components": components,
-    "stream": streamed,
-}
 ON_EIGHT = pytest.mark.skipif(
     jax.device_count() < 8, reason="runs on eight devices, by way of the last test"
 )
-# Their loops and solvers are those of the others: in `make nightly` alone.
-NIGHTLY = (
-    "ridge in features",
-    "ridge in blocks",
-    "regression",
-    "nu-svm",
-    "nu regression",
-    "components",
-)
-
-
-def case(name):
-    marks = [ON_EIGHT, pytest.mark.nightly] if name in NIGHTLY else [ON_EIGHT]
-    return pytest.param(name, marks=marks)
-
-
-CASES = ["ridge", pytest.param("svm", marks=pytest.mark.slow), *(case(name) for name in SLOW)]
+CASES = [
+    pytest.param(
+        *case.values, marks=[*case.marks, *([] if case.values[0] == "svm" else [ON_EIGHT])]
+    )
+    for case in cases("shards", lambda entry: entry.shards and entry.name != "kernel_ridge")
+]
 
 
 def assert_agree(sharded, plain):
@@ -128,15 +68,23 @@ def assert_agree(sharded, plain):
 
 
 def total_of(name):
-    """A number that a learner's values determine, as a function of the weights."""
-    values = (QUICK | SLOW)[name]
-    return lambda w: jnp.sum(jnp.sin(values(w)))
+    """A number that all that is learned determines, as a function of the weights; of a stream, in
+    which points have none, of factors of the points.
+    """
+    entry = LEARNERS[name]
+
+    def total(w):
+        p = entry.problem
+        p = replace(p, X=p.X * w[:, None]) if entry.of_stream else replace(p, weights=w)
+        outputs = entry.outputs(entry.fit(p, **options_of(entry)), p)
+        return sum(jnp.sum(jnp.sin(output)) for output in jax.tree.leaves(outputs))
+
+    return total
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param("kernel_ridge", marks=pytest.mark.slow), *CASES])
 def test_a_batch_over_devices_has_the_values_of_vmap_and_the_gradients_of_its_differences(name):
-    total = lambda w: jnp.sum(jnp.sin((QUICK | SLOW)[name](w)))
+    total = total_of(name)
     sharded = over_devices(jax.vmap(jax.value_and_grad(total)))
     of_each, gradients = sharded(WEIGHTS)
     assert_agree(of_each, jax.jit(jax.vmap(total))(WEIGHTS))
@@ -194,7 +142,7 @@ def test_a_failure_on_one_device_raises():
     """
     weights = WEIGHTS.at[-1].set(0)
     with pytest.raises(Exception, match="NaN or inf"):
-        jax.block_until_ready(over_devices(jax.vmap(QUICK["ridge"]))(weights))
+        jax.block_until_ready(over_devices(jax.vmap(total_of("kernel_ridge")))(weights))
 
 
 @ON_EIGHT
