@@ -1,5 +1,6 @@
 """Leading eigenvectors by products with a block, of matrices whose eigenvalues are known."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,6 +24,15 @@ EIGENVALUES = {
 }
 
 
+RTOL = accuracy(np.dtype(DTYPE))
+
+
+@jax.jit
+def leading(M, start):
+    """One program for all matrices."""
+    return leading_by_products(lambda U: M @ U, start, COUNT, RTOL, 200)
+
+
 @pytest.mark.parametrize("name", EIGENVALUES)
 @pytest.mark.parametrize("copies", [False, True], ids=["any start", "a start of copies"])
 def test_leading_values_are_found_and_vectors_are_orthonormal(name, copies):
@@ -32,13 +42,12 @@ def test_leading_values_are_found_and_vectors_are_orthonormal(name, copies):
     start = RNG.normal(size=(N, width_of_block(COUNT))).astype(DTYPE)
     if copies:
         start[:] = start[:, :1]
-    rtol = accuracy(M.dtype)
-    found = leading_by_products(lambda U: M @ U, jnp.asarray(start), COUNT, rtol, 200)
+    found = leading(M, jnp.asarray(start))
     rounding = 8 * N * np.finfo(DTYPE).eps
     np.testing.assert_allclose(found.values[:COUNT], values[:COUNT], atol=rounding * values[0])
     U = np.asarray(found.vectors)
     np.testing.assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=rounding / 4)
-    assert np.all(found.residuals[:COUNT] <= (rtol + rounding) * values[0])
+    assert np.all(found.residuals[:COUNT] <= (RTOL + rounding) * values[0])
 
 
 @pytest.mark.parametrize("diagonal", [[0.0], [3.0], [5.0, 2.0]], ids=["zero", "one", "two"])
@@ -47,11 +56,10 @@ def test_exact_zeros_leave_leading_values_and_vectors_right(diagonal):
     values = np.append(diagonal, np.zeros(N - len(diagonal)))
     start = RNG.normal(size=(N, width_of_block(COUNT))).astype(DTYPE)
     M = jnp.asarray(np.diag(values), DTYPE)
-    rtol = accuracy(M.dtype)
-    found = leading_by_products(lambda U: M @ U, jnp.asarray(start), COUNT, rtol, 200)
+    found = leading(M, jnp.asarray(start))
     rounding = 8 * N * np.finfo(DTYPE).eps
     np.testing.assert_allclose(found.values[:COUNT], values[:COUNT], atol=rounding * values[0])
     for j in range(np.count_nonzero(diagonal)):
         expected = np.eye(N)[j]
         # The sine of the angle is at most the residual over the gap, here at least half the value.
-        np.testing.assert_allclose(np.abs(found.vectors[:, j]), expected, atol=2 * rtol + rounding)
+        np.testing.assert_allclose(np.abs(found.vectors[:, j]), expected, atol=2 * RTOL + rounding)
