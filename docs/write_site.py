@@ -47,7 +47,7 @@ GALLERY = [
     ("notebooks/choosing_a_kernel-9-0.png", "learning.html", "Gradients on a cross-validated loss"),
     ("notebooks/components_and_clusters-3-2.png", "components.html", "Kernel principal components"),
     ("notebooks/sparse_machines-5-0.png", "classifiers.html", "Import, relevance, support vectors"),
-    ("notebooks/kernels-7-0.png", "kernels.html", "Kernels of places, and functions under them"),
+    ("notebooks/kernels-7-0.png", "kernels.html", "Kernels of positions, and functions under them"),
     ("co2.png", "command_line.html", "A forecast of CO2 from the command line"),
 ]
 # Pages that stand elsewhere in the repository.

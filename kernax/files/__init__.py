@@ -1,11 +1,11 @@
-"""Models in files: one self-describing safetensors file each, no pickle.
+"""Saving and loading models, each in one self-describing safetensors file, without pickle.
 
-Needs `pip install 'kernax-toolkit[files]'`.
+This needs `pip install 'kernax-toolkit[files]'`.
 
-A file holds the model's arrays and, as JSON in the header, its structure: classes of a closed list,
-by name, with their fields. Nothing in it is ever executed. The list holds kernax's own classes and
-those that you `register`. `kernax.save` and `kernax.load` write and read models; here is the rest.
-A checksum over everything detects damaged files.
+A file contains the arrays of the model and, as JSON in the header, its structure: the names of
+classes and their fields. Only kernax's own classes and those that you `register` are allowed, and
+nothing in a file is ever executed. `kernax.save` and `kernax.load` write and read models; this
+package has the other functions. A checksum over the whole content detects damaged files.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

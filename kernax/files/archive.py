@@ -1,6 +1,6 @@
 """Files of arrays and texts in safetensors, with a checksum over all of them.
 
-A file is written whole or not at all, and refused unless it is as it was written.
+A file is written completely or not at all, and a file that was changed is rejected.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from kernax.errors import KernaxFileError
 
 _MARK = "kernax 1"  # name and version of the format
 _TEXTS = ("model", "notes")  # in the order of the checksum
-# Exceptions while reading a file that is damaged, or of another kind.
+# Exceptions raised while reading a file that is damaged or has another format.
 _SIGNS_OF_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError)
 
 
@@ -24,7 +24,7 @@ def write_archive(
 ) -> None:
     """Writes texts and arrays (booleans, integers and floats, by name) to one file.
 
-    Raises OSError if there is no folder, or no place to write.
+    Raises OSError if the folder does not exist or cannot be written to.
     """
     safetensors = _check_safetensors()
     header = {
@@ -37,16 +37,16 @@ def write_archive(
 
     def write(unfinished: Path) -> None:
         unfinished.write_bytes(contents)
-        write_through(unfinished)  # once it has its name, it is whole after a power cut
+        write_through(unfinished)  # a file with its final name is complete even after a power cut
 
     write_whole(Path(path), write)
 
 
 def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The texts and arrays of a file whose checksum is right.
+    """Reads the texts and arrays of a file, and verifies its checksum.
 
-    Raises KernaxFileError for a file that is damaged or of another kind, OSError for a folder, and
-    where there is no file.
+    Raises KernaxFileError for a file that is damaged or has another format, and OSError for a
+    folder or a missing file.
     """
     header, arrays = _opened(path)
     for array in arrays.values():
@@ -74,14 +74,14 @@ def checksum(model: str, notes: str, arrays: dict[str, np.ndarray]) -> str:
 
 
 def holds(array: np.ndarray) -> bool:
-    """Whether files hold arrays of this dtype: booleans, integers and floats of NumPy."""
+    """Whether files can hold arrays of this dtype: booleans, integers and floats of NumPy."""
     return array.dtype.kind in "biuf"
 
 
 def _opened(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The header and the arrays of a file.
 
-    safetensors compares every size with that of the file before it allocates memory.
+    safetensors compares every size with the size of the file before it allocates memory.
     """
     safetensors = _check_safetensors()
     check_is_no_folder(Path(path))
@@ -106,7 +106,7 @@ def _opened(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarr
 
 
 def _check_safetensors() -> Any:
-    """The package safetensors, which is optional. Raises ImportError where it is missing."""
+    """The optional package safetensors. Raises ImportError if it is not installed."""
     try:
         import safetensors
         import safetensors.numpy

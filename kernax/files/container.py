@@ -1,4 +1,4 @@
-"""Models in one file each: their arrays, and as texts their structure and notes."""
+"""Files of models: their arrays, and their structure and notes as texts."""
 
 import json
 import os
@@ -11,22 +11,22 @@ from kernax.errors import KernaxFileError
 from kernax.files.archive import read_archive, write_archive
 from kernax.files.model_structure import restored, structure_of
 
-_LONGEST_REASON = 500  # letters of what is wrong with a file
+_LONGEST_REASON = 500  # characters of the description of a problem
 _DEEPEST_NOTES = 100  # dicts and lists inside each other
 
 
 def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None = None) -> None:
-    """Writes a model to a file, from which `load` returns it bitwise.
+    """Writes a model to a file, from which `load` restores it bitwise.
 
     A model is a kernel, an expansion, a Gaussian process, or tuples, lists and dicts of them.
-    `notes` is a dict that JSON can represent; `load_notes` reads it, with lists in place of tuples.
-    The file is written whole or not at all; a link is followed.
+    `notes` is a dict that JSON can represent; `load_notes` reads it, with tuples as lists. The file
+    is written completely or not at all; symbolic links are followed.
 
-    Raises KernaxFileError for a model that holds functions, or modules of classes that are not
-    kernax's own: `register` them, or save a dict of their parts. Also for fields of the wrong type,
-    for float64 arrays while JAX's 64-bit mode is off, and for notes that are not a dict or that
-    JSON cannot represent. OSError if there is no folder, and for a device or a pipe. TypeError for
-    a path that is none.
+    Raises KernaxFileError for a model with functions, or with modules of classes that are not
+    kernax's own (`register` them, or save a dict of their parts), for fields of the wrong type, for
+    float64 arrays while JAX's 64-bit mode is off, and for notes that are not a dict or that JSON
+    cannot represent. Raises OSError if the folder does not exist, and for a device or a pipe, and
+    TypeError if `path` is not a path.
     """
     _check_path(path, "save(path, model)")
     arrays: dict[str, np.ndarray] = {}
@@ -35,7 +35,7 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
 
 
 def _check_path(path: Any, call: str) -> None:
-    """Raises TypeError for what is no path, such as a model where arguments are exchanged."""
+    """Raises TypeError unless `path` is a path, for example if the arguments are exchanged."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(
             f"path must be a str or os.PathLike, but is of type {type(path).__name__}: the path "
@@ -44,7 +44,7 @@ def _check_path(path: Any, call: str) -> None:
 
 
 def _notes_as_json(notes: Any) -> str:
-    """The notes as JSON. Raises KernaxFileError for what is no dict, or JSON cannot hold."""
+    """The notes as JSON. Raises KernaxFileError unless they are a dict that JSON can represent."""
     if not isinstance(notes, dict):
         raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")
     try:
@@ -56,7 +56,7 @@ def _notes_as_json(notes: Any) -> str:
 
 
 def _check_depth(notes: Any) -> None:
-    """Raises ValueError for notes that some Pythons could not read again for their depth."""
+    """Raises ValueError for notes nested more deeply than some versions of Python can read."""
     layer = [notes]
     for _ in range(_DEEPEST_NOTES):
         parts = [list(node.values()) if isinstance(node, dict) else node for node in layer]
@@ -67,13 +67,14 @@ def _check_depth(notes: Any) -> None:
 
 
 def load(path: str | os.PathLike) -> Any:
-    """Reads the model that `save` wrote, bitwise equal.
+    """Reads a model from a file that `save` wrote; it is bitwise equal.
 
-    Raises KernaxFileError for a file that is damaged, of another kind or of a newer kernax, or that
-    names a class or function which is not registered; for fields of a type that their classes do
-    not declare; and for float64 arrays while JAX's 64-bit mode is off. Shapes are those in the
-    file, and the values of arrays are checked only against the intervals of parameters. OSError if
-    there is no such file, or it is a folder. TypeError for a path that is none.
+    Raises KernaxFileError for a file that is damaged, has another format or comes from a newer
+    kernax, or that names a class or function which is not registered; for fields of a type that
+    their classes do not declare; and for float64 arrays while JAX's 64-bit mode is off. Shapes are
+    those in the file, and the values of arrays are checked only against the intervals of
+    parameters. Raises OSError for a missing file or a folder, and TypeError if `path` is not a
+    path.
     """
     _check_path(path, "load(path)")
     texts, arrays = read_archive(path)
@@ -91,8 +92,8 @@ def load(path: str | os.PathLike) -> Any:
 def load_notes(path: str | os.PathLike) -> dict[str, Any]:
     """Reads the notes that were given to `save`; an empty dict if there were none.
 
-    Raises KernaxFileError and OSError for a file that is damaged, of another kind or not there.
-    TypeError for a path that is none.
+    Raises KernaxFileError for a file that is damaged or has another format, OSError for a missing
+    file, and TypeError if `path` is not a path.
     """
     _check_path(path, "load_notes(path)")
     texts, _ = read_archive(path)
@@ -100,9 +101,7 @@ def load_notes(path: str | os.PathLike) -> dict[str, Any]:
         notes = json.loads(texts["notes"])
         _check_depth(notes)
     except (ValueError, RecursionError) as problem:
-        raise KernaxFileError(
-            f"{path} has notes that are no JSON of kernax: {problem}"
-        ) from problem
+        raise KernaxFileError(f"{path} has notes that are not valid JSON: {problem}") from problem
     if not isinstance(notes, dict):
-        raise KernaxFileError(f"{path} has notes that are no dict")
+        raise KernaxFileError(f"{path} has notes that are not a dict")
     return notes

@@ -16,13 +16,13 @@ from kernax.core.base.intervals import Interval
 from kernax.core.base.parameters import DATA, check_intervals
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
-_MOST_STACKED = 2  # axes that `vmap` may have put in front of every array of a module
+_MOST_STACKED = 2  # axes that `vmap` may have added in front of every array of a module
 
 
 def check_fields(module: eqx.Module) -> None:
     """Raises ValueError for fields of a wrong type or outside their interval.
 
-    Also where a converter or the `__check_init__` of the class raises.
+    It also raises where a converter or the `__check_init__` of the class does.
     """
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
@@ -34,7 +34,7 @@ def check_fields(module: eqx.Module) -> None:
         _check_interval(field.metadata.get("role"), value, where)
         convert = field.metadata.get("converter")
         if field.metadata.get("static") and convert is not None:
-            kept = convert(value)  # raises, as the constructor would
+            kept = convert(value)  # raises as the constructor would
             if type(kept) is not type(value) or kept != value:
                 raise ValueError(f"{where} must be {kept!r}, but is {str(value)[:60]!r}")
     check_intervals(module)
@@ -42,7 +42,7 @@ def check_fields(module: eqx.Module) -> None:
 
 
 def _check_interval(interval: Any, value: Any, where: str) -> None:
-    """Raises ValueError for a number outside of an interval, where that is one."""
+    """Raises ValueError for a number outside of an interval, if there is an interval."""
     is_number = isinstance(value, (int, float))
     if not isinstance(interval, Interval) or not is_number:
         return
@@ -51,7 +51,7 @@ def _check_interval(interval: Any, value: Any, where: str) -> None:
 
 
 def _check_whole(module: eqx.Module) -> None:
-    """Runs the `__check_init__` of a module, or of the first of a stack of modules."""
+    """Runs the `__check_init__` of a module, or of the first of a batch of modules."""
     refusals = []
     for axes in range(_MOST_STACKED + 1):
         try:
@@ -64,14 +64,14 @@ def _check_whole(module: eqx.Module) -> None:
 
 
 def _first_of_stack(module: eqx.Module, axes: int) -> eqx.Module:
-    """The first module of a stack that has so many leading axes."""
+    """The first module of a batch with that many leading axes."""
     return jax.tree.map(
         lambda leaf: leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf, module
     )
 
 
 def _check_init(module: eqx.Module) -> None:
-    """Calls the converter of every field, which must leave what it returned as it is, and every
+    """Calls the converter of every field, which must not change the stored value, and every
     `__check_init__` of the class and its bases, as equinox does.
     """
     for field in dataclasses.fields(module):
@@ -81,7 +81,7 @@ def _check_init(module: eqx.Module) -> None:
             continue
         if jax.tree.structure(convert(value)) != jax.tree.structure(value):
             where = f"{type(module).__name__}.{field.name}"
-            raise ValueError(f"{where} must be as its class keeps it, but is {str(value)[:60]!r}")
+            raise ValueError(f"{where} must be as its class stores it, but is {str(value)[:60]!r}")
     for cls in type(module).__mro__:
         check = vars(cls).get("__check_init__")
         if check is not None:
@@ -89,8 +89,8 @@ def _check_init(module: eqx.Module) -> None:
 
 
 def check_shapes(node: Any) -> None:
-    """Raises ValueError for a module, somewhere in a model, whose arrays have shapes that do not
-    fit each other as its class declares; stacks of modules have axes in front of all of them.
+    """Raises ValueError if the shapes of arrays of any module in a model contradict the
+    declarations of its class; batches of modules have additional leading axes.
     """
     if isinstance(node, eqx.Module):
         _check_shapes_of(node)
@@ -104,7 +104,7 @@ def check_shapes(node: Any) -> None:
 
 
 def _check_shapes_of(module: eqx.Module) -> None:
-    """The same, of one module alone."""
+    """The same check for a single module."""
     shapes = {}
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
@@ -125,13 +125,14 @@ def _parts_of(hint: Any) -> tuple[Any, ...]:
 
 
 def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> bool:
-    """Whether shapes, without so many leading axes that all share, are those of jaxtyping's
-    declarations, in which a name stands for one size.
+    """Whether shapes, without their common leading axes, agree with jaxtyping's declarations, in
+    which a name stands for one size.
     """
     if len({shape[:axes] for shape, _ in shapes.values()}) > 1:
         return False
     with jaxtyping.jaxtyped("context"):
-        # In this function itself: jaxtyping keeps the sizes of names for one function.
+        # The checks are inside this function because jaxtyping keeps the sizes of names for one
+        # function.
         for shape, dims in shapes.values():
             declared: Any = Shaped[np.ndarray, dims]
             if not isinstance(np.broadcast_to(0.0, shape[axes:]), declared):
@@ -142,7 +143,7 @@ def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type; shapes of arrays are ignored, as they may be stacked.
 
-    Anything fits a hint that is of no known kind.
+    Any value fits a type hint of an unknown kind.
     """
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
@@ -161,8 +162,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _holds_arrays(value: Any, hint: Any) -> bool:
-    """Whether a field of data that is declared as a pytree has leaves, and arrays alone; true of
-    other declarations, which say more.
+    """Whether a data field declared as a pytree has leaves, all of them arrays; True for other
+    declarations, which are more specific.
     """
     leaves = jax.tree.leaves(value)
     is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
@@ -170,25 +171,25 @@ def _holds_arrays(value: Any, hint: Any) -> bool:
 
 
 def is_for_numpy(hint: Any) -> bool:
-    """Whether a field is declared to hold arrays of NumPy, beside others."""
+    """Whether a field is declared to hold arrays of NumPy, possibly among other types."""
     parts = typing.get_args(hint) or (hint,)
     return any(getattr(part, "array_type", None) is np.ndarray for part in parts)
 
 
 def _fit_parts(values: tuple, parts: tuple) -> bool:
-    """Whether the entries of a tuple are of the types `parts`; `(T, ...)` are any number of T."""
+    """Whether the entries of a tuple are of the types `parts`; `(T, ...)` means any number of T."""
     each = parts[:1] * len(values) if parts[1:] == (...,) else parts
     return len(values) == len(each) and all(map(fits, values, each))
 
 
 def fits_class(value: Any, cls: Any) -> bool:
-    """Whether a value may be in a field that is declared with a class.
+    """Whether a value is allowed in a field that is declared with a class.
 
-    Anything fits what is not a class.
+    Any value is allowed if the declaration is not a class.
     """
     if cls is Any or not isinstance(cls, type):
         return True
-    if hasattr(cls, "dtypes"):  # one of jaxtyping's
+    if hasattr(cls, "dtypes"):  # a declaration of jaxtyping
         if _is_number(value):
             return _may_be_scalar(cls)
         return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
@@ -202,8 +203,8 @@ def fits_class(value: Any, cls: Any) -> bool:
 
 
 def _may_be_scalar(cls: Any) -> bool:
-    """Whether one of jaxtyping's declarations allows no axes; then a Python number may stand for
-    an array.
+    """Whether a declaration of jaxtyping allows no axes, so that a Python number may replace an
+    array.
     """
     with jaxtyping.jaxtyped("context"):
         declared: Any = Shaped[np.ndarray, cls.dim_str]
@@ -211,7 +212,7 @@ def _may_be_scalar(cls: Any) -> bool:
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
-    """Whether an array's dtype is in a list of names; true where there is no list."""
+    """Whether the dtype of an array is in a list of names; True if there is no list."""
     return not isinstance(dtypes, (tuple, list)) or jnp.dtype(value.dtype).name in dtypes
 
 

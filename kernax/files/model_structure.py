@@ -25,7 +25,7 @@ _KINDS = ("array", "numpy", "dict", "tuple", "list", "slice", "value", "function
 
 
 def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int = 0) -> Any:
-    """A node as JSON; its arrays go into `arrays` under their numbers."""
+    """A node as JSON; its arrays are added to `arrays` under their numbers."""
     if depth > _DEEPEST:
         raise KernaxFileError(f"{path} is nested too deeply")
 
@@ -45,7 +45,7 @@ def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int
 
 
 def _numbered_parts(node: Any) -> list[tuple[str, Any]] | None:
-    """The parts of a tuple, list or slice, with names for messages; None for anything else."""
+    """The parts of a tuple, list or slice, with their names for messages; None for other nodes."""
     if type(node) in (tuple, list):
         return [(str(i), part) for i, part in enumerate(node)]
     if isinstance(node, slice):
@@ -57,7 +57,7 @@ def _described_module(
     module: eqx.Module, path: str, within: Callable[[Any, str], Any]
 ) -> dict[str, Any]:
     """A module as the name of its class, and its fields, each described by `within`."""
-    if isinstance(module, MeshGram):  # files know no mesh: what is loaded is on one device
+    if isinstance(module, MeshGram):  # files have no meshes: a loaded model is on one device
         module = BlockedGram(module.kernel, module.points, module.block_size)
     if name_of(type(module)) is None:
         raise KernaxFileError(f"{path} is {_foreign(module)}")
@@ -76,7 +76,7 @@ def _described_module(
 
 @dataclasses.dataclass(frozen=True)
 class _OfNumPy:
-    """An array that stays one of NumPy's, in its own precision whatever the mode of JAX."""
+    """An array that stays a NumPy array, with its own dtype regardless of JAX's 64-bit mode."""
 
     array: np.ndarray
 
@@ -95,7 +95,7 @@ def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict
 
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:
-    """Adds an array to `arrays`, and returns the number that is its name there."""
+    """Adds an array to `arrays`, and returns its number, which is its name there."""
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     if is_key or not holds(values_of(array)):
         raise KernaxFileError(f"{path} is an array of {array.dtype}, which a file cannot hold")
@@ -108,26 +108,26 @@ def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: b
 
 
 def _foreign(module: eqx.Module) -> str:
-    """Says which class a module is of, and how it can be saved nevertheless."""
+    """Names the class of a module that cannot be saved, and how to save it nevertheless."""
     if isinstance(module, Solution):
         return "a Solution, whose value is the model: save solution.value"
     name = type(module).__name__
     fields = [field.name for field in dataclasses.fields(module)] or ["kernel"]
     parts = ", ".join(f'"{field}": ...' for field in fields)
     return (
-        f"a {name}, which is no class of kernax: kernax.files.register({name}), here and wherever "
-        f"the file is loaded, or save a dict of its parts instead, {{{parts}}}"
+        f"a {name}, which is not a class of kernax: kernax.files.register({name}), here and "
+        f"wherever the file is loaded, or save a dict of its parts instead, {{{parts}}}"
     )
 
 
 def _name_of_function(function: Any, path: str) -> str:
-    """The registered name of a function. Raises KernaxFileError where there is none."""
+    """The registered name of a function. Raises KernaxFileError if it has none."""
     name = None if inspect.isclass(function) else name_of(function)
     if name is None:
         raise KernaxFileError(
             f"{path} is a plain function, {getattr(function, '__name__', function)}: "
-            "kernax.files.register it, here and wherever the file is loaded, or save its arrays "
-            "alone"
+            "kernax.files.register it, here and wherever the file is loaded, or save only "
+            "its arrays"
         )
     return name
 
@@ -143,9 +143,9 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if isinstance(node, dict) and set(node) == {"class", "fields"}:
         fields = {name: within(part) for name, part in node["fields"].items()}
         return _module(node["class"], fields)
-    # A node that is no module has one key, its kind, and its content under it.
+    # A node that is not a module has one key, its kind, with its content as the value.
     if not isinstance(node, dict) or len(node) != 1 or not set(node) <= set(_KINDS):
-        raise KernaxFileError(f"{str(node)[:60]} is no part of a model")
+        raise KernaxFileError(f"{str(node)[:60]} is not part of a model")
     ((kind, content),) = node.items()
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
@@ -159,9 +159,9 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
         return arrays.pop(content)
     if kind == "value":
         if content is not None and not isinstance(content, (bool, int, float, str)):
-            raise KernaxFileError(f"{str(content)[:60]} is no value")
+            raise KernaxFileError(f"{str(content)[:60]} is not a value")
         return content
-    # What is left is the name of a registered function, wrapped or not.
+    # The only remaining kind is the name of a registered function, wrapped or not.
     function = named(content)
     if inspect.isclass(function):
         raise KernaxFileError(f"{content} is a class, where the file needs a function")
@@ -171,7 +171,7 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
 def _listed(content: Any) -> list[Any]:
     """The content, which must be a list."""
     if not isinstance(content, list):
-        raise KernaxFileError(f"{str(content)[:60]} is no list of parts")
+        raise KernaxFileError(f"{str(content)[:60]} is not a list of parts")
     return content
 
 
@@ -188,7 +188,7 @@ _CONTAINERS = {"tuple": tuple, "list": list, "slice": _slice}
 
 
 def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
-    """A module with these fields, of the class of that name."""
+    """A module of the named class with these fields."""
     cls = named(name)
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")
@@ -199,7 +199,7 @@ def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
         raise KernaxFileError(
             f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(given)}"
         )
-    # Not by the constructor, which might round or refuse what was saved.
+    # The constructor is not called, because it might round or reject the saved values.
     module = object.__new__(cls)
     for field in dataclasses.fields(cls):
         object.__setattr__(module, field.name, fields[field.name])
@@ -208,7 +208,7 @@ def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
 
 
 def _check_width(dtype: Any, what: str, verb: str) -> None:
-    """Raises KernaxFileError for numbers of 64 bits that JAX would cast to 32."""
+    """Raises KernaxFileError for 64-bit numbers that JAX would cast to 32 bits."""
     if dtype.itemsize == 8 and not jax.config.jax_enable_x64:  # pyright: ignore
         raise KernaxFileError(
             f"{what} holds {dtype}: call jax.config.update('jax_enable_x64', True) before {verb} it"

@@ -1,4 +1,4 @@
-"""Predictors in files: a model together with the columns that it expects and their units."""
+"""Files of predictors: models with the columns that they expect and their units."""
 
 import os
 
@@ -14,10 +14,10 @@ def save_predictor(path: str | os.PathLike, predictor: Predictor) -> None:
 
 
 def load_predictor(path: str | os.PathLike) -> Predictor:
-    """Reads the predictor that `save_predictor` or `kernax fit --out` wrote.
+    """Reads a predictor from a file that `save_predictor` or `kernax fit --out` wrote.
 
-    Raises KernaxFileError for any other file, for arrays whose shapes do not fit each other or the
-    columns, and as `load` does.
+    Raises KernaxFileError for any other file, and for arrays with shapes that do not fit each other
+    or the columns. Otherwise it raises as `load` does.
     """
     model = load(path)
     notes = load_notes(path)

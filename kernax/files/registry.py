@@ -1,4 +1,4 @@
-"""The names that files may use: of kernax's classes, and of what a user registered."""
+"""The names that files may use: those of kernax's classes, and those that a user registered."""
 
 import functools
 import inspect
@@ -72,13 +72,13 @@ _registered: dict[str, Any] = {}
 
 
 def register(thing: Thing, name: str | None = None) -> Thing:
-    """Allows files to name your own class of equinox modules, or a function that a module contains.
+    """Registers a class of equinox modules, or a function inside of a module, for use in files.
 
-    The name is its `__name__` or the one given. `save` and `load` then take models that contain it,
-    such as a network in a `Warped` kernel, or the function of a `Custom` kernel. A file holds the
-    name and the fields, never the code: a program that loads it must first register the same class
-    or function under the same name. Fields are restored as they were, without a call of `__init__`.
-    `register` returns its argument, and can be used as a decorator:
+    Its name in files is its `__name__`, or `name` if given. `save` and `load` then accept models
+    that contain it, such as a network in a `Warped` kernel or the function of a `Custom` kernel. A
+    file contains the name and the fields, never the code: a program that loads it must first
+    register the same class or function under the same name. Fields are restored without a call of
+    `__init__`. `register` returns its argument, and can be used as a decorator:
 
         @kernax.files.register
         class Cauchy(kernax.AbstractStationary): ...
@@ -87,9 +87,9 @@ def register(thing: Thing, name: str | None = None) -> Thing:
         kernax.files.register(eqx.nn.Linear, name="nn.Linear")  # Linear is a kernel
         kernax.files.register(jax.nn.relu)
 
-    Raises ValueError for anything but a concrete class derived from `equinox.Module` or a function,
-    for a lambda without a name, and for a name that is taken. A class or function that is defined
-    again, in a cell of a notebook, replaces itself.
+    Raises ValueError for anything but a function or a concrete class derived from `equinox.Module`,
+    for a lambda without a name, and for a name that is already in use. A class or function that is
+    defined again, as in a notebook cell, replaces its previous definition.
     """
     name = getattr(thing, "__name__", None) if name is None else name
     if inspect.isclass(thing):
@@ -104,13 +104,11 @@ def register(thing: Thing, name: str | None = None) -> Thing:
             "its class"
         )
     if not isinstance(name, str) or not name or name == "<lambda>":
-        raise ValueError(
-            f"{thing!r} has no name that a file could hold: register(..., name=...) gives it one"
-        )
+        raise ValueError(f"{thing!r} has no name for a file: register(..., name=...) gives it one")
     holder = _holder_of(name)
     if holder is not None and holder is not thing and not _is_defined_again(holder, thing):
         raise ValueError(
-            f"the name {name} is taken by {holder!r}: register(..., name=...) gives another one"
+            f"the name {name} is used by {holder!r}: register(..., name=...) gives another one"
         )
     _registered[name] = thing
     return thing
@@ -161,7 +159,7 @@ def own_classes() -> dict[str, type]:
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
-    # What posteriors hold of the structures and solvers that they were found by.
+    # The parts of structures and solvers that posteriors contain.
     by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
     along_line += [ParallelRecursions, SequentialRecursions]
@@ -183,22 +181,22 @@ def added_since(cls: type) -> dict[str, Any]:
 
 
 def _holder_of(name: Any) -> Any:
-    """The class or function that has a name in files, None where there is none."""
+    """The class or function with a name in files; None if there is none."""
     return own_classes().get(name) or _registered.get(name)
 
 
 def named(name: Any) -> Any:
-    """The class or function of that name. Raises KernaxFileError where there is none."""
+    """The class or function with that name. Raises KernaxFileError if there is none."""
     thing = _holder_of(name)
     if thing is None or inspect.isabstract(thing):
         raise KernaxFileError(
-            f"{name} is no class of this version of kernax, and not registered: register it first, "
-            "by kernax.files.register"
+            f"{name} is not a class of this version of kernax and not registered: register it "
+            "first, with kernax.files.register"
         )
     return thing
 
 
 def name_of(thing: Any) -> str | None:
-    """The name of a class or function in files, None where it has none."""
+    """The name of a class or function in files; None if it has none."""
     known = own_classes() | _registered
     return next((name for name, held in known.items() if held is thing), None)

@@ -1,3 +1,3 @@
-"""Gaussian processes: exact, over inducing points, and with any likelihood; their draws."""
+"""Gaussian processes: exact regression, inducing points, other likelihoods, and sample paths."""
 
 # May import: kernax._advice, kernax.core.

@@ -1,6 +1,4 @@
-"""Posteriors of processes whose observations are not normal, as normal approximations: what their
-functions check, and what they return.
-"""
+"""Normal approximations of posteriors for any likelihood: shared checks, and their classes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,10 +32,11 @@ ADVICE = "targets that the likelihood allows, a mean near them or a smaller vari
 
 
 class ApproximatePosterior(Printed):
-    """A process over the latent function f, and the likelihood of y given f.
+    """An approximate posterior: a process over the latent function f, and the likelihood of y given
+    f.
 
-    Its methods take one point; `jax.vmap(posterior.predict)(X)` takes a stack. They integrate over
-    f(x) in closed form, or by the trapezoid rule, and can be differentiated.
+    Its methods take one point; `jax.vmap(posterior.predict)(X)` takes a batch of points. They
+    integrate over f(x) in closed form or by the trapezoid rule, and are differentiable.
 
     Attributes:
         process: the approximation of the posterior of f, a `GaussianProcess`.
@@ -45,8 +44,8 @@ class ApproximatePosterior(Printed):
         log_evidence: the approximation of `log p(y | X)`; maximise it to learn hyperparameters.
         precisions, slopes: the parameters of the normal factors (sites) that approximate the
             likelihoods of the n observations: minus the second derivative of a factor's logarithm,
-            and the first derivative at the posterior mean. None after `svgp`, which has no factor
-            for each of them.
+            and its first derivative at the posterior mean. None after `svgp`, which has no factor
+            for each observation.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -81,8 +80,8 @@ class ApproximatePosterior(Printed):
         """The probability of +1 at x. Raises ValueError where targets are not signs."""
         if self.likelihood.targets != "signs":
             raise ValueError(
-                f"{type(self.likelihood).__name__} is no likelihood of -1 and +1: predict(x) gives "
-                "the mean and the variance of y, log_density(x, y) the logarithm of its density"
+                f"{type(self.likelihood).__name__} is not a likelihood of -1 and +1: predict(x) "
+                "returns the mean and the variance of y, log_density(x, y) its log density"
             )
         return jnp.exp(self.log_density(x, 1.0))
 
@@ -97,8 +96,8 @@ class ApproximatePosterior(Printed):
         """
         if self.precisions is None:
             raise ValueError(
-                "leave_one_out takes the normal factor of each observation out, which svgp has "
-                "none of: laplace, expectation_propagation and variational do"
+                "leave_one_out removes the normal factor of each observation, but svgp has no such "
+                "factors: use laplace, expectation_propagation or variational"
             )
         dtype = self.precisions.dtype
         n = len(self.precisions)
@@ -124,11 +123,11 @@ def _log_density(likelihood, y, mean, variance):
 
 @compiled
 def _leave_one_out(posterior, y):
-    # With the mean m and the variance v of f_i, the precision t and the slope a of its factor, the
-    # variance without it is v' = v / (1 - t v), and the mean m - v' a.
+    # Let m and v be the mean and the variance of f_i, and t and a the precision and the slope of
+    # its factor. Without the factor the variance is v' = v / (1 - t v), and the mean m - v' a.
     points = posterior.process.covariance.points
     variance = jax.vmap(posterior.process.variance)(points)
-    # 1 - t v = v / v' is positive but for rounding. Where it is not, there is no v'.
+    # 1 - t v = v / v' is positive except for rounding. Where it is not, v' does not exist.
     left = 1 - posterior.precisions * variance
     without = jnp.where(left > 0, variance / left, jnp.nan)
     mean = jax.vmap(posterior.process.mean)(points) - without * posterior.slopes
@@ -152,15 +151,15 @@ def check_observations(
     holds_gram: bool = True,
     throw: bool = False,
 ) -> tuple[Task, Callable, AbstractLikelihood]:
-    """The task of a fit, and the mean and the likelihood in its dtype.
+    """The checked problem of a fit, and the mean and the likelihood in its dtype.
 
-    Raises ValueError for what does not fit, by name; where `convex`, also for a likelihood that is
-    not log-concave.
+    Raises ValueError, naming the argument, where arguments do not fit together; with `convex` also
+    for a likelihood that is not log-concave.
     """
     process = as_process(process)
     _check_likelihood(likelihood)
     if convex:
-        check_convex(verb, likelihood, ": kernax.variational and kernax.svgp take StudentT()")
+        check_convex(verb, likelihood, ": kernax.variational and kernax.svgp accept StudentT()")
     task = check_task(
         verb,
         process.covariance,
@@ -179,9 +178,9 @@ def check_observations(
 
 
 def _check_likelihood(likelihood: Any) -> None:
-    """Raises ValueError for what is no likelihood."""
+    """Raises ValueError unless the argument is a likelihood."""
     if isinstance(likelihood, Categorical):
-        raise ValueError("likelihood is Categorical(), of several classes: laplace alone takes it")
+        raise ValueError("likelihood is Categorical(), of several classes: only laplace accepts it")
     if not isinstance(likelihood, AbstractLikelihood):
         raise ValueError(
             "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
@@ -190,7 +189,7 @@ def _check_likelihood(likelihood: Any) -> None:
 
 
 def shifted(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> Shifted:
-    """The likelihood of a task's targets given what the process adds to its mean."""
+    """The likelihood of the targets given f - m(X), the process without its mean."""
     return Shifted(likelihood, means_at(mean, task)[:, 0])
 
 
@@ -199,7 +198,7 @@ class NormalAtPoints(eqx.Module):
 
     Attributes:
         system: `W K + I`.
-        factor: of its symmetric form.
+        factor: the factor of its symmetric form.
         coefficients: a, with the mean `m + K a`.
     """
 
@@ -214,11 +213,11 @@ def system_of_precisions(gram: AbstractGram, precisions: Float[Array, " n"]) -> 
 
 
 def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, ""]) -> Any:
-    """How a fit ended, by how its iteration did and by the numbers that it found."""
+    """The status of a fit, from the status of its iteration and from its results."""
     endings = (
         (result != RESULTS.successful, result),
         (~jnp.isfinite(log_evidence), RESULTS.nonfinite),
-        # Jitter acts as noise that the model does not have.
+        # Jitter acts like noise that is not part of the model.
         (jitter > 0, RESULTS.inaccurate),
     )
     return first_that_holds(endings, RESULTS.successful)
@@ -233,13 +232,13 @@ def solution_of(
     result: Any,
     stats: dict[str, Array],
 ) -> Solution[ApproximatePosterior]:
-    """The solution: the posterior process of the normal distribution that it found."""
+    """The solution: the posterior process of the normal approximation."""
     result = ending_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
     process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
-    # The density of the normal distribution is stationary at its mean, so that the slopes of the
-    # factors there are a = K^-1 (mean - m).
+    # The density of the normal distribution is stationary at its mean, so the slopes of the factors
+    # there are a = K^-1 (mean - m).
     precisions = normal.system.weights.values
     posterior = ApproximatePosterior(process, likelihood, log_evidence, precisions, coefficients)
     return Solution(posterior, result, stats | {"log_evidence": log_evidence})

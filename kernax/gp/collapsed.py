@@ -1,5 +1,5 @@
-"""The bound of inducing points for normal observations, with the best distribution of the values
-there, and its derivative in two products of n m^2 operations.
+"""The collapsed bound of inducing points for normal observations, with the optimal distribution of
+the values there, and its derivative in two products of n m^2 operations.
 """
 
 import math
@@ -26,7 +26,7 @@ from kernax.gp.inducing import Projection, times_inverse_transposed
 
 
 class NormalObservations(eqx.Module):
-    """What is observed: r = y - m(X), one column per output, and the weight and noise of each."""
+    """Observations: r = y - m(X), one column per output, and the weight and noise of each row."""
 
     targets: Float[Array, "n p"]
     weights: Float[Array, " n"]
@@ -39,16 +39,16 @@ class NormalObservations(eqx.Module):
 
 
 class BestValues(eqx.Module):
-    """The best normal distribution of the whitened values at Z, `N(mean, B^-1)` with `B = I + S`.
+    """The optimal distribution of the whitened values at Z, `N(mean, B^-1)` with `B = I + S`.
 
     Attributes:
         mean: `B^-1 U diag(gains) r`, one column per output.
         square: `S = U diag(gains) U^T`.
         inside: the Cholesky factor of B.
-        residual: of the system for the mean, relatively.
-        rounding: how far rounding moves `log |B|`.
-        jitter: what had to be added to the diagonal of B; where that is positive, the distribution
-            is that of another model.
+        residual: the relative residual of the system for the mean.
+        rounding: the rounding error of `log |B|`.
+        jitter: the number that was added to the diagonal of B; where it is positive, the
+            distribution is that of another model.
     """
 
     mean: Float[Array, "m p"]
@@ -65,11 +65,11 @@ class BestValues(eqx.Module):
 
 
 def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
-    """NaN where B has no factor."""
+    """The optimal distribution; NaN where B has no Cholesky factor."""
     gains = seen.gains
     square = _weighted_square(U, gains)
     B = square + jnp.eye(len(U), dtype=U.dtype)
-    # The factor is a constant to derivatives: `cholesky` adds those of the factor in B.
+    # Derivatives treat the factor as a constant; `cholesky` adds its derivatives in B.
     factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
     mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
@@ -79,7 +79,7 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
 def _solved(
     B: Float[Array, "m m"], inside: Float[Array, "m m"], rhs: Float[Array, "m p"]
 ) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
-    """The solution of a system with B, by its factor, and its relative residual."""
+    """The solution of a system with B by its factor, and the relative residual."""
     solution = _solved_inside(inside, rhs)
     left = jnp.linalg.norm(rhs - matmul(B, solution))
     return solution, left / positive_or_one(jnp.linalg.norm(rhs))
@@ -91,13 +91,13 @@ def _solved_inside(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Flo
 
 
 def bound_of(of: Projection, seen: NormalObservations, best: BestValues) -> Float[Array, ""]:
-    """The log density under `Q + noise`, less the trace of what is left."""
+    """The log density under `Q + noise`, minus the trace of the unexplained variance."""
     given = _Given(of.at.lower, of.cross, of.variance, seen)
     return _bound(given, of.features, best)
 
 
 class _Given(eqx.Module):
-    """What the bound is a function of: L, k(Z, X), k(x, x), and what is observed."""
+    """The arguments of the bound: L, k(Z, X), k(x, x) and the observations."""
 
     lower: Float[Array, "m m"]
     cross: Float[Array, "m n"]
@@ -107,7 +107,7 @@ class _Given(eqx.Module):
 
 @jax.custom_jvp
 def _bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> Float[Array, ""]:
-    """The bound; U and the best values are functions of what is given."""
+    """The bound; U and the optimal distribution are functions of the first argument."""
     # log |U^T U + diag(1 / gains)| = log |B| - sum log gains, and log |B| = 2 sum_i log inside_ii.
     determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(best.inside)))
     return _without_determinant(given, U, best) - best.mean.shape[1] * determinant / 2
@@ -131,13 +131,13 @@ def _without_determinant(
 
 @_bound.defjvp
 def _bound_jvp(primals, tangents):
-    # Tangents of U and of the best values are those of what is given, and already in the slopes.
+    # The slopes already include the tangents of U and of the optimal distribution.
     given, U, best = primals
     d_given, _, _ = tangents
     slopes = _slopes_of_bound(given, U, best)
 
-    # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. As a term linear in the gains it
-    # reaches the weights and the noise, of which they are quotients.
+    # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. Written as a term linear in the
+    # gains, it also differentiates the weights and the noise, which form the gains.
     def beside(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
         return _without_determinant(seen_alone, U, best) + jnp.sum(slopes.gains * seen.gains)
@@ -157,14 +157,16 @@ class _Slopes(eqx.Module):
 
 
 def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
-    """With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
-    p T gains`, as the mean is at its best; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
-    U^T`. There `D U^T = mean mean^T + p (I - B^-1) S`, which takes no product with all points.
+    """The derivatives of the bound.
+
+    With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
+    p T gains`, because the mean is optimal; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
+    U^T`. There `D U^T = mean mean^T + p (I - B^-1) S` needs no product with all points.
     """
     p = best.mean.shape[1]
     gains = given.seen.gains
     weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
-    # (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
+    # T = (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
     T = matmul(best.explained, U)
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
     return _Slopes(
@@ -183,13 +185,13 @@ def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:
 def rounding_of_bound(
     of: Projection, seen: NormalObservations, best: BestValues
 ) -> Float[Array, ""]:
-    """How far rounding moves the bound: that of `log |B|`, of `k(x, x) - |u(x)|^2`, whose terms
-    cancel, and of the entries of k(Z, Z).
+    """The rounding error of the bound: of `log |B|`, of `k(x, x) - |u(x)|^2`, where terms cancel,
+    and of the entries of k(Z, Z).
     """
     eps = eps_of(of.features)
-    # left + 2 |u|^2 = k(x, x) + |u(x)|^2, the sum of the terms of which left is the difference.
+    # left + 2 |u|^2 = k(x, x) + |u(x)|^2 is the sum of the two terms, and left their difference.
     of_trace = eps * _norm(seen.gains * (of.left + 2 * sum_of_rows(of.features**2))) / 2
-    # The derivative in k(Z, Z), to which that in L leads; both in units of the largest entry.
+    # The derivative in k(Z, Z) follows from that in L; both are in units of the largest entry.
     largest = jnp.sqrt(jnp.max(jnp.sum(of.at.lower**2, 1)))
     lower = of.at.lower / positive_or_one(largest)
     # With L L^T = k(Z, Z) and the derivative -L^-T M in L, M = D U^T, that in k(Z, Z) is
@@ -201,7 +203,7 @@ def rounding_of_bound(
 
 
 def _norm(values: Array) -> Float[Array, ""]:
-    """The root of the sum of squares, also where that sum would overflow."""
+    """The root of the sum of squares, computed so that the sum does not overflow."""
     unit = positive_or_one(jnp.max(abs(values)))
     return unit * jnp.linalg.norm(values / unit)
 
@@ -225,10 +227,10 @@ def _weighted_square_jvp(primals, tangents):
 def _factor_of(
     B: Float[Array, "m m"], parts: tuple[Float[Array, "m n"], Float[Array, " n"]]
 ) -> tuple[CholeskyFactor, Float[Array, ""]]:
-    """The Cholesky factor of `B = I + U diag(gains) U^T`, and how far rounding moves log |B|.
+    """The Cholesky factor of `B = I + U diag(gains) U^T`, and the rounding error of log |B|.
 
-    In float32 the identity is lost in that sum beside a large U, and the factor comes from a QR of
-    U, which takes longer.
+    In float32 a large U would round the identity away, so the factor comes from a QR of U, which
+    takes longer.
     """
     if B.dtype == jnp.float64:
         factor = cholesky_factor(DenseGram(B))

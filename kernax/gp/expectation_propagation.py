@@ -35,26 +35,26 @@ def expectation_propagation(
 ) -> Solution[ApproximatePosterior]:
     """The posterior of a process by expectation propagation (Minka 2001).
 
-    Each likelihood is replaced by a normal factor, such that the mean and the variance of each f_i
-    under the product of all factors are those under the product in which the i-th is the likelihood
-    itself (Rasmussen & Williams 2006, section 3.6; all sites are updated at once, with damping).
-    The evidence is that of eq. 3.65. Its derivatives, and those of predictions, go through the
-    fixed point.
+    Each likelihood is replaced by a normal factor (site). At the fixed point, replacing the i-th
+    factor by the likelihood itself does not change the mean and the variance of f_i (Rasmussen &
+    Williams 2006, section 3.6; all sites are updated at once, with damping). The evidence is that
+    of eq. 3.65. Derivatives of the evidence and of predictions are those of the fixed point.
 
-    A weight is a power of the likelihood, and one factor approximates that power; a point that is
-    in X twice has two factors, which is not quite the same.
+    A weight is a power of the likelihood, and one factor approximates that power. A point that
+    occurs twice in X has two factors, which is not quite the same.
 
     Arguments are those of `laplace`, and:
-        rtol: the largest change of a factor that is accepted, in the units of the marginals. The
-            default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
-        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
-            Derivatives of predictions, and second ones of the evidence, also factorise a matrix of
-            2 n rows.
+        rtol: stop when the largest change of a factor, in the units of the marginals, is at most
+            this. The default is 100 eps sqrt(n), or sqrt(eps) where no step lowers the change
+            further.
+        max_steps: the largest number of updates of all factors; each takes a Cholesky factorisation
+            and a solve. Derivatives of predictions, and second derivatives of the evidence, also
+            factorise a matrix of 2 n rows.
 
     Returns:
-        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
+        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable like that of
         `laplace`. Stats: `log_evidence`, `steps`, and `residual`, the largest change of a factor in
-            the last step.
+        the last step.
 
     Raises:
         ValueError: bad shapes or values.
@@ -91,7 +91,8 @@ class _MatchedMoments(AbstractSiteRule):
     """The site with which the marginal has the mean and the variance of the tilted distribution."""
 
     def updated(self, likelihood, y, site, marginal):
-        # The mean m and the variance v of the cavity: of each value without its own site.
+        # The mean m and the variance v of the cavity, the marginal of each value without its own
+        # site.
         left = 1 - site.precision * marginal.variance
         mean = (marginal.mean - marginal.variance * site.shift) / left
         variance = marginal.variance / left
@@ -99,13 +100,13 @@ class _MatchedMoments(AbstractSiteRule):
         # distribution has the mean m + v g and the variance v + v^2 h.
         log_z = lambda mean: jnp.sum(likelihood.log_normaliser(y, mean, variance))
         g, h = jax.jvp(jax.grad(log_z), (mean,), (jnp.ones_like(mean),))
-        # The new site is the tilted distribution over the cavity, of precision
-        # 1 / (v + v^2 h) - 1 / v = -h / (1 + v h) and of shift
+        # The new site is the tilted distribution divided by the cavity. It has the precision
+        # 1 / (v + v^2 h) - 1 / v = -h / (1 + v h) and the shift
         # (m + v g) / (v + v^2 h) - m / v = (g - m h) / (1 + v h).
         shrinkage = 1 + variance * h
         precision = -h / shrinkage
-        # Rounding may leave less than zero; the derivative at zero, of weights, is kept. A tilted
-        # distribution that is wider than the cavity is of a likelihood that is not log-concave.
+        # Clip negative rounding, but keep the derivative at zero, where weights are zero. A tilted
+        # distribution wider than the cavity belongs to a likelihood that is not log-concave.
         wider = variance * h > eps_of(h) ** 0.5
         precision = jnp.where(wider | ~(shrinkage > 0), jnp.nan, precision)
         precision = jnp.where(precision < 0, 0, precision)
@@ -113,9 +114,9 @@ class _MatchedMoments(AbstractSiteRule):
 
     def log_evidence(self, observations, sites, q):
         # With m and v of the marginals, m' and v' of the cavities, it is the sum of log Z(m', v') +
-        # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2. Of the
-        # squares a^2 v' / 2 - a m / 2 is left, a = shift - precision m, where nothing is large
-        # because a site is precise or weak.
+        # log(v' / v) / 2 + m'^2 / (2 v') - m^2 / (2 v), and shift.m / 2 - log |B| / 2. The squares
+        # reduce to a^2 v' / 2 - a m / 2 with a = shift - precision m, which stays moderate for
+        # precise and for weak sites.
         m = q.marginal.mean
         v = q.marginal.variance
         a = q.coefficients

@@ -1,4 +1,4 @@
-"""What a process predicts of each of its own targets from the others, without refits."""
+"""Leave-one-out predictions of a process, without refits."""
 
 import jax.numpy as jnp
 from jax.scipy.stats import norm
@@ -23,13 +23,13 @@ _FOOTPRINT = Footprint("leave_one_out_predictions", 5.0, IN_FEATURES)
 
 
 class HeldOut(Printed):
-    """Predictions of every target by a model that has not seen it, all (n,).
+    """Leave-one-out predictions: each target given all the others. All arrays have shape (n,).
 
     Attributes:
-        mean: of y_i, given the other observations.
-        variance: of y_i, noise included.
-        log_density: `log p(y_i | the others)`; its sum is the pseudo-likelihood of a model, by
-            which it may be learned and compared (Rasmussen & Williams 2006, section 5.4.2).
+        mean: the mean of y_i given the other observations.
+        variance: the variance of y_i, noise included.
+        log_density: `log p(y_i | the others)`. Its sum is the log pseudo-likelihood, by which
+            models can be learned and compared (Rasmussen & Williams 2006, section 5.4.2).
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -53,18 +53,17 @@ def leave_one_out_predictions(
     *,
     weights: ArrayLike | None = None,
 ) -> HeldOut:
-    """Returns the mean, variance and log density of each y_i under the process conditioned on the
-    others.
+    """The mean, variance and log density of each y_i under the process conditioned on the others.
 
     They come from one factorisation. With `P = (W K + noise I)^-1`, W the weights, the mean is `y_i
     - (P^T (y - m))_i / P_ii` and the variance `(K P)_ii / P_ii + noise_i`, which is `1 / P_ii`
-    without weights (Rasmussen & Williams 2006, eqs. 5.10-5.12). A point's own weight has no effect
-    on its own prediction, so those of weight zero are predictions of held-out points. For
-    approximate posteriors see `posterior.leave_one_out(y)`.
+    without weights (Rasmussen & Williams 2006, eqs. 5.10-5.12). The weight of a point has no effect
+    on its own prediction, so the predictions of points of weight zero are those of held-out points.
+    For approximate posteriors see `posterior.leave_one_out(y)`.
 
     Arguments are those of `condition`, with one column of targets. Differentiable in the process,
-    X, y, noise and weights. NaN if there is no Cholesky factor. There is a warning if jitter was
-    needed, or where fewer than four digits (two in float32) are right.
+    X, y, noise and weights. The predictions are NaN if there is no Cholesky factor. A warning is
+    issued if jitter was needed, or if fewer than four digits (two in float32) are accurate.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
 
@@ -99,7 +98,7 @@ def leave_one_out_predictions(
 
 @compiled
 def _held_out(task, mean, noise):
-    """The predictions, with the result and stats of the factorisation."""
+    """The predictions, with the status and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
@@ -114,5 +113,5 @@ def _held_out(task, mean, noise):
 def held_out(
     y: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
 ) -> HeldOut:
-    """Normal predictions of y."""
+    """The normal predictions of y."""
     return HeldOut(mean, variance, norm.logpdf(y, mean, jnp.sqrt(variance)))

@@ -1,4 +1,4 @@
-"""Inducing points: what values there explain of values elsewhere."""
+"""Inducing points: the distribution of a process given its values there."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,10 +23,10 @@ from kernax.gp.process import GaussianProcess
 
 class Projection(eqx.Module):
     """The distribution of values at points given the whitened values v at inducing points Z: the
-    mean `U^T v`, and the variance that is left.
+    mean `U^T v` and the remaining variance.
 
     Attributes:
-        at: L.
+        at: L, the Cholesky factor of k(Z, Z).
         cross: `k(Z, X)`, (m, n).
         variance: `k(x, x)`, (n,).
         features: `U = L^-1 k(Z, X)`, (m, n).
@@ -44,7 +44,7 @@ class Projection(eqx.Module):
 
 
 def projected(kernel: AbstractKernel, Z: PyTree, X: PyTree) -> Projection:
-    """The projection of values at X on those at Z, for points that were checked; differentiable."""
+    """The projection of values at X onto those at Z, for checked points; differentiable."""
     at = factor_at(kernel, Z)
     cross = gram_of_prepared(kernel, Z, X)
     return Projection(at, cross, diagonal_of(kernel, X), _whitened(at.lower, cross))
@@ -53,9 +53,9 @@ def projected(kernel: AbstractKernel, Z: PyTree, X: PyTree) -> Projection:
 def _whitened(lower: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """`L^-1 k(Z, X)`."""
     if cross.dtype != jnp.float64:
-        # The inverse would leave five times the error in the trace of what is left.
+        # With the inverse the trace of the remaining variance would have five times the error.
         return solve_lower(lower, cross)
-    # A product with the inverse takes three quarters of the time, with its derivative.
+    # A product with the inverse takes three quarters of the time, including its derivative.
     return matmul(inverse_of_lower(lower), cross)
 
 
@@ -69,7 +69,7 @@ def times_inverse_transposed(
 
 
 def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
-    """Inducing points as a stack in the dtype of the task. Raises ValueError for anything else."""
+    """Inducing points as a batch in the dtype of the data. Raises ValueError for anything else."""
     Z = as_stack(Z, "Z")
     task.kernel.check_points(Z)
     return cast(Z, task.dtype)
@@ -87,7 +87,7 @@ class NormalAtInducing(eqx.Module):
 
 
 def process_of(task: Task, mean: Callable, at: NormalAtInducing, result: Any) -> GaussianProcess:
-    """The process with that distribution of its values at Z; NaN where the result says so."""
+    """The process with that distribution of its values at Z; NaN if `result` is a failure."""
     # u(x).means = k(x, Z) L^-T means.
     coefficients = solve_lower_transposed(at.lower, at.means)
     known = void_unless_known((coefficients, at.lower, at.root), result)

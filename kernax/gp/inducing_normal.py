@@ -1,5 +1,5 @@
-"""The normal distribution of values at inducing points, the terms of a batch in its bound, and its
-natural gradient.
+"""The normal distribution of values at inducing points, the terms of a minibatch in the bound, and
+the natural gradient.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class InducingNormal(Printed):
 
     Attributes:
         mean: (m,).
-        root: lower triangular, (m, m); entries above its diagonal are not used.
+        root: lower triangular, (m, m); entries above the diagonal are ignored.
 
     Examples:
         >>> q = kernax.types.InducingNormal(mean=jnp.zeros(3), root=jnp.eye(3))  # the prior
@@ -44,18 +44,18 @@ class InducingNormal(Printed):
     @staticmethod
     @renamed(count="n_points")
     def prior(n_points: int, dtype: Any = None) -> "InducingNormal":
-        """`N(0, I)`, of `n_points` inducing points."""
+        """The prior `N(0, I)` of the values at `n_points` inducing points."""
         return InducingNormal(jnp.zeros(n_points, dtype), jnp.eye(n_points, dtype=dtype))
 
     @property
     def lower(self) -> Float[Array, "m m"]:
-        """The lower triangle of the root; the rest of it is not used."""
+        """The lower triangle of the root; the rest is ignored."""
         return jnp.tril(self.root)
 
     def divergence(self) -> Float[Array, ""]:
         """`KL(q(v) | N(0, I))`."""
         # KL = (tr S + |mean|^2 - m - log |S|) / 2 with S = root root^T, log |S| = sum_i log
-        # root_ii^2. By squares, since an entry of the diagonal may have either sign.
+        # root_ii^2: squares, because diagonal entries may have either sign.
         determinant = jnp.sum(jnp.log(jnp.diagonal(self.root) ** 2))
         squares = jnp.sum(self.lower**2) + jnp.sum(self.mean**2)
         return (squares - len(self.mean) - determinant) / 2
@@ -76,7 +76,7 @@ def check_normal(q: Any, m: int) -> None:
 
 
 class SparseModel(eqx.Module):
-    """What `svgp` learns in addition to q: a prior, a likelihood and inducing points."""
+    """The parameters that `svgp` learns in addition to q: prior, likelihood and inducing points."""
 
     process: GaussianProcess
     likelihood: AbstractLikelihood
@@ -84,7 +84,7 @@ class SparseModel(eqx.Module):
 
 
 class Batch(eqx.Module):
-    """Some points, their targets and weights."""
+    """A minibatch: points, their targets and weights."""
 
     X: PyTree
     y: Float[Array, " b"]
@@ -96,8 +96,8 @@ class BatchMarginals(eqx.Module):
 
     Attributes:
         features: `U = L^-1 k(Z, X)`.
-        shift: the mean less that of the prior, `U^T` times the mean of q.
-        mean, variance: of each value.
+        shift: the mean minus that of the prior, `U^T` times the mean of q.
+        mean, variance: the moments of each value.
     """
 
     features: Float[Array, "m b"]
@@ -111,7 +111,7 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginal
     of = projected(model.process.covariance, model.Z, X)
     U = jnp.where(of.at.result == RESULTS.successful, of.features, jnp.nan)
     shift = matmul(q.mean, U)
-    # Rounding may leave less than nothing.
+    # Clip negative rounding.
     left = jnp.maximum(of.left, 0)
     # Var f(x) = k(x, x) - |u(x)|^2 + |root^T u(x)|^2.
     variance = left + jnp.sum(matmul(q.lower.T, U) ** 2, 0)
@@ -119,7 +119,7 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginal
 
 
 def batch_loss(model: SparseModel, at: BatchMarginals, batch: Batch) -> Float[Array, ""]:
-    """`sum_i w_i E[-log p(y_i | f_i)]`, or a bound where a likelihood is not log-concave."""
+    """`sum_i w_i E[-log p(y_i | f_i)]`, or a bound where the likelihood is not log-concave."""
     losses = model.likelihood.bounded_loss(batch.y, at.mean, at.variance)
     return jnp.sum(batch.weights * losses)
 
@@ -131,11 +131,9 @@ class Natural(eqx.Module):
     precision: Float[Array, "m m"]
 
     def normal(self) -> InducingNormal:
-        """The same distribution by its mean and root; NaN where the precision is not positive
-        definite.
-        """
-        # The precision from its last row and column to the first: `P = N N^T` with an upper N,
-        # so that `S = N^-T N^-1` has a lower root.
+        """The mean and root of the distribution; NaN unless the precision is positive definite."""
+        # Factorising the precision from its last row to its first gives `P = N N^T` with an upper
+        # triangular N, so that `S = N^-T N^-1` has a lower triangular root.
         flipped = sequential_vmap(_lower_factor, self.precision[::-1, ::-1])
         root = inverse_of_lower(flipped)[::-1, ::-1].T
         # The mean is S shift = root (root^T shift).
@@ -150,13 +148,14 @@ def stepped(
     q: Natural, model: SparseModel, at: BatchMarginals, batch: Batch, scale: float, rate: Array
 ) -> Natural:
     """q after a step of its natural gradient."""
-    # A step of rate one leads to `goal`; the bound is stationary at the q that it does not change.
-    # The natural gradient is the gradient in the moments of q (Khan & Lin 2017). It leads to the
-    # sites of `variational`, of precision E[L''] and shift E[L''] m - E[L'], on the values U^T v.
+    # A step of rate one leads to `goal`; the bound is stationary at a q that such a step does not
+    # change. The natural gradient is the gradient in the moments of q (Khan & Lin 2017). It gives
+    # the sites of `variational`, with precision E[L''] and shift E[L''] m - E[L'], on the values
+    # U^T v.
     U = at.features
     slope, curvature = bounded_slopes(model.likelihood, batch.y, at.mean, at.variance)
     weights = scale * batch.weights
-    # The sites are of U^T v, whose mean is at.shift, without m(X). The prior adds the precision I.
+    # The sites act on U^T v, which has the mean at.shift, without m(X). The prior adds precision I.
     shift = matmul(U, weights * (curvature * at.shift - slope))
     precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
     goal = Natural(shift, precision)

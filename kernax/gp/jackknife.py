@@ -1,4 +1,4 @@
-"""Intervals that cover a share of new targets whatever the process (jackknife+ and CV+)."""
+"""Prediction intervals with guaranteed coverage for any process (jackknife+ and CV+)."""
 
 import equinox as eqx
 import jax
@@ -44,29 +44,28 @@ def jackknife_plus(
     coverage: float = 0.9,
     folds: ArrayLike | None = None,
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """Returns the lower and upper ends of prediction intervals at the points Z, (m,) each.
+    """The lower and upper ends of prediction intervals at the points Z, (m,) each.
 
-    Let f_-i be the mean of the process given all observations but the i-th (or but those of its
-    fold), and `R_i = |y_i - f_-i(x_i)|`. An interval reaches from a low quantile of `f_-i(z) - R_i`
-    to a high one of `f_-i(z) + R_i` (jackknife+, and with folds CV+: Barber, Candes, Ramdas &
-    Tibshirani 2021). All f_-i come from one factorisation, and with folds one more for each.
+    Let f_-i be the mean of the process given all observations except the i-th (or except those of
+    its fold), and `R_i = |y_i - f_-i(x_i)|`. An interval reaches from a low quantile of `f_-i(z) -
+    R_i` to a high one of `f_-i(z) + R_i` (jackknife+, and with folds CV+: Barber, Candes, Ramdas &
+    Tibshirani 2021). All f_-i come from one factorisation, and with folds one more for each fold.
 
     Guarantee: where the n points and a new one are exchangeable, and the process was not learned
     from y, the new target is inside with a probability of at least `2 coverage - 1`, whatever the
     process; with folds of equal size at least `2 coverage - 1 - sqrt(2 / n)`. In practice the
-    coverage is close to `coverage`, also for a process that was learned from y, though without a
-    guarantee. Where n is too small for that, `n < coverage / (1 - coverage)`, the ends are -inf and
-    inf.
+    coverage is close to `coverage`, even for a process that was learned from y, though without a
+    guarantee. Where n is too small, `n < coverage / (1 - coverage)`, the ends are -inf and inf.
 
     Arguments:
         process, X, y, noise: as for `condition`, with one column of targets.
-        Z: a stack of m points.
+        Z: a batch of m points.
         coverage: between 0 and 1.
         folds: (n,), the number of the fold of each point, 0 to k - 1; by default each point is a
             fold.
 
-    NaN if there is no Cholesky factor. There is a warning if jitter was needed, or where fewer than
-    four digits (two in float32) are right.
+    The ends are NaN if there is no Cholesky factor. A warning is issued if jitter was needed, or if
+    fewer than four digits (two in float32) are accurate.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
 
@@ -80,7 +79,7 @@ def jackknife_plus(
     """
     process = as_process(process)
     advice = "intervals for each column, or jax.vmap over them"
-    # There are no weights, by which points of an unknown target could be removed.
+    # There are no weights that could remove points with an unknown target.
     task = check_task(
         "jackknife_plus",
         process.covariance,
@@ -101,14 +100,14 @@ def jackknife_plus(
 
 
 def _as_new_points(task: Task, Z: PyTree) -> PyTree:
-    """Other points of the kernel of a task, in its dtype."""
+    """New points for the kernel of a problem, in its dtype."""
     _, _, Z = prepare_stacks(task.kernel, task.X, Z)
     return cast(Z, task.dtype)
 
 
 @compiled
 def _jackknife_plus(task, mean, noise, Z, folds, count):
-    """The ends, with the result and stats of the factorisation."""
+    """The ends, with the status and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
@@ -133,7 +132,7 @@ def _left_out(
     of_points: Float[Array, "m n"],
     folds: _Folds | None,
 ) -> tuple[Float[Array, " n"], Float[Array, "m n"]]:
-    """`y_i - f_-i(x_i)`, and `f(z) - f_-i(z)` at new points, of which `k(Z, X) P` is given.
+    """`y_i - f_-i(x_i)`, and `f(z) - f_-i(z)` at new points, from their `k(Z, X) P`.
 
     Without the points S the coefficients are `a - P_:S P_SS^-1 a_S`.
     """
@@ -144,7 +143,8 @@ def _left_out(
     # For each fold S the vector with `P_SS^-1 a_S`, its residuals, in S, and zero elsewhere.
 
     def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
-        # P_SS, beside the identity for the points outside of S: shapes must not depend on the fold.
+        # P_SS, and the identity for points outside of S, because shapes must not depend on the
+        # fold.
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
         return solve_by_lu(block, inside * a)
 
@@ -153,10 +153,10 @@ def _left_out(
 
 
 def _as_folds(folds: ArrayLike, n: int) -> _Folds:
-    """The folds by their numbers. Raises ValueError unless they are 0 to k - 1, two at least."""
+    """The folds by their numbers. Raises ValueError unless they are 0 to k - 1 with k >= 2."""
     if not is_concrete(folds):
         raise ValueError(
-            "folds must be known numbers, not traced ones: their count decides shapes of arrays"
+            "folds must be concrete, not traced: the number of folds determines array shapes"
         )
     numbers = np.asarray(folds)
     if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
@@ -167,7 +167,7 @@ def _as_folds(folds: ArrayLike, n: int) -> _Folds:
     present = np.unique(numbers)
     if len(present) < 2 or not np.array_equal(present, np.arange(len(present))):
         raise ValueError(
-            f"folds must be numbered 0, 1, ... without a gap, two at least, but are {present}"
+            f"folds must be numbered 0, 1, ... without a gap, at least two, but are {present}"
         )
     members = numbers[None] == present[:, None]
     return _Folds(jnp.asarray(numbers), jnp.asarray(members))

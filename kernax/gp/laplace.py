@@ -72,21 +72,22 @@ def laplace(
     max_steps: int = 500,
     throw: bool = True,
 ) -> Solution[ApproximatePosterior] | Solution[CategoricalPosterior]:
-    """Laplace's approximation: the normal distribution about the mode of the posterior.
+    """Laplace's approximation of the posterior: the normal distribution around its mode.
 
     The mode of f at X minimises `sum_i w_i L(y_i, f_i) + (f - m) K^-1 (f - m) / 2` with
     `L = -log p(y | f)`; it is `f = m + K a` for the a of `regularised_risk` with ridge 1. With the
     curvatures `W = w L''(y, f)` there, the covariance is that given observations of precision W,
-    and the evidence `-sum_i w_i L(y_i, f_i) - a.K a / 2 - log |I + W K| / 2` (Rasmussen & Williams
-    2006, section 3.4, algorithms 3.1 and 3.2; no inverse of K is taken). The evidence's derivatives
-    include those of the mode.
+    and the log evidence is `-sum_i w_i L(y_i, f_i) - a.K a / 2 - log |I + W K| / 2` (Rasmussen &
+    Williams 2006, section 3.4, algorithms 3.1 and 3.2; K is not inverted). Derivatives of the
+    evidence include those of the mode.
 
-    For several classes (`Categorical`) each class has a latent function, with the same prior, and
-    the joint Hessian is used (algorithm 3.3), about `classes + 1` factorisations of size n a step.
+    For several classes (`Categorical`) each class has a latent function with the same prior, and
+    the joint Hessian is used (algorithm 3.3). A step then takes about `classes + 1` factorisations
+    of size n.
 
     Arguments:
-        process: the prior of f: a kernel, and a mean m.
-        X: a stack of n points.
+        process: the prior of f, with its kernel and mean m.
+        X: a batch of n points.
         y: targets (n,): -1 and +1 for `Bernoulli` and `Probit`, counts for `Poisson` and
             `NegativeBinomial`, else numbers; for `Categorical` one-hot rows (n, classes), as of
             `one_hot`.
@@ -99,14 +100,14 @@ def laplace(
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior` (for `Categorical` a
         `CategoricalPosterior`), differentiable in the process, X,
-        numbers y, the likelihood's parameters and weights, to any order. Stats: `log_evidence` and
-        its `rounding` error; `steps`, `objective` and the relative `residual` of the mode; and the
-        number of `features` for a kernel of fewer explicit features than points.
+        numerical y, the likelihood's parameters and weights, to any order. Stats: `log_evidence`
+        and its `rounding` error; `steps`, `objective` and the relative `residual` of the mode; and
+        the number of `features`, if the kernel has fewer explicit features than there are points.
 
     Raises:
         ValueError: bad shapes or values.
-        MaxStepsError, NonFiniteError, BreakdownError: the mode was not found, or `I + W K` is too
-            near to singular, or some curvature is negative.
+        MaxStepsError, NonFiniteError, BreakdownError: the mode was not found, or `I + W K` is
+            nearly singular, or a curvature is negative.
         MemoryBudgetError: the dense matrices would not fit.
 
     Examples:
@@ -141,7 +142,7 @@ def laplace(
 
 @compiled
 def _laplace(task, mean, likelihood, rtol, max_steps):
-    """The approximation, with its evidence and how Newton's method ended."""
+    """The approximation, with its evidence and the status of Newton's method."""
     gram = task.gram()
     one = jnp.ones((), task.dtype)
     loss = shifted(likelihood, mean, task)
@@ -149,14 +150,14 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     a = mode.coefficients
     f = values_at_points(gram, a)
     weights = task.weights.values
-    # The curvatures; NaN below zero, as of a likelihood that is not log-concave.
+    # The curvatures; NaN where they are negative, as for a likelihood that is not log-concave.
     curvatures = loss.curvature(task.y, f)
     precisions = jnp.where(curvatures < 0, jnp.nan, curvatures)
     system = system_of_precisions(gram, weights * precisions)
     factor, of_factor, figures = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)
     # log p(y) is about -sum_i w_i L_i - a.K a / 2 - log |I + W K| / 2 (Rasmussen & Williams 2006,
-    # eq. 3.32). Here f = K a is without the mean m, which is part of the loss.
+    # eq. 3.32). Here f = K a excludes the mean m, which is part of the loss.
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
     log_evidence = -jnp.sum(weights * loss(task.y, f)) - half_norm
     normal = NormalAtPoints(system, factor, a)

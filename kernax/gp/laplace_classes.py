@@ -1,5 +1,5 @@
-"""Laplace's approximation for several classes: a process for each class, and the softmax of their
-values.
+"""Laplace's approximation for several classes: one process for each class, and a softmax
+likelihood.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _FOOTPRINT = Footprint("laplace of several classes", 9.5, of_each_column=3.45)
 
 
 class IndependentClasses(AbstractKernel):
-    """`k(x, z)` between points (x, c) and (z, c) of one class, zero between those of two."""
+    """`k(x, z)` between points (x, c) and (z, c) of the same class, zero between others."""
 
     kernel: AbstractKernel
 
@@ -51,12 +51,12 @@ class IndependentClasses(AbstractKernel):
 class ClassPosteriorKernel(AbstractConditioned):
     """The covariance of the values of several classes, given labels.
 
-    Of points (x, c) and (z, d) it is `delta_cd (k(x, z) - k(x, X) W A_c k(X, z)) + k(x, X) A_c^T W
-    G^-1 A_d k(X, z)`, with W the weights and G the sum of all A_c.
+    At points (x, c) and (z, d) it is `delta_cd (k(x, z) - k(x, X) W A_c k(X, z)) + k(x, X) A_c^T W
+    G^-1 A_d k(X, z)`, where W holds the weights and G is the sum of all A_c.
 
     Attributes:
         prior: the kernel k of every class.
-        points: X, a stack of n points.
+        points: X, a batch of n points.
         parts: A_c, (classes, n, n).
         weights: (n,).
         shared: `G^-1 A_d`, (classes, n, n).
@@ -76,7 +76,7 @@ class ClassPosteriorKernel(AbstractConditioned):
         """The covariances of all classes at x with all classes at z."""
         row_of_x = self._row(x)
         row_of_z = row_of_x if z is x else self._row(z)
-        # k(x, z) - k(x, X) W A_c k(X, z), the part between the values of the same class.
+        # k(x, z) - k(x, X) W A_c k(X, z), the part for values of the same class.
         own = self.prior(x, z) - matmul(matmul(self.parts, row_of_z), self.weights * row_of_x)
         # k(x, X) A_c^T W times G^-1 A_d k(X, z), for all pairs of classes c and d.
         left = matmul(self.parts, row_of_x) * self.weights[None]
@@ -92,7 +92,7 @@ class ClassPosteriorKernel(AbstractConditioned):
     def point(self, x):
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
-                "the process of several classes takes points (x, c), c the number of a class: "
+                "the process of several classes takes points (x, c), with c the index of a class: "
                 "process.variance((x, 0)); posterior.probability(x) takes a point of X"
             )
         return self.point_of_prior(x[0]), x[1]
@@ -104,14 +104,14 @@ class ClassPosteriorKernel(AbstractConditioned):
 
 
 def entry_of(values: Float[Array, "c *rest"], place: ArrayLike) -> Float[Array, "*rest"]:
-    """The entry of the class in that place; NaN where no class is."""
+    """The entry of the class with that index; NaN where there is none."""
     place = jnp.asarray(place)
     known = (place >= 0) & (place < len(values)) & (place == jnp.round(place))
     return jnp.where(known, values[place.astype(int)], jnp.nan)
 
 
 class ValueOfClass(eqx.Module):
-    """The mean at (x, c) by a function of x with an output for each class."""
+    """The mean at (x, c), from a function of x with one output for each class."""
 
     of_all: Callable
 
@@ -120,15 +120,15 @@ class ValueOfClass(eqx.Module):
 
 
 class CategoricalPosterior(Printed):
-    """Processes over the latent values of several classes, and the softmax of them.
+    """An approximate posterior of several classes: a process for each class, and their softmax.
 
-    Its methods take one point; `jax.vmap(posterior.probability)(X)` takes a stack. They integrate
-    over the values of all classes by quasi-random nodes (`expectation_over_vectors` says how well),
-    and can be differentiated.
+    Its methods take one point; `jax.vmap(posterior.probability)(X)` takes a batch of points. They
+    integrate over the values of all classes by quasi-random nodes (see `expectation_over_vectors`
+    for the accuracy), and are differentiable.
 
     Attributes:
-        process: the approximation of the posterior, a `GaussianProcess` of points (x, c), c the
-            number of a class: `process.mean((x, 2))`.
+        process: the approximation of the posterior, a `GaussianProcess` over points (x, c), where c
+            is the index of a class: `process.mean((x, 2))`.
         likelihood: `Categorical()`.
         log_evidence: the approximation of `log p(Y | X)`; maximise it to learn hyperparameters.
 
@@ -153,7 +153,7 @@ class CategoricalPosterior(Printed):
 
     @renamed(nodes="n_nodes")
     def probability(self, x: PyTree, *, n_nodes: int = NODES) -> Float[Array, " c"]:
-        """The probability of each class at x. n_nodes is a power of two."""
+        """The probability of each class at x; `n_nodes` is a power of two."""
         count = checked_nodes(n_nodes)
         kernel = self._kernel()
         return _probability(kernel, self._means(), kernel.point_of_prior(as_point(x)), count)
@@ -166,7 +166,7 @@ class CategoricalPosterior(Printed):
     def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
         """`log p(y | x)` of a row of Y, (classes,): the logarithm of the probability of its class.
 
-        Raises ValueError for any other y, such as the number of a class.
+        Raises ValueError for any other y, such as the index of a class.
         """
         row = jnp.asarray(y)
         if row.shape != (self.classes,):
@@ -237,7 +237,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     # log p(Y | X) is about -sum_i w_i L_i - sum_c a_c.K a_c / 2 - log |I + W K| / 2, f = K a.
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
-    is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is right
+    is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is accurate
     known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
     result = ending_of(mode.result, known_evidence, figures["jitter"])
     log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)
@@ -249,7 +249,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
 def _posterior_process(
     task: Task, mean: Callable, a: Float[Array, "n c"], parts: Float[Array, "c n n"]
 ) -> GaussianProcess:
-    """The process of points (x, c), by the coefficients and the A_c."""
+    """The process over points (x, c), from the coefficients and the A_c."""
     weights = task.weights.values
     # `G^-1 A_c` for each class.
     classes, n, _ = parts.shape
@@ -263,16 +263,16 @@ def _posterior_process(
 def _curvatures(
     gram: AbstractGram, P: Float[Array, "n c"], weights: Float[Array, " n"]
 ) -> tuple[Float[Array, "c n n"], Float[Array, ""], dict[str, Array]]:
-    """The A_c, `log |I + W K|` over all classes, and figures about the factors.
+    """The A_c, `log |I + W K|` over all classes, and statistics of the factors.
 
-    The Hessian W is `diag(D) - diag(w) Pi Pi^T` of `D_c = w P_c`. With `T_c = I + D_c K`, `A_c =
-    P_c T_c^-T` and `G = sum_c A_c` the logarithm is that of the T_c and of G. With `E_c = diag(w)
-    A_c`, which is symmetric, this is Rasmussen & Williams 2006, algorithm 3.3; but nothing is
-    divided by a weight, nor is its root taken.
+    The Hessian W is `diag(D) - diag(w) Pi Pi^T` with `D_c = w P_c`. With `T_c = I + D_c K`, `A_c =
+    P_c T_c^-T` and `G = sum_c A_c` the logarithm is the sum of those of the determinants of the T_c
+    and of G. With `E_c = diag(w) A_c`, which is symmetric, this is algorithm 3.3 of Rasmussen &
+    Williams 2006, without division by a weight and without roots of weights.
     """
 
     def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
-        # T_c = D_c K + I, of D_c = w P_c.
+        # T_c = D_c K + I with D_c = w P_c.
         system = system_of_precisions(gram, weights * p)
         factor, _, figures = factor_of(system)
         inverse = factor.inverse_of(system).as_matrix()

@@ -23,7 +23,7 @@ from kernax.core.learner.task import Task
 
 
 class FixedMean(Printed):
-    """`m(x) = value`, not learned."""
+    """The mean `m(x) = value`, which is not learned."""
 
     value: Float[Array, "*outputs"] = data()
 
@@ -32,7 +32,7 @@ class FixedMean(Printed):
 
 
 class ConstantMean(Printed):
-    """`m(x) = value`, a parameter.
+    """The mean `m(x) = value`, a parameter.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -50,7 +50,7 @@ class ConstantMean(Printed):
 
 
 class LinearMean(Printed):
-    """`m(x) = slope . x + value`, both parameters; slope has one entry per dimension.
+    """The mean `m(x) = slope . x + value`, both parameters; slope has one entry per dimension.
 
     Examples:
         >>> mean = kernax.LinearMean(slope=[2.0], value=1.0)
@@ -84,7 +84,7 @@ class ShiftedMean(eqx.Module):
 
 
 class MeanOfFunctionals(eqx.Module):
-    """`L m`, a linear functional of a mean m: what `OfFunctionals` is to a kernel."""
+    """`L m`, a linear functional of a mean m, as `OfFunctionals` is one of a kernel."""
 
     mean: Callable
 
@@ -93,7 +93,7 @@ class MeanOfFunctionals(eqx.Module):
 
 
 def mean_beside(kernel: Any, mean: Any) -> Callable:
-    """The mean of a process with that kernel: of one `OfFunctionals`, the functionals of a mean."""
+    """The mean of a process with that kernel; for `OfFunctionals`, functionals of the mean."""
     module = as_mean(mean)
     is_zero = is_concrete(mean) and eqx.is_array_like(mean) and not np.any(mean)
     is_functional = isinstance(mean, MeanOfFunctionals)
@@ -108,7 +108,7 @@ def _takes_functionals(kernel: AbstractKernel) -> bool:
 
 
 def as_mean(mean: Any) -> Callable:
-    """A mean as a module: numbers are constants that are not learned."""
+    """A mean as a module; numbers become constants that are not learned."""
     if isinstance(mean, type):
         raise ValueError(
             f"mean must be a number or a function of a point, but is the class {mean.__name__}: "
@@ -137,9 +137,9 @@ def means_at(mean: Callable, task: Task) -> Float[Array, "n p"]:
 def updated_mean(
     mean: Callable, task: Task, a: Float[Array, "m *p"], points: PyTree | None = None
 ) -> Callable:
-    """`m(x) + k(x, X) a`: an expansion with a bias where the prior mean is a fixed number.
+    """`m(x) + k(x, X) a`; an expansion with a bias where the prior mean is a fixed number.
 
-    `points` take the place of X where they are given.
+    If `points` are given, they replace X.
     """
     points = task.X if points is None else points
     shape = (len(a), *task.y.shape[1:])

@@ -1,4 +1,4 @@
-"""Draws of a process as functions of a point: Matheron's rule."""
+"""Sample paths of a process as functions of a point, by Matheron's rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,23 +42,23 @@ from kernax.gp.posterior import (
 )
 from kernax.gp.process import GaussianProcess, check_process
 
-# Numbers held for each that is kept, in float64 and float32.
+# Numbers in memory for each number that is kept, in float64 and float32.
 HELD_FOR_EACH = (3.5, 5.2)
 
 
 class SamplePaths(Printed):
     """Functions drawn from a process: `paths(x)` returns their values at one point, (count,).
 
-    `jax.vmap(paths)(X)` returns those at n points, (n, count). `paths[i]` is one of the functions,
-    with a single value, and `paths` indexed by a slice or an array of indices is several; an index
-    may be traced, as in `jax.vmap(lambda i: highest(paths[i]))(jnp.arange(len(paths)))`.
-    Differentiable in x where the kernel is. Processes of several outputs add an axis for them.
+    `jax.vmap(paths)(X)` returns their values at n points, (n, count). `paths[i]` is one function,
+    with a single value; a slice or an array of indices selects several. An index may be traced, as
+    in `jax.vmap(lambda i: highest(paths[i]))(jnp.arange(len(paths)))`. Paths are differentiable in
+    x where the kernel is. Processes with several outputs add an axis for them.
 
     Attributes:
-        mean: that of the process.
-        draw: what each draw adds to it.
-        shape: the axes of the draws: (count,), () where one was chosen.
-        points: one point, as a stack, of the shape that all have.
+        mean: the mean of the process.
+        draw: the function that each draw adds to the mean.
+        shape: the axes of the draws: (count,), or () for one path.
+        points: one point, as a batch, of the shape of all points.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -93,15 +93,13 @@ class SamplePaths(Printed):
         return self.shape[0]
 
     def __getitem__(self, place: int | slice | Int[Array, "*places"]) -> "SamplePaths":
-        """Some of the functions. Raises IndexError for a place that is not there."""
+        """Selects some of the functions. Raises IndexError for an index out of range."""
         count = len(self)
-        if is_concrete(place):  # JAX would clamp a place that is not there
+        if is_concrete(place):  # JAX would clamp an index out of range
             try:
                 np.arange(count)[place]
             except IndexError:
-                raise IndexError(
-                    f"there are {count} paths, but number {place} was asked for"
-                ) from None
+                raise IndexError(f"there are {count} paths, but the index is {place}") from None
         places = lambda: jnp.arange(count)[place]
         shape = eqx.filter_eval_shape(places).shape
         draw = self.draw.chosen(place)
@@ -109,18 +107,18 @@ class SamplePaths(Printed):
 
 
 _INSTEAD = (
-    ": pass features=, a kernel of explicit features that approximates it, such as "
+    ": pass features=, a kernel with explicit features that approximates it, such as "
     f"{WITH_FEATURES}, or draw at given points with process.sample(X, key=key)"
 )
 
 
 class UpdatedDraw(AbstractDraw):
-    """`f(x) + k(x, X) a`: draws of a prior, updated by the values of a posterior's draws at X.
+    """`f(x) + k(x, X) a`: draws of a prior, updated to match the values of posterior draws at X.
 
     Attributes:
         draw: f, with values (*draws).
-        kernel: the prior's.
-        points: X, a stack of n points.
+        kernel: the prior covariance.
+        points: X, a batch of n points.
         coefficients: a, (*draws, n).
     """
 
@@ -148,7 +146,7 @@ def pathwise_sample(
     n_features: int | AbstractKernel = 1000,
     throw: bool = True,
 ) -> SamplePaths:
-    """Draws of a process as functions of a point, by Matheron's rule.
+    """Sample paths of a process as functions of a point, by Matheron's rule.
 
     For observations `y = f(X) + e`, `e ~ N(0, noise)`, and a draw (p, e) of the prior and the
     noise,
@@ -157,35 +155,35 @@ def pathwise_sample(
 
     is a draw of the posterior, where mean(x) is its mean (Wilson et al. 2020, eq. 11). With weights
     it is `k(x, X) S (S K S + diag(noise))^-1 (S p(X) + e)`, `S = sqrt(w)`; the sites of an
-    approximate posterior are such weights. p is a sum of random Fourier features where the kernel
-    has a spectral density, with `n_features` independent frequencies for each path, and exact where
-    it has explicit features. Each path has exactly the mean and the covariance of the process,
-    whatever the number of features; with more of them its joint distribution comes nearer to a
-    normal one, at a rate of 1 / n_features. Without noise paths go through the data.
+    approximate posterior are such weights. Where the kernel has a spectral density, p is a sum of
+    random Fourier features, with `n_features` independent frequencies for each path; where it has
+    explicit features, p is exact. Each path has exactly the mean and the covariance of the process,
+    for any number of features; with more features its joint distribution approaches a normal one at
+    a rate of 1 / n_features. Without noise, paths interpolate the data.
 
     Arguments:
-        process: a prior, or what `condition` returned, or the `.process` of what `laplace`,
-            `expectation_propagation` or `variational` returned.
-        key: the paths depend on it and on the process, smoothly on the latter.
-        n_samples: how many paths. Memory grows with `n_samples (n_features dim + n)`.
-        point: any point, such as `jnp.zeros(dim)`, of the shape and dtype that all have. Needed for
-            a prior only: a posterior holds points.
-        n_features: the number of frequencies, which kernels without a spectral density do not use;
-            or a kernel of explicit features that stands for the prior's, such as
+        process: a prior, the process that `condition` returned, or the `.process` of the posterior
+            that `laplace`, `expectation_propagation` or `variational` returned.
+        key: a JAX random key. For a fixed key the paths depend smoothly on the process.
+        n_samples: the number of paths. Memory grows with `n_samples (n_features dim + n)`.
+        point: any point, such as `jnp.zeros(dim)`, with the shape and dtype of all points. Only a
+            prior needs it, because a posterior has points.
+        n_features: the number of frequencies, which kernels without a spectral density ignore; or a
+            kernel with explicit features that approximates the prior covariance, such as
             `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
-            from it.
+            from that kernel.
         throw: raise on failure; otherwise all values are NaN.
 
     Returns:
-        `SamplePaths`, a function of a point. Differentiable in the process, its points and noise,
-        and in weights that are positive: at zero the root of a weight has no derivative, and zero
-        is taken. For rough kernels, such as Matern12, the gradient in x has no meaning: its mean
+        `SamplePaths`, a function of a point. It is differentiable in the process, its points and
+        noise, and in positive weights. The root of a weight has no derivative at zero, where zero
+        is returned. For rough kernels, such as Matern12, the gradient in x is meaningless: its mean
         square is infinite.
 
     Raises:
         ValueError: a kernel with neither a spectral density nor explicit features, alone or in a
             sum; a prior without a point; bad arguments.
-        NonFiniteError: paths are not finite, as those of a process of which conditioning failed.
+        NonFiniteError: paths are not finite, for example because conditioning failed.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -207,7 +205,7 @@ def pathwise_sample(
     outputs = eqx.filter_eval_shape(mean, first).shape
     request = DrawRequest(points, (n_samples, *outputs), frequencies, _INSTEAD)
     arguments = kernel, stand_in, request, key
-    # The draws are traced, not computed, to count the numbers that they will hold.
+    # The draws are traced, not computed, to count the numbers that they need.
     form = eqx.filter_eval_shape(_draws, *arguments)
     kept = sum(leaf.size for leaf in jax.tree.leaves(form) if hasattr(leaf, "size"))
     check_numbers(
@@ -219,7 +217,7 @@ def pathwise_sample(
         instead="take fewer paths, or fewer features",
     )
     solution = _draws(*arguments)
-    hint = "pathwise_sample: look at how the process was conditioned."
+    hint = "pathwise_sample: check the result of conditioning the process."
     draw = finish(solution, throw, hint).value
     return SamplePaths(mean, draw, (n_samples,), points)
 
@@ -227,7 +225,7 @@ def pathwise_sample(
 def _prepared(
     kernel: AbstractKernel, point: PyTree | None, throw: bool
 ) -> tuple[AbstractKernel, PyTree]:
-    """A covariance, and one of its points as a stack, in one dtype."""
+    """A covariance, and one of its points as a batch, in one dtype."""
     if isinstance(kernel, AbstractPosterior):
         points = points_at(kernel.points, slice(1))
         if point is not None:
@@ -245,16 +243,16 @@ def _prepared(
 
 
 def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None]:
-    """The number of frequencies, and the kernel that stands for the prior's.
+    """The number of frequencies, and the kernel that approximates the prior covariance.
 
-    Raises ValueError for anything but a number and a kernel of explicit features.
+    Raises ValueError for anything but a number or a kernel with explicit features.
     """
     if not isinstance(features, AbstractKernel):
-        hint = ": or a kernel of explicit features"
+        hint = ": or a kernel with explicit features"
         return check_count(features, "n_features", hint=hint), None
     if features.explicit_features() is None:
         raise ValueError(
-            "n_features must be a number, or a kernel of explicit features, such as a FeatureMap, "
+            "n_features must be a number, or a kernel with explicit features, such as FeatureMap, "
             f"but is a {type(features).__name__}"
         )
     return 1, cast(as_kernel(features), dtype_of(points))
@@ -262,7 +260,7 @@ def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None
 
 @compiled
 def _draws(kernel, stand_in, request, key):
-    """The draws, NaN throughout where any number in them is not finite."""
+    """The draws, all NaN if any number in them is not finite."""
     draw = _draw(kernel, stand_in, request, key)
     arrays, rest = eqx.partition(draw, eqx.is_inexact_array)
     finite_leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(arrays)]
@@ -283,9 +281,9 @@ def _draw(
     request: DrawRequest,
     key: Key[Array, ""],
 ) -> AbstractDraw:
-    """Draws from `GP(0, kernel)`; the draws of the innermost prior are those of its stand-in."""
+    """Draws from `GP(0, kernel)`, with the innermost prior replaced by its approximation."""
     if isinstance(kernel, FeaturePosteriorKernel):
-        # `phi(x).L^-T z`, z standard normal: exact.
+        # `phi(x).L^-T z` with standard normal z is exact.
         normal = jax.random.normal(key, (len(kernel.lower), *request.shape), kernel.dtype)
         flat = normal.reshape(len(normal), -1)
         coefficients = solve_lower_transposed(kernel.lower, flat).reshape(normal.shape)
@@ -308,7 +306,7 @@ def _updated(
     request: DrawRequest,
     key: Key[Array, ""],
 ) -> AbstractDraw:
-    """Matheron's rule: a draw of the prior, corrected to agree with what is known at the points."""
+    """Matheron's rule: a draw of the prior, corrected to agree with the values at the points."""
     of_prior, of_noise = jax.random.split(key)
     prior = _draw(kernel.prior, stand_in, request, of_prior)
     values = _values_at(prior, kernel.points)
@@ -336,9 +334,9 @@ def _updated(
 
 
 def _values_at(draw: AbstractDraw, X: PyTree) -> Float[Array, "n *draws"]:
-    """The values of a draw at a stack of points, on the device that holds each of them."""
+    """The values of a draw at a batch of points, on the device that holds each of them."""
 
-    # Point by point: the features of all points at once are n times what the paths hold.
+    # Point by point, because the features of all points would need n times the memory of the paths.
     def of_part(draw: AbstractDraw, part: PyTree) -> Array:
         return lax.map(eqx.filter_checkpoint(draw), part)
 

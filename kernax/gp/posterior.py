@@ -1,4 +1,4 @@
-"""The covariance of a process once values at some points are known: a kernel like any other."""
+"""Posterior covariances of processes, as kernels."""
 
 import abc
 from typing import Any
@@ -21,11 +21,11 @@ from kernax.core.linalg.solves import solve_lower
 
 
 class AbstractConditioned(AbstractKernel):
-    """The covariance of a process once values of it are known."""
+    """The covariance of a process conditioned on some of its values."""
 
     @abc.abstractmethod
     def without_observations(self) -> AbstractKernel:
-        """The covariance before any values were known."""
+        """The prior covariance, before any conditioning."""
 
     @abc.abstractmethod
     def point(self, x: PyTree) -> PyTree:
@@ -35,7 +35,7 @@ class AbstractConditioned(AbstractKernel):
 class AbstractPosterior(AbstractConditioned):
     """The covariance of a process with kernel `prior`, given values at `points`.
 
-    None of its arrays is a parameter: learn by differentiating through `condition`.
+    Its arrays are not parameters: to learn, differentiate through `condition`.
     """
 
     prior: eqx.AbstractVar[AbstractKernel]
@@ -44,7 +44,7 @@ class AbstractPosterior(AbstractConditioned):
     @property
     @abc.abstractmethod
     def dtype(self) -> Any:
-        """The precision it was computed in."""
+        """The dtype of the factor."""
 
     def without_observations(self):
         return without_observations(self.prior)
@@ -58,7 +58,7 @@ class AbstractPosterior(AbstractConditioned):
 
 
 class AbstractTriangularPosterior(AbstractPosterior):
-    """One by a Cholesky factor."""
+    """A posterior covariance with a Cholesky factor."""
 
     lower: eqx.AbstractVar[Float[Array, "m m"]]
 
@@ -68,14 +68,12 @@ class AbstractTriangularPosterior(AbstractPosterior):
 
 
 def without_observations(kernel: AbstractKernel) -> AbstractKernel:
-    """The covariance before any values were known: of a posterior the prior's, of another kernel
-    itself.
-    """
+    """The covariance before any conditioning: the prior of a posterior, any other kernel itself."""
     return kernel.without_observations() if isinstance(kernel, AbstractConditioned) else kernel
 
 
 def point_for(kernel: AbstractKernel, x: PyTree) -> PyTree:
-    """One point, checked and cast where the covariance knows the shape and the dtype of points."""
+    """One point, checked and cast if the covariance knows the shape and the dtype of points."""
     return kernel.point(x) if isinstance(kernel, AbstractConditioned) else x
 
 
@@ -84,7 +82,7 @@ class PosteriorKernel(AbstractTriangularPosterior):
 
     Attributes:
         prior: the kernel k.
-        points: X, a stack of n points.
+        points: X, a batch of n points.
         lower: the Cholesky factor L of `K + diag(noise)`, (n, n).
         noise: (n,), the jitter included.
     """
@@ -96,28 +94,28 @@ class PosteriorKernel(AbstractTriangularPosterior):
 
     def __call__(self, x, z):
         u = self._explained(x)
-        v = u if z is x else self._explained(z)  # a variance takes one solve, not two
+        v = u if z is x else self._explained(z)  # a variance needs only one solve
         return self.prior(x, z) - dot(u, v)
 
     def _explained(self, x: PyTree) -> Float[Array, " n"]:
-        """v(x); `|v(x)|^2` is the part of the variance at x that the observations explain."""
+        """v(x); `|v(x)|^2` is the reduction of the variance at x by the observations."""
         return solve_lower(self.lower, _row(self, x))
 
 
 class WeightedPosteriorKernel(AbstractTriangularPosterior):
-    """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 S k(X, x)`, S the square roots of the weights.
+    """`k(x, z) - v(x).v(z)`, `v(x) = L^-1 S k(X, x)`, with S the square roots of the weights.
 
     Attributes:
         prior: the kernel k.
-        points: X, a stack of n points.
+        points: X, a batch of n points.
         lower: the Cholesky factor L of `S K S + diag(noise)`, (n, n).
         roots: the diagonal of S (n,).
-        gains: `w / noise` where a weight w is zero, zero elsewhere (n,): numerically zero, and kept
-            for the derivative in w. To first order an observation of weight w at p lowers the
-            covariance by `w c(x, p) c(p, z) / noise`, and the square root of w has no derivative
-            there.
+        gains: `w / noise` where a weight w is zero, zero elsewhere (n,). All entries are zero; they
+            carry the derivative in w. To first order an observation of weight w at p lowers the
+            covariance by `w c(x, p) c(p, z) / noise`, but the square root of w has no derivative at
+            zero.
         cross: `L^-1 S K` (n, n).
-        noise: (n,), the jitter included; one where it and the weight are zero.
+        noise: (n,), the jitter included; one where both the noise and the weight are zero.
     """
 
     prior: AbstractKernel = data()
@@ -142,15 +140,15 @@ class WeightedPosteriorKernel(AbstractTriangularPosterior):
 
 
 class FeaturePosteriorKernel(AbstractTriangularPosterior):
-    """`u(x).u(z)`, `u(x) = L^-1 phi(x)`, for a prior `phi(x).phi(z)` of few features.
+    """`u(x).u(z)`, `u(x) = L^-1 phi(x)`, for a prior `phi(x).phi(z)` with explicit features.
 
     This is Bayesian linear regression (Rasmussen & Williams 2006, eq. 2.11).
 
     Attributes:
         prior: the kernel.
-        points: X, a stack of n points.
-        lower: the Cholesky factor L of `I + F^T (W / noise) F`, (features, features), F the
-            features of X.
+        points: X, a batch of n points.
+        lower: the Cholesky factor L of `I + F^T (W / noise) F`, (features, features), where F holds
+            the features of X.
     """
 
     prior: AbstractKernel = data()
@@ -170,14 +168,15 @@ class FeaturePosteriorKernel(AbstractTriangularPosterior):
 
 
 class InducedPosteriorKernel(AbstractTriangularPosterior):
-    """`k(x, z) - u(x).u(z) + v(x).v(z)`, `u(x) = L^-1 k(Z, x)`, `v(x) = root^T u(x)`, where the
-    values at inducing points have the distribution `N(L m, L root root^T L^T)`.
+    """`k(x, z) - u(x).u(z) + v(x).v(z)`, `u(x) = L^-1 k(Z, x)`, `v(x) = root^T u(x)`, for values at
+    inducing points with the distribution `N(L m, L root root^T L^T)`.
 
     Attributes:
         prior: the kernel k.
-        points: Z, a stack of m inducing points.
+        points: Z, a batch of m inducing points.
         lower: the Cholesky factor L of `k(Z, Z)`, (m, m).
-        root: of the covariance of whitened values, (m, m); the identity gives the prior back.
+        root: a root of the covariance of the whitened values, (m, m); with the identity the
+            posterior is the prior.
     """
 
     prior: AbstractKernel = data()
@@ -197,12 +196,12 @@ class InducedPosteriorKernel(AbstractTriangularPosterior):
 
 
 class ExplainedPosteriorKernel(AbstractPosterior):
-    """`k(x, z) - e(x, z)`, e an explanation by a factor of any kind.
+    """`k(x, z) - e(x, z)`, with the covariance reduction e by any factor.
 
     Attributes:
         prior: the kernel k.
-        points: X, a stack of n points.
-        explanation: what observations at X explain.
+        points: X, a batch of n points.
+        explanation: the covariance reduction by the observations at X.
     """
 
     prior: AbstractKernel = data()
@@ -229,10 +228,10 @@ def posterior_kernel(
     system: WeightedSystem,
     result: Any,
 ) -> AbstractPosterior:
-    """The covariance given values at the points, by the factor of the system.
+    """The covariance given values at the points, from the factor of the system.
 
-    Differentiable in the prior, the points and the system. NaN where the result says that the
-    factor does not exist or is not finite.
+    Differentiable in the prior, the points and the system. NaN if `result` says that the factor
+    does not exist or is not finite.
     """
     if isinstance(factor, CholeskyFactor):
         return _by_cholesky(factor, prior, points, system, result)
@@ -241,8 +240,8 @@ def posterior_kernel(
     explanation = factor.covariance_reduction(system)
     if explanation is None:
         raise ValueError(
-            f"no covariance is known for a process conditioned by a {type(factor).__name__}: "
-            "give it the method covariance_reduction, or take JitteredCholesky()"
+            f"a process conditioned by a {type(factor).__name__} has no covariance: implement "
+            "its method covariance_reduction, or use JitteredCholesky()"
         )
     arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
     known = eqx.combine(void_unless_known(arrays, result), rest)
@@ -257,8 +256,8 @@ def _by_cholesky(
     result: Any,
 ) -> AbstractPosterior:
     system = system.with_jitter(factor)
-    # L L^T = S K S + diag(noise), the jitter in the noise.
-    # NaN is put in before L is used: later it would take a copy, one more matrix.
+    # L L^T = S K S + diag(noise), with the jitter in the noise.
+    # NaN is inserted before L is used; later it would need a copy of the matrix.
     lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
     if not system.weights.removes:
         return PosteriorKernel(prior, points, lower, system.shift)
@@ -271,7 +270,7 @@ def _by_cholesky(
 def _gains(system: WeightedSystem) -> Float[Array, " n"]:
     """`w / noise` where a weight w is zero, and zero elsewhere."""
     weights = system.weights.values
-    removed = weights == 0  # their shift is positive, that of a point without noise is not
+    removed = weights == 0  # their shift is positive; that of a point without noise is zero
     return jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
 
 
@@ -282,15 +281,17 @@ def _in_features(
     system: WeightedSystem,
     result: Any,
 ) -> AbstractPosterior:
-    """By explicit features Phi: `I + Phi^T diag(w / noise) Phi = L L^T`."""
+    """The covariance by explicit features Phi: `I + Phi^T diag(w / noise) Phi = L L^T`."""
     weights = system.weights.values
-    # T = W Phi Phi^T + D: D holds the noise, and what the features leave of the diagonal of W K.
+    # T = W Phi Phi^T + D. D holds the noise, and the part of the diagonal of W K that the features
+    # lack.
     noise = weights * low_rank(system).remainder + system.shift
     features = low_rank(system).features
     squares = matmul(features.T, (weights / noise)[:, None] * features)
     inner = squares + jnp.eye(len(squares), dtype=squares.dtype)
-    # Its factor is not found from `inner`, in which the ones may be lost, but from few rows: those
-    # of Q^T Phi, which has the squares of the scaled features Phi, since the columns of Q span it.
+    # The factor is not computed from `inner`, where rounding may lose the ones, but from the rows
+    # of Q^T Phi, which has the same inner products as the scaled features Phi, because the columns
+    # of Q span it.
     scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
     few = stop_gradient(matmul(factor.basis.T, scaled))
     lower = cholesky(inner, factor_beside_identity(few.T))

@@ -1,9 +1,8 @@
-"""A conditioned process taken apart: the posterior of one term of a sum, and of the weights of
-explicit features.
+"""Posteriors of parts of a process: of one term of a sum, and of the weights of explicit features.
 
-Both are the posterior of other values than f(x), jointly normal with them: values of a term, or a
-weight. So both are the same kernel as the process has, of a prior that knows these values as well,
-and need no formula of their own for any kind of posterior.
+Both are posteriors of quantities that are jointly normal with f(x): the values of a term, or a
+weight. The kernel of the posterior process, with a joint prior of f and these quantities, gives
+both, so no kind of posterior needs formulas of its own.
 """
 
 import dataclasses
@@ -30,14 +29,14 @@ from kernax.gp.process import GaussianProcess, check_process
 
 
 class OfTerms(eqx.Module):
-    """A point, or a stack, and the terms of the sum whose values there are meant, together."""
+    """A point, or a batch of points, and the terms of the sum to evaluate there, together."""
 
     point: PyTree
     places: tuple[int, ...] = eqx.field(static=True)
 
 
 class JointTerms(AbstractKernel):
-    """`sum_i k_i(x, z)` over the terms i that both points mean: the covariance of their values."""
+    """`sum_i k_i(x, z)` over the terms i of both points: the covariance of their values."""
 
     terms: tuple[AbstractKernel, ...] = data()
 
@@ -48,7 +47,7 @@ class JointTerms(AbstractKernel):
         return Sum(*shared)(x.point, z.point)
 
     def explicit_features(self):
-        # Those of all terms, zero for the terms that are not meant.
+        # The features of all terms, zero for the terms that are not selected.
         parts = [term.explicit_features() for term in self.terms]
         if any(part is None for part in parts):
             return None
@@ -62,7 +61,7 @@ class JointTerms(AbstractKernel):
 
 class ComponentKernel(AbstractConditioned):
     """`k_S(x, z) - v_S(x).v_S(z)`: the covariance of the sum of some terms S of f, given values of
-    f. Here `v_S(x) = L^-1 k_S(X, x)`, or what a posterior has instead.
+    f. Here `v_S(x) = L^-1 k_S(X, x)`, or its counterpart in other posteriors.
 
     Attributes:
         joint: the posterior covariance of all terms.
@@ -94,7 +93,7 @@ class ComponentKernel(AbstractConditioned):
 
 
 class ComponentUpdate(eqx.Module):
-    """What later observations add to the mean of some terms: `c(f_S(x), f(X)) a`."""
+    """The update of the mean of some terms by later observations: `c(f_S(x), f(X)) a`."""
 
     update: KernelExpansion
     places: tuple[int, ...] = eqx.field(static=True)
@@ -109,15 +108,16 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     Where the prior covariance is a sum `k_0 + k_1 + ...`, f_i has the mean `k_i(x, X) a` and the
     covariance `k_i(x, z) - k_i(x, X) C^-1 k_i(X, z)`, `a = C^-1 (y - m(X))`, with the C of
     `condition` (Duvenaud 2014, section 2.4.5). The means of all terms and m add up to the mean of
-    f. Their variances do not add up to the variance of f, as terms given their sum are correlated:
-    `component(process, (0, 1))` is the posterior of the sum of two. m belongs to no term.
+    f. Their variances do not add up to the variance of f, because terms given their sum are
+    correlated; `component(process, (0, 1))` is the posterior of the sum of two terms. m belongs to
+    no term.
 
     Arguments:
-        process: what `condition` returned, given values once or more often, or the `process` of an
-            `ApproximatePosterior`. Its prior is a sum of kernels, scaled or not.
+        process: the process that `condition` returned (once or repeatedly), or the `process` of an
+            `ApproximatePosterior`. Its prior covariance is a sum of kernels, scaled or not.
         terms: the index of a term in the sum, or several; negative ones count from the end.
 
-    Returns a process like any other: differentiable, with a mean, variances and samples.
+    Returns a `GaussianProcess`: differentiable, with a mean, variances and samples.
 
     Raises ValueError for a process that was not conditioned, whose prior is not a sum, or whose
     mean was replaced, and for an index out of range.
@@ -138,7 +138,7 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     summands = prior.summands
     if summands is None:
         raise ValueError(
-            "component takes a process whose prior is a sum of kernels, such as RBF() + Linear(), "
+            "component needs a process whose prior is a sum of kernels, such as RBF() + Linear(), "
             f"but the prior is a {type(prior).__name__}"
         )
     places = _places(terms, len(summands))
@@ -156,7 +156,7 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
 
 
 class WeightSpace(Printed):
-    """The distribution `N(mean, covariance)` of the weights w in `f(x) = m(x) + w.phi(x)`, for D
+    """The distribution `N(mean, covariance)` of the weights w in `f(x) = m(x) + w.phi(x)` with D
     explicit features phi.
 
     Attributes:
@@ -186,14 +186,14 @@ class WeightSpace(Printed):
 
 
 def weight_space(process: GaussianProcess) -> WeightSpace:
-    """The posterior of the weights w of `f(x) = m(x) + w.phi(x)`, w ~ N(0, I) before.
+    """The posterior of the weights w of `f(x) = m(x) + w.phi(x)` with the prior w ~ N(0, I).
 
     Given targets y with noise of variance s, `covariance = (I + Phi^T Phi / s)^-1` and `mean =
     covariance Phi^T (y - m(X)) / s` (Bishop 2006, eqs. 3.53-3.54; Rasmussen & Williams 2006, eq.
-    2.8). phi are the explicit features of the prior kernel, `.features(x)`: those of
-    `FeatureMap(phi) / alpha` are `phi / sqrt(alpha)`, so that weights of phi itself, of precision
-    alpha, are these over sqrt(alpha). With fewer features than points, `condition` and this hold D
-    numbers for each point, and take O(n D^2).
+    2.8). phi are the explicit features of the prior kernel, `.features(x)`. Those of
+    `FeatureMap(phi) / alpha` are `phi / sqrt(alpha)`; dividing these weights by sqrt(alpha) gives
+    the weights of phi itself, which have the prior precision alpha. With fewer features than
+    points, `condition` and this function store D numbers for each point, and take O(n D^2).
 
     Raises ValueError for a process that was not conditioned, whose mean was replaced, or whose
     prior has no explicit features.
@@ -212,9 +212,9 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
     prior = _prior_of(process.covariance)
     if prior.explicit_features() is None:
         raise ValueError(
-            "weight_space takes a process whose prior has explicit features, such as "
-            f"FeatureMap(phi), but {type(prior).__name__} has none that are known; "
-            "FeatureMap(jnp.asarray) is the kernel Linear() by its features"
+            "weight_space needs a process whose prior has explicit features, such as "
+            f"FeatureMap(phi), but {type(prior).__name__} has none; "
+            "FeatureMap(jnp.asarray) is the kernel Linear() with explicit features"
         )
     mean, covariance = _weights(process.covariance, updates, prior)
     return WeightSpace(mean, covariance, prior)
@@ -222,7 +222,7 @@ def weight_space(process: GaussianProcess) -> WeightSpace:
 
 @compiled
 def _weights(covariance, updates, prior):
-    """The mean and the covariance of the weights: of a linear function's values at unit vectors."""
+    """The mean and the covariance of the weights: values of a linear function at unit vectors."""
     phi: Any = prior.explicit_features()
 
     def linear(kernel):
@@ -243,16 +243,14 @@ def _weights(covariance, updates, prior):
 
 
 def _prior_of(kernel: AbstractKernel) -> AbstractKernel:
-    """The covariance that was conditioned first."""
+    """The covariance before the first conditioning."""
     return _prior_of(kernel.prior) if isinstance(kernel, AbstractPosterior) else kernel
 
 
 def _with_prior(
     kernel: AbstractKernel, prior: AbstractKernel, moved: Callable[[PyTree], PyTree]
 ) -> Any:
-    """A posterior covariance with another kernel before any values were known, its points moved to
-    where that is defined.
-    """
+    """A posterior covariance with another prior, and its points mapped to its domain."""
     if not isinstance(kernel, AbstractPosterior):
         return prior
     inner = _with_prior(kernel.prior, prior, moved)
@@ -260,7 +258,7 @@ def _with_prior(
 
 
 def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
-    """What each conditioning added to the mean, the first one first.
+    """The update of the mean by each conditioning, the first one first.
 
     Raises ValueError for a process that was not conditioned, or whose mean is not that of
     `condition`.
@@ -270,11 +268,11 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
-        # What the last conditioning added.
+        # The update of the last conditioning.
         update = mean.update if isinstance(mean, ShiftedMean) else mean
         if not isinstance(update, KernelExpansion):
             raise ValueError(
-                f"{verb} takes a process with the mean that condition gave it, but its mean is a "
+                f"{verb} needs a process with the mean that condition gave it, but its mean is a "
                 f"{type(update).__name__}"
             )
         found.append(update)
@@ -284,12 +282,12 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
 
 
 def _check_conditioned(covariance: AbstractKernel, verb: str) -> None:
-    """Raises ValueError for a covariance that is no `AbstractPosterior`."""
+    """Raises ValueError unless the covariance is an `AbstractPosterior`."""
     if isinstance(covariance, AbstractPosterior):
         return
     if without_observations(covariance) is covariance:
         raise ValueError(
-            f"{verb} takes a process that was conditioned, but this one is a prior: "
+            f"{verb} needs a process that was conditioned, but this one is a prior: "
             "condition(process, X, y, noise).value"
         )
     raise ValueError(
@@ -308,18 +306,18 @@ def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> Abstrac
 
 
 def _places(terms: Any, count: int) -> tuple[int, ...]:
-    """Places in a sum as increasing numbers from zero. Raises ValueError for any other."""
+    """Indices of terms as increasing numbers from zero. Raises ValueError for anything else."""
     several = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
     if not several or not all(_is_place(i, count) for i in several):
         raise ValueError(
-            f"terms must be a place in a sum of {count} terms, from 0 to {count - 1}, or several "
-            f"places, but is {terms!r}"
+            f"terms must be the index of one of {count} terms, from 0 to {count - 1}, or several "
+            f"indices, but is {terms!r}"
         )
     return tuple(sorted({int(i) % count for i in several}))
 
 
 def _is_place(i: Any, count: int) -> bool:
-    """Whether it is an integer that is the place of a term, from either end."""
+    """Whether it is an integer that is the index of a term, from either end."""
     try:
         place = operator.index(i)
     except (TypeError, jax.errors.TracerIntegerConversionError):

@@ -49,16 +49,18 @@ _SAMPLE = Footprint(
 class GaussianProcess(Printed):
     """`f ~ GP(mean, kernel)`: a mean function and a covariance, which is itself a kernel.
 
-    A prior is made with `GaussianProcess(kernel, mean)`; `condition` returns another process.
-    Nothing here adds noise: the variance of a target is `process.variance(x) + noise`.
+    `GaussianProcess(kernel, mean)` is a prior; `condition` returns a posterior, which is a
+    `GaussianProcess` again. The process describes f without noise: the variance of a target is
+    `process.variance(x) + noise`.
 
     Attributes:
         covariance: the kernel; `gram(process.covariance, X)` is the covariance matrix of the values
             at X.
-        mean: a function of one point; `jax.vmap(process.mean)(X)` for a stack. A number is a
-            constant mean that is not learned; `ConstantMean` and `LinearMean` are learned, and any
-            module or plain function of a point may be passed. With a kernel `OfFunctionals` it is
-            still the mean of f at a point, from which that of a functional follows.
+        mean: a function of one point; `jax.vmap(process.mean)(X)` evaluates it at a batch of
+            points. A number is a constant mean that is not learned; `ConstantMean` and `LinearMean`
+            have parameters, and any module or plain function of a point may be passed. With a
+            kernel `OfFunctionals` it is still the mean of f at a point, and the mean of a
+            functional follows from it.
 
     Examples:
         >>> prior = kernax.GaussianProcess(kernax.RBF(0.3), mean=2.0)
@@ -75,12 +77,12 @@ class GaussianProcess(Printed):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Raises AttributeError, which says what a process has."""
+            """Raises AttributeError with a message that lists the attributes of a process."""
             raise missing(
                 self,
                 name,
-                "process.mean(x) and process.variance(x) are at one point, "
-                "jax.vmap(process.mean)(X) at a stack, and process.sample(X, key=key) draws",
+                "process.mean(x) and process.variance(x) take one point, "
+                "jax.vmap(process.mean)(X) a batch, and process.sample(X, key=key) draws",
             )
 
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
@@ -88,8 +90,8 @@ class GaussianProcess(Printed):
         self.mean = mean_beside(kernel, mean)
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
-        """`Var f(x)` at one point, without noise, never negative; `jax.vmap(process.variance)(X)`
-        for a stack.
+        """`Var f(x)` at one point, without noise and never negative; for a batch use
+        `jax.vmap(process.variance)(X)`.
         """
         x = point_for(self.covariance, as_point(x))
         check_point(self.covariance, x)
@@ -99,13 +101,13 @@ class GaussianProcess(Printed):
     def sample(
         self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = (), throw: bool = True
     ) -> Float[Array, "..."]:
-        """Joint draws of f at a stack of n points: `(*shape, n)`, or `(*shape, n, outputs)` if the
-        mean has several.
+        """Joint draws of f at n points X: `(*shape, n)`, or `(*shape, n, outputs)` for several
+        outputs.
 
-        Differentiable in the process for a fixed key. If the covariance is singular to rounding, as
+        Differentiable in the process for a fixed key. If the covariance is numerically singular, as
         for smooth kernels, jitter of at most 1e-4 of the prior variance is added. Draws of a
         process that was conditioned by `StateSpace()` take O(n + m) for n observations and m
-        points, and so do draws of a prior at many points, where `condition` would use
+        points. Draws of a prior at many points take O(m) where `condition` would use
         `StateSpace()`.
 
         Raises NotPSDError if there is no Cholesky factor, NonFiniteError if the mean or the
@@ -134,7 +136,7 @@ class GaussianProcess(Printed):
 
 
 def as_process(process: Any) -> GaussianProcess:
-    """The process, or for a kernel the one of mean zero. Raises ValueError for anything else."""
+    """The process, or a kernel's process of mean zero. Raises ValueError for anything else."""
     if isinstance(process, AbstractKernel):
         return GaussianProcess(process)
     check_process(process)
@@ -142,7 +144,7 @@ def as_process(process: Any) -> GaussianProcess:
 
 
 def with_the_mean_in_the_process(name: str, place: int = 0) -> Callable:
-    """For `translated`: calls of a function of 0.2 with a kernel, at that place, and `mean=`."""
+    """For `translated`: converts calls as of 0.2, with a kernel at that position and `mean=`."""
 
     def translate(*args, **kwargs):
         if "mean" not in kwargs:
@@ -162,7 +164,7 @@ def with_the_mean_in_the_process(name: str, place: int = 0) -> Callable:
 
 
 def check_process(process: Any) -> None:
-    """Raises ValueError for what is no `GaussianProcess`."""
+    """Raises ValueError unless the argument is a `GaussianProcess`."""
     if not isinstance(process, GaussianProcess):
         raise ValueError(
             f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
@@ -171,7 +173,7 @@ def check_process(process: Any) -> None:
 
 
 def _sampler_along_line(covariance: AbstractKernel, X: PyTree) -> Any:
-    """What draws in O(n); None where the whole matrix does."""
+    """A sampler that draws in O(n), or None where a dense factorisation is used."""
     if isinstance(covariance, ExplainedPosteriorKernel):
         return sampler_of_posterior(covariance.explanation, X)
     if isinstance(covariance, AbstractPosterior):
@@ -187,8 +189,8 @@ def _variance(covariance, x):
 @compiled
 def _sample(covariance, mean, X, key, shape):
     K = gram(covariance, X)
-    # The mean variance of the prior, to which rounding errors are relative: that of a posterior
-    # may be tiny.
+    # Rounding errors are relative to the mean variance of the prior; that of a posterior may be
+    # tiny.
     prior = without_observations(covariance)
     scale = jnp.mean(jax.vmap(lambda x: prior(x, x))(X))
     factor = cholesky_factor(DenseGram(jax.lax.stop_gradient(K)), scale)
@@ -210,7 +212,7 @@ def _sample(covariance, mean, X, key, shape):
 def _sample_along_line(sampler, mean, X, key, shape):
     dtype = sampler.gram.points.dtype
     centre = jax.vmap(cast(mean, dtype))(X)
-    # Independent draws, one for each of `shape` and of the outputs, in their last axis.
+    # Independent draws in the last axis, one for each entry of `shape` and each output.
     axes = (*shape, *centre.shape[1:])
     drawn = sampler.draws(math.prod(axes), key)
     draws = jnp.moveaxis(drawn.values.reshape(len(centre), *axes), 0, len(shape))

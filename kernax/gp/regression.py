@@ -1,4 +1,4 @@
-"""Gaussian-process regression: conditioning on noisy values, and the log evidence."""
+"""Gaussian process regression: conditioning on noisy targets, and the log marginal likelihood."""
 
 import dataclasses
 
@@ -78,33 +78,34 @@ def condition(
     is conditioning on all the data at once.
 
     Arguments:
-        process: a prior, or a process that has been conditioned already. A kernel stands for the
+        process: a prior, or a process that has already been conditioned. A kernel stands for the
             process of mean zero.
-        X: stack of n points.
+        X: a batch of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
-        noise: variance >= 0 of the noise, a number or one for each point (n,); it is scikit-learn's
-            `alpha`, and the ridge of `kernel_ridge`. Without noise a positive weight has no effect,
-            and the evidence is finite for weights of zero and one only.
+        noise: the variance of the noise, >= 0, a number or one for each point (n,). It is
+            scikit-learn's `alpha`, and the ridge of `kernel_ridge`. Without noise a positive weight
+            has no effect, and the evidence is finite only for weights of zero and one.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
-        solver: one of `kernax.solvers`: `JitteredCholesky()` factorises the matrix, `StateSpace()`
-            takes O(n) along a line, `Grid()` O(n log n) at regular times and `O(n sum n_a)` on
-            grids. `ConjugateGradient(...)` needs products alone: it is matrix-free beyond 8192
-            points and for rows over a mesh, and each variance and each draw takes one more solve.
-            The default, `Auto()`, takes the line on a CPU from 1000 points on, where points have
-            one column and the kernel a model of few states, and else Cholesky's factor.
+        solver: one of `kernax.solvers`. `JitteredCholesky()` factorises the matrix. `StateSpace()`
+            takes O(n) for points along a line, `Grid()` O(n log n) at regular times and `O(n sum
+            n_a)` on grids. `ConjugateGradient(...)` needs only products: it is matrix-free beyond
+            8192 points and for rows over a mesh, but each variance and each draw takes one more
+            solve. The default, `Auto()`, uses `StateSpace()` on a CPU from 1000 points on if points
+            have one column and the kernel has a state-space model with few states, and otherwise
+            `JitteredCholesky()`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `GaussianProcess`. Its mean is a `KernelExpansion` if the
-        prior mean is a fixed number. Differentiable in the process, X, y, noise and weights. Stats:
-        `log_evidence` (`log_marginal_likelihood`), the `jitter` added to the noise, the relative
-        `residual` of the solve; `solver`, which one ran, and why; and `rounding`, an estimate of
-        the rounding error of the log evidence, in nats, for targets that are likely under the
-        process. Above 0.01 there is a ConditionWarning. Where it is near one, the matrix that was
-        factorised differs too much from `C`, as with copies of points and hardly any noise.
-        Conjugate gradients add `steps`, and have `log_evidence` and its `standard_error` only with
-        a `determinant`.
+        prior mean is a fixed number. It is differentiable in the process, X, y, noise and weights.
+        Stats: `log_evidence` (see `log_marginal_likelihood`); the `jitter` added to the noise; the
+        relative `residual` of the solve; `solver`, which solver ran and why; and `rounding`, an
+        estimate of the rounding error of the log evidence, in nats, for targets that are likely
+        under the process. If it is above 0.01 a ConditionWarning is issued. If it is near one, the
+        factorised matrix differs too much from `C`, as with copies of points and hardly any noise.
+        Conjugate gradients add `steps`, and return `log_evidence` and its `standard_error` only
+        with a `determinant`.
 
     Raises:
         ValueError: bad shapes or values.
@@ -149,7 +150,7 @@ def condition(
 
 
 def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolver | None) -> str:
-    """What to do about a failure."""
+    """Advice after a failure."""
     advice = f"condition with {kernel}: more noise or rescaled inputs may help"
     if isinstance(process.mean, FixedMean):
         return f"{advice}.{advice_on(solver)}"
@@ -157,9 +158,9 @@ def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolv
 
 
 def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, hint: str) -> None:
-    """A warning where few digits of the evidence are known, and what to do about that."""
+    """Warns if few digits of the evidence are accurate, with advice."""
     cause = cause_of_rounding(solver)
-    advice = hint if cause == ROUNDING else "A smaller rtol leaves more."
+    advice = hint if cause == ROUNDING else "A smaller rtol gives more."
     warn_of_rounding(solution, MOST_NATS, "the evidence", advice, cause)
 
 
@@ -169,7 +170,7 @@ def _condition(task, mean, noise, solver):
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
     factor, _, stats = factor_of(system, solver)
-    # (W K + diag(noise)) a = W (y - m(X)): the mean of the posterior is m(x) + k(x, X) a.
+    # (W K + diag(noise)) a = W (y - m(X)); the posterior mean is m(x) + k(x, X) a.
     rhs = task.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
@@ -191,21 +192,21 @@ def log_marginal_likelihood(
     weights: ArrayLike | None = None,
     solver: lx.AbstractLinearSolver | None = AUTO,
 ) -> Float[Array, ""]:
-    """`log N(y | m(X), C)`, `C = K + noise I`: the evidence of a process and a noise.
+    """`log N(y | m(X), C)`, `C = K + noise I`: the log marginal likelihood (evidence).
 
     It is `-1/2 (r.C^-1 r + log |C| + n log 2 pi)` with `r = y - m(X)` (Rasmussen & Williams 2006,
-    eq. 2.30): maximise it to learn hyperparameters. Arguments are those of `condition`: a kernel
-    stands for the process of mean zero. With weights w and `S = sqrt(diag(w))` it is
-    `log N(S r | 0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
+    eq. 2.30). Maximise it to learn hyperparameters. Arguments are those of `condition`; a kernel
+    stands for the process of mean zero. With weights w and `S = sqrt(diag(w))` it is `log N(S r |
+    0, S K S + noise I) + 1/2 sum (1 - w) log(2 pi noise)`. Several outputs are summed.
 
-    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters. By
-    `ConjugateGradient` with a `determinant` it is an estimate, and so is its derivative, both a
-    function of the key; its error is `condition(...).stats["standard_error"]`. It is NaN if there
-    is no Cholesky factor, or if a solve does not converge. There is a warning if jitter was needed,
-    or if the rounding error is above 0.01, though not inside `jit`, `grad` or `vmap`;
-    `condition(...).stats` holds both, `jitter` and `rounding`, everywhere. Rounding acts like noise
-    of variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per
-    cent of the evidence. A `mean` that removes a large trend avoids it.
+    Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
+    With `ConjugateGradient` and a `determinant` the value and its derivative are estimates that
+    depend on the key; the standard error is `condition(...).stats["standard_error"]`. The value is
+    NaN if there is no Cholesky factor, or if a solve does not converge. Outside of `jit`, `grad`
+    and `vmap` a warning is issued if jitter was needed, or if the rounding error is above 0.01;
+    `condition(...).stats` always has both, as `jitter` and `rounding`. Rounding acts like noise of
+    variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per
+    cent of the evidence. A `mean` that removes a large trend avoids this.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
 
@@ -245,7 +246,7 @@ def log_marginal_likelihood(
 
 @compiled
 def _evidence(task, mean, noise, solver):
-    """The log evidence, with the result and stats of the factorisation."""
+    """The log evidence, with the status and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
     factor, result, stats = factor_of(system, solver)
@@ -264,20 +265,20 @@ def warm_started(
     *,
     weights: ArrayLike | None = None,
 ) -> ConjugateGradient:
-    """Returns the same solver, with the solutions for this kernel and noise as its start.
+    """The same solver, which starts from the solutions for this kernel and noise.
 
     The evidence of a nearby kernel and noise, and its derivative, then take fewer steps (Lin,
-    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024). While a kernel is learned, call this again
-    every step or two. Values are the same within `rtol` as without.
+    Padhy, Mlodozeniec, Antoran & Hernandez-Lobato 2024). While learning a kernel, call this again
+    every step or two. Values agree within `rtol` with those of the original solver.
 
-    It pays for a coarse `rtol`, such as 1e-2, by which a kernel can be learned, and for small
-    moves: with pivots and n = 1500, the 14 steps became 4 after a move of the parameters by 1 %, 6
-    after 5 % and 13 after 28 %. At the default rtol of float64, 56 became 50 after 1 %, 54 became
-    50 after 5 %, and 28 % saved none.
+    It is worthwhile for a coarse `rtol`, such as 1e-2, which suffices to learn a kernel, and for
+    small changes: with a pivoted Cholesky preconditioner and n = 1500, 14 steps became 4 after a
+    change of the parameters by 1 %, 6 after 5 % and 13 after 28 %. At the default rtol of float64,
+    56 steps became 50 after 1 %, 54 became 50 after 5 %, and a change of 28 % saved none.
 
-    Arguments are those of `log_marginal_likelihood`. It solves for y, and for the vectors of the
-    `determinant`, from the `start` that the solver has; a solve that does not converge gives its
-    best iterate. `start` is (n, outputs + probes), and a constant to derivatives.
+    Arguments are those of `log_marginal_likelihood`. It solves for y and for the vectors of the
+    `determinant`, starting from the `start` of the given solver. If a solve does not converge, the
+    start is its best iterate. `start` is (n, outputs + probes), and a constant for derivatives.
 
     Raises ValueError for bad shapes or values, and for any other solver.
 
@@ -293,8 +294,8 @@ def warm_started(
     """
     if not isinstance(solver, ConjugateGradient):
         raise ValueError(
-            f"solver must be a kernax.solvers.ConjugateGradient, but is {solver!r}: no other one "
-            "has a start"
+            f"solver must be a kernax.solvers.ConjugateGradient, but is {solver!r}: no other "
+            "solver has a start"
         )
     process = as_process(process)
     task = check_task(
@@ -315,7 +316,7 @@ def warm_started(
 
 @compiled
 def _solutions(task, mean, noise, solver):
-    """Those of all columns that the derivative of the evidence solves for."""
+    """The solutions of all systems that the derivative of the evidence needs."""
     system = WeightedSystem.of(task.gram(), task.weights, noise)
     targets = task.columns - means_at(mean, task)
     factor, *_ = factor_of(system, solver)
@@ -328,6 +329,6 @@ _OF_EVIDENCE = ("rounding", "standard_error")
 
 
 def _of_all_columns(stats: dict[str, Array], targets: Float[Array, "n p"]) -> dict[str, Array]:
-    """Stats with the errors of the sum over outputs, each of which is off alike."""
+    """Stats with the errors of the sum over outputs, in which each output has the same error."""
     summed = {name: targets.shape[1] * stats[name] for name in _OF_EVIDENCE if name in stats}
     return stats | summed

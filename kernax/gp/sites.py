@@ -1,9 +1,9 @@
-"""Normal factors, the sites, in place of the likelihood of each point, found as a fixed point.
+"""Sites: normal factors that replace the likelihoods of single points, computed as a fixed point.
 
-Expectation propagation and variational inference differ in how they update the sites, and share the
-rest. With g = f - m(X) it is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - precision_i g_i^2 /
-2)`, whose moments follow from a factor of `B = I + S K S`, S the roots of the precisions, or from
-`P = (S^2 K + I)^-1`; no inverse of K is taken.
+Expectation propagation and variational inference differ only in how they update the sites. With g =
+f - m(X) the approximation is `q(g) ~ N(g | 0, K) prod_i exp(shift_i g_i - precision_i g_i^2 / 2)`.
+Its moments follow from a factor of `B = I + S K S`, where S holds the roots of the precisions, or
+from `P = (S^2 K + I)^-1`; K is not inverted.
 """
 
 import abc
@@ -56,13 +56,13 @@ class Marginals(eqx.Module):
 
 
 class AbstractSiteRule(eqx.Module):
-    """How a site is updated, given the marginal of its point."""
+    """A rule that updates a site, given the marginal of its point."""
 
     @abc.abstractmethod
     def updated(
         self, likelihood: AbstractLikelihood, y: Array, site: Sites, marginal: Marginals
     ) -> Sites:
-        """The updated sites, point by point; at the fixed point they are the sites given."""
+        """The updated sites, point by point; at the fixed point they equal the given sites."""
 
     @abc.abstractmethod
     def log_evidence(
@@ -75,7 +75,7 @@ class AbstractSiteRule(eqx.Module):
 
 
 class Observations(eqx.Module):
-    """What sites are found for: the Gram matrix, the targets and their likelihood."""
+    """The data of the sites: the Gram matrix, the targets and their likelihood."""
 
     gram: AbstractGram
     y: Float[Array, " n"]
@@ -83,11 +83,11 @@ class Observations(eqx.Module):
 
 
 class Moments(eqx.Module):
-    """The moments of q, and what evidences are made of.
+    """The moments of q, and the quantities that the evidence needs.
 
     Attributes:
         coefficients: a, with the mean `K a`.
-        covariance: of all values; its diagonal holds the variances of the marginals.
+        covariance: the covariance of all values; its diagonal holds the variances of the marginals.
         trace: `tr P`.
         log_determinant: `log |B|`.
     """
@@ -100,16 +100,16 @@ class Moments(eqx.Module):
 
 
 def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments:
-    """The moments of q by a factor of B, differentiated to every order; NaN where there is none."""
+    """The moments of q by a factor of B, differentiable to every order; NaN without a factor."""
     system = system_of_precisions(gram, sites.precision)
     P = factor.inverse_of(system)
     K = gram.as_matrix()
     # (K^-1 + S^2)^-1 = K (S^2 K + I)^-1 = K P. Its mean is K a with (S^2 K + I) a = shift.
     covariance = matmul(K, P.as_matrix())
-    # More accurate than a product with P, as the shifts of precise sites are large.
+    # A solve is more accurate than a product with P, because the shifts of precise sites are large.
     coefficients = _solved(system, sites.shift, factor)
-    # The variances v of the marginals: the diagonal of the covariance, or from `P_ii = 1 -
-    # precision v` where that loses fewer digits.
+    # The variances v of the marginals are the diagonal of the covariance, or follow from `P_ii = 1
+    # - precision v` where that loses fewer digits.
     is_precise = sites.precision * jnp.diagonal(K) > 1
     precision = jnp.where(is_precise, sites.precision, 1)
     variances = jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
@@ -125,13 +125,13 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
 def _solved(
     system: WeightedSystem, shift: Float[Array, " n"], factor: AbstractFactor
 ) -> Float[Array, " n"]:
-    """The solution for one vector, by a factor that is known."""
+    """The solution for one vector, by a given factor."""
     solved, _, _ = weighted_solve(system, shift[:, None], JitteredCholesky(), factor=factor)
     return solved[:, 0]
 
 
 class _Progress(eqx.Module):
-    """The iteration after some steps: the sites, their update, and how far that is from them."""
+    """The state of the iteration: the sites, their update, and the distance between the two."""
 
     sites: Sites
     updated: Sites
@@ -141,7 +141,7 @@ class _Progress(eqx.Module):
 
 
 class SiteSolution(NamedTuple):
-    """Sites, how their iteration ended, and stats."""
+    """The sites, the status of the iteration, and stats."""
 
     sites: Sites
     result: Any
@@ -151,15 +151,14 @@ class SiteSolution(NamedTuple):
 def fixed_point(
     observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
 ) -> SiteSolution:
-    """The sites that an update does not change, by parallel damped updates, differentiable to every
-    order.
+    """The sites at the fixed point, by parallel damped updates; differentiable to every order.
 
     A change is measured in the units of the marginals, `|d precision| variance` and `|d shift - d
-    precision mean| sqrt(variance)`; that of a step is the largest over the points. Steps end where
-    it is at most rtol, by default 100 eps sqrt(n). The fraction of a step that is taken
-    halves where the change grows, and recovers. Where shorter steps do not help either, success is
-    a change of at most rtol, by default sqrt(eps). Where a likelihood is not log-concave steps have
-    full length: each raises the bound.
+    precision mean| sqrt(variance)`; the change of a step is the largest over the points. The
+    iteration stops when it is at most rtol, by default 100 eps sqrt(n). The damping halves the step
+    where the change grows, and recovers. Where shorter steps do not help either, a change of at
+    most rtol, by default sqrt(eps), counts as success. If a likelihood is not log-concave, steps
+    have full length, because each raises the bound.
     """
 
     def solve(args: Any) -> SiteSolution:
@@ -175,13 +174,13 @@ def fixed_point(
 def _iterated(
     observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
 ) -> SiteSolution:
-    """The sites by damped updates."""
+    """The sites after damped updates."""
     eps = eps_of(observations.y)
     goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
     bar = max(goal, eps**0.5) if rtol is None else rtol
 
-    # A start with the sites of Laplace's approximation, from where a fixed point is near, or with
-    # none where there may be several modes.
+    # Start from the sites of Laplace's approximation, which is near a fixed point, or from none
+    # where there may be several modes.
     nothing = jnp.zeros_like(observations.y)
     convex = observations.likelihood.convex
     sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
@@ -204,8 +203,8 @@ def _iterated(
 
 
 def _sites_at_mode(observations: Observations) -> Sites:
-    """The expansion of each likelihood to second order about the mode, or where the search for that
-    has ended.
+    """The expansion of each likelihood to second order around the mode, or around the last iterate
+    of the search for it.
     """
     y = observations.y
     gram = observations.gram
@@ -234,8 +233,8 @@ def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress
 def _updated(
     sites: Sites, observations: Observations, rule: AbstractSiteRule
 ) -> tuple[Sites, Float[Array, ""]]:
-    """The update of the sites, and how far it is from them."""
-    # The marginals alone, without a derivative.
+    """The update of the sites, and its distance from them."""
+    # Only the marginals, without derivatives.
     gram = observations.gram
     system = system_of_precisions(gram, sites.precision)
     factor, _, _ = factor_of(system)
@@ -291,7 +290,7 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
     C = q.covariance
 
     def rows(k: int) -> list[Array]:
-        # Of the updated precisions (k = 0) or shifts (k = 1), in both.
+        # The derivatives of the updated precisions (k = 0) or shifts (k = 1):
         # d updated_k = (by_precision - by_mean C diag(mean) - by_variance C^2) d precision
         #     + (by_shift + by_mean C) d shift, with all by_... as diagonal matrices.
         through_mean = by_mean[k][:, None] * C
@@ -304,7 +303,7 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
 
 @compiled
 def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
-    """The posterior by the sites of a rule, with its evidence and how the iteration ended."""
+    """The posterior by the sites of a rule, with its evidence and the status of the iteration."""
     loss = shifted(likelihood, mean, task)
     by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
     observations = Observations(task.gram(), task.y, by_weight)
@@ -318,7 +317,7 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
 
 
 def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, dict[str, Array]]:
-    """q, differentiated to every order, how that ended, and figures about its factor."""
+    """q, differentiable to every order, its status, and statistics of its factor."""
     system = system_of_precisions(gram, sites.precision)
     factor, of_factor, figures = factor_of(system)
     shift = sites.shift[:, None]
@@ -330,7 +329,7 @@ def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, d
 def _log_evidence(
     rule: AbstractSiteRule, sites: Sites, given: tuple[Observations, AbstractFactor]
 ) -> Float[Array, ""]:
-    """That of a rule, which is stationary at its fixed point."""
+    """The log evidence of a rule, which is stationary at its fixed point."""
     observations, factor = given
     q = moments(observations.gram, sites, factor)
     return rule.log_evidence(observations, sites, q)

@@ -1,4 +1,4 @@
-"""Gaussian-process regression by inducing points, in O(n m^2) operations and O(n m) memory."""
+"""Sparse Gaussian process regression, in O(n m^2) operations and O(n m) memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ from kernax.gp.inducing import (
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, as_process, with_the_mean_in_the_process
 
-# Matrices of n x m, whose factor in float32 is that of a QR.
+# Matrices of n x m; in float32 their factor comes from a QR.
 _SGPR = Footprint("sgpr", 3.1, more_in_float32=1.0)
 _BOUND = Footprint("sgpr_bound", 3.1, more_in_float32=1.0)
 
@@ -61,33 +61,32 @@ def sgpr(
 ) -> Solution[GaussianProcess]:
     """Sparse Gaussian process regression with m inducing points Z, by Titsias' collapsed bound.
 
-    Of all distributions that agree with the prior given the values at Z, the result is the one
-    closest to the posterior (Titsias 2009). With `U = L^-1 k(Z, X)`, `L L^T = k(Z, Z)` and `B = I +
-    U U^T / noise` its mean is `m(x) + u(x).B^-1 U (y - m(X)) / noise` and its covariance `k(x, z) -
-    u(x).u(z) + u(x).B^-1 u(z)`, `u(x) = L^-1 k(Z, x)`. With Z = X it is that of `condition`. It
-    takes O(n m^2) operations and O(n m) memory.
+    The result is the distribution closest to the posterior among those that agree with the prior
+    given the values at Z (Titsias 2009). With `U = L^-1 k(Z, X)`, `L L^T = k(Z, Z)` and `B = I + U
+    U^T / noise` its mean is `m(x) + u(x).B^-1 U (y - m(X)) / noise` and its covariance `k(x, z) -
+    u(x).u(z) + u(x).B^-1 u(z)`, `u(x) = L^-1 k(Z, x)`. With Z = X it equals the result of
+    `condition`. It takes O(n m^2) operations and O(n m) memory.
 
     Arguments:
-        process: a prior, or a process that has been conditioned already. A kernel stands for the
+        process: a prior, or a process that has already been conditioned. A kernel stands for the
             process of mean zero.
-        X: stack of n points.
+        X: a batch of n points.
         y: targets (n,), or (n, outputs) for independent outputs that share the kernel.
-        noise: variance > 0 of the noise, a number or one for each point (n,).
-        Z: stack of m inducing points, which need not be among X: `inducing_points` chooses some of
-            X, `minimise` of `sgpr_bound` moves them.
+        noise: the variance of the noise, > 0, a number or one for each point (n,).
+        Z: a batch of m inducing points, not necessarily among X. `inducing_points` chooses some of
+            X; to optimise them, `minimise` the negative `sgpr_bound`.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is a `GaussianProcess`; its mean is a `KernelExpansion` at Z if
-        the prior mean is a fixed number. Differentiable in everything, Z included. Stats: `bound`
-        (`sgpr_bound`); `trace`, the variance that Z does not explain, `sum_i k(x_i, x_i) -
-        |u(x_i)|^2`; `jitter`, which was added to k(Z, Z) where it is singular (as if inducing
-        values had noise
-        of that variance: the bound still is one, and somewhat lower); the relative `residual` of
-        the solve; and `rounding`, an estimate of the rounding error of the bound, in nats. Above
-        0.01 there is a ConditionWarning.
+        the prior mean is a fixed number. It is differentiable in all arguments, Z included. Stats:
+        `bound` (see `sgpr_bound`); `trace`, the variance that Z does not explain, `sum_i k(x_i,
+        x_i) - |u(x_i)|^2`; `jitter`, which was added to k(Z, Z) if it is singular (as if inducing
+        values had noise of that variance; the bound remains valid but is somewhat lower); the
+        relative `residual` of the solve; and `rounding`, an estimate of the rounding error of the
+        bound, in nats. If it is above 0.01 a ConditionWarning is issued.
 
     Raises:
         ValueError: bad shapes or values.
@@ -127,15 +126,16 @@ def sgpr_bound(
     weights: ArrayLike | None = None,
 ) -> Float[Array, ""]:
     """`log N(y | m(X), Q + noise I) - tr(K - Q) / (2 noise)`, `Q = K_XZ K_ZZ^-1 K_ZX`: a lower
-    bound of `log_marginal_likelihood`, which it is where Z = X (Titsias 2009, eq. 9).
+    bound of `log_marginal_likelihood`, exact for Z = X (Titsias 2009, eq. 9).
 
-    Maximise it to learn hyperparameters, and Z where that is a field of the model that is learned.
-    Arguments are those of `sgpr`: a kernel stands for the process of mean zero. With weights w the
-    trace is that of `W (K - Q) / (2 noise)`, and the density as in `log_marginal_likelihood`.
-    Several outputs are summed.
+    Maximise it to learn hyperparameters, and Z if it is a field of the model. Arguments are those
+    of `sgpr`; a kernel stands for the process of mean zero. With weights w the trace is that of `W
+    (K - Q) / (2 noise)`, and the density is as in `log_marginal_likelihood`. Several outputs are
+    summed.
 
-    Value and gradient take O(n m^2) operations. NaN where k(Z, Z) has no Cholesky factor, not even
-    with the jitter that `sgpr(...).stats` reports, or where the noise is so small that B has none.
+    Value and gradient take O(n m^2) operations. The value is NaN if k(Z, Z) has no Cholesky factor,
+    not even with the jitter that `sgpr(...).stats` reports, or if the noise is so small that B has
+    none.
 
     Raises ValueError for bad shapes or values. MemoryBudgetError.
 
@@ -168,21 +168,21 @@ def _checked(
     *,
     throw: bool = False,
 ) -> tuple[Task, Float[Array, "*n"], PyTree]:
-    """Task, noise and inducing points of a fit. Raises ValueError for what does not fit."""
+    """The problem, noise and inducing points of a fit. Raises ValueError for bad arguments."""
     task = check_task(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
     noise = as_noise(noise, task.n, task.dtype, verb if throw else None)
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "
-            "0: condition takes targets without noise"
+            "0: condition accepts targets without noise"
         )
     Z = check_inducing_points(task, Z)
     return task, noise, Z
 
 
 class _Collapsed(eqx.Module):
-    """The projection on Z, the best distribution there, how that ended, and figures, the bound
-    among them.
+    """The projection onto Z, the optimal distribution there, the status, and statistics such as the
+    bound.
     """
 
     of: Projection
@@ -192,7 +192,7 @@ class _Collapsed(eqx.Module):
 
 
 def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree) -> _Collapsed:
-    """All that both functions return."""
+    """The common computation of both functions."""
     of = projected(task.kernel, Z, task.X)
     targets = task.columns - means_at(mean, task)
     seen = NormalObservations(

@@ -1,4 +1,4 @@
-"""Variational inference by inducing points for any likelihood, in minibatches."""
+"""Stochastic variational inference with inducing points, for any likelihood, in minibatches."""
 
 from collections.abc import Callable
 from functools import partial
@@ -76,41 +76,42 @@ def svgp(
 ) -> Solution[ApproximatePosterior]:
     """Stochastic variational inference with m inducing points, for any likelihood, by minibatches.
 
-    Maximises `sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, at most the log evidence,
-    over normal distributions q of the whitened values v at Z (Hensman, Matthews & Ghahramani 2015),
-    and over the parameters of process and likelihood, and Z. A step takes the terms of
-    `batch_size` points, times n / batch_size, and moves both: q by its natural gradient of length
-    `rate` (Salimbeni, Eleftheriadis & Hensman 2018), everything else by `optimiser`. With
-    observations that are normal, all points in each batch and a rate of one, the first step finds
-    the q of `sgpr`. A step takes O(batch_size m^2 + m^3) operations.
+    It maximises `sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, a lower bound of the log
+    evidence, over normal distributions q of the whitened values v at Z (Hensman, Matthews &
+    Ghahramani 2015), and over the parameters of process and likelihood, and Z. A step estimates the
+    sum from `batch_size` points, times n / batch_size. It updates q by a natural gradient step of
+    length `rate` (Salimbeni, Eleftheriadis & Hensman 2018), and everything else by `optimiser`.
+    With normal observations, all points in each batch and a rate of one, the first step gives the q
+    of `sgpr`. A step takes O(batch_size m^2 + m^3) operations.
 
     Arguments:
-        process, X, y, likelihood, weights: as for `laplace`. The process and the likelihood are
-            where learning starts.
-        Z: a stack of m inducing points, to start from.
-        optimiser: any of optax, made once; None keeps process, likelihood and Z as they are.
-        n_steps: the number of steps; another number compiles again.
-        key: draws the order in which points enter batches, a new one for each pass.
-        batch_size: points in a batch, at most n. None takes all.
-        rate: of the natural gradient, in (0, 1]: a q is the average over some 1 / rate batches.
-        trainable: as for `unconstrain`, of paths such as `process.covariance.lengthscale`,
-            `likelihood.noise` and `Z`; says what the optimiser moves.
+        process, X, y, likelihood, weights: as for `laplace`. Learning starts from this process and
+            this likelihood.
+        Z: a batch of m inducing points, from which learning starts.
+        optimiser: any optimiser of optax, created once; None keeps process, likelihood and Z fixed.
+        n_steps: the number of steps; a different number compiles again.
+        key: the key for the order of the points in batches, which is drawn anew for each pass.
+        batch_size: the number of points in a batch, at most n. None means all points.
+        rate: of the natural gradient, in (0, 1]; q is an average over about 1 / rate batches.
+        trainable: selects what the optimiser updates, as for `unconstrain`, by paths such as
+            `process.covariance.lengthscale`, `likelihood.noise` and `Z`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior` with the learned parameters:
-        `posterior.likelihood`, and of `posterior.process.covariance` the `prior` and the `points`
-        Z; its `log_evidence` is the bound on all data at the end. No reverse-mode derivative goes
-        through the steps. Stats: `log_evidence`; `losses` (n_steps,), minus the bound a point, of
-        each batch; `steps`; `skipped`, the natural gradients that would have left no distribution,
-        as may happen where a likelihood is not log-concave. `nonfinite` if a batch gave NaN, where
-        it stops, with the last finite model as its value.
+        `posterior.likelihood`, and the `prior` and the `points` Z of
+        `posterior.process.covariance`; its `log_evidence` is the final bound on all data. The steps
+        have no reverse-mode derivative. Stats: `log_evidence`; `losses` (n_steps,), minus the bound
+        per point, of each batch; `steps`; `skipped`, the number of natural gradient steps without a
+        valid distribution, which were skipped, as may happen if a likelihood is not log-concave. If
+        a batch gives NaN the run stops with the status `nonfinite` and the last finite model as its
+        value.
 
     Raises:
         ValueError: bad shapes or values.
         NonFiniteError: a bound or its gradient was not finite.
-        DivergedError: the bound on all data is below that of the prior, where it began, by more
-            than rounding.
+        DivergedError: the bound on all data is below that of the prior, from which it started, by
+            more than rounding.
         BreakdownError: every natural gradient was skipped. Smaller steps may help.
 
     Examples:
@@ -157,7 +158,7 @@ def _checked(
     *,
     throw: bool = False,
 ) -> tuple[Task, SparseModel]:
-    """The task of a fit and its model, in one dtype. Raises ValueError for what does not fit."""
+    """The problem of a fit and its model, in one dtype. Raises ValueError for bad arguments."""
     task, mean, likelihood = check_observations(
         verb,
         process,
@@ -184,7 +185,7 @@ def _check_memory(
 
 
 def _checked_batch_size(batch_size: int | None, n: int) -> int:
-    """How many points a batch has. Raises ValueError for more than there are."""
+    """The number of points in a batch. Raises ValueError if it exceeds n."""
     if batch_size is None:
         return n
     if check_count(batch_size, "batch_size") > n:
@@ -209,15 +210,16 @@ def svgp_bound(
     weights: ArrayLike | None = None,
     total: int | None = None,
 ) -> Float[Array, ""]:
-    """`(total / n) sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, which `svgp` maximises:
-    an unbiased estimate where the n points are a random batch of `total`, for loops of one's own.
+    """`(total / n) sum_i w_i E[log p(y_i | f(x_i))] - KL(q(v) | N(0, I))`, the bound that `svgp`
+    maximises. It is an unbiased estimate if the n points are a random batch of `total`, for your
+    own training loops.
 
     Arguments are those of `svgp`, and:
-        q: the distribution of the whitened values at Z; its `mean` and `root` may be learned.
-        total: the number of all points; n unless it is given.
+        q: the distribution of the whitened values at Z; its `mean` and `root` can be learned.
+        total: the number of all points, by default n.
 
-    Differentiable in everything. NaN where k(Z, Z) has no Cholesky factor. Raises ValueError for
-    bad shapes or values.
+    Differentiable in all arguments. The value is NaN if k(Z, Z) has no Cholesky factor. Raises
+    ValueError for bad shapes or values.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -244,7 +246,7 @@ def _estimated_bound(model, q, batch, scale):
 
 
 class _Problem(eqx.Module):
-    """What is learned from what, and how; constant during a run."""
+    """The data and the settings of a run, which are constant during it."""
 
     task: Task
     rebuild: Rebuild
@@ -259,24 +261,24 @@ class _Problem(eqx.Module):
 
     @property
     def takes_all(self) -> bool:
-        """Whether every batch is all points."""
+        """Whether every batch contains all points."""
         return self.batch_size == self.task.n
 
     @property
     def scale(self) -> float:
-        """How much a point of a batch counts."""
+        """The factor by which the terms of a batch are multiplied."""
         return self.task.n / self.batch_size
 
 
 class _Known(eqx.Module):
-    """The last parameters and distribution whose loss was finite."""
+    """The last parameters and distribution with a finite loss."""
 
     theta: list[Array]
     q: InducingNormal
 
 
 class _State(eqx.Module):
-    """Where the run stands."""
+    """The state of a run."""
 
     theta: list[Array]
     memory: Any
@@ -291,18 +293,18 @@ class _State(eqx.Module):
 
 
 def _model(problem: _Problem, theta: list[Array]) -> SparseModel:
-    """optax sees the parameters as a list, in the order of their names."""
+    """The model with these parameters, which optax sees as a list in the order of their names."""
     paths = sorted(path for path, _, _ in problem.rebuild.entries)
     return problem.rebuild(dict(zip(paths, theta)))
 
 
 def _advanced(problem: _Problem, state: _State) -> _State:
-    """A step of everything."""
+    """The state after one step."""
     order, places = _next_batch(problem, state)
     batch = problem.batch(places)
     objective = partial(_objective, problem, state.q, batch)
     (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
-    # The parameters after a step of the optimiser, and what it remembers.
+    # The parameters after a step of the optimiser, and the state of the optimiser.
     optimiser = optax.with_extra_args_support(problem.optimiser)
     of = lambda theta: objective(theta)[0]
     with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
@@ -312,7 +314,7 @@ def _advanced(problem: _Problem, state: _State) -> _State:
     theta: Any = optax.apply_updates(state.theta, updates)
     sound = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
     natural = stepped(state.natural, model, at, batch, problem.scale, problem.rate)
-    # q stays as it was where its step leads to no distribution.
+    # q stays unchanged if its step does not give a distribution.
     q = natural.normal()
     possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
     return _State(
@@ -332,7 +334,7 @@ def _advanced(problem: _Problem, state: _State) -> _State:
 def _objective(
     problem: _Problem, q: InducingNormal, batch: Batch, theta: list[Array]
 ) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
-    """Minus the bound a point, and from what it was computed, as a constant."""
+    """Minus the bound per point, and the terms it was computed from, as constants."""
     model = _model(problem, theta)
     at = marginals(model, q, batch.X)
     # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points.
@@ -341,7 +343,7 @@ def _objective(
 
 
 def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int[Array, " b"]]:
-    """The order of the points, drawn again where all were used, and the places of a batch."""
+    """The order of the points, drawn again once all were used, and the indices of a batch."""
     if problem.takes_all:
         return state.order, state.order
     turn = state.step % (problem.task.n // problem.batch_size)
@@ -367,7 +369,7 @@ def _svgp(problem, theta, steps):
     task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
     lower = factor_at(kernel, model.Z).lower
     values = NormalAtInducing(model.Z, lower, kept.q.mean[:, None], kept.q.root)
-    # The last finite model is one, should a batch have stopped it.
+    # This is the last finite model if a batch has stopped the run.
     process = process_of(task, model.process.mean, values, RESULTS.successful)
     posterior = ApproximatePosterior(process, model.likelihood, bound, None, None)
     stats = {
@@ -380,10 +382,10 @@ def _svgp(problem, theta, steps):
 
 
 def _ending(problem: _Problem, start: _State, end: _State, bound: Float[Array, ""]) -> Any:
-    """How a run ended, by its last state, and by whether the bound on all data has risen."""
+    """The status of a run, from its last state and from whether the bound on all data has risen."""
     before = _bound_of_all(problem, _model(problem, start.theta), start.q)
     sound = end.sound & jnp.isfinite(bound)
-    # Where the observations say next to nothing, both are the same up to rounding.
+    # If the observations carry hardly any information, both are equal up to rounding.
     rounding = 32 * eps_of(bound) * abs(before)
     endings = (
         (~sound, RESULTS.nonfinite),
@@ -394,7 +396,7 @@ def _ending(problem: _Problem, start: _State, end: _State, bound: Float[Array, "
 
 
 def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _State:
-    """With q the prior."""
+    """The initial state, in which q is the prior."""
     dtype = problem.task.dtype
     q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
     return _State(
@@ -412,7 +414,7 @@ def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _Stat
 
 
 def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:
-    """The bound on all data, a batch at a time."""
+    """The bound on all data, computed batch by batch."""
     n = problem.task.n
     b = problem.batch_size
     places = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)

@@ -34,24 +34,26 @@ def variational(
 ) -> Solution[ApproximatePosterior]:
     """Variational inference: the normal distribution closest to the posterior of a process.
 
-    q(f) maximises `sum_i w_i E[log p(y_i | f_i)] - KL(q | prior)`, which is at most the log
-    evidence, over all normal distributions. The best has the covariance `(K^-1 + D)^-1` with `D =
-    diag(w E[L''(y, f)])`, `L = -log p`, and the mean `m - K w E[L'(y, f)]`: 2 n numbers (Opper &
-    Archambeau 2009), found by damped natural gradients (Khan & Lin 2017).
+    q(f) maximises `sum_i w_i E[log p(y_i | f_i)] - KL(q | prior)`, a lower bound of the log
+    evidence, over all normal distributions. The optimum has the covariance `(K^-1 + D)^-1` with `D
+    = diag(w E[L''(y, f)])`, `L = -log p`, and the mean `m - K w E[L'(y, f)]`, so 2 n numbers
+    describe it (Opper & Archambeau 2009). Damped natural gradient steps compute them (Khan & Lin
+    2017).
 
-    Student's t, which is not log-concave, has its expected loss replaced by a bound from Jensen's
-    inequality, `E[L] <= L` at the mean of `(y - f)^2` (Tipping & Lawrence 2005), so that D > 0; the
-    best q is then a local one.
+    For Student's t, which is not log-concave, the expected loss is replaced by a bound from
+    Jensen's inequality, `E[L] <= L` at the mean of `(y - f)^2` (Tipping & Lawrence 2005), so that D
+    > 0; the q found is then a local optimum.
 
     Arguments are those of `laplace`, and:
-        rtol: the largest change of a factor that is accepted, in the units of the marginals. The
-            default is 100 eps sqrt(n), and sqrt(eps) where no step lowers it further.
-        max_steps: updates of all factors, at most; each takes a Cholesky factor and a solve.
-            Derivatives of predictions, and second ones of the bound, also factorise a matrix of
-            2 n rows.
+        rtol: stop when the largest change of a factor, in the units of the marginals, is at most
+            this. The default is 100 eps sqrt(n), or sqrt(eps) where no step lowers the change
+            further.
+        max_steps: the largest number of updates of all factors; each takes a Cholesky factorisation
+            and a solve. Derivatives of predictions, and second derivatives of the bound, also
+            factorise a matrix of 2 n rows.
 
     Returns:
-        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable as that of
+        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable like that of
         `laplace`; its `log_evidence` is the bound. Stats: `log_evidence`, `steps`, and `residual`,
         the largest change of a factor in the last step.
 
@@ -87,8 +89,8 @@ def variational(
 
 
 class _NaturalGradient(AbstractSiteRule):
-    """The site of precision `E[L'']` and shift `E[L''] m - E[L']`: the bound is stationary where it
-    does not change.
+    """The site with precision `E[L'']` and shift `E[L''] m - E[L']`; the bound is stationary where
+    an update does not change it.
     """
 
     def updated(self, likelihood, y, site, marginal):
@@ -97,7 +99,7 @@ class _NaturalGradient(AbstractSiteRule):
         return Sites(precision, curvature * marginal.mean - slope)
 
     def log_evidence(self, observations, sites, q):
-        # -E[L] - KL(q | prior), the divergence being (tr P - n + a.K a + log |B|) / 2.
+        # -E[L] - KL(q | prior) with the divergence (tr P - n + a.K a + log |B|) / 2.
         y = observations.y
         losses = observations.likelihood.bounded_loss(y, q.marginal.mean, q.marginal.variance)
         squared_norm = jnp.sum(q.coefficients * q.marginal.mean)

@@ -1,10 +1,11 @@
-"""Kernels that are used less often than those of `kernax` itself, such as `kernax.RBF`.
+"""Kernels that are used less often than those in `kernax` itself, such as `kernax.RBF`.
 
-A kernel has one address: the one that its entry on the API page shows.
+Each kernel has one address, which its entry on the API page shows.
 """
 
-# One class a kernel, and one table that registers each of them, `FAMILIES`. Which classes files may
-# name, what the command line understands, the API page and the tests of conformance follow it.
+# There is one class for each kernel, and one table that registers them, `FAMILIES`. It determines
+# which classes files may name, which kernels the command line knows, what the API page lists and
+# which examples are tested for conformance.
 
 # May import: kernax.core.
 
@@ -148,7 +149,7 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
         Entry(ArcCosine, Points.NONZERO, lambda: [ArcCosine(0), ArcCosine(1), ArcCosine(2)]),
         Entry(Tanh, Points.VECTORS, lambda: [Tanh(0.5, 0.1, indefinite=True)]),
     ),
-    "Kernels of places": (
+    "Nonstationary kernels": (
         Entry(Brownian, Points.PLACES, lambda: [Brownian()]),
         Entry(BrownianBridge, Points.PLACES, lambda: [BrownianBridge()]),
         Entry(IntegratedBrownian, Points.PLACES, lambda: [IntegratedBrownian()]),

@@ -1,4 +1,4 @@
-"""What strings and trees share: points over an alphabet of tokens or labels."""
+"""The common base of strings and trees: points over an alphabet of tokens or labels."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
@@ -15,27 +15,27 @@ Encoded = TypeVar("Encoded", bound="AbstractEncoded")
 
 
 class AbstractEncoded(eqx.Module):
-    """A stack of n points over an alphabet, padded to one shape, or one point (without the axis n).
+    """A batch of n points over an alphabet, padded to one shape, or one point (without the axis n).
 
-    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks points of a
-    stack; `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, selects points of a
+    batch; `len(X)` is their number.
     """
 
     weights: eqx.AbstractVar[Float[Array, "*n L"]]
     alphabet: eqx.AbstractVar[tuple[str, ...]]
 
-    padding: ClassVar[int] = 0  # what integers are padded with
+    padding: ClassVar[int] = 0  # the value that pads arrays of integers
 
     def __getitem__(self: Encoded, index: Any) -> Encoded:
-        # JAX would take the last point for one out of range, NumPy raises.
+        # For an index out of range JAX would return the last point, but NumPy raises.
         places = np.arange(len(self))[index] if is_concrete(index) else index
         return jax.tree.map(lambda leaf: leaf[places], self)
 
     def __len__(self) -> int:
         if self.weights.ndim < 2:
             raise ValueError(
-                f"this is a single {_module(type(self))[:-1]}, not a stack: there is nothing to "
-                "count or to pick"
+                f"this is a single {_module(type(self))[:-1]}, not a batch: it has no "
+                "length and cannot be indexed"
             )
         return len(self.weights)
 
@@ -43,10 +43,10 @@ class AbstractEncoded(eqx.Module):
         return (self[i] for i in range(len(self)))
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise ValueError(f"{_module(type(self))} are no array of numbers, nor part of one")
+        raise ValueError(f"{_module(type(self))} cannot be converted to an array of numbers")
 
     def joined(self: Encoded, other: Encoded) -> Encoded:
-        """Both stacks, one after the other, padded to one shape."""
+        """Both batches, one after the other, padded to one shape."""
         self.check_alphabet_of(other)
 
         def both(a: Array, b: Array) -> Array:
@@ -58,7 +58,7 @@ class AbstractEncoded(eqx.Module):
         return jax.tree.map(both, self, other)
 
     def check_alphabet_of(self, other: "AbstractEncoded") -> None:
-        """Raises ValueError unless another stack or point is over the same alphabet."""
+        """Raises ValueError unless another batch or point is over the same alphabet."""
         if self.alphabet != other.alphabet:
             name = _module(type(self))
             raise ValueError(
@@ -69,7 +69,7 @@ class AbstractEncoded(eqx.Module):
 
 
 def _padded(leaf: Array, shape: np.ndarray, fill: int) -> Array:
-    """A stack (n, ...) padded to `shape` behind its leading axis."""
+    """A batch (n, ...) padded to `shape` behind its leading axis."""
     widths = [(0, 0), *((0, missing) for missing in shape - leaf.shape[1:])]
     return jnp.pad(leaf, widths, constant_values=fill)
 
@@ -88,28 +88,28 @@ def _check_kind(point: Any, kind: type[AbstractEncoded]) -> None:
         return
     name = _module(kind)
     if hasattr(point, "shape"):
-        came = f"numbers, of shape {point.shape}: take a kernel of vectors, such as RBF"
+        came = f"numbers, of shape {point.shape}: use a kernel of vectors, such as RBF"
     else:
         came = f"a {type(point).__name__}: encode it with kernax.{name}.encode"
     raise ValueError(
-        f"this kernel compares {name}, but a point is {came}, or pick the {name} of mixed points "
+        f"this kernel compares {name}, but a point is {came}, or select the {name} of mixed points "
         "with On(kernel, where)"
     )
 
 
 def _check_single(point: AbstractEncoded) -> None:
-    """Raises ValueError for a stack, or for part of a point."""
+    """Raises ValueError for a batch, or for part of a point."""
     if point.weights.ndim == 1:
         return
     name = _module(type(point))
-    came = "part of one: pick stacks as X[:1], not X[0]"
+    came = "part of one: select batches as X[:1], not X[0]"
     if point.weights.ndim:
-        came = f"a stack of {len(point)}: see gram"
+        came = f"a batch of {len(point)}: use gram"
     raise ValueError(f"this kernel compares two {name}, but a point is {came}")
 
 
 def _module(kind: type[AbstractEncoded]) -> str:
-    """The module of a kind, which is also its name in messages: strings, trees."""
+    """The module of a kind of points, also its name in messages: strings or trees."""
     return kind.__name__.lower()
 
 
@@ -130,7 +130,7 @@ def check_unknown(unknown: str) -> None:
 
 
 def not_in_alphabet(what: str, alphabet: tuple[str, ...]) -> ValueError:
-    """The error for a token that is refused."""
+    """The error for a token outside the alphabet."""
     return ValueError(
         f"{what}, which is not in the alphabet {shown(alphabet)}: "
         "leave it as a gap with unknown='gap', or encode everything with one larger alphabet"

@@ -1,4 +1,4 @@
-"""Explicit features: functions of a point that `FeatureMap` makes kernels `phi(x) . phi(z)` of."""
+"""Explicit features phi of a point, which `FeatureMap` turns into kernels `phi(x) . phi(z)`."""
 
 import abc
 
@@ -114,13 +114,12 @@ class SigmoidBasis(AbstractLocalBasis):
 
 
 class IndicatorBins(AbstractBasis):
-    """Indicators for each of R components, which say in which of `bins` equal parts of [0, 1) it
-    lies.
+    """Indicators of the bin of each of R components, for `bins` equal bins of [0, 1).
 
-    With `order` > 1 the features are all (R bins)^order products of that many indicators, so that
-    the kernel is `(number of components in the same bin)^order`; `FeatureMap(IndicatorBins(bins))
-    ** order` is the same kernel without the long vectors. Piecewise constant: the derivative is
-    zero. NaN where a component is outside [0, 1).
+    With `order` > 1 the features are all (R bins)^order products of `order` indicators, and the
+    kernel is `(number of components in the same bin)^order`; `FeatureMap(IndicatorBins(bins)) **
+    order` is the same kernel without the long vectors. The features are piecewise constant, so the
+    derivative is zero. They are NaN where a component is outside [0, 1).
 
     Examples:
         >>> basis = kernax.bases.IndicatorBins(bins=4)
@@ -141,7 +140,7 @@ class IndicatorBins(AbstractBasis):
 
     def _indicators(self, x: Float[Array, "R 1"]) -> Float[Array, "R bins"]:
         """One for the bin that a component is in, zero for the others; NaN outside [0, 1)."""
-        # By NumPy: a compiled quotient may be rounded differently.
+        # NumPy computes the edges, because a compiled quotient may be rounded differently.
         edges = np.arange(self.bins + 1, dtype=x.dtype) / x.dtype.type(self.bins)
         inside = (edges[None, :-1] <= x) & (x < edges[None, 1:])
         return jnp.where((x >= 0) & (x < 1), inside.astype(x.dtype), jnp.nan)

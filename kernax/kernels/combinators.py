@@ -32,7 +32,7 @@ from kernax.core.kernel.kernel import (
 class Warped(AbstractKernel):
     """`k(phi(x), phi(z))` for any function phi of a point.
 
-    A deep kernel, if phi is a network (Wilson et al. 2016).
+    It is a deep kernel if phi is a network (Wilson et al. 2016).
 
     Examples:
         >>> k = kernax.Warped(kernax.RBF(1.0), phi=jnp.log)
@@ -110,7 +110,7 @@ class Normalised(AbstractCombinator):
 
     It is 0 where `k(x, x)` or `k(z, z)` is 0: for points without features, such as an empty string
     or set; `gram` and learners warn of them. At such a point a learned f equals its bias, and a
-    Gaussian process has variance zero, prior and posterior, although no data inform its value.
+    Gaussian process has prior and posterior variance zero, although no data inform its value.
 
     Examples:
         >>> k = kernax.Normalised(kernax.Linear())
@@ -127,7 +127,7 @@ class Normalised(AbstractCombinator):
         (kx, power_x) = self._scaled(x, x)
         (kz, power_z) = self._scaled(z, z)
         size = safe_sqrt(kx) * safe_sqrt(kz)
-        cosine = jnp.where(size == 0, 0, k / jnp.where(size == 0, 1, size))  # and NaN stays NaN
+        cosine = jnp.where(size == 0, 0, k / jnp.where(size == 0, 1, size))  # NaN stays NaN
         return cosine * jnp.exp2(power - (power_x + power_z) / 2)
 
     def _scaled(self, x: PyTree, z: PyTree) -> tuple[Array, Array]:

@@ -17,8 +17,9 @@ from kernax.kernels.matrices import check_symmetric
 class Linear(AbstractKernel):
     """`x . z`: linear functions through the origin, in squared units of x.
 
-    Where points are many more than dimensions, take `FeatureMap(jnp.asarray)`: the same kernel, but
-    ridge and logistic regression, Gaussian processes and the perceptron then never hold K.
+    Where there are many more points than dimensions, use `FeatureMap(jnp.asarray)`. It is the same
+    kernel, but ridge and logistic regression, Gaussian processes and the perceptron then compute
+    with the features and never form K.
 
     Examples:
         >>> k = kernax.Linear()

@@ -1,4 +1,4 @@
-"""What the registration of a kernel says."""
+"""The entry that registers a kernel."""
 
 import enum
 import re
@@ -9,10 +9,10 @@ from kernax.core.kernel.kernel import AbstractKernel
 
 
 class Points(enum.Enum):
-    """What a kernel compares."""
+    """The kind of points that a kernel compares."""
 
     VECTORS = "vectors"
-    NONZERO = "vectors other than zero"  # where the kernel or a derivative jumps
+    NONZERO = "vectors other than zero"  # at zero the kernel or a derivative jumps
     PLACES = "numbers between 0 and 1"
     SETS = "vectors of an entry for each item"
     INTEGERS = "integers"
@@ -26,9 +26,9 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: the class.
-        points: what its examples compare. Vectors have length two.
-        examples: makes one instance or more, to be tested for conformance; each is of that class or
-            holds an instance of it.
+        points: the kind of points that its examples compare. Vectors have length two.
+        examples: makes one or more instances, to be tested for conformance; each is of that class
+            or contains an instance of it.
         in_expressions: whether the command line knows it, by its `word`.
     """
 

@@ -26,11 +26,11 @@ def fourier_series(
     lengthscale = lengthscale.reshape(())
     period = period.reshape(())
     dtype = lengthscale.dtype
-    # By the trapezoid rule, whose error is the coefficients beyond twice the last one. The kernel
-    # less one keeps its digits where it is nearly constant, as at long lengthscales.
+    # The trapezoid rule has the error of the coefficients beyond twice the last one. Minus one, the
+    # kernel keeps its digits where it is nearly constant, as at long lengthscales.
     angles = jnp.arange(3 * harmonics + 1, dtype=dtype) * (2 * math.pi / (3 * harmonics + 1))
     # With e_n = exp(b (cos(angle_n) - 1)): varying = 1 - mean_n e_n and
-    # a_j = 2 mean_n cos(j angle_n) e_n, to which the one that is taken off e_n adds nothing.
+    # a_j = 2 mean_n cos(j angle_n) e_n, to which subtracting one from e_n adds nothing.
     values = jnp.expm1((jnp.cos(angles) - 1) / lengthscale**2)
     j = jnp.arange(1, harmonics + 1, dtype=dtype)
     variances = 2 * jnp.mean(jnp.cos(j[:, None] * angles[None, :]) * values[None, :], 1)
@@ -38,15 +38,16 @@ def fourier_series(
 
 
 def if_complete(variances: Float[Array, " j"], rest: Float[Array, ""]) -> Float[Array, " j"]:
-    """The coefficients of a series, NaN where what is cut off is more than rounding."""
+    """The coefficients of a series, NaN where truncating it costs more than rounding."""
     return jnp.where(rest < eps_of(variances) ** (2 / 3), variances, jnp.nan)
 
 
 def series_in_cycles(
     lengthscale: Float[Array, "*d"], period: Float[Array, "*e"], dim: int, name: str
 ) -> Series:
-    """What `fourier_series` returns, with frequencies in cycles, for points (dim,). Raises
-    ValueError for several dimensions, naming the kernel, and for parameters of another one.
+    """The result of `fourier_series`, with frequencies in cycles, for points (dim,). Raises
+    ValueError for several dimensions, naming the kernel, and for parameters with another number of
+    dimensions.
     """
     for parameter in (lengthscale, period):
         of_each_column(parameter, dim)
@@ -71,10 +72,10 @@ def of_each_column(parameter: Float[Array, "*d"], dim: int) -> Float[Array, " di
 
 
 def harmonic_parts(variances: Float[Array, " j"], frequencies: Float[Array, " j"]) -> Parts:
-    """One part for each harmonic. In products with others the first harmonics have a larger share
+    """One part for each harmonic. In products with other kernels the first harmonics receive more
     of the frequencies, because they mostly have the larger weights.
     """
-    variances = jnp.maximum(variances, 0)  # the last ones are rounding
+    variances = jnp.maximum(variances, 0)  # the last ones are rounding errors
     return tuple(
         fixed_part(variances[i], (0,), frequencies[i : i + 1], share=1 / (1 + i))
         for i in range(len(variances))

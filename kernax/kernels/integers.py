@@ -1,7 +1,7 @@
-"""Kernels on integers: those read from a matrix, and stationary ones.
+"""Kernels on integers: kernels given by a matrix, and stationary ones.
 
-A point is one integer, a stack an array of integers of shape (n,). Such a kernel computes in JAX's
-default float.
+A point is one integer, and a batch of points is an array of integers of shape (n,). These kernels
+compute in JAX's default float.
 """
 
 from typing import Any, ClassVar
@@ -27,18 +27,16 @@ def _index(x: Any) -> Array:
         if jnp.ndim(x) == 0 and jnp.issubdtype(kind, jnp.integer):
             return jnp.asarray(x).astype(jnp.result_type(int))
         came = f"of shape {jnp.shape(x)} and type {kind}"
-    raise ValueError(
-        f"this kernel compares integers, in a stack of shape (n,), but a point is {came}"
-    )
+    raise ValueError(f"this kernel compares integers, X of shape (n,), but a point is {came}")
 
 
 class Precomputed(AbstractKernel):
     """`K[x, z]` for integers x and z: a kernel given by its Gram matrix.
 
-    An index out of range gives NaN. The blocks `cross` and `new`, see `from_blocks`, are for points
-    that are not in K. K must be square, symmetric and finite; whether it is positive semidefinite
-    is not checked (solvers report it). If the matrix is symmetric only up to rounding, or traced,
-    its symmetric part is used.
+    An index out of range gives NaN. The blocks `cross` and `new`, see `from_blocks`, hold the
+    values of points that are not in K. K must be square, symmetric and finite. It is not checked
+    for positive semidefiniteness; solvers report an indefinite K. If the matrix is symmetric only
+    up to rounding, or traced, its symmetric part is used.
 
     Examples:
         >>> k = kernax.Precomputed([[2.0, 0.5], [0.5, 1.0]])
@@ -67,7 +65,7 @@ class Precomputed(AbstractKernel):
 
     @staticmethod
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
-        """One kernel over n old points, to fit, and m new points, to predict.
+        """One kernel over n old points, for fitting, and m new points, for predictions.
 
         Old points are the integers 0, ..., n - 1, new ones n, ..., n + m - 1. Values that are not
         given are NaN; the blocks themselves must be finite.
@@ -107,7 +105,7 @@ class Precomputed(AbstractKernel):
 
 
 def _entry(array: Array, *places: Array) -> Array:
-    """`array[places]`, NaN for a place out of range, a negative one included."""
+    """`array[places]`, NaN for an index out of range, including negative ones."""
     return array.at[places].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
@@ -188,8 +186,8 @@ class Coregionalisation(AbstractKernel):
     outputs are one function of a point and a task: over points `(x, task)`, the intrinsic model of
     coregionalisation is `On(RBF(), 0) * On(Coregionalisation(factor, diagonal), 1)`, and a sum of
     such products is the linear one (Alvarez, Rosasco & Lawrence 2012, sections 4.2.1 and 4.2.2).
-    With a factor of zero and a diagonal of one the tasks are independent. `Precomputed(B)` is the
-    kernel of a B that is not learned.
+    With a factor of zero and a diagonal of one the tasks are independent. Use `Precomputed(B)` for
+    a B that is not learned.
 
     For a task out of range `gram`, learners and predictions raise ValueError; where tasks are
     traced, as under `jax.vmap`, the value is NaN.
@@ -236,7 +234,7 @@ class Coregionalisation(AbstractKernel):
 
 
 def _check_tasks(tasks: Any, count: int) -> None:
-    """Raises ValueError for the first task outside of 0, ..., count - 1, where tasks are known."""
+    """Raises ValueError for a task outside of 0, ..., count - 1, unless tasks are traced."""
     if not is_concrete(tasks):
         return
     strange = np.ravel(tasks)[(np.ravel(tasks) < 0) | (np.ravel(tasks) >= count)]

@@ -1,4 +1,4 @@
-"""Matrices that users give a kernel: as arrays, and checked to be symmetric."""
+"""Conversion and checks of matrices that users pass to a kernel."""
 
 from typing import Any
 

@@ -35,8 +35,8 @@ def _numbers(x: Any, z: Any) -> tuple[Array, Array]:
     x, z = vectors(x, z)
     if len(x) != 1:
         raise ValueError(
-            f"this kernel compares numbers, but points have shape {x.shape}: pick one with "
-            "On(kernel, dimension)"
+            f"this kernel compares numbers, but points have shape {x.shape}: select one "
+            "with On(kernel, dimension)"
         )
     return x[0], z[0]
 
@@ -76,11 +76,11 @@ class Brownian(AbstractKernel):
 
     @renamed(count="n_pairs")
     def eigenpairs(self, n_pairs: int) -> Eigenpairs:
-        """The `n_pairs` largest eigenvalues of `f -> integral_0^1 k(., t) f(t) dt`, with functions.
+        """The `n_pairs` leading eigenpairs of the operator `f -> integral_0^1 k(., t) f(t) dt`.
 
-        These are orthonormal on [0, 1]: `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x /
-        2)`, j = 1, 2, ...: values (n_pairs,), and a function from a point to (n_pairs,). By
-        Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
+        For j = 1, 2, ... they are `4 / ((2j - 1)^2 pi^2)` and `sqrt(2) sin((2j - 1) pi x / 2)`,
+        orthonormal on [0, 1]. Returns the values (n_pairs,) and a function from a point to
+        (n_pairs,). By Mercer's theorem `k(x, z) = sum_j values_j f_j(x) f_j(z)` on [0, 1].
         """
         frequencies = (jnp.arange(check_count(n_pairs, "n_pairs"), dtype=float) + 0.5) * jnp.pi
         return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
@@ -109,7 +109,7 @@ class BrownianBridge(AbstractKernel):
 
     @renamed(count="n_pairs")
     def eigenpairs(self, n_pairs: int) -> Eigenpairs:
-        """As `Brownian.eigenpairs`: `1 / (j pi)^2` and `sqrt(2) sin(j pi x)`, j = 1, 2, ..."""
+        """Like `Brownian.eigenpairs`: `1 / (j pi)^2` and `sqrt(2) sin(j pi x)`, j = 1, 2, ..."""
         frequencies = (jnp.arange(check_count(n_pairs, "n_pairs"), dtype=float) + 1) * jnp.pi
         return Eigenpairs(1 / frequencies**2, SineBasis(frequencies))
 
@@ -129,9 +129,9 @@ class IntegratedBrownian(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = _numbers(x, z)
-        # Not 3 M - m, whose rounding depends on whether a processor fuses it.
+        # The rounding of 3 M - m would depend on whether the processor fuses it.
         cubic = lambda m, M: m * m * (2 * M + (M - m)) / 6
-        # Not of jnp.minimum and jnp.maximum: their Hessians at x = z are wrong.
+        # jnp.minimum and jnp.maximum would have wrong Hessians at x = z.
         value = jnp.where(x <= z, cubic(x, z), cubic(z, x))
         return jnp.where(jnp.minimum(x, z) >= 0, value, jnp.nan)
 
@@ -141,8 +141,8 @@ class LinearSpline(AbstractKernel):
 
     In one dimension it is `1 + x z` plus `IntegratedBrownian`, so that functions are splines of
     degree three with linear ends (Gunn 1998, section 3.1.4; Vapnik, Golowich & Smola 1997). It is
-    positive semidefinite for x, z >= 0 only: relevance vector machines, which do not need that,
-    take it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.
+    positive semidefinite for x, z >= 0 only: relevance vector machines, which do not need that, use
+    it on [-10, 10] (Tipping 2001, eq. 32); for other learners pass `x - min x`.
 
     Examples:
         >>> k = kernax.kernels.LinearSpline()
@@ -161,7 +161,7 @@ def _lengthscale_function(lengthscale: Any) -> Any:
     if not callable(lengthscale):
         raise ValueError(
             f"lengthscale must be a function of a point, but is {lengthscale!r}: for one that is "
-            "the same everywhere take RBF(lengthscale)"
+            "the same everywhere use RBF(lengthscale)"
         )
     return as_module(lengthscale)
 
@@ -188,7 +188,8 @@ class Gibbs(AbstractKernel):
         x, z = vectors(x, z)
         a = self._at(x)
         b = self._at(z)
-        # In units of the longer of both, a constant to every derivative: no square underflows.
+        # Dividing by the longer of the two, a constant in all derivatives, keeps squares from
+        # underflowing.
         unit = lax.stop_gradient(jnp.maximum(a, b))
         a = a / unit
         b = b / unit
@@ -246,8 +247,9 @@ class ChangePoint(AbstractKernel):
 class ArcCosine(AbstractKernel):
     """`(|x| |z|)^order J(theta) / pi`, theta the angle between x and z, order 0, 1 or 2.
 
-    An infinitely wide layer of a network (Cho & Saul 2009, section 2): twice the mean of `h(w.x)
-    h(w.z)` over normal w, h a step, a ramp `max(0, t)` or its square. For these orders J is
+    It is the kernel of an infinitely wide layer of a network (Cho & Saul 2009, section 2): twice
+    the mean of `h(w.x) h(w.z)` over normal w, where h is a step, a ramp `max(0, t)` or its square.
+    For these orders J is
 
         pi - theta
         sin theta + (pi - theta) cos theta
@@ -255,9 +257,9 @@ class ArcCosine(AbstractKernel):
 
     and k(x, x) is 1, `|x|^2`, `3 |x|^4`. For a bias, append a constant dimension.
 
-    Exact to rounding for parallel and opposite points. A point of norm zero gives 0, and for order
-    0, the step at zero counted half, 1/2. Order 0 has no derivative where theta is 0 or pi (zero is
-    returned), nor at norm zero.
+    It is exact to rounding for parallel and opposite points. A point of norm zero gives 0, but 1/2
+    for order 0, which counts the step at zero half. Order 0 has no derivative where theta is 0 or
+    pi (zero is returned), nor at norm zero.
 
     Examples:
         >>> k = kernax.kernels.ArcCosine(order=1)
@@ -290,13 +292,13 @@ class ArcCosine(AbstractKernel):
 
     @property
     def has_derivatives(self):
-        return self.order > 0  # of order 0 functions are steps
+        return self.order > 0  # functions of order 0 are steps
 
 
 def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]:
-    """|x| and x / |x|, which is zero where x is; no square overflows."""
+    """|x| and x / |x|, which is zero at x = 0, without overflow of squares."""
     size = lax.stop_gradient(jnp.max(jnp.abs(x)))
-    size = positive_or_one(size)  # a constant: the derivatives of both do not depend on it
+    size = positive_or_one(size)  # a constant, on which neither derivative depends
     length = safe_sqrt(dot(x / size, x / size))
     return size * length, jnp.where(length > 0, x / size / positive_or_one(length), 0)
 
@@ -304,10 +306,9 @@ def _polar(x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, " d"]]
 def _latitude_of_points(x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[Array, ""]:
     """`pi/2 - theta`, theta the angle between x and z.
 
-    Its slope `1 / sin theta` magnifies the rounding of u and v where they are nearly the same:
-    there theta, and c with its derivative, are those of u - v as a function of x - z. It is the
-    negative one of x and -z, which takes the place of z where the points are more opposite than
-    parallel.
+    Its slope `1 / sin theta` magnifies the rounding of u and v where they are nearly equal. There
+    theta, c and the derivative of c are computed from u - v as a function of x - z. Where the
+    points are more opposite than parallel, -z replaces z and the sign of the result changes.
     """
     (x_size, u) = _polar(x)
     (_, v) = _polar(z)
@@ -329,8 +330,8 @@ def _latitude_of_points(x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[A
 
 @jax.custom_jvp
 def _half_squared_chord(x: Array, z: Array, sign: Array) -> Float[Array, ""]:
-    """`|u - v|^2 / 2`, v that of `sign z`, right to all digits where x and sign z are nearly the
-    same; a sum over one coordinate after the other, as all differences would be n^2 d floats.
+    """`|u - v|^2 / 2` with v of `sign z`, accurate to all digits where x and sign z are nearly
+    equal. The sum is over one coordinate after the other, as all differences would be n^2 d floats.
     """
     (_, v) = _polar(z)
     (inverse, radial) = _radial_part(x, z, sign)
@@ -374,7 +375,7 @@ def _half_squared_chord_jvp(primals, tangents):
 
 
 def _rounding_of_angles(dtype: Any) -> float:
-    """Below this an angle between two unit vectors is rounding alone."""
+    """An angle between two unit vectors below this is only rounding."""
     return 8 * float(jnp.finfo(dtype).eps)
 
 
@@ -396,9 +397,10 @@ def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
 def _latitude(order: int, c: Array, theta: Array, rounding: Array) -> Array:
     """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)`.
 
-    c is cos theta. Values come from theta, which is exact where c is not, and derivatives go
-    through c: `dA_0/dc = 1 / sin theta`, here of order -1, `dA_1/dc = A_0`, `dA_2/dc = 4 A_1`.
-    Where sin theta is zero, or no larger than the rounding of theta, zero replaces its inverse.
+    c is cos theta. Values are computed from theta, which is accurate where c is not, and
+    derivatives from c: `dA_0/dc = 1 / sin theta`, here of order -1, `dA_1/dc = A_0`, `dA_2/dc = 4
+    A_1`. Where sin theta is zero, or no larger than the rounding of theta, zero replaces its
+    inverse.
     """
     sin = jnp.sin(theta)
     cos = jnp.cos(theta)

@@ -1,8 +1,8 @@
 """Kernels on sets: indicator vectors x in {0, 1}^n, soft ones with weights in [0, 1], or counts.
 
-A set is the vector of its items, a truth assignment the vector of its variables: one entry for each
-of n items, the same n in every point. Indicators may be booleans or integers. A point outside the
-domain gives NaN.
+A point is a vector with one entry for each of n items (of a set) or n variables (of a truth
+assignment); n is the same for all points. Indicators may be booleans or integers. A point outside
+the domain gives NaN.
 """
 
 from typing import ClassVar
@@ -45,10 +45,11 @@ class AllSubsets(AbstractWideRange):
 class Monomials(AbstractWideRange):
     """`prod_a (1 + weights_a (x_a z_a + (1 - x_a) (1 - z_a)))`, 0 <= x <= 1.
 
-    With weights one it is `2^same(x, z)` for Boolean points, same the number of variables on which
-    they agree: the inner product in the 3^n monomials (conjunctions of literals), each with every
-    variable as it is, negated, or not at all (Khardon, Roth & Servedio 2005). `weights` >= 0, a
-    scalar or one per variable, say how much a variable counts; zero leaves it out.
+    With weights of one it is `2^same(x, z)` for Boolean points, where same is the number of
+    variables on which they agree. It is the inner product of the 3^n monomials (conjunctions of
+    literals), in which every variable occurs as it is, negated, or not at all (Khardon, Roth &
+    Servedio 2005). `weights` >= 0, a scalar or one per variable, say how much a variable counts;
+    zero leaves it out.
 
     k(x, x) is 2^n: beyond 127 variables (float32) or 1023 (float64) use `Normalised`, which does
     not overflow. Powers of two come out exact; in general the relative error is about eps times
@@ -72,8 +73,8 @@ class Monomials(AbstractWideRange):
 class Intersection(AbstractKernel):
     """`sum_a min(x_a, z_a)`, x >= 0: the number of items two sets or bags have in common.
 
-    See Swain & Ballard 1991. Not differentiable where an entry of x equals that of z: half of the
-    slope is returned.
+    See Swain & Ballard 1991. It is not differentiable where an entry of x equals that of z; half of
+    the slope is returned there.
 
     Examples:
         >>> k = kernax.kernels.Intersection()
@@ -93,8 +94,8 @@ class Jaccard(AbstractKernel):
 
     On sets it is `|x and z| / |x or z|`. On counts and weights it is the min-max or Ruzicka
     similarity, which is a kernel as well (Ralaivola et al. 2005). k(x, x) is 1, unless x is empty.
-    Not differentiable where an entry of x equals that of z, where the mean of the slopes to both
-    sides is returned, nor at two empty sets, where the gradient returned is zero.
+    It is not differentiable where an entry of x equals that of z, where the mean of the one-sided
+    slopes is returned, nor at two empty sets, where the gradient returned is zero.
 
     Examples:
         >>> k = kernax.kernels.Jaccard()
@@ -115,8 +116,8 @@ class Jaccard(AbstractKernel):
 class Tanimoto(AbstractKernel):
     """`x.z / (x.x + z.z - x.z)`, and 0 for two zero vectors.
 
-    On sets it is `|x and z| / |x or z|` (Ralaivola et al. 2005). Defined on all of R^n, where it is
-    the sum of the powers of the kernel `x.z / (x.x + z.z)`; negative for x.z < 0. k(x, x) is 1,
+    On sets it is `|x and z| / |x or z|` (Ralaivola et al. 2005). It is defined on all of R^n as the
+    sum of the powers of the kernel `x.z / (x.x + z.z)`, and is negative for x.z < 0. k(x, x) is 1,
     unless x is zero; at two zero vectors the gradient returned is zero.
 
     Examples:

@@ -1,9 +1,9 @@
 """Kernels of strings that count common substrings, without gaps.
 
-Where the counts of all possible substrings fit, they are features: one histogram a string, one
-matrix product a Gram matrix. Otherwise each substring of one string is compared with all of the
-other, which is faster than a search because it runs in vector instructions; those of long strings
-are sorted, and found by binary search.
+Where the counts of all possible substrings fit into memory, they are the features: each string has
+a histogram, and a Gram matrix is one matrix product. Otherwise each substring of one string is
+compared with all of the other, which is faster than a search because it runs in vector
+instructions. Substrings of long strings are sorted and found by binary search.
 """
 
 import functools
@@ -23,7 +23,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels.texts import OF_TEXTS, Strings, check_strings
 
 _MOST_FEATURES = 2**14
-# Substrings of a string; both ways took 0.5 s for 500 pairs of such strings, k = 9.
+# Substrings of a string; both methods took 0.5 s for 500 pairs of such strings, k = 9.
 _MOST_COMPARED = 3000
 
 
@@ -81,7 +81,8 @@ class AllSubstrings(AbstractKernel):
     """`sum_u decay^(2 |u|) c_u(x) c_u(z)` over all strings u of at least one token.
 
     c_u(x) is the number of times that u occurs in x (Vishwanathan & Smola 2003, without the empty
-    string). Costs L^2 for each pair: common suffixes of every two prefixes, by dynamic programming.
+    string). Dynamic programming over the common suffixes of all pairs of prefixes costs L^2 for
+    each pair of strings.
 
     Examples:
         >>> X = kernax.strings.encode(["ana", "an", "cat"])
@@ -113,18 +114,18 @@ class AllSubstrings(AbstractKernel):
 
 
 class _Suffixes(NamedTuple):
-    """Sums over the common suffixes of x up to some place, and of z up to each place."""
+    """Sums over the common suffixes of x up to one position, and of z up to each position."""
 
     sums: Float[Array, " L"]
-    total: Float[Array, " L"]  # of these, over the places of x so far
+    total: Float[Array, " L"]  # the sum of these over the positions of x so far
 
 
 class Mismatch(AbstractKernel):
-    """`sum_u m_u(x) m_u(z)` over all strings u of `k` tokens, m_u counting with mismatches.
+    """`sum_u m_u(x) m_u(z)` over all strings u of `k` tokens, where m_u counts with mismatches.
 
-    m_u(x) is the number of substrings of x that differ from u in at most `m` places (Leslie, Eskin,
-    Weston & Noble 2004). m = 0 is `Spectrum(k)`. The size of the alphabet matters: a letter that
-    never occurs is still a way to differ.
+    m_u(x) is the number of substrings of x that differ from u in at most `m` positions (Leslie,
+    Eskin, Weston & Noble 2004). m = 0 is `Spectrum(k)`. The value depends on the size of the
+    alphabet: letters that never occur still count as mismatches.
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "bandana", "cherry"])
@@ -156,7 +157,7 @@ class Mismatch(AbstractKernel):
 def _by_mismatches(
     values: list[float], window: Int[Array, " k"], others: Int[Array, "k n"]
 ) -> Float[Array, " n"]:
-    """`values[i]` for a window that differs in i places from another; zero beyond."""
+    """`values[i]` for a window that differs in i positions from another; zero beyond."""
     apart = sum((token != other).astype(jnp.int32) for token, other in zip(window, others))
     return jnp.asarray(sum(jnp.where(apart == i, value, 0) for i, value in enumerate(values)))
 
@@ -166,7 +167,7 @@ _Weighted = tuple[Int[Array, "_ _"], Float[Array, " _"]]
 
 
 def _compared(x: _Weighted, z: _Weighted, alike: Callable) -> Float[Array, ""]:
-    """`sum_ij weights_i weights_j alike(x_i, z_j)`: each window of x beside all of z."""
+    """`sum_ij weights_i weights_j alike(x_i, z_j)`: each window of x against all of z."""
     (windows, weights) = x
     (others, other_weights) = z
 
@@ -181,12 +182,12 @@ def _compared(x: _Weighted, z: _Weighted, alike: Callable) -> Float[Array, ""]:
 
 
 def _equal(window: Int[Array, " words"], others: Int[Array, "words n"]) -> Bool[Array, " n"]:
-    """Word by word: a reduction over so short an axis is ten times slower."""
+    """Compares word by word: a reduction over so short an axis is ten times slower."""
     return functools.reduce(jnp.logical_and, [word == other for word, other in zip(window, others)])
 
 
 def _sum_in_order(values: Float[Array, " n"]) -> Float[Array, ""]:
-    """The sum, of neighbours in pairs: zeros at the end, the padding, change no bit of it."""
+    """The sum by adding neighbours in pairs, so that padding with zeros changes no bit of it."""
     while len(values) > 1:
         values = jnp.pad(values, (0, len(values) % 2))
         values = values[0::2] + values[1::2]
@@ -210,7 +211,7 @@ def _common(x: Strings, z: Strings, k: int) -> Float[Array, ""]:
 
 
 def _searched(x: _Weighted, z: _Weighted) -> Float[Array, ""]:
-    """The number of pairs of equal keys, those of x sorted: by binary search for each of z."""
+    """The number of pairs of equal keys: binary search for those of z in the sorted keys of x."""
     keys, repeats = x
     wanted, weights = z
     if not len(repeats) or not len(weights):
@@ -238,33 +239,33 @@ def _number(tokens: Int[Array, "k n"], size: int) -> Int[Array, " n"]:
 
 def _neighbourhoods(x: Strings, k: int, m: int) -> Float[Array, " features"]:
     """How many substrings lie within m mismatches of each string of k tokens."""
-    # One place after the other, with one array for each number of mismatches so far.
+    # One position after the other, with one array for each number of mismatches so far.
     shape = (max(len(x.alphabet), 1),) * k
     counts = [_histogram(x, k).reshape(shape)]
     for place in range(k):
         # count_e(u) becomes count_e(u) + sum of count_(e-1)(v) over the v that differ from u in
-        # this place alone.
+        # this position alone.
         others = [jnp.sum(count, place, keepdims=True) - count for count in counts]
         counts = [sum(parts) for parts in zip([*counts, 0.0], [0.0, *others])][: m + 1]
     return jnp.asarray(sum(counts)).reshape(-1)
 
 
 def _shared_by_distance(k: int, m: int, size: int) -> list[float]:
-    """`_shared_neighbours` of strings 0, 1, ... places apart, up to the last that share one."""
+    """`_shared_neighbours` of strings that differ in 0, 1, ... positions, up to 2 m."""
     places = range(min(2 * m, k) + 1)
-    # As floats: integers would overflow.
+    # The counts are floats because integers would overflow.
     return [float(_shared_neighbours(k, m, size, apart)) for apart in places]
 
 
 def _shared_neighbours(k: int, m: int, size: int, apart: int) -> int:
-    """The number of strings of k tokens within m mismatches of each of two, `apart` places apart.
+    """The number of strings within m mismatches of both of two strings of k tokens.
 
-    `size` is that of the alphabet.
+    The two differ in `apart` positions, and `size` is the size of the alphabet.
     """
     total = 0
-    for outside in range(min(m, k - apart) + 1):  # mismatches with both, where the two agree
+    for outside in range(min(m, k - apart) + 1):  # mismatches with both, where they agree
         ways_outside = math.comb(k - apart, outside) * (size - 1) ** outside
-        # Where they differ: equal to the first, to the second, or to neither.
+        # Where the two differ, a token equals that of the first, of the second, or of neither.
         for first in range(apart + 1):
             for second in range(apart - first + 1):
                 # outside + apart - first mismatches with the first string, and
@@ -277,11 +278,11 @@ def _shared_neighbours(k: int, m: int, size: int, apart: int) -> int:
 
 
 def _keys(x: Strings, k: int) -> _Weighted:
-    """Substrings of k tokens as numbers, as many of 31 bits as it takes, and their weights."""
+    """Substrings of k tokens as one or more numbers of 31 bits each, and their weights."""
     tokens, weights = _windows(x, k)
     size = max(len(x.alphabet), 2)
-    # size^each <= 2^31: every number fits into 31 bits, also where the logarithm is rounded.
-    each = max(int(31 / math.log2(size)), 1)  # tokens to a number
+    # size^each <= 2^31: every number fits into 31 bits, even where the logarithm is rounded.
+    each = max(int(31 / math.log2(size)), 1)  # tokens per number
     each -= size**each > 2**31
     words = [_number(tokens[at : at + each], size) for at in range(0, k, each)]
     return jnp.stack(words), weights
@@ -296,7 +297,7 @@ def _sorted(x: Strings, k: int) -> _Weighted:
 
 
 def _sums_of_runs(keys: Int[Array, "words n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """For each key the sum of its weight and of those of equal keys that follow it directly."""
+    """For each key the sum of its weight and of those of the equal keys that follow it directly."""
 
     def backwards(total, inputs):
         same_as_next, weight = inputs
@@ -310,8 +311,9 @@ def _sums_of_runs(keys: Int[Array, "words n"], weights: Float[Array, " n"]) -> F
 def _first_not_below(
     keys: Int[Array, "words n"], wanted: Int[Array, "words m"]
 ) -> Int[Array, " m"]:
-    """The first place in sorted keys that is not below each wanted one, n if there is none."""
-    # All keys before `low` are below; it rises where the last of the next `step` keys is below too.
+    """The first index of a sorted key that is not below each wanted key; n if all are below."""
+    # All keys before `low` are below; low rises where the last of the next `step` keys is below
+    # too.
     low = jnp.zeros(wanted.shape[1], jnp.int32)
     n = keys.shape[1]
     for step in 2 ** np.arange(n.bit_length())[::-1]:  # binary search
@@ -321,7 +323,7 @@ def _first_not_below(
 
 
 def _below(keys: Int[Array, "words m"], others: Int[Array, "words m"]) -> Bool[Array, " m"]:
-    """Which keys are less than others, compared word by word."""
+    """Whether keys are less than others, compared word by word."""
     below = jnp.zeros(keys.shape[1], bool)
     equal = jnp.ones(keys.shape[1], bool)
     for word, other in zip(keys, others):

@@ -1,9 +1,10 @@
 """State-space models of stationary kernels of one coordinate.
 
-The states of a Matern kernel are the process and its derivatives in units of `r / (x - z)`, see
-Hartikainen & Sarkka, "Kalman filtering and smoothing solutions to temporal Gaussian process
-regression models", 2010; those of a periodic kernel are the terms of its Fourier series, see Solin
-& Sarkka, "Explicit link between periodic covariance functions and state space models", 2014.
+The states of a Matern kernel are the process and its derivatives in units of `r / (x - z)`
+(Hartikainen & Sarkka, "Kalman filtering and smoothing solutions to temporal Gaussian process
+regression models", 2010). The states of a periodic kernel are the terms of its Fourier series
+(Solin & Sarkka, "Explicit link between periodic covariance functions and state space models",
+2014).
 """
 
 import equinox as eqx
@@ -14,8 +15,8 @@ from kernax.core.base.numerics import matmul
 from kernax.core.kernel.state_space import AbstractStateSpace
 
 # A(s) = exp(F tau) with tau = rate s and F the companion matrix of (x + 1)^(p + 1). F + I is
-# nilpotent: A(s) is exp(-tau) times I + (F + I) tau + (F + I)^2 tau^2 / 2, here the coefficients of
-# 1, tau, tau^2.
+# nilpotent, and A(s) is exp(-tau) times I + (F + I) tau + (F + I)^2 tau^2 / 2. These are the
+# coefficients of 1, tau, tau^2.
 _TRANSITIONS = (
     [[[1]]],
     [[[1, 1], [0, 1]], [[0, -1], [1, -1]]],
@@ -32,11 +33,11 @@ _COVARIANCES = (
     [[1, 0], [0, 1]],
     [[1, 0, -1 / 3], [0, 1 / 3, 0], [-1 / 3, 0, 1]],
 )
-_FAR = 1000.0  # times the rate: exp(-tau) is zero, and tau^2 a number
+_FAR = 1000.0  # times the rate: there exp(-tau) is zero, and tau^2 finite
 
 
 class MaternStates(AbstractStateSpace):
-    """`(d / dt + rate)^(p + 1) f = white noise`, of states f, f' / rate, f'' / rate^2; p < 3."""
+    """`(d / dt + rate)^(p + 1) f = white noise`, with states f, f' / rate, f'' / rate^2; p < 3."""
 
     rate: Float[Array, ""]
     p: int = eqx.field(static=True)
@@ -55,7 +56,7 @@ class MaternStates(AbstractStateSpace):
 
 
 class Oscillators(AbstractStateSpace):
-    """`sum_j variances_j cos(frequencies_j t)`: a cosine and a sine of each frequency."""
+    """`sum_j variances_j cos(frequencies_j t)`: two states, cosine and sine, per frequency."""
 
     frequencies: Float[Array, " j"]
     variances: Float[Array, " j"]

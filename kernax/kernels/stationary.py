@@ -1,7 +1,7 @@
 """Stationary kernels of R^d: they do not change when both points move together.
 
 Throughout, `s = |(x - z) / lengthscale|^2` with a lengthscale that is a scalar or has one entry per
-dimension (ARD), in the units of x. Every kernel here is 1 at x = z, but for `SpectralMixture`.
+dimension (ARD), in the units of x. Every kernel here is 1 at x = z, except `SpectralMixture`.
 Spectral densities S are over cycles per unit of x: `k(x, z) = integral S(w) exp(2 pi i w.(x - z))
 dw`. GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
@@ -86,7 +86,7 @@ class AbstractMatern(AbstractScaleMixture):
     Its spectral density is a Student t with 2 nu degrees of freedom (GPML eq. 4.15).
     """
 
-    nu: ClassVar[Any]  # a number where the class knows it, a parameter in `Matern`
+    nu: ClassVar[Any]  # a class attribute, except in `Matern`, where it is a parameter
 
     def unit_density(self, f, dim):
         # The constant Gamma(nu + d/2) / Gamma(nu) (2 pi / nu)^(d/2), times the power
@@ -101,7 +101,7 @@ class AbstractMatern(AbstractScaleMixture):
         return round(2 * self.nu) if isinstance(self.nu, float) else 1
 
     def precisions(self, normal):
-        if isinstance(self.nu, float):  # half-integers: squares of 2 nu normal numbers
+        if isinstance(self.nu, float):  # half-integers: 2 nu squared normal numbers
             squares = jnp.sum(normal**2, 1)
             return 2 * self.nu / jnp.maximum(squares, jnp.finfo(squares.dtype).tiny)
         return 1 / gamma_quantiles(self.nu, normal[:, 0])
@@ -109,7 +109,7 @@ class AbstractMatern(AbstractScaleMixture):
     def state_space(self, harmonics):
         if self.lengthscale.size > 1 or not isinstance(self.nu, float):
             return None
-        # Half-integers nu = p + 1/2 have p + 1 states; the rate is that of r / (x - z).
+        # Half-integers nu = p + 1/2 have p + 1 states; the rate is r / (x - z).
         rate = math.sqrt(2 * self.nu) / self.lengthscale.reshape(())
         return MaternStates(rate, int(self.nu))
 
@@ -118,7 +118,7 @@ class Matern12(AbstractMatern):
     """`exp(-r)`, r = sqrt(s): the exponential or Ornstein-Uhlenbeck kernel.
 
     See GPML section 4.2.1; the rate of the Ornstein-Uhlenbeck process is theta = 1 / lengthscale.
-    Not differentiable in x at x = z, where the derivative returned is zero.
+    It is not differentiable in x at x = z, where the derivative returned is zero.
 
     Examples:
         >>> k = kernax.Matern12(lengthscale=2.0)
@@ -170,12 +170,13 @@ class Matern52(AbstractMatern):
 
 
 class Matern(AbstractMatern):
-    """`2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, r = sqrt(2 nu s), of any smoothness nu > 0.
+    """`2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, r = sqrt(2 nu s), for any smoothness nu > 0.
 
-    nu is a parameter (GPML eq. 4.14). By quadrature, 192 nodes per pair in float64: some hundred
-    times the cost of `Matern12`, `Matern32` and `Matern52`, which are nu = 1/2, 3/2, 5/2; from nu =
-    30 on (8 in float32) by an expansion whose limit is `RBF`. Accurate to 1e-10 (float64) and about
-    1e-5 (float32) for nu >= 1/2, however large. Second derivatives at x = z need nu > 1.
+    nu is a parameter that can be learned (GPML eq. 4.14). The kernel is computed by quadrature,
+    with 192 nodes per pair in float64, and costs about a hundred times as much as `Matern12`,
+    `Matern32` and `Matern52`, which are nu = 1/2, 3/2, 5/2. From nu = 30 on (8 in float32) it is
+    computed by an expansion around its limit, `RBF`. It is accurate to 1e-10 (float64) and about
+    1e-5 (float32) for all nu >= 1/2. Second derivatives at x = z need nu > 1.
 
     Examples:
         >>> x, z = jnp.array([0.0]), jnp.array([2.0])
@@ -199,7 +200,7 @@ class Matern(AbstractMatern):
 
 
 class RationalQuadratic(AbstractScaleMixture):
-    """`(1 + s / (2 alpha))^-alpha`: RBFs of Gamma-distributed precisions (GPML eq. 4.19).
+    """`(1 + s / (2 alpha))^-alpha`: RBFs mixed over Gamma-distributed precisions (GPML eq. 4.19).
 
     Examples:
         >>> k = kernax.RationalQuadratic(lengthscale=2.0, alpha=1.0)
@@ -215,7 +216,8 @@ class RationalQuadratic(AbstractScaleMixture):
         return jnp.exp(-scaled_log1p(s, 1 / (2 * floored(self.alpha))) / 2)
 
     def unit_density(self, f, dim):
-        # The mean of the density of an RBF over precisions tau: inf at f = 0 for alpha <= dim / 2.
+        # The mean density of an RBF over precisions tau, which is inf at f = 0 for alpha <= dim /
+        # 2.
         mean = gamma_mean(self.alpha, dim / 2, 2 * jnp.pi**2 * f)
         return (2 * jnp.pi) ** (dim / 2) * mean
 
@@ -230,8 +232,8 @@ class RationalQuadratic(AbstractScaleMixture):
 class GammaExponential(AbstractStationary):
     """`exp(-s^(gamma / 2))`, 0 < gamma <= 2 (GPML eq. 4.18).
 
-    gamma = 1 is Matern 1/2, gamma = 2 an RBF of lengthscale `lengthscale / sqrt(2)`, and only that
-    one is smooth at x = z.
+    gamma = 1 is Matern 1/2. gamma = 2 is an RBF of lengthscale `lengthscale / sqrt(2)`, the only
+    case that is smooth at x = z.
 
     Examples:
         >>> k = kernax.kernels.GammaExponential(lengthscale=2.0, gamma=1.5)
@@ -251,9 +253,9 @@ class GammaExponential(AbstractStationary):
 class Periodic(AbstractKernel):
     """`exp(-2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2)`: periodic functions.
 
-    See MacKay 1998; GPML eq. 4.31. `period` in units of x and `lengthscale`, which has none, are
-    scalars or one per dimension. In one dimension this is scikit-learn's ExpSineSquared, whose form
-    in |x - z| is not positive semidefinite beyond that.
+    See MacKay 1998; GPML eq. 4.31. `period`, in units of x, and `lengthscale`, which has no unit,
+    are scalars or one per dimension. In one dimension this is scikit-learn's ExpSineSquared, which
+    depends on |x - z| and is not positive semidefinite in several dimensions.
 
     Examples:
         >>> k = kernax.Periodic(lengthscale=1.0, period=7.0)
@@ -296,14 +298,14 @@ class Periodic(AbstractKernel):
 
 def _periodic(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
     """`exp(-2 sines^2 / lengthscale^2)`, with derivatives of zero where it is zero: the powers of a
-    small lengthscale in them overflow.
+    small lengthscale in the derivatives overflow.
     """
     lengthscale = jnp.broadcast_to(lengthscale, sines.shape)
     least = math.log(float(jnp.finfo(sines.dtype).tiny)) - 10
     is_zero = lax.stop_gradient(-2 * (sines / lengthscale) ** 2) < least
     near = jnp.where(is_zero, 0, sines)
-    # As squared distances from zero, each in its lengthscale, the derivatives of which divide by it
-    # once, and not by its cube.
+    # Squared distances from zero in units of the lengthscale have derivatives that divide by the
+    # lengthscale once, not by its cube.
     s = jax.vmap(
         lambda a, scale: squared_distance(a[None], jnp.zeros_like(a)[None], scale, rough=True)
     )
@@ -314,11 +316,11 @@ class ZeroMeanPeriodic(AbstractKernel):
     """`prod_d (p_d - m_d) / (1 - m_d)`: `Periodic` without its constant, periodic about zero.
 
     p_d is `Periodic` along dimension d, and `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`, is its
-    mean over a period, the zeroth coefficient of its Fourier series, which has no negative ones.
-    What is left is positive semidefinite, 1 at x = z, and integrates to zero over each period, so
-    that sums with it leave level and trend to other terms. Its limit at long lengthscales is a
-    product of cosines, at short ones `Periodic`. See Lloyd et al., "Automatic construction and
-    natural-language description of nonparametric regression models", 2014, section 2.
+    mean over a period, the zeroth coefficient of its Fourier series. No coefficient is negative, so
+    the difference is positive semidefinite. It is 1 at x = z and integrates to zero over each
+    period, so that in a sum other terms describe level and trend. For long lengthscales it tends to
+    a product of cosines, for short ones to `Periodic`. See Lloyd et al., "Automatic construction
+    and natural-language description of nonparametric regression models", 2014, section 2.
 
     Examples:
         >>> k = kernax.kernels.ZeroMeanPeriodic(lengthscale=1.0, period=7.0)
@@ -359,13 +361,13 @@ class ZeroMeanPeriodic(AbstractKernel):
         return Oscillators(frequencies, if_complete(variances, jnp.abs(1 - jnp.sum(variances))))
 
 
-# From this lengthscale on series replace numerator and denominator, which both tend to zero, and
-# below the other one the asymptotic series of i0e, whose derivative cancels (Abramowitz & Stegun
-# 1964, eq. 9.7.1).
+# From the first lengthscale on, series replace numerator and denominator, which both tend to zero.
+# Below the second, the asymptotic series replaces i0e, because the derivative of i0e cancels
+# (Abramowitz & Stegun 1964, eq. 9.7.1).
 _LONG = 2**0.5
 _SHORT = 0.1
-_EXPM1 = [1 / math.factorial(j + 1) for j in range(15)]  # of (exp(u) - 1) / u, in u
-_BESSEL = [1 / math.factorial(j + 1) ** 2 for j in range(8)]  # of (I_0(2 sqrt(u)) - 1) / u, in u
+_EXPM1 = [1 / math.factorial(j + 1) for j in range(15)]  # the coefficients of (exp(u) - 1) / u
+_BESSEL = [1 / math.factorial(j + 1) ** 2 for j in range(8)]  # those of (I_0(2 sqrt(u)) - 1) / u
 _TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(10)]
 
 
@@ -387,8 +389,8 @@ def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> F
 
 @_about_zero.defjvp
 def _about_zero_jvp(primals, tangents):
-    # One product for each argument: their adjoints are then one sum over pairs each, where the
-    # chain rule sums for each place in which the lengthscale stands.
+    # With one product for each argument its adjoint is a single sum over pairs; the chain rule
+    # would sum once for each occurrence of the lengthscale.
     sines, lengthscale = primals
     of_sines = lambda values: _about_zero.fun(values, lengthscale)
     of_lengthscale = lambda values: _about_zero.fun(sines, values)
@@ -405,8 +407,8 @@ def _fluctuation(cosine: Array, b: Array) -> Array:
 class Cosine(AbstractKernel):
     """`cos(2 pi sum_d (x_d - z_d) / period_d)`: a single frequency along one direction.
 
-    See GPML section 4.2.1. `period` in units of x, a scalar or one per dimension. As a function of
-    |x - z| instead it would not be a kernel for d > 1.
+    See GPML section 4.2.1. `period`, in units of x, is a scalar or one per dimension. A cosine of
+    |x - z| would not be a kernel for d > 1.
 
     Examples:
         >>> k = kernax.kernels.Cosine(period=4.0)
@@ -475,7 +477,8 @@ class SpectralMixture(AbstractSpectral):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.means[0])
         t = (x - z)[None, :]
-        # Frequencies below the largest whose square is finite, as lengthscales are above the least.
+        # Frequencies stay below the largest with a finite square, as lengthscales stay above a
+        # minimum.
         largest = float(jnp.finfo(t.dtype).tiny) ** (-1 / 3)
         scales = jnp.minimum(self.scales, largest)
         means = jnp.clip(self.means, -largest, largest)
@@ -496,7 +499,7 @@ class SpectralMixture(AbstractSpectral):
         return tuple(self._part(i) for i in range(q))
 
     def _part(self, i: int) -> SpectralPart:
-        """One of the Gaussians, mirrored along every dimension."""
+        """One Gaussian of the mixture, mirrored along every dimension."""
         mean = self.means[i]
         scale = self.scales[i]
         d = len(mean)

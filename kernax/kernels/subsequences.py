@@ -1,8 +1,8 @@
 """Kernels of strings that count common subsequences, gaps allowed, by dynamic programming.
 
-A cell (i, j) is a place in either string of a pair. Pairs are independent, so the axes of a batch
-go last: a cell is one vector operation over all pairs at hand, and nothing of size L^2 is held for
-a pair except in a backward pass.
+A cell (i, j) is a position in each of two strings. Pairs are independent, so the axes of a batch go
+last: a cell is one vector operation over all pairs, and no array of size L^2 is stored for a pair
+except in a backward pass.
 """
 
 import math
@@ -27,12 +27,12 @@ from kernax.kernels.texts import OF_TEXTS, Strings, check_strings
 class Subsequence(AbstractWideRange):
     """`sum_u sum_{i: u = x[i]} sum_{j: u = z[j]} decay^(l(i) + l(j))`, u of `length` tokens.
 
-    The sums are over all places i and j where u occurs, in order, gaps allowed; l is the length of
-    the stretch of the string from the first place to the last. This is the string subsequence
-    kernel (Lodhi et al. 2002, definition 2 and section 4). With a decay near zero only contiguous
-    occurrences count, with 1 all count alike. `Normalised(Subsequence(...))` is the usual form.
-    Costs `length L^2` for each pair. With a decay near 1, where L^length leaves the range of
-    floats, a single occurrence underflows to zero.
+    The sums are over all positions i and j at which u occurs, in order and with gaps; l is the
+    length of the stretch of the string from the first position to the last. This is the string
+    subsequence kernel (Lodhi et al. 2002, definition 2 and section 4). With a decay near zero only
+    contiguous occurrences count, with a decay of 1 all count equally.
+    `Normalised(Subsequence(...))` is the usual form. It costs `length L^2` for each pair. With a
+    decay near 1, where L^length leaves the range of floats, a single occurrence underflows to zero.
 
     Examples:
         >>> X = kernax.strings.encode(["cat", "cart", "dog"])
@@ -50,7 +50,8 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        # A match counts decay^2, here decay^2 2^-power: k is the sum times 2^(length power).
+        # A match counts decay^2. Here it counts decay^2 2^-power, and k is the sum times 2^(length
+        # power).
         power = self._power_per_match(x, z)
         half = jnp.floor(power / 2)  # in two steps: decay^2 alone may underflow
         factor = times_power_of_two(self.decay, -half) * times_power_of_two(
@@ -62,9 +63,9 @@ class Subsequence(AbstractWideRange):
     def _power_per_match(self, x: Strings, z: Strings) -> Float[Array, ""]:
         """The exponent of the power of two by which each match of two tokens is divided.
 
-        About log2 of decay^2 times the number of places within reach: halfway between the largest
-        and the smallest values that occur, so that neither leaves the range of floats. The places
-        are those of the shorter string, without its padding.
+        It is about log2 of decay^2 times the number of positions within reach, halfway between the
+        largest and the smallest values that occur, so that neither leaves the range of floats. The
+        positions are those of the shorter string, without its padding.
         """
         log_decay = jnp.log(lax.stop_gradient(self.decay))
         places = jnp.arange(x.codes.shape[-1], dtype=log_decay.dtype)
@@ -76,10 +77,10 @@ class Subsequence(AbstractWideRange):
 class AllSubsequences(AbstractKernel):
     """`1 + sum_p k_p(x, z)`, k_p the `Subsequence` kernel of length p: all common subsequences.
 
-    The 1 is the empty one. With decay 1 all count alike: 22 for "banana" and "ana" (Shawe-Taylor &
-    Cristianini 2004, section 11.4). Values grow up to 4^L, which float32 holds for some 64 letters
-    and float64 for some 500, inside `Normalised` as well; beyond that `gram` raises. A smaller
-    decay helps.
+    The 1 counts the empty subsequence. With a decay of 1 all count equally: 22 for "banana" and
+    "ana" (Shawe-Taylor & Cristianini 2004, section 11.4). Values grow up to 4^L, which overflows
+    beyond about 64 letters in float32 and 500 in float64, inside `Normalised` as well; `gram` then
+    raises. A smaller decay helps.
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ana"])
@@ -99,27 +100,27 @@ class AllSubsequences(AbstractKernel):
 
 
 def _log_sum(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """`log sum exp(logs)`, and at least the largest of them and 0: also if all are -inf."""
+    """`log sum exp(logs)`, at least the largest of the logs and 0, even if all are -inf."""
     top = jnp.max(logs, initial=0)
     return top + jnp.log(jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1))
 
 
 def _ends(x: Strings) -> Int[Array, ""]:
-    """The number of places up to the last token."""
+    """The number of positions up to the last token."""
     return jnp.max(jnp.where(x.weights > 0, jnp.arange(1, len(x.weights) + 1), 0), initial=0)
 
 
 class _Tokens(NamedTuple):
-    """A string, (L, *pairs), or one token of it, (*pairs): one for each pair, or for all alike."""
+    """A string (L, *pairs), or one of its tokens (*pairs): one for each pair, or one for all."""
 
     codes: Float[Array, "..."]
     weights: Float[Array, "..."]
 
 
 def _floats(x: Strings) -> _Tokens:
-    """Codes and weights, both as floats: LLVM fails on some loops over integers.
+    """Codes and weights, both as floats, because LLVM fails on some loops over integers.
 
-    That is jaxlib 0.10.2, with the message "Cannot select".
+    This happens in jaxlib 0.10.2, with the message "Cannot select".
     """
     return _Tokens(x.codes.astype(x.weights.dtype), x.weights)
 
@@ -127,7 +128,7 @@ def _floats(x: Strings) -> _Tokens:
 class _Row(NamedTuple):
     """Lodhi's recursion after some tokens of x."""
 
-    above: Float[Array, "L levels *#pairs"]  # sums over the rows so far, for each place of z
+    above: Float[Array, "L levels *#pairs"]  # sums over the rows so far, for each position of z
     total: Float[Array, "*#pairs"]
 
 
@@ -148,9 +149,9 @@ def _gapped(
 ) -> Float[Array, "*#pairs"]:
     """`sum_ij a_q(i, j)` for the last kind q of occurrences that end at i and j, by cells.
 
-    Lodhi's recursion is `a_q(i, j) = factor match(i, j) e_q(i, j)`, e being what a match may be
-    appended to: `extended` of the sums `sum_{i' < i, j' < j} decay^(i - i' - 1 + j - j' - 1)
-    a_q(i', j')` of the first `levels` kinds.
+    Lodhi's recursion is `a_q(i, j) = factor match(i, j) e_q(i, j)`. A match is appended to the
+    occurrences e, which `extended` computes from the sums `sum_{i' < i, j' < j} decay^(i - i' - 1 +
+    j - j' - 1) a_q(i', j')` of the first `levels` kinds.
     """
 
     def row(now: _Row, token: _Tokens) -> tuple[_Row, None]:
@@ -188,12 +189,12 @@ def _next_cell(
 
 
 def _one_longer(before: Float[Array, "levels *#pairs"]) -> Float[Array, "kinds *#pairs"]:
-    """What occurrences of one token, of two, ... extend: nothing, those of one token, ..."""
+    """Occurrences of one token extend the empty one, those of two extend those of one, ..."""
     return jnp.concatenate([jnp.ones_like(before, shape=(1, *before.shape[1:])), before])
 
 
 def _any_longer(before: Float[Array, "1 *#pairs"]) -> Float[Array, "1 *#pairs"]:
-    """What occurrences of any length extend: nothing, or any occurrence."""
+    """Occurrences of any length extend the empty one or any other."""
     return 1 + before
 
 
@@ -202,8 +203,8 @@ def _batched_last(function: Callable) -> Callable:
 
     `function` takes two strings and numbers, all with one further axis at the end, for the pairs.
 
-    Derivatives are those of the function under a plain `vmap`, of every order and mode: slower, but
-    what JAX can transpose.
+    Derivatives of every order and mode are those of the function under a plain `vmap`, which is
+    slower, but which JAX can transpose.
     """
     batched_last = custom_vmap(_over_pairs(function))
 
@@ -230,7 +231,7 @@ def _last_axes(leaves: list[Array], count: int) -> tuple[int, ...]:
 
 
 def _over_pairs(function: Callable) -> Callable:
-    """`function` with all further axes as one, of pairs: loops on a CPU are fastest over one."""
+    """`function` with all further axes as one axis of pairs, over which CPU loops are fastest."""
 
     def flat(x: _Tokens, z: _Tokens, *numbers: Array) -> Array:
         leaves = jax.tree.leaves((x, z, numbers))

@@ -18,9 +18,10 @@ from kernax.kernels.tree_points import GAP, NONE, OF_TREES, Trees, check_trees
 class SubsetTree(AbstractKernel):
     """`sum_ab C(a, b)` over nodes a of x and b of z: common fragments of two trees.
 
-    A production is a node's label and the labels of its children, in order; a leaf has none. A
-    fragment is a connected part of a tree, of at least one production, that holds all children of a
-    node or none. It counts decay^(its productions). With c_j the j-th child,
+    A production is the label of a node with the labels of its children, in order; a leaf has no
+    production. A fragment is a connected part of a tree with at least one production that contains
+    all children of a node or none. It counts decay^(number of its productions). With c_j the j-th
+    child,
 
         C(a, b) = decay prod_j (1 + C(c_j(a), c_j(b))) where a and b have the same production, 0
         where not
@@ -28,10 +29,10 @@ class SubsetTree(AbstractKernel):
     (Collins & Duffy 2001, Convolution kernels for natural language). A tree of a single node has no
     fragments, and `Normalised` makes its row zero.
 
-    `decay` > 0, usually at most 1, gives large fragments less weight. Costs N M arity for trees of
-    N and M nodes, in N steps. k(x, x) grows up to 2^(nodes of x with children) where decay is 1:
-    some 120 of these may overflow in float32, 1000 in float64, also inside `Normalised`. A smaller
-    decay helps.
+    `decay` > 0, usually at most 1, gives large fragments less weight. A pair of trees of N and M
+    nodes costs N M arity operations, in N steps. With a decay of 1, k(x, x) grows up to 2^(nodes of
+    x with children): about 120 of these may overflow in float32, 1000 in float64, also inside
+    `Normalised`. A smaller decay helps.
 
     Raises ValueError for trees over different alphabets.
 
@@ -63,8 +64,8 @@ def _common_fragments_jvp(primals, tangents):
     # with the same j, through C(p, r). So from the root down
     #     A(a, b) = d total / d C(a, b) = 1 + A(p, r) C(p, r) / (1 + C(a, b)),
     # and d total = sum A E d(decay w_a w_b): the inside-outside algorithm of grammars. The
-    # transpose of the recursion for C would scatter instead of gather, some ten times slower, and
-    # hold its rows for each child.
+    # transpose of the recursion for C would scatter instead of gather, which is about ten times
+    # slower, and would store its rows for each child.
     (decay, x, z) = primals
     (d_decay, dx, dz) = tangents
     total, E = _inside(decay, x, z)
@@ -77,16 +78,16 @@ def _common_fragments_jvp(primals, tangents):
 
 
 class _Node(NamedTuple):
-    """A node of x, and what its row of C depends on."""
+    """A node of x, with its production and children, on which its row of C depends."""
 
-    place: Int[Array, ""]  # among the nodes, in postorder
+    place: Int[Array, ""]  # its index among the nodes, in postorder
     weight: Float[Array, ""]
     children: Int[Array, " arity"]
     production: Int[Array, " labels"]
 
 
 class _RowsSoFar(NamedTuple):
-    """The table of C with the rows of the nodes so far, see `_table`, and the sum of these rows."""
+    """The table of C with the rows of the nodes so far (see `_table`), and their sum."""
 
     table: Float[Array, "rows columns"]
     total: Float[Array, " M"]
@@ -95,7 +96,7 @@ class _RowsSoFar(NamedTuple):
 def _inside(
     decay: Float[Array, ""], x: Trees, z: Trees
 ) -> tuple[Float[Array, ""], Float[Array, "N M"]]:
-    """`sum_ab C(a, b)`, and E: C row by row in postorder, from the rows of the children."""
+    """`sum_ab C(a, b)` and E; C row by row in postorder, from the rows of the children."""
     z_productions = _productions(z, x.children.shape[1])
     nodes = _nodes_of(x, z.children.shape[1])
     nothing = jnp.zeros_like(z.weights * decay)
@@ -117,7 +118,7 @@ def _add_row(
     now: _RowsSoFar,
     node: _Node,
 ) -> tuple[_RowsSoFar, Float[Array, " M"]]:
-    """The table with one row of C more, and that row of E."""
+    """The table with one more row of C, and the same row of E."""
     # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
     # C(a, b) = decay w_a w_b E(a, b).
     alike = _has_production(node.production, z_productions).astype(now.table.dtype)
@@ -129,7 +130,7 @@ def _add_row(
 def _has_production(
     production: Int[Array, " labels"], others: Int[Array, "M labels"]
 ) -> Bool[Array, " M"]:
-    """Which nodes have a production, none of them if it is that of a leaf."""
+    """Which nodes have the given production; none do if it is that of a leaf."""
     return (production[0] != NONE) & jnp.all(production[None] == others, 1)
 
 
@@ -149,21 +150,21 @@ def _times_children(
 
 
 def _sum_in_order(parts: Float[Array, " n"]) -> Float[Array, ""]:
-    """The sum, added one by one: the order of a reduction would depend on the padding."""
+    """The sum, term by term, because the order of a reduction would depend on the padding."""
     return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(parts[0]), parts)[0]
 
 
 def _outside(C: Float[Array, "N M"], x: Trees, z: Trees) -> Float[Array, "N M"]:
-    """`A(a, b) = d total / d C(a, b)`: row by row from the root down, from the row of the parent.
+    """`A(a, b) = d total / d C(a, b)`, row by row from the root down, from the row of the parent.
 
-    C comes without the row and column of no node.
+    C lacks the row and column of the missing node.
     """
     (x_parents, x_places) = _parents(x)
     (z_parents, z_places) = _parents(z)
 
     def with_row(AC, node):
         # A(a, b) = 1 + A(p, r) C(p, r) / (1 + C(a, b)), where a and b are children of p and r at
-        # the same place; A C is zero for the parents of roots.
+        # the same index; A C is zero for the parents of roots.
         a, C, parent, place = node
         A = 1 + jnp.where(place == z_places, _entries(AC, parent, z_parents), 0) / (1 + C)
         return _with_row(AC, a, A * C), A
@@ -175,7 +176,7 @@ def _outside(C: Float[Array, "N M"], x: Trees, z: Trees) -> Float[Array, "N M"]:
 def _table(x: Trees, row: Float[Array, " M"]) -> Float[Array, "rows columns"]:
     """A table (N + 1, M + 1) of zeros for pairs of nodes, whose first row and column stay zero.
 
-    They are those of no node, -1: a missing child contributes the factor 1 + 0.
+    They stand for a missing node, -1: a missing child contributes the factor 1 + 0.
     """
     return jnp.zeros((len(x.weights) + 1, len(row) + 1), row.dtype)
 
@@ -183,7 +184,7 @@ def _table(x: Trees, row: Float[Array, " M"]) -> Float[Array, "rows columns"]:
 def _entries(
     table: Float[Array, "rows columns"], a: Int[Array, ""], b: Int[Array, " M"]
 ) -> Float[Array, " M"]:
-    """The entries of a table for node a of x beside nodes b of z; zero where one is -1."""
+    """The entries of a table for node a of x and nodes b of z; zero where one is -1."""
     return table.at[a + 1, b + 1].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
@@ -195,15 +196,15 @@ def _with_row(
 
 
 def _parents(tree: Trees) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
-    """The parent of each node, -1 for none, and which of its children the node is."""
+    """The parent of each node, -1 for a root, and the index of the node among its siblings."""
     n, arity = tree.children.shape
-    # The child -1, which is none, is written to the last place, which is cut off.
+    # The missing child, -1, is written to the last index, which is cut off.
     owners = jnp.full(n + 1, NONE).at[tree.children.ravel()].set(jnp.arange(n * arity))[:-1]
     return owners // arity, owners % arity
 
 
 def _no_labels(below: Int[Array, "N children"], arity: int) -> Int[Array, "N _"]:
-    """The columns, if any, that labels of children lack to be `arity`; each stands for no child."""
+    """Columns for missing children, if any, that fill the labels of children up to `arity`."""
     missing = max(arity - below.shape[1], 0)
     return jnp.full((len(below), missing), NONE, below.dtype)
 
@@ -211,7 +212,8 @@ def _no_labels(below: Int[Array, "N children"], arity: int) -> Int[Array, "N _"]
 def _productions(tree: Trees, arity: int) -> Int[Array, "N labels"]:
     """The label of each node and those of its children, padded to `arity` children or more.
 
-    The first label is -1 for leaves, padding and productions with unknown labels: they match none.
+    The first label is -1 for leaves, padding and productions with unknown labels, which match
+    nothing.
     """
     below = jnp.where(tree.children == NONE, NONE, tree.labels[tree.children])
     has_children = tree.children[:, 0] != NONE

@@ -1,7 +1,7 @@
 """Kernels of a model's gradients: the tangent kernel of a network, the Fisher kernel of a density.
 
-Parameters of a model are those that `unconstrain` would list: the weights of a network, what a
-module declares, and not what it holds as `data()`.
+The parameters of a model are the leaves that `unconstrain` lists: the weights of a network and the
+declared parameters of a module, but not its `data()` fields.
 """
 
 from collections.abc import Callable
@@ -46,17 +46,18 @@ def _check_has_parameters(model: Any, name: str) -> None:
 
 
 class TangentKernel(AbstractKernel):
-    """`sum_o grad f_o(x) . grad f_o(z)`, gradients of a network's outputs f_o in its parameters.
+    """`sum_o grad f_o(x) . grad f_o(z)`: gradients of the outputs f_o of a network in parameters.
 
-    The neural tangent kernel of this network, at these parameters (Jacot et al. 2018, eq. 3; with
-    several outputs its trace over them). Gradient descent on squares in a wide network fits nearly
-    what `kernel_ridge` with this kernel and a ridge near zero does. The kernel is learned through
-    the network's parameters.
+    It is the neural tangent kernel of this network at these parameters (Jacot et al. 2018, eq. 3),
+    summed over several outputs. Gradient descent on the squared loss in a wide network gives nearly
+    the same fit as `kernel_ridge` with this kernel and a ridge near zero. The parameters of the
+    kernel are those of the network.
 
-    A Gram matrix is a product of gradients, n x p for p parameters, of which no more than a fixed
-    budget is held at one time; a Jacobian-vector product for each pair would take twice as long.
-    With fewer parameters than points, gradients are features, and K is never held. One prediction
-    takes the gradients at all n points; `values` of an expansion keeps to the budget.
+    A Gram matrix is a product of gradients (n, p) for p parameters, of which no more than a fixed
+    budget is in memory at one time; a Jacobian-vector product for each pair would take twice as
+    long. With fewer parameters than points, the gradients are explicit features, and K is never
+    formed. A single prediction computes the gradients at all n points; `values` of an expansion
+    keeps to the budget.
 
     Examples:
         >>> import equinox as eqx
@@ -83,7 +84,7 @@ class TangentKernel(AbstractKernel):
 class FisherKernel(AbstractKernel):
     """`U(x)^T J^-1 U(z)`, scores `U(x) = grad log p(x)` of a density in its p parameters.
 
-    Two points are alike if the likelihood of each rises in the same direction of the parameters
+    Two points are similar if the likelihood of each rises in the same direction of the parameters
     (Jaakkola & Haussler 1999, section 2). J is the `information` (p, p), Fisher's matrix `E U(x)
     U(x)^T`, with parameters in the order of `kernax.describe(log_density)`; without one it is the
     identity, as is usual where p is large. `of_sample` estimates J from a sample. With Fisher's
@@ -117,8 +118,8 @@ class FisherKernel(AbstractKernel):
 
     @staticmethod
     def of_sample(log_density: Callable, X: PyTree) -> "FisherKernel":
-        """With `J = mean_i U(x_i) U(x_i)^T` over a stack of more points than parameters, which
-        tends to Fisher's information where the points come from the density.
+        """The kernel with `J = mean_i U(x_i) U(x_i)^T` over a batch of more points than parameters.
+        If the points come from the density, J tends to Fisher's information.
         """
         X = as_stack(X, "X")
         model = cast(as_module(log_density), dtype_of(X))
@@ -144,8 +145,8 @@ class FisherKernel(AbstractKernel):
 
 
 def _check_information(J: Array, size: int) -> None:
-    """Raises ValueError unless J is (size, size), and where it is known finite, symmetric and
-    positive definite.
+    """Raises ValueError unless J is (size, size) and, unless traced, finite, symmetric and positive
+    definite.
     """
     if J.shape != (size, size):
         raise ValueError(
@@ -164,5 +165,5 @@ def _check_information(J: Array, size: int) -> None:
         raise ValueError(
             "information must be positive definite, but its eigenvalues go from "
             f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: a sample needs more points than "
-            "there are parameters, of which none may be redundant"
+            "there are parameters, and no parameter may be redundant"
         )

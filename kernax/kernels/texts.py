@@ -1,4 +1,4 @@
-"""Strings of tokens, letters or words, as points: encoded, padded, in stacks."""
+"""Strings of tokens (letters or words) as points, encoded and padded in batches."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from kernax.kernels.alphabets import (
     not_in_alphabet,
 )
 
-OF_TEXTS = "kernax.strings.encode makes points of texts"
+OF_TEXTS = "kernax.strings.encode converts texts to points"
 
 
 class Strings(AbstractEncoded):
@@ -26,12 +26,12 @@ class Strings(AbstractEncoded):
     Attributes:
         codes: (n, L), indices of the tokens in the alphabet; arbitrary where the weight is zero.
         weights: (n, L), 1 for a token, 0 for padding. A match of two tokens counts as the product
-            of their weights. Their dtype is that in which kernels are computed, unless the points
-            are mixed and contain vectors. Derivatives "in the points" are in the weights.
+            of their weights. Kernels compute in their dtype, unless the points are mixed and
+            contain vectors. Derivatives "in the points" are derivatives in the weights.
         alphabet: the tokens. Kernels refuse to compare strings over different ones.
 
-    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks strings of a
-    stack; `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, selects strings of a
+    batch; `len(X)` is their number.
 
     Examples:
         >>> X = kernax.strings.encode(["abc", "ab"])
@@ -59,7 +59,7 @@ def encode(
     unknown: str = "refuse",
     length: int | None = None,
 ) -> Strings:
-    """Encodes strings as a batch, padded to the longest of them.
+    """Encodes strings as a batch, padded to the length of the longest.
 
     Padding never changes the value of a kernel, not even in its last bit.
 
@@ -70,10 +70,10 @@ def encode(
             to be compared need the same one: `encode(new, X.alphabet)`.
         unknown: what to do with other tokens: "refuse" them with an error, or leave a "gap", which
             keeps its place in the string and matches nothing, not even another gap.
-        length: the padded length, at least that of the longest string, which is the default.
+        length: the padded length, at least and by default that of the longest string.
 
-    Raises ValueError for anything but strings, for a token outside the alphabet, and for a length
-    that is too short.
+    Raises ValueError for points that are not strings, for a token outside the alphabet, and for a
+    length that is too short.
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])
@@ -100,7 +100,7 @@ def _alphabet_of(rows: list[list[str]]) -> tuple[str, ...]:
 
 
 def _checked_length(length: Any, rows: list[list[str]]) -> int:
-    """The number of places: as asked for, and at least that of the longest string."""
+    """The padded length. Raises ValueError if it is shorter than the longest string."""
     longest = max([1, *map(len, rows)])
     length = longest if length is None else check_count(length, "length")
     if length < longest:
@@ -116,7 +116,7 @@ def _check_all_known(rows: list[list[str]], alphabet: tuple[str, ...]) -> None:
     for i, row in enumerate(rows):
         for place, token in enumerate(row):
             if token not in known:
-                raise not_in_alphabet(f"texts[{i}] holds {token!r} at place {place}", alphabet)
+                raise not_in_alphabet(f"texts[{i}] has {token!r} at position {place}", alphabet)
 
 
 def _stacked(rows: list[list[str]], length: int, alphabet: tuple[str, ...]) -> Strings:
@@ -140,7 +140,7 @@ def check_strings(x: Any, z: Any) -> None:
 
 
 def _sequence(texts: Any) -> list[Any]:
-    """The strings as a list. Raises ValueError for a single string, and for none."""
+    """The strings as a list. Raises ValueError for a single string and for an empty list."""
     if isinstance(texts, str) or not hasattr(texts, "__iter__"):
         for_one = ": pass [text] for one" if isinstance(texts, str) else ""
         raise ValueError(
@@ -158,4 +158,4 @@ def _tokens(text: Any, i: int) -> list[str]:
     tokens = list(text) if hasattr(text, "__iter__") else None
     if tokens is None or not all(isinstance(token, str) for token in tokens):
         raise ValueError(f"texts[{i}] must be a string or a list of tokens, but is {text!r}")
-    return list(map(str, tokens))  # those of NumPy are not quite static
+    return list(map(str, tokens))  # strings of NumPy are not quite static

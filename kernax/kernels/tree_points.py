@@ -19,14 +19,15 @@ from kernax.kernels.alphabets import (
     not_in_alphabet,
 )
 
-NONE = -1  # the label or place of no node
+NONE = -1  # the label or index of a missing node
 GAP = -2  # the label of a node that is not in the alphabet
 
-OF_TREES = "kernax.trees.encode makes points of trees in brackets"
+OF_TREES = "kernax.trees.encode converts trees in brackets to points"
 
 
 class Trees(AbstractEncoded):
-    """A batch of n trees of at most N nodes, or one tree (without the axis n), made by `encode`.
+    """A batch of n trees of at most N nodes, or one tree (without the axis n), as `encode` makes
+    them.
 
     Nodes are in postorder, children before their parents, followed by padding. Trees of different
     N and arity can be compared.
@@ -37,12 +38,12 @@ class Trees(AbstractEncoded):
         children: (n, N, arity), the indices of each node's children among the nodes, from left to
             right; -1 for none.
         weights: (n, N), 1 for a node, 0 for padding and unknown labels. A match of two productions
-            counts as the product of their nodes' weights. Their dtype is that in which kernels are
-            computed. Derivatives "in the points" are in the weights.
+            counts as the product of their nodes' weights. Kernels compute in their dtype.
+            Derivatives "in the points" are derivatives in the weights.
         alphabet: the labels. Kernels refuse to compare trees over different ones.
 
-    `X[i]`, with an index, a slice, or a list or array of indices or booleans, picks trees of a
-    stack; `len(X)` counts them.
+    `X[i]`, with an index, a slice, or a list or array of indices or booleans, selects trees of a
+    batch; `len(X)` is their number.
 
     Examples:
         >>> X = kernax.trees.encode(["(S (N dogs) (V bark))", "(V bark)"])
@@ -66,15 +67,15 @@ class Trees(AbstractEncoded):
             )
         nodes = np.arange(shape[-1])[:, None]
         if is_concrete(self.children) and np.any(np.asarray(self.children) >= nodes):
-            raise ValueError("children must stand before their parents, as encode puts them")
+            raise ValueError("children must come before their parents, as encode orders them")
 
 
 def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = "refuse") -> Trees:
     """Encodes trees in bracket notation or nested tuples as a batch.
 
     `"(S (NP (D the) (N dog)) (VP barks))"` and `("S", ("NP", ("D", "the"), ("N", "dog")), ("VP",
-    "barks"))` are one tree: a node is `(label child child ...)`, and one without children may stand
-    without brackets.
+    "barks"))` are one tree: a node is `(label child child ...)`, and a node without children may be
+    written without brackets.
 
     Arguments:
         trees: a list of at least one tree, in one notation or the other.
@@ -83,8 +84,8 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
         unknown: what to do with a label that is not in the alphabet: "refuse" it with an error, or
             leave a "gap", a node that matches nothing, not even another gap.
 
-    Raises ValueError, with the place, for unbalanced brackets, empty trees, missing labels and
-    labels not in the alphabet. Places are counted from 0.
+    Raises ValueError, with the position counted from 0, for unbalanced brackets, empty trees,
+    missing labels and labels that are not in the alphabet.
 
     Examples:
         >>> X = kernax.trees.encode(["(S (N dogs) (V bark))", ("S", ("N", "cats"), ("V", "bark"))])
@@ -114,7 +115,7 @@ def check_trees(x: Any, z: Any) -> None:
 
 class _Node(NamedTuple):
     label: str
-    children: list[int]  # their places among the nodes of the tree, in postorder
+    children: list[int]  # their indices among the nodes of the tree, in postorder
 
 
 def _labels_of(tables: list[list[_Node]]) -> list[str]:
@@ -128,12 +129,12 @@ def _check_all_known(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> No
     for number, table in enumerate(tables):
         for node in table:
             if node.label not in known:
-                raise not_in_alphabet(f"trees[{number}] holds {node.label!r}", alphabet)
+                raise not_in_alphabet(f"trees[{number}] has {node.label!r}", alphabet)
 
 
 def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
     """Trees as arrays, padded to the most nodes and the most children."""
-    # The place of each node's label in the alphabet.
+    # The index of each node's label in the alphabet.
     codes = {label: code for code, label in enumerate(alphabet)}
     labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
     for number, table in enumerate(tables):
@@ -156,7 +157,7 @@ def _children(tables: list[list[_Node]], size: int) -> Int[np.ndarray, "n N arit
     return children
 
 
-_Place = int | tuple[int, ...]  # of a token: the number of its character, or indices into tuples
+_Place = int | tuple[int, ...]  # of a token: index of its character, or indices into tuples
 
 
 class _Kind(enum.Enum):
@@ -193,12 +194,12 @@ def _nodes(tree: Any, name: str) -> list[_Node]:
 
 
 class _Parser:
-    """The nodes of a tree that are complete, in postorder, and those that are still open."""
+    """The complete nodes of a tree, in postorder, and the nodes that are still open."""
 
     def __init__(self, name: str):
         self.name = name
         self.nodes: list[_Node] = []
-        # The first stands for what surrounds the tree, and is never closed.
+        # The first is the parent of the root, and is never closed.
         self.open = [_Open("", [], 0)]
 
     @property
@@ -212,7 +213,7 @@ class _Parser:
         return self.open[-1]
 
     def read(self, token: _Token) -> None:
-        """Adds the next token. Raises ValueError where it cannot stand."""
+        """Adds the next token. Raises ValueError where it is not allowed."""
         self._check(token)
         if token.kind == _Kind.OPEN:
             self.open.append(_Open(None, [], token.place))
@@ -230,21 +231,21 @@ class _Parser:
         self.nodes.append(node)
 
     def _check(self, token: _Token) -> None:
-        """Raises ValueError for a token that cannot stand here."""
+        """Raises ValueError for a token that is not allowed here."""
         place = _where(self.name, token.place)
         if token.kind != _Kind.CLOSE and self.nodes and not self.is_inside:
-            raise ValueError(f"{place}: the tree has ended before; pass one string for each tree")
+            raise ValueError(f"{place}: the tree has already ended; pass one string for each tree")
         if token.kind == _Kind.CLOSE and not self.is_inside:
-            raise ValueError(f"{place}: this bracket closes nothing")
+            raise ValueError(f"{place}: this bracket has no opening bracket")
         if token.kind != _Kind.LABEL and self.innermost.label is None:
             raise ValueError(
-                f"{_where(self.name, self.innermost.place)}: a node without a label; write (label "
+                f"{_where(self.name, self.innermost.place)}: a node has no label; write (label "
                 "child child ...)"
             )
 
 
 def _where(name: str, place: _Place) -> str:
-    """A place in a tree, for a message."""
+    """A position in a tree, for a message."""
     if isinstance(place, int):
         return f"{name}, character {place}"
     return name + "".join(f"[{i}]" for i in place)

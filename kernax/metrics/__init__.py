@@ -1,13 +1,13 @@
 """Scores of predicted numbers, of distributions, of classes and of probabilities.
 
-Every score is a mean over rows, or a function of such means. `weights` (n,) multiply the rows: two
-is the row repeated, zero the row left out, as long as its values are finite. Scores run under `jit`
-and `vmap`, so that folds are one `vmap` over masks, and under `grad` where they are smooth. Bad
-values raise ValueError; if they are traced, the score is NaN.
+Every score is a mean over rows, or a function of such means. `weights` (n,) multiply the rows: a
+weight of two repeats the row, a weight of zero leaves it out, as long as its values are finite.
+Scores work under `jit` and `vmap`, so that one `vmap` over masks scores all folds, and under `grad`
+where they are smooth. Bad values raise ValueError; if they are traced, the score is NaN.
 
-Two classes are targets -1 and +1 (n,), as `kernax.signs` makes them, with one value for each row,
-positive for +1. Several classes are one-hot columns (n, c), as `kernax.one_hot` makes them, with a
-value for each class.
+For two classes, targets are -1 and +1 (n,), as `kernax.signs` makes them, with one value for each
+row, positive for +1. For several classes, targets are one-hot columns (n, c), as `kernax.one_hot`
+makes them, with a value for each class.
 """
 
 # May import: kernax.core.

@@ -1,4 +1,4 @@
-"""What all scores share: checks of arguments, their common dtype, and the mean over rows."""
+"""Helpers of all scores: checks of arguments, their common dtype, and the mean over rows."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def as_targets_and_weights(
 
 
 def known_targets(y: Array, weights: AbstractWeights) -> np.ndarray | None:
-    """The targets of rows of positive weight; None while tracing."""
+    """The targets of rows with positive weight; None while tracing."""
     kept = weights.kept()
     if kept is None or not is_concrete(y):
         return None
@@ -52,7 +52,7 @@ def as_one_per_row(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Arr
 
 
 def finite_or_nan(values: Array) -> Array:
-    """Checked values, of which known ones are finite; while tracing, with NaN in place of inf."""
+    """Checked values: concrete values are finite, traced ones have NaN in place of inf."""
     return values if is_concrete(values) else REAL.guarded(values)
 
 
@@ -70,7 +70,7 @@ def as_inside(values: Array, name: str, interval: Interval) -> Array:
 
 
 def row_count(y: Any, name: str) -> int:
-    """The number of rows. Raises ValueError where there is none."""
+    """The number of rows. Raises ValueError if there are none."""
     shape = (len(y),) if isinstance(y, (list, tuple)) else np.shape(y)
     if not shape or not shape[0]:
         raise ValueError(f"{name} must have shape (n,) with n >= 1, but has shape {shape}")

@@ -1,4 +1,4 @@
-"""Scores of classifiers: of decisions, of log odds, and of the order of values."""
+"""Scores of classifiers: accuracy, log loss and area under the ROC curve."""
 
 from typing import Any
 
@@ -26,16 +26,17 @@ from kernax.metrics.arguments import (
 def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
     """The share of rows whose class is predicted correctly.
 
-    One value predicts by its sign, several by the largest of them.
+    A single value predicts a class by its sign, several values by the largest of them.
 
     Arguments:
         y: classes, -1 and +1 (n,) or one-hot (n, c).
-        values: of the shape of y. For a probability p of +1 pass `p - 1/2` or the log odds. Among
-            equal values the first class is predicted, which is -1 of two.
+        values: predictions in the shape of y. For a probability p of +1 pass `p - 1/2` or the log
+            odds. Among equal values the first class is predicted, which is -1 for two classes.
         weights: (n,), nonnegative; default, one each.
 
-    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, for y that are no
-    classes, values that are not finite, and weights that are negative or all zero.
+    The accuracy is piecewise constant, so its gradient is zero. Raises ValueError for other shapes,
+    for y that are not classes, values that are not finite, and weights that are negative or all
+    zero.
 
     Examples:
         >>> y, values = jnp.array([1.0, -1.0, 1.0, 1.0]), jnp.array([0.3, -2.0, -0.1, 5.0])
@@ -47,8 +48,8 @@ def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
 @compiled
 def _accuracy(y, values, weights):
-    """The accuracy, of checked arguments."""
-    known = jnp.isfinite(y) & jnp.isfinite(values)  # all of them, but while tracing
+    """The accuracy for checked arguments."""
+    known = jnp.isfinite(y) & jnp.isfinite(values)  # all of them, except while tracing
     if y.ndim == 1:
         right = (values > 0) == (y > 0)
     else:
@@ -65,11 +66,11 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
     Arguments:
         y: classes, -1 and +1 (n,) or one-hot (n, c).
-        values: of the shape of y: the predictions of logistic or softmax regression. For
-            probabilities p pass `log(p / (1 - p))` of two classes, and `log p` of several.
+        values: predictions of logistic or softmax regression, in the shape of y. For probabilities
+            p pass `log(p / (1 - p))` for two classes, and `log p` for several.
         weights: (n,), nonnegative; default, one each.
 
-    Raises ValueError for other shapes, for y that are no classes, values that are not finite, and
+    Raises ValueError for other shapes, for y that are not classes, values that are not finite, and
     weights that are negative or all zero.
 
     Examples:
@@ -82,7 +83,7 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
 @compiled
 def _log_loss(y, values, weights):
-    """The log loss, of checked arguments."""
+    """The log loss for checked arguments."""
     if y.ndim == 1:
         return mean_of_rows(jax.nn.softplus(-y * values), weights)
     return mean_of_rows(-jnp.sum(y * jax.nn.log_softmax(values), 1), weights)
@@ -91,16 +92,17 @@ def _log_loss(y, values, weights):
 def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = None) -> Score:
     """The probability that a row of class +1 has a larger value than one of class -1.
 
-    It is the area under the curve of true over false positives (ROC). Equal values count one half.
+    It is the area under the ROC curve, of the true over the false positive rate. Equal values count
+    one half.
 
     Arguments:
         y: classes, -1 and +1 (n,), with rows of positive weight in both.
         values: (n,), on any scale: only their order counts.
         weights: (n,), nonnegative; default, one each.
 
-    It takes `n log n` operations. Piecewise constant: its gradient is zero. Raises ValueError for
-    other shapes, for y that are not two classes, values that are not finite, and weights that are
-    negative or all zero.
+    It takes `n log n` operations. It is piecewise constant, so its gradient is zero. Raises
+    ValueError for other shapes, for y that are not two classes, values that are not finite, and
+    weights that are negative or all zero.
 
     Examples:
         >>> y, values = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([0.9, 0.1, 0.4, 0.6])
@@ -121,16 +123,16 @@ def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | No
 
 @compiled
 def _area(y, values, weights):
-    """The area, of checked arguments."""
-    # While tracing, y is NaN where it is no class, and values may be anything.
+    """The area for checked arguments."""
+    # While tracing, y is NaN where it is not a class, and values are unchecked.
     w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
-    # The weights of the rows of either class are zero in rows of the other.
+    # The weights of each class are zero in rows of the other class.
     negative = jnp.where(y < 0, w, 0)
     positive = jnp.where(y < 0, 0, w)
     values, negative, positive = lax.sort((values, negative, positive), num_keys=1)
     total = jnp.cumsum(negative)
-    # Rows of equal values count as one: each gets the sum of the negative weights before the first
-    # of them, and the sum up to the last.
+    # Rows with equal values count together: each gets the sum of the negative weights before the
+    # first of them, and the sum up to the last.
     differs = values[1:] != values[:-1]
     is_first = jnp.concatenate([jnp.ones_like(differs, shape=1), differs])
     is_last = jnp.concatenate([differs, jnp.ones_like(differs, shape=1)])
@@ -163,7 +165,7 @@ def _classes(
 
 
 def _as_classes(y: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
-    """Classes. Raises ValueError for a row that is none, or makes it NaN while tracing."""
+    """Checked classes. Raises ValueError for a row that is not a class; while tracing it is NaN."""
     if not is_concrete(y):
         return jnp.where(_are_classes(y), y, jnp.nan)
     known = np.asarray(y)

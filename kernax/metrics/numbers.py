@@ -52,9 +52,9 @@ def root_mean_square_error(
 
 @compiled
 def _root_mean_square(y, mean, weights):
-    """The root mean square error, of checked arguments."""
-    # Squares of rows of weight zero may be beyond the range of floats; in units of the largest
-    # error, a power of two, those of the others are not.
+    """The root mean square error for checked arguments."""
+    # Squares in rows of weight zero may overflow. In units of the largest error, a power of two,
+    # the other squares do not.
     errors, unit = in_own_unit(jnp.where(weights.values > 0, y - mean, 0))
     mean_square = mean_of_rows(errors**2, weights)
     return times_power_of_two(safe_sqrt(mean_square), unit)
@@ -72,8 +72,8 @@ def negative_log_predictive_density(
     Arguments:
         y: targets (n,).
         mean: predictions, (n,) or one number for all rows.
-        variance: of the target, not of the latent function: for a Gaussian process, `variance +
-            noise`. (n,) or one number, positive.
+        variance: positive variances of the targets, (n,) or one number. They are not those of the
+            latent function: for a Gaussian process pass `variance + noise`.
         weights: (n,), nonnegative; default, one each.
 
     Raises ValueError for other shapes, values that are not finite, variances that are not positive,
@@ -90,7 +90,7 @@ def negative_log_predictive_density(
 def _as_normals(
     y: ArrayLike, mean: ArrayLike, variance: ArrayLike, weights: ArrayLike | None
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], AbstractWeights]:
-    """Targets, the means and variances of normal distributions, and weights, in one dtype."""
+    """Targets, means and variances of normal distributions, and weights, all in one dtype."""
     y, w, dtype = as_targets_and_weights(y, mean, variance, weights=weights)
     mean = as_one_per_row(mean, "mean", len(y), dtype)
     variance = as_inside(as_one_per_row(variance, "variance", len(y), dtype), "variance", POSITIVE)
@@ -99,7 +99,7 @@ def _as_normals(
 
 @compiled
 def _negative_log_density(y, mean, variance, weights):
-    """Minus the mean log density, of checked arguments."""
+    """Minus the mean log density for checked arguments."""
     squares = (y - mean) ** 2 / variance
     return mean_of_rows((jnp.log(2 * jnp.pi * variance) + squares) / 2, weights)
 
@@ -114,8 +114,8 @@ def interval_coverage(
         low, high: the ends of the intervals, (n,) or one number each; they may be infinite.
         weights: (n,), nonnegative; default, one each.
 
-    Piecewise constant: its gradient is zero. Raises ValueError for other shapes, NaN, targets that
-    are not finite, and weights that are negative or all zero.
+    The coverage is piecewise constant, so its gradient is zero. Raises ValueError for other shapes,
+    NaN, targets that are not finite, and weights that are negative or all zero.
 
     Examples:
         >>> y, low, high = jnp.array([0.0, 1.0, 3.0, 4.0]), jnp.full(4, -1.0), jnp.full(4, 3.5)
@@ -129,7 +129,7 @@ def interval_coverage(
 
 
 def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " n"]:
-    """The ends of intervals on one side; infinite ones are the largest number."""
+    """The ends of intervals on one side; infinite ones become the largest number."""
     if isinstance(value, list) or np.ndim(value):
         value = as_targets(value, n, dtype, name, finite=False)
     if eqx.is_inexact_array(value) or isinstance(value, float):
@@ -140,9 +140,9 @@ def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " 
 
 @compiled
 def _coverage(y, low, high, weights):
-    """The share of rows inside, of checked arguments."""
+    """The share of rows inside for checked arguments."""
     inside = (low <= y) & (y <= high)
-    unknown = jnp.isnan(y) | jnp.isnan(low) | jnp.isnan(high)  # none, but while tracing
+    unknown = jnp.isnan(y) | jnp.isnan(low) | jnp.isnan(high)  # none, except while tracing
     return mean_of_rows(jnp.where(unknown, jnp.nan, inside.astype(y.dtype)), weights)
 
 
@@ -163,7 +163,7 @@ def standardised_residuals(
 
 
 class CoverageCurve(Printed):
-    """The share of targets in central intervals of each probability; both arrays have shape
+    """The share of targets in central intervals of each probability. Both arrays have shape
     (levels,).
 
     Examples:
@@ -194,8 +194,8 @@ def coverage_curve(
     """The share of targets inside the central interval of probability `l / (n_levels + 1)` of their
     normal distributions, l = 1 to n_levels.
 
-    It is near the probability itself where the variances are right, below where they are too small
-    (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
+    It is near the probability itself if the variances are correct, and below it if they are too
+    small (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
     `negative_log_predictive_density`; `n_levels` is a positive integer.
 
     Examples:
@@ -210,7 +210,7 @@ def coverage_curve(
 
 @compiled
 def _coverage_curve(y, mean, variance, weights, levels):
-    """The curve, of checked arguments."""
+    """The curve for checked arguments."""
     level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
     # P(|z| <= reach) = level for a standard normal z.
     reach = ndtri((1 + level) / 2)
@@ -218,7 +218,7 @@ def _coverage_curve(y, mean, variance, weights, levels):
 
     def share(most):
         inside = (distance <= most).astype(y.dtype)
-        # While tracing, what would be refused is NaN.
+        # While tracing, invalid values become NaN.
         return mean_of_rows(jnp.where(jnp.isnan(distance), jnp.nan, inside), weights)
 
     return CoverageCurve(level, jax.vmap(share)(reach))

@@ -56,10 +56,11 @@ def calibration_curve(
     The last bin holds 1 as well.
 
     Arguments:
-        outcomes: (n,), 1 or True where the event occurred, otherwise 0. For several classes:
-            whether the likeliest class was right.
-        probabilities: (n,), between 0 and 1. For several classes: that of the likeliest one.
-        n_bins: their number.
+        outcomes: (n,), 1 or True where the event occurred, otherwise 0. For several classes pass
+            whether the likeliest class was correct.
+        probabilities: (n,), between 0 and 1. For several classes pass the probability of the
+            likeliest one.
+        n_bins: the number of bins.
         weights: (n,), nonnegative; default, one each.
 
     Raises ValueError for other shapes and values, and weights that are negative or all zero.
@@ -82,8 +83,8 @@ def calibration_curve(
 
 @compiled
 def _calibration_curve(outcomes, probabilities, weights, bins):
-    """The curve, of checked arguments."""
-    # Compared with the ends of bins themselves: in float64, 100 * 0.29 is less than 29.
+    """The curve for checked arguments."""
+    # Compare with the ends of the bins themselves, because 100 * 0.29 is less than 29 in float64.
     ends = jnp.asarray(np.arange(1, bins) / bins, probabilities.dtype)
     place = jnp.searchsorted(ends, probabilities, side="right")
     weights = weights.values
@@ -121,7 +122,7 @@ def calibration_error(
 
 
 def _binary(outcomes: Array) -> Array:
-    """Zeros and ones. Raises ValueError for other values, or makes them NaN while tracing."""
+    """Zeros and ones. Raises ValueError for other values; while tracing they become NaN."""
     if not is_concrete(outcomes):
         good = (outcomes == 0) | (outcomes == 1)
         return jnp.where(good, outcomes, jnp.nan)

@@ -1,6 +1,6 @@
-"""Split conformal prediction: what covers a share of new targets, whatever the model.
+"""Split conformal prediction: intervals and sets with guaranteed coverage for any model.
 
-It needs no more than that new points are exchangeable with those that were held out.
+The only assumption is that new points are exchangeable with the held-out points.
 """
 
 import jax.numpy as jnp
@@ -16,13 +16,13 @@ from kernax.metrics.arguments import as_inside, as_one_per_row, common_dtype, ro
 
 
 def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Array, ""]:
-    """The `ceil(coverage (m + 1))`-th smallest of m numbers; inf where there are too few of them.
+    """The `ceil(coverage (m + 1))`-th smallest of m residuals; inf if there are too few of them.
 
-    Split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018): with `residuals =
-    |y - f(x)|` of m points that f has not seen, `f(x) +- radius` covers the target of a new point
-    with a probability of at least `coverage`, and at most `coverage + 1 / (m + 1)` where no two are
-    equal, if it is exchangeable with those m. Residuals divided by a predicted deviation give
-    intervals of `radius` deviations.
+    This is split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018). Let
+    `residuals = |y - f(x)|` for m points that were not used to fit f. If a new point is
+    exchangeable with them, `f(x) +- radius` covers its target with a probability of at least
+    `coverage`, and at most `coverage + 1 / (m + 1)` if no two residuals are equal. For residuals
+    divided by a predicted standard deviation, the radius is in units of that deviation.
 
     Raises ValueError for residuals that are negative or not finite (if they are traced, the radius
     is NaN), and for a coverage that is not between 0 and 1.
@@ -37,24 +37,24 @@ def conformal_radius(residuals: ArrayLike, *, coverage: float = 0.9) -> Float[Ar
     )
     scores = as_inside(scores, "residuals", NONNEGATIVE)
     radius = smallest(scores[None], rank_for(coverage, len(scores)))[0]
-    # While tracing, a residual that would be refused is NaN.
+    # While tracing, an invalid residual becomes NaN.
     return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, radius)
 
 
 def conformal_set(
     probabilities: ArrayLike, Y: ArrayLike, new: ArrayLike, *, coverage: float = 0.9
 ) -> Bool[Array, "k c"]:
-    """Prediction sets: the classes of new points whose probability is at least a threshold.
+    """Prediction sets: the classes with a probability of at least a threshold, for new points.
 
-    The threshold is one minus the `conformal_radius` of `1 - p` of the true classes of m points
-    that the classifier has not seen (Sadinle, Lei & Wasserman 2019). The true class of a new point
-    that is exchangeable with them is in its set with a probability of at least `coverage`, whatever
-    the classifier. Sets are small where the classifier is sure; they may be empty.
+    The threshold is one minus the `conformal_radius` of `1 - p` for the true classes of m points
+    that the classifier has not seen (Sadinle, Lei & Wasserman 2019). If a new point is exchangeable
+    with them, its true class is in its set with a probability of at least `coverage`, for any
+    classifier. Sets are small where the classifier is certain; they may be empty.
 
     Arguments:
-        probabilities: (m, classes), of points that were held out.
-        Y: their one-hot classes (m, classes), as of `one_hot`.
-        new: (k, classes), probabilities of the new points.
+        probabilities: (m, classes), predicted probabilities of the held-out points.
+        Y: their one-hot classes (m, classes), as `one_hot` makes them.
+        new: (k, classes), predicted probabilities of the new points.
         coverage: between 0 and 1.
 
     Raises ValueError for other shapes or values.
@@ -84,7 +84,7 @@ def conformal_set(
 
 
 def _as_probabilities(values: ArrayLike, name: str) -> Float[Array, "m c"]:
-    """Rows of probabilities. Raises ValueError for other shapes, and values that are none."""
+    """Rows of probabilities. Raises ValueError for other shapes and invalid values."""
     array = as_targets(values, row_count(values, name), common_dtype(values), name, finite=False)
     if array.ndim != 2:
         raise ValueError(f"{name} must have shape (points, classes), but has shape {array.shape}")

@@ -1,4 +1,4 @@
-"""Checks for the kernels that users write: positivity, and what every function relies on."""
+"""Checks for user-defined kernels: positivity, and the properties on which all functions rely."""
 
 # May import: kernax.core, kernax.kernels.
 

@@ -1,4 +1,4 @@
-"""Assertions with messages, and the tolerance they use."""
+"""Assertions with messages, and their tolerance."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def require(condition: Any, message: str) -> None:
 
 
 def closeness(dtype: Any) -> float:
-    """The tolerance between two ways to compute one array, relative to its largest entry."""
+    """The tolerance between two computations of one array, relative to its largest entry."""
     return 1e-10 if dtype == np.float64 else 1e-4
 
 
@@ -42,5 +42,5 @@ def largest(array: Any) -> float:
 
 
 def point(X: PyTree, place: int = 0) -> PyTree:
-    """One point of a stack."""
+    """One point of a batch."""
     return points_at(X, place)

@@ -1,6 +1,6 @@
 """The properties that every kernel must have, one function for each.
 
-A property returns, or raises AssertionError with what was found. None needs a test runner.
+A property returns nothing, or raises AssertionError with a description. None needs a test runner.
 """
 
 from collections.abc import Callable, Collection
@@ -30,19 +30,20 @@ from kernax.testing.positivity import check_kernel, pairs
 def check_conformance(
     kernel: AbstractKernel, X: PyTree, *, Z: PyTree | None = None, without: Collection[str] = ()
 ) -> None:
-    """Raises AssertionError, naming every property that a kernel lacks on these points.
+    """Tests whether a kernel has all `PROPERTIES` on these points; raises AssertionError if not.
 
-    A kernel that has all of `PROPERTIES` conforms. Gradients are compared with finite differences
-    in float64; in a process without 64-bit mode they are only tested for being finite.
+    The message of the AssertionError names every property that the kernel lacks. Gradients are
+    compared with finite differences in float64; in a process without 64-bit mode they are only
+    tested for being finite.
 
     Arguments:
         kernel: any kernel, with its parameters inside their intervals.
-        X: at least two points, the first and the last of them different; a handful is enough.
-        Z: a second stack; X in another order by default.
+        X: at least two points, of which the first and the last differ; a handful is enough.
+        Z: a second batch of points; by default X in another order.
         without: names of properties that this kernel intentionally lacks, such as
             `gradient_in_the_points` for one that is piecewise constant.
 
-    Raises ValueError for other points, and for a name that is not that of a property.
+    Raises ValueError for other points, and for a name that is not the name of a property.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -53,7 +54,7 @@ def check_conformance(
         raise ValueError(f"without must be a collection of names, such as [{without!r}]")
     unknown = sorted(set(without) - set(names))
     if unknown:
-        raise ValueError(f"without={unknown} names no property: choose from {', '.join(names)}")
+        raise ValueError(f"without={unknown} is no property: choose from {', '.join(names)}")
     Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     if count(X) < 2:
@@ -78,11 +79,11 @@ def _failures(tested: list[Callable], kernel: AbstractKernel, X: PyTree, Z: PyTr
         try:
             holds(kernel, X, Z)
         except Exception as error:
-            # Whatever a kernel raises is a failure of the property that called it.
+            # An exception of the kernel is a failure of the property that called it.
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             failures.append(f"{holds.__name__}: {kind}{error}")
             if holds is one_number_in_the_precision_of_the_points:
-                break  # all others suppose it
+                break  # all others rely on it
     return failures
 
 
@@ -150,7 +151,7 @@ def _value(kernel, x, z):
 
 def a_pytree_of_arrays_compiled_once(kernel, X, Z):
     """All leaves of a kernel are arrays, and other values of them do not compile anything again."""
-    # All leaves are arrays, but for those inside of a user's module.
+    # All leaves are arrays, except inside of a user's module.
     foreign = lambda node: isinstance(node, eqx.Module) and not isinstance(node, AbstractKernel)
     for keys, leaf in jax.tree_util.tree_flatten_with_path(kernel, is_leaf=foreign)[0]:
         path = jax.tree_util.keystr(keys)
@@ -169,7 +170,7 @@ def a_pytree_of_arrays_compiled_once(kernel, X, Z):
 
     compiled: Any = eqx.filter_jit(value)
     for other in neighbours(kernel) or [kernel]:
-        # Traced only: what it computes is compared elsewhere.
+        # Only the trace is needed here; values are compared elsewhere.
         compiled.lower(other, point(X), point(X, -1))
     require(len(traces) == 1, "compiled again for other values of the parameters")
 
@@ -177,7 +178,7 @@ def a_pytree_of_arrays_compiled_once(kernel, X, Z):
 def facts_that_hold(kernel, X, Z):
     """Kernels that claim to be stationary do not change under translations.
 
-    Those that claim to be homogeneous do not change under rotations, either.
+    Kernels that claim to be homogeneous do not change under rotations, either.
     """
     require(
         kernel.is_stationary or not kernel.is_homogeneous, "is_homogeneous without is_stationary"
@@ -203,7 +204,7 @@ def _require_unchanged(kernel, X, moved, claim) -> None:
 
 
 def parameters_that_round_trip(kernel, X, Z):
-    """`rebuild(theta)` of `unconstrain` gives the parameters back, all inside their intervals.
+    """`rebuild(theta)` of `unconstrain` returns the parameters, all inside their intervals.
 
     `describe` lists all of them.
     """
@@ -225,7 +226,7 @@ def parameters_that_round_trip(kernel, X, Z):
 
 
 def translated(leaf: Any, rng: np.random.Generator) -> Any:
-    """A stack of vectors, plus one random vector of their size; anything else is unchanged."""
+    """A batch of vectors, plus one random vector of their size; anything else is unchanged."""
     if not eqx.is_inexact_array(leaf):
         return leaf
     shift = rng.normal(size=leaf.shape[1:]) * (np.std(np.asarray(leaf)) or 1.0)
@@ -233,10 +234,10 @@ def translated(leaf: Any, rng: np.random.Generator) -> Any:
 
 
 def rotated(X: Any, rng: np.random.Generator) -> Any:
-    """A stack of vectors (n, d), times one random orthogonal matrix."""
+    """A batch of vectors (n, d), times one random orthogonal matrix."""
     d = X.shape[1]
     rotation = np.linalg.qr(rng.normal(size=(d, d)))[0] * rng.choice([-1, 1])
-    # Not a matrix product: of equal rows the results are to be equal to the last bit.
+    # A matrix product would not guarantee bitwise equal results for equal rows.
     return jnp.asarray(np.sum(np.asarray(X)[:, None, :] * rotation[None], -1), X.dtype)
 
 

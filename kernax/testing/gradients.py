@@ -1,4 +1,4 @@
-"""Gradients of a kernel: forward against reverse mode, and both against central differences."""
+"""Checks of gradients: forward against reverse mode, and both against central differences."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from kernax.core.base.parameters import parameters
 from kernax.core.operators.pairs import all_pairs
 from kernax.testing.assertions import closeness, largest, point, require
 
-# Steps of differences, relative to the size of an argument. The better one counts: the error of the
-# first is that of its order, the error of the second is rounding.
+# Steps of differences, relative to the size of an argument. The better result counts: the first has
+# mainly a truncation error, the second a rounding error.
 _STEPS = (1e-3, 1e-4)
 
 
 def gradient_in_the_parameters(kernel, X, Z):
-    """The gradient of `sum_ij w_ij k(x_i, x_j)`, i = j included, is finite and right.
+    """The gradient of `sum_ij w_ij k(x_i, x_j)`, i = j included, is finite and correct.
 
     It is computed in forward and in reverse mode.
     """
@@ -37,7 +37,7 @@ def gradient_in_the_parameters(kernel, X, Z):
 def _sizes_of_parameters(kernel) -> list[Any]:
     """The size of each inexact leaf, to which steps of differences are relative.
 
-    None for a leaf that is no parameter, whose gradient is not compared with differences.
+    None for a leaf that is not a parameter; its gradient is not compared with differences.
     """
     intervals = {entry.place: entry.interval for entry in parameters(kernel)}
     return [
@@ -69,7 +69,7 @@ def _of_parameters(learned, rest, X, weights):
 
 
 def gradient_in_the_points(kernel, X, Z):
-    """The gradient of `k(x, z)` in x and in z is finite, and right where x and z differ.
+    """The gradient of `k(x, z)` in x and in z is finite, and correct where x and z differ.
 
     It is computed in forward and in reverse mode.
     """
@@ -86,7 +86,7 @@ def gradient_in_the_points(kernel, X, Z):
 
 
 def _check_gradient_of_a_pair(pair: "Pair", scales: list[np.ndarray]) -> None:
-    """Compares the gradient in both points with differences. That in the kernel must be finite."""
+    """Compares gradients in both points with differences; those in the kernel must be finite."""
     arrays, rest = eqx.partition(pair, eqx.is_inexact_array)
     of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
     check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [*of_kernel, *scales, *scales])
@@ -123,7 +123,7 @@ def _of_a_pair(arrays, rest):
 
 
 def as_double(*trees: PyTree) -> tuple[PyTree, ...]:
-    """Everything in float64 where there is float64."""
+    """All arrays in float64, if 64-bit mode is on."""
     return tuple(cast(tree, jnp.result_type(float)) for tree in trees)
 
 
@@ -133,15 +133,15 @@ def value_and_gradients(function: Callable, argument: PyTree) -> tuple[Array, Py
 
 
 def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> None:
-    """Asserts that gradients are finite, the same in reverse and forward mode, and right.
+    """Asserts that gradients are finite, equal in reverse and forward mode, and correct.
 
-    Right means that in float64 they agree with central differences to 1e-6 of the largest entry of
-    each array; this is tested where a scale is given.
+    Correct means that in float64 they agree with central differences to 1e-6 of the largest entry
+    of each array, which is tested if a scale is given.
 
     Arguments:
         compiled: a function of an argument, with the three results of `value_and_gradients`.
         argument: a tree of inexact arrays.
-        scales: for each leaf the sizes of its entries, which set the steps, or None for no
+        scales: for each leaf the sizes of its entries, which determine the steps, or None for no
             comparison with differences.
     """
     value, *gradients = compiled(argument)
@@ -161,7 +161,7 @@ class _Modes(NamedTuple):
 
 
 def _check_array(line: "_Line", modes: _Modes, scale: np.ndarray | None, least: float) -> None:
-    """Asserts that the gradient in one array is right, where a scale is given, and consistent."""
+    """Asserts that the gradient in one array is consistent and, if a scale is given, correct."""
     gradient = np.asarray(modes.reverse)
     sizes = np.ones(gradient.shape) if scale is None else scale
     # A gradient that is zero up to rounding is compared with `least`.

@@ -1,4 +1,4 @@
-"""Symmetry and positive semidefiniteness of a kernel on given points; a proof where they fail."""
+"""Tests of symmetry and positive semidefiniteness of a kernel on given points."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ class KernelReport:
     Attributes:
         symmetric: whether k(x, z) = k(z, x) within the tolerance.
         asymmetry: the largest |k(x, z) - k(z, x)|.
-        smallest_eigenvalue: of the symmetric part of the Gram matrix.
+        smallest_eigenvalue: the smallest eigenvalue of the symmetric part of the Gram matrix.
         witness: a unit vector c with c^T K c < 0, the proof that k is not positive semidefinite, or
             None.
 
@@ -41,7 +41,7 @@ class KernelReport:
 
     @property
     def passed(self) -> bool:
-        """Whether k is symmetric, finite and without a witness on these points."""
+        """Whether k is finite, symmetric and positive semidefinite on these points."""
         return (
             self.symmetric and self.witness is None and bool(np.isfinite(self.smallest_eigenvalue))
         )
@@ -70,19 +70,19 @@ class KernelReport:
 def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None) -> KernelReport:
     """Tests `k(x, z) = k(z, x)` and `c^T K c >= 0` on the points X.
 
-    A Gram matrix with positive entries only can fail: `[[1, 2], [2, 1]]` does, with the witness (1,
-    -1). Passing on X is evidence, not proof: try several sets of points, with duplicates and larger
-    dimensions.
+    A Gram matrix with only positive entries can fail: `[[1, 2], [2, 1]]` does, with the witness (1,
+    -1). Passing on X is evidence, not proof, so try several sets of points, with duplicates and in
+    higher dimensions.
 
     Arguments:
-        kernel: any kernel; a function becomes one by `Custom(function)`.
-        X: a stack of n points.
-        rtol: how far below zero an eigenvalue may fall as a fraction of the largest in size,
-            and how far k(x, z) may differ from k(z, x) as a fraction of the largest entry. None
-            stands for `8 n eps` of the data's precision.
+        kernel: any kernel; `Custom(function)` makes one from a function.
+        X: a batch of n points.
+        rtol: the tolerance for negative eigenvalues, as a fraction of the largest eigenvalue in
+            size, and for differences between k(x, z) and k(z, x), as a fraction of the largest
+            entry. None means `8 n eps` with eps of the data's dtype.
 
     Raises:
-        ValueError: the kernel's values are not real scalars, or the points are not a stack of
+        ValueError: the kernel's values are not real scalars, or the points are not a batch of
             finite numbers.
 
     Examples:
@@ -111,8 +111,8 @@ def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None
 def _negative_direction(K: np.ndarray, tolerance: float) -> tuple[float, np.ndarray | None]:
     """The smallest eigenvalue of a symmetric matrix, and its eigenvector if it is negative.
 
-    Negative is what is below minus the tolerance, relative to the largest eigenvalue in size. The
-    largest entry of the vector is positive.
+    An eigenvalue is negative if it is below minus the tolerance, relative to the largest eigenvalue
+    in size. The largest entry of the vector is positive.
     """
     values, vectors = np.linalg.eigh(K)
     smallest = float(values[0])
@@ -125,7 +125,7 @@ def _negative_direction(K: np.ndarray, tolerance: float) -> tuple[float, np.ndar
 def pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[np.ndarray, float]:
     """The matrix of k(x_i, z_j) in float64, and the eps of the dtype it was computed in.
 
-    It is not symmetrised, and its diagonal is not computed separately, as `gram` does.
+    Unlike in `gram`, it is not symmetrised, and its diagonal is not computed separately.
     """
     K = _pairs(kernel, X, Z)
     check_scalar(kernel, K)

@@ -160,14 +160,14 @@ def test_columns_of_a_table_that_hold_no_numbers_are_named():
     pandas = pytest.importorskip("pandas")
     columns = {"a": [1.0, 2.0], "b": ["x", "y"], "when": pandas.to_datetime(["2020-01-01"] * 2)}
     for names, said in (
-        (["a", "b"], "column 'b' (object) must become numbers: kernax.one_hot makes columns"),
+        (["a", "b"], "column 'b' (object) must become numbers: kernax.one_hot converts a column"),
         (["a", "b", "when"], "columns 'b' (object), 'when' (datetime64["),
     ):
         table = pandas.DataFrame({name: columns[name] for name in names})
         with pytest.raises(ValueError, match=re.escape(said)):
             kernax.gram(kernax.RBF(), table)
     table = pandas.DataFrame({"a": [1.0, 2.0], "b": [True, False]})
-    with pytest.raises(ValueError, match=r"\.astype\(float\) makes numbers of its columns"):
+    with pytest.raises(ValueError, match=r"\.astype\(float\) converts its columns"):
         kernax.gram(kernax.RBF(), table)
     assert kernax.gram(kernax.RBF(), table.astype(float)).shape == (2, 2)
 
@@ -391,37 +391,37 @@ TEXTS = ["GATTACA", "TATAAT"] * 2
     [
         (
             TEXTS,
-            "kernax.strings.encode makes points of texts",
+            "kernax.strings.encode converts texts to points",
             kernax.strings.encode,
             kernax.Spectrum(3),
         ),
         (
             TREES,
-            "kernax.trees.encode makes points of trees",
+            "kernax.trees.encode converts trees",
             kernax.trees.encode,
             kernax.SubsetTree(0.5),
         ),
         (
             WORDS,
-            "words for groups become columns of 0 and 1 by kernax.one_hot",
+            "kernax.one_hot converts names of groups to columns of 0 and 1",
             lambda X: kernax.one_hot(X)[0],
             kernax.RBF(),
         ),
         (
             WORDS[:, None],
-            "kernax.one_hot makes columns",
+            "kernax.one_hot converts a column",
             lambda X: kernax.one_hot(X[:, 0])[0],
             kernax.RBF(),
         ),
         (
             [["m", 1.0], ["f", 2.0]],
-            r"want .astype\(float\)",
+            r".astype\(float\) converts",
             lambda X: np.array(X)[:, 1:].astype(DTYPE),
             kernax.RBF(),
         ),
         (
             np.array(["2026-01-01"], "M8[D]"),
-            "make numbers of it, or drop",
+            "convert it to numbers, or drop",
             lambda X: X.astype(DTYPE)[:, None],
             kernax.RBF(),
         ),
@@ -438,7 +438,7 @@ def test_hints_about_words_suit_them_and_work_when_followed(came, hint, mended, 
 def test_hints_about_classes_work_when_followed():
     X, columns = POINTS[:4], np.eye(2)[[0, 1, 0, 1]]
     with pytest.raises(
-        ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 makes signs of one-hot columns"
+        ValueError, match=r"2 classes: 0.0, 1.0: 2 \* Y - 1 converts one-hot columns to signs"
     ):
         kernax.svm(KERNEL, X, columns, 1.0)
     as_signs(2 * columns - 1, 4, DTYPE, UnitWeights(4, DTYPE))
@@ -454,7 +454,7 @@ def test_hints_about_classes_work_when_followed():
 @pytest.mark.parametrize("kernel", [kernax.Spectrum(2), kernax.SubsetTree(0.5)])
 def test_numbers_are_not_sent_to_be_encoded(kernel):
     with pytest.raises(
-        ValueError, match=r"a point is numbers, of shape .*: take a kernel of vectors"
+        ValueError, match=r"a point is numbers, of shape .*: use a kernel of vectors"
     ) as problem:
         kernax.gram(kernel, POINTS)
     assert "encode" not in str(problem.value)

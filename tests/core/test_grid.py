@@ -264,14 +264,14 @@ EVEN = np.arange(6, dtype=DTYPE)[:, None]
 @pytest.mark.parametrize(
     ("kernel", "X", "solver", "words"),
     [
-        (kernax.Matern32(), CELL, GRID, "Matern32 takes all 2 together"),
-        (RBF() + kernax.Linear(), CELL, GRID, "Sum takes all 2 together"),
+        (kernax.Matern32(), CELL, GRID, "Matern32 depends on all 2 together"),
+        (RBF() + kernax.Linear(), CELL, GRID, "Sum depends on all 2 together"),
         (RBF(), CELL, GRID, "points 0 and 1 are the same"),
         (
             RBF(),
             np.diag(np.arange(1.0, 7)).astype(DTYPE),
             Grid(max_missing=5),
-            "X is no grid: 6 points",
+            "X is not a grid: 6 points",
         ),
         (kernax.Linear(), EVEN, GRID, "needs a stationary kernel"),
         (RBF(), EVEN**0.5, GRID, r"at equal distances.*StateSpace\(\)"),
@@ -303,7 +303,7 @@ def test_points_off_equal_steps_by_rounding_are_taken_and_by_more_of_a_step_are_
     found = evidence_of(X, GRID)(RBF(), y, 0.1)
     assert_close(found, evidence_of(X, DENSE)(RBF(), y, 0.1), 4 * last_digit)
     X[5] += 2 * last_digit
-    with pytest.raises(ValueError, match="too much for steps of 1: take the numbers of the steps"):
+    with pytest.raises(ValueError, match="too much for steps of 1: use the indices of the steps"):
         evidence_of(X, GRID)(RBF(), y, 0.1)
     # Steps of .625, of which two are .6875 and one .5.
     coarse = (1e6 + 0.0625 * np.array([0, 10, 21, 29, 40]))[:, None].astype(DTYPE)
@@ -362,7 +362,7 @@ def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
         evidence_of(EVEN, Grid(max_missing=3), y)(RBF(), y, 0.1)
     with pytest.raises(ValueError, match="some point of weight one"):
         evidence_of(EVEN, GRID, 2 * jnp.ones(6, DTYPE))(RBF(), y, 0.1)
-    with pytest.raises(ValueError, match="Grid solves for points on a grid"):
+    with pytest.raises(ValueError, match="with points on a grid"):
         kernax.kernel_ridge(RBF(), EVEN, y, 0.1, solver=GRID)
     with pytest.raises(ValueError, match="order must be a positive integer"):
         Grid(order=0)

@@ -527,6 +527,6 @@ def test_without_matfree_the_message_says_what_to_install(monkeypatch):
 def test_a_warning_of_a_loose_tolerance_names_it():
     process = kernax.GaussianProcess(KERNEL)
     solver = ConjugateGradient(rtol=0.1, determinant=Hadamard())
-    words = r"rtol=0\.1, beside so little noise leaves no digit of the evidence"
+    words = r"rtol=0\.1, with so little noise leaves no digit of the evidence"
     with pytest.warns(kernax.errors.ConditionWarning, match=words):
         kernax.condition(process, X, Y, 1e-3, solver=solver)

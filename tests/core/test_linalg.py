@@ -310,7 +310,7 @@ def test_any_lineax_solver_for_definite_operators_will_do(rng):
         (lambda: kernax.solvers.solve(dense(np.eye(3)), np.ones(4)), r"rhs must have shape \(3,\)"),
         (
             lambda: untyped(kernax.solvers.solve)(np.eye(3), np.ones(3)),
-            "operator must be one of lineax, .* makes one of an array",
+            "operator must be one of lineax, .* converts an array",
         ),
         (
             lambda: untyped(kernax.solvers.solve)(dense(np.eye(3)), np.ones(3), lx.CG),

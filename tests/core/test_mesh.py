@@ -457,7 +457,7 @@ def test_a_state_of_rows_that_were_filled_up_otherwise_is_told_so(tmp_path):
     rows, _, weights = kernax.scale.rows_over(mesh_of(8), X[:45])
     list(checkpoint.steps(lambda state: state, {"rows": rows, "weights": weights}, 1))
     rows, _, weights = kernax.scale.rows_over(mesh_of(3), X[:45], None, WEIGHTS[:45])
-    with pytest.raises(kernax.errors.KernaxFileError, match=r"\[48\] in the file.*Rows are filled"):
+    with pytest.raises(kernax.errors.KernaxFileError, match=r"\[48\] in the file.*Rows are padded"):
         checkpoint.latest({"rows": rows, "weights": weights})
 
 

@@ -27,10 +27,10 @@ PROCESS = kernax.condition(kernax.GaussianProcess(kernax.RBF(1.0)), X, X[:, 0], 
         (RIDGE, "_private", "a Solution has value, result and stats"),
         (PROCESS, "mean", r"solution\.value\.mean"),
         (PROCESS, "predict", "a Solution has value, result and stats"),
-        (RIDGE.value, "predict", r"f\(x\) at one point, f\.values\(X\) at a stack"),
+        (RIDGE.value, "predict", r"f\(x\) at one point, f\.values\(X\) at a batch"),
         (RIDGE.value, "dual_coef_", r"f\.coefficients"),
         (RIDGE.value, "other", "kernel, points, coefficients and bias"),
-        (PROCESS.value, "predict", r"jax\.vmap\(process\.mean\)\(X\) at a stack"),
+        (PROCESS.value, "predict", r"jax\.vmap\(process\.mean\)\(X\) a batch"),
     ],
 )
 def test_an_attribute_of_another_library_is_answered_by_what_is_there(thing, name, said):

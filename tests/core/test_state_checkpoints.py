@@ -342,7 +342,7 @@ def test_a_folder_that_cannot_be_is_refused_before_the_first_step(tmp_path):
     place = tmp_path / "file"
     place.write_text("")
     steps = Checkpoint(place / "run").steps(lambda state: state + 1, 0, 10)
-    with pytest.raises(KernaxFileError, match="cannot be made a folder"):
+    with pytest.raises(KernaxFileError, match="cannot be created as a folder"):
         next(steps)
 
 

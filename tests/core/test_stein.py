@@ -288,7 +288,7 @@ def test_a_score_that_is_not_finite_raises():
             lambda: stein_discrepancy(
                 kernax.Spectrum(1), kernax.strings.encode(["a", "b"]), NORMAL
             ),
-            "X must be a stack of vectors",
+            "X must be a batch of vectors",
         ),
         (
             lambda: stein_discrepancy(RBF, X, NORMAL, weights=np.full(N, 1 / N)),

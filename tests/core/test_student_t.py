@@ -210,14 +210,14 @@ def test_the_variance_of_an_observation_may_be_infinite():
 @needs_x64
 @pytest.mark.parametrize("verb", [kernax.laplace, kernax.expectation_propagation])
 def test_posteriors_by_their_only_mode_refuse_it(verb):
-    words = f"^{verb.__name__} takes convex losses.* StudentT is not one: kernax.variational and"
+    words = f"^{verb.__name__} needs a convex loss.* StudentT is not one: kernax.variational and"
     with pytest.raises(ValueError, match=words):
         verb(PROCESS, X, Y, T)
 
 
 @needs_x64
 def test_a_risk_is_of_a_convex_loss():
-    with pytest.raises(ValueError, match=r"^regularised_risk takes convex .* StudentT is not one"):
+    with pytest.raises(ValueError, match=r"^regularised_risk needs a convex .* StudentT is not"):
         kernax.regularised_risk(kernax.RBF(), X, Y, 1.0, loss=T)
 
 

@@ -174,9 +174,9 @@ def lengthscale(part):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m, a: m.update({"class": "Static"}), "Static is no class"),
-        (lambda m, a: m.update({"class": "os.system"}), "os.system is no class"),
-        (lambda m, a: m.update({"class": "AbstractKernel"}), "AbstractKernel is no class"),
+        (lambda m, a: m.update({"class": "Static"}), "Static is not a class"),
+        (lambda m, a: m.update({"class": "os.system"}), "os.system is not a class"),
+        (lambda m, a: m.update({"class": "AbstractKernel"}), "AbstractKernel is not a class"),
         (
             lambda m, a: m["fields"].update({"extra": {"value": 1}}),
             "RBF has fields lengthscale, but the file has",
@@ -187,16 +187,16 @@ def lengthscale(part):
         (lambda m, a: a.update({"0": -a["0"]}), "must be in"),
         (lambda m, a: a.update({"0": a["0"] > 0}), "RBF.lengthscale must be of type"),
         (lambda m, a: a.update({"0": np.ones(2, np.int32)}), "RBF.lengthscale must be of type"),
-        (lambda m, a: {"module": "os"}, "no part of a model"),
-        (lambda m, a: [1, 2], "no part of a model"),
+        (lambda m, a: {"module": "os"}, "not part of a model"),
+        (lambda m, a: [1, 2], "not part of a model"),
         (lengthscale({"value": "text"}), "RBF.lengthscale must be of type .* but is 'text'"),
         (lengthscale({"value": True}), "RBF.lengthscale must be of type"),
         (lengthscale({"value": None}), "RBF.lengthscale must be of type"),
         (lengthscale({"value": -1.0}), r"RBF.lengthscale must be in \(0, inf\)"),
-        (lengthscale({"value": {"a": 1}}), "is no value"),
-        (lengthscale({"tuple": "text"}), "no list of parts"),
+        (lengthscale({"value": {"a": 1}}), "is not a value"),
+        (lengthscale({"tuple": "text"}), "not a list of parts"),
         (lengthscale({"function": "RBF"}), "RBF is a class, where the file needs a function"),
-        (lengthscale({"function": "exec"}), "exec is no class"),
+        (lengthscale({"function": "exec"}), "exec is not a class"),
         (lengthscale({"wrapped": ["exec"]}), "cannot be loaded as a kernax model"),
     ],
 )
@@ -360,7 +360,7 @@ def test_notes_too_deep_or_of_another_kind_are_refused(tmp_path):
     ):
         save(path, kernax.RBF())
         with_notes(path, text)
-        with pytest.raises(KernaxFileError, match="has notes that are no"):
+        with pytest.raises(KernaxFileError, match="has notes that are not"):
             load_notes(path)
 
 
@@ -504,7 +504,7 @@ def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(regist
     assert again(x, z) == deep(x, z)
     registered.clear()
     with pytest.raises(
-        KernaxFileError, match=r"is no class of this version of kernax, and not registered"
+        KernaxFileError, match=r"is not a class of this version of kernax and not registered"
     ):
         load(tmp_path / "k")
 
@@ -535,8 +535,8 @@ def test_registering_refuses_names_that_are_taken_and_what_is_no_class_or_functi
     assert register(Cauchy) is Cauchy
     register(other, name="Cauchy of another kind")
     for thing, message in (
-        (own, "the name RBF is taken"),
-        (other, "the name Cauchy is taken"),
+        (own, "the name RBF is used"),
+        (other, "the name Cauchy is used"),
         (kernax.AbstractStationary, "not abstract ones"),
         (dict, "only classes derived from equinox.Module"),
         (kernax.RBF(), "of a module, register its class"),

@@ -76,7 +76,7 @@ def test_bad_pieces_of_combinators_are_refused_by_name():
         kernax.kernels.GaussianOf(kernax.RBF, 1.0)
     with pytest.raises(ValueError, match=r"GaussianOf\.beta must be in \(0, inf\)"):
         kernax.kernels.GaussianOf(kernax.RBF(), 0.0)
-    with pytest.raises(ValueError, match="picks one part of a point, but the parts of this one"):
+    with pytest.raises(ValueError, match="selects one part of a point, but the parts of this one"):
         kernax.gram(kernax.On(kernax.RBF(), slice(0, 1)), {"a": np.eye(2, dtype=DTYPE)})
     with pytest.raises(ValueError, match="points holds NaN or inf, first in row 1"):
         kernax.kernels.Centred(kernax.RBF(), np.array([[0.0], [np.nan]], DTYPE))

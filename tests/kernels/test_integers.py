@@ -124,7 +124,7 @@ def test_a_precomputed_kernel_refuses_what_is_no_gram_matrix():
     with pytest.raises(ValueError, match="new must be symmetric"):
         kernax.Precomputed.from_blocks(good, np.ones((3, 2)), np.array([[1.0, 0.0], [1.0, 1.0]]))
     for points in (np.arange(3.0), np.arange(3)[:, None]):
-        with pytest.raises(ValueError, match=r"compares integers, in a stack of shape \(n,\)"):
+        with pytest.raises(ValueError, match=r"compares integers, X of shape \(n,\)"):
             kernax.gram(kernax.Precomputed(good), points)
 
 

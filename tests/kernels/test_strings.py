@@ -466,7 +466,7 @@ def test_points_that_are_no_strings_of_one_alphabet_are_refused():
     ):
         kernax.gram(kernax.Spectrum(1), X, strings.encode(["cb"]))
     with pytest.raises(
-        ValueError, match="this kernel compares two strings, but a point is a stack of 1: see gram"
+        ValueError, match="this kernel compares two strings, but a point is a batch of 1: use gram"
     ):
         kernax.Spectrum(1)(X, X)
     with pytest.raises(ValueError, match="Strings needs codes and weights of one shape"):
@@ -499,7 +499,7 @@ def test_encoding_refuses_what_it_cannot_read():
             strings.encode(texts)
     with pytest.raises(
         ValueError,
-        match=r"texts\[1\] holds 'x' at place 1, which is not in the alphabet \('a', 'b'\) of 2",
+        match=r"texts\[1\] has 'x' at position 1, which is not in the alphabet \('a', 'b'\) of 2",
     ):
         strings.encode(["ab", "ax"], "ab")
     with pytest.raises(ValueError, match="length must be at least 3"):
@@ -554,17 +554,17 @@ def test_what_is_no_index_no_stack_and_no_array_is_refused_and_loops_end():
         with pytest.raises(IndexError):
             X[index]
     for whole in (lambda: len(X[0]), lambda: X[0][0], lambda: list(X[0])):
-        with pytest.raises(ValueError, match="this is a single string, not a stack"):
+        with pytest.raises(ValueError, match="this is a single string, not a batch"):
             whole()
     for points in ([X[0], X[1]], [np.ones((3, 1)), X]):
         with pytest.raises(
             ValueError,
-            match=r"made into an array .* a tuple of stacks, such as \(vectors, strings\)",
+            match=r"made into an array .* a tuple of batches, such as \(vectors, strings\)",
         ):
             kernax.gram(kernax.Spectrum(1), points)
-    with pytest.raises(ValueError, match="strings are no array of numbers"):
+    with pytest.raises(ValueError, match="strings cannot be converted to an array"):
         kernax.signs(X)
-    with pytest.raises(ValueError, match=r"pick stacks as X\[:1\], not X\[0\]"):
+    with pytest.raises(ValueError, match=r"select batches as X\[:1\], not X\[0\]"):
         kernax.gram(kernax.Spectrum(1), X[0])
 
 

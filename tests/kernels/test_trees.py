@@ -212,19 +212,19 @@ def test_labels_of_tuples_are_taken_as_they_are_and_depth_has_no_limit():
     ("trees", "message"),
     [
         (["(S a)", "(S (A b)"], r"trees\[1\], character 0: this bracket is never closed"),
-        (["(S (A b)))"], r"trees\[0\], character 9: this bracket closes nothing"),
+        (["(S (A b)))"], r"trees\[0\], character 9: this bracket has no opening bracket"),
         (
             ["(S a) (S b)"],
-            r"trees\[0\], character 6: the tree has ended before; pass one string for each tree",
+            r"trees\[0\], character 6: the tree has already ended; pass one string for each tree",
         ),
-        (["S a"], r"trees\[0\], character 2: the tree has ended before"),
+        (["S a"], r"trees\[0\], character 2: the tree has already ended"),
         (["(S a)", "  "], r"trees\[1\] is empty: a tree has at least one node"),
         (
             ["()"],
-            r"trees\[0\], character 0: a node without a label; write \(label child child ...\)",
+            r"trees\[0\], character 0: a node has no label; write \(label child child ...\)",
         ),
-        (["((S a))"], r"trees\[0\], character 0: a node without a label"),
-        ([("S", ())], r"trees\[0\]\[1\]: a node without a label"),
+        (["((S a))"], r"trees\[0\], character 0: a node has no label"),
+        ([("S", ())], r"trees\[0\]\[1\]: a node has no label"),
         ([("S", ("A", 3))], r"trees\[0\]\[1\]\[1\] must be a label or a tuple, but is of type int"),
         (
             [["S", "a"]],
@@ -257,7 +257,7 @@ def test_an_unknown_label_is_refused_or_matches_nothing():
     alphabet = ("A", "B", "S", "a")
     with pytest.raises(
         ValueError,
-        match=r"trees\[1\] holds 'b', which is not in the alphabet \('A', 'B', 'S', 'a'\) of 4",
+        match=r"trees\[1\] has 'b', which is not in the alphabet \('A', 'B', 'S', 'a'\) of 4",
     ):
         encode(["(S a)", "(S b)"], alphabet)
     X = encode(["(S (A a) (B b))", "(S (A a) (B b))", "(S (A a) (C a))"], alphabet, unknown="gap")
@@ -275,7 +275,7 @@ def test_malformed_tables_are_refused():
         match=r"Trees needs labels \(n, N\), .* but got shapes \(1, 7\), \(1, 8, 2\) and \(1, 8\)",
     ):
         eqx.tree_at(lambda X: X.labels, X, X.labels[:, 1:]).__check_init__()
-    with pytest.raises(ValueError, match="children must stand before their parents"):
+    with pytest.raises(ValueError, match="children must come before their parents"):
         Trees(X.labels[:, ::-1], X.children[:, ::-1], X.weights, X.alphabet)
 
 
@@ -289,11 +289,11 @@ def test_two_alphabets_vectors_and_stacks_are_refused_with_the_remedy():
         kernax.gram(kernax.SubsetTree(), X, Z)
     with pytest.raises(
         ValueError,
-        match=r"compares trees, but a point is numbers, of shape \(2,\): take a kernel of vectors",
+        match=r"compares trees, but a point is numbers, of shape \(2,\): use a kernel of vectors",
     ):
         kernax.gram(kernax.SubsetTree(), np.ones((3, 2)))
     with pytest.raises(
-        ValueError, match="compares two trees, but a point is a stack of 1: see gram"
+        ValueError, match="compares two trees, but a point is a batch of 1: use gram"
     ):
         kernax.SubsetTree()(X, X)
 

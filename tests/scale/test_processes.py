@@ -105,7 +105,7 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     for name, verb in verbs.VERBS.items():
         assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
     assert "first in row 7" in str(found["message"])
-    assert "but some are neither: make global arrays" in str(found["refusal"])
+    assert "but some are neither: convert these to global arrays" in str(found["refusal"])
     np.testing.assert_array_equal(found["rows of one"], of_one["rows"])
     assert_close(found["learned"], verbs.learned(X, y, None).stats["losses"], 1e-10)
 

@@ -321,8 +321,8 @@ def test_files_as_of_version_0_2_and_facts_that_are_forged_are_refused(finished,
         kernax.load(finished[0])
     for facts, message in (
         ({}, "the checkpoint of another call"),
-        ({"name": 3}, "checkpoint.json holds facts that are no texts"),
-        ([1], "checkpoint.json is cut or changed"),
+        ({"name": 3}, "checkpoint.json has facts that are not texts"),
+        ([1], "checkpoint.json is truncated or changed"),
     ):
         copy = shutil.copytree(finished[0], tmp_path / "forged", dirs_exist_ok=True)
         shutil.rmtree(copy / "11")
@@ -339,7 +339,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_learned(t
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "file" / "run", tmp_path / "pipe"):
-        with pytest.raises(KernaxFileError, match="cannot be made a folder"):
+        with pytest.raises(KernaxFileError, match="cannot be created as a folder"):
             learn(path, callback=called.append)
     assert not called
 

@@ -265,7 +265,7 @@ def drawn(ranges):
     ("call", "message"),
     [
         (lambda: search({}), "values must be a dictionary from parameters"),
-        (lambda: search({"scale": [1.0]}), "'scale' is the end of no parameter: the model's"),
+        (lambda: search({"scale": [1.0]}), "no parameter ends in 'scale': the model's"),
         (lambda: search({"ridge": [-1.0]}), r"values\['ridge'\] must be in \(0, inf\)"),
         (lambda: search({"ridge": []}), r"values\['ridge'\] must hold at least one value"),
         (
@@ -287,7 +287,7 @@ def drawn(ranges):
                 kernax.Model(kernax.RBF() + kernax.RBF()),
                 {"lengthscale": [1.0]},
             ),
-            "'lengthscale' is the end of several parameters",
+            "several parameters end in 'lengthscale'",
         ),
         (
             lambda: kernax.grid_search(

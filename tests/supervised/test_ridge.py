@@ -473,7 +473,7 @@ def test_the_stats_say_which_solver_ran_and_why(data):
     assert "explicit features" in ran(features, X, y, 0.1).reason
     assert ran(kernax.RBF(), X, y, 0.1, block_size=8).name == "ConjugateGradient"
     named = ran(features, X, y, 0.1, solver=kernax.solvers.JitteredCholesky())
-    assert str(named) == "JitteredCholesky: it was asked for"
+    assert str(named) == "JitteredCholesky: it was requested"
     # It is no array: compiled functions return it as it is.
     solution = jax.jit(lambda y: kernax.kernel_ridge(kernax.RBF(), X, y, 0.1))(y)
     assert solution.stats["solver"].name == "JitteredCholesky"

@@ -425,7 +425,7 @@ def test_a_kernel_or_a_score_that_overflows_raises():
         (lambda: stein_thin(RBF, X, lambda x: x, 3), "log_density must return a scalar"),
         (
             lambda: stein_thin(kernax.Precomputed(np.eye(4)), np.arange(4), log_normal, 3),
-            "X must be a stack of vectors",
+            "X must be a batch of vectors",
         ),
     ],
 )

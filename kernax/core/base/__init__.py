@@ -1,5 +1,5 @@
-"""What every package stands on: numerics, parameters, solutions and their statuses, weights, the
-checks at the boundary of a public function, labels as numbers, and loops that run anywhere.
+"""The foundations of all packages: numerics, parameters, solutions and their statuses, weights,
+checks of the arguments of public functions, and labels as numbers.
 """
 
 # May import: kernax._advice, kernax.errors.

@@ -1,4 +1,4 @@
-"""Names for annotations: what JAX takes for an array, and the array that a parameter holds."""
+"""Type annotations: arguments that JAX accepts as arrays, and the arrays of parameters."""
 
 from typing import TYPE_CHECKING, Any, overload
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from jaxtyping import ArrayLike as ArrayLike
 
     class ParameterArray:
-        """For type checkers a descriptor: a parameter is read as an array, and the constructor of
-        its module takes whatever can be made one.
+        """A descriptor for type checkers: a parameter is an array when read, and the constructor of
+        its module accepts anything that can be converted to an array.
         """
 
         @overload
@@ -34,7 +34,7 @@ else:
     class ArrayLike(metaclass=_ArrayLike):
         """An array of JAX or NumPy, or a number of Python or NumPy.
 
-        `jaxtyping.ArrayLike` is a union, which `help` would print in full for each argument.
+        `jaxtyping.ArrayLike` is a union, and `help` would print it in full for each argument.
         """
 
-    ArrayLike.__module__ = "builtins"  # of which `help` prints the bare name
+    ArrayLike.__module__ = "builtins"  # so that `help` prints the bare name

@@ -1,4 +1,4 @@
-"""How a batch of factorisations runs: on a CPU one after the other, elsewhere all together."""
+"""Batches of factorisations: one after the other on a CPU, together on other devices."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,21 +15,22 @@ from kernax.core.base.numerics import stop_gradient
 
 
 def sequential_vmap(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
-    """`function(matrix, *others)`, under a `vmap` over `matrix` (any pytree) a loop on a CPU.
+    """`function(matrix, *others)`, which a `vmap` over `matrix` (any pytree) runs as a loop on a
+    CPU.
 
-    For functions that call LAPACK: XLA would hand LAPACK the whole batch, whose members then wait
-    for threads of the pool that runs the call itself: with as many independent batches in a program
-    as there are cores, a line search under `vmap`, say, all threads wait forever (jaxlib 0.10.2). A
-    loop cannot hang, is no slower on two cores (500 matrices of n = 100 take 0.6 of the time), and
-    lets each member stop iterating when it is done. A batch of `others` alone, such as right-hand
-    sides, is still one call.
+    It is for functions that call LAPACK. XLA would pass the whole batch to LAPACK, and its members
+    would wait for threads of the pool that runs the call itself. If a program has as many
+    independent batches as there are cores, as in a line search under `vmap`, all threads wait
+    forever (jaxlib 0.10.2). A loop cannot hang, is no slower on two cores (500 matrices of n = 100
+    take 0.6 of the time), and lets each member stop iterating when it is done. A batch over
+    `others` alone, such as right-hand sides, is still one call.
 
-    Differentiated, it is a constant: its callers have derivative rules of their own.
+    Derivatives treat it as a constant, because its callers have their own derivative rules.
     """
     arrays, rest = eqx.partition(stop_gradient((matrix, others)), eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     of_matrix = len(jax.tree.leaves(arrays[0]))
-    static: list[Any] = []  # what the function returns besides arrays
+    static: list[Any] = []  # the outputs of the function that are not arrays
 
     def of_leaves(*leaves):
         matrix, others = eqx.combine(jax.tree.unflatten(structure, leaves), rest)
@@ -42,7 +43,7 @@ def sequential_vmap(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
 
 
 def _looped(function: Callable, of_matrix: int) -> Callable:
-    """A function of arrays, a loop on a CPU under a `vmap` over one of the first `of_matrix`."""
+    """A function of arrays that loops on a CPU under a `vmap` over one of the first `of_matrix`."""
     call = custom_vmap(function)
 
     @call.def_vmap
@@ -51,7 +52,7 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
         if any(batched[:of_matrix]):
             out = _one_after_the_other(call, together, batched, leaves)
         else:
-            # A batch of the others alone is one call, whose matrix an outer vmap may still batch.
+            # A batch over the others alone is one call; an outer vmap may still batch its matrix.
             out = _looped(together, of_matrix)(*leaves)
         return out, jax.tree.map(lambda _: True, out)
 
@@ -76,10 +77,10 @@ def _one_after_the_other(
 
 
 def each(function: Callable, batch: PyTree) -> Any:
-    """`function` of every member of a stack, on a CPU one after the other, elsewhere together.
+    """`function` for every member of a batch: one after the other on a CPU, together elsewhere.
 
-    For loops whose members need different numbers of steps: a batch takes as many as its slowest
-    member.
+    It is for loops with members that need different numbers of steps, because a batch takes as many
+    as its slowest member.
     """
     return lax.platform_dependent(
         batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function)
@@ -88,10 +89,10 @@ def each(function: Callable, batch: PyTree) -> Any:
 
 @custom_vmap
 def largest_of_batch(choice: Int[Array, ""]) -> Int[Array, ""]:
-    """The same number; under `vmap` the largest of the batch, one for all members.
+    """The same number, but under `vmap` the largest of the batch for all members.
 
-    So a `lax.switch` on it is not batched: a batched one would run every branch. It is for choices
-    where a larger number is as right, and only slower.
+    A `lax.switch` on it is therefore not batched; a batched switch would run every branch. It is
+    for choices where a larger number is also correct, only slower.
     """
     return choice
 
@@ -106,7 +107,7 @@ def in_smallest_size(
 ) -> Any:
     """`function(size, *operands)` with the first of the ascending sizes that is at least `needed`.
 
-    The last size must always be enough. A batch has one size: that of the member that needs most.
+    The last size must always be sufficient. A batch has one size, the largest that a member needs.
     """
     branches = [partial(function, size) for size in sizes]
     if len(sizes) == 1:

@@ -1,7 +1,8 @@
-"""Checks and conversions of what users pass: lists become arrays, integers floats.
+"""Checks and conversions of arguments: lists become arrays, and integers become floats.
 
-Public functions call these on their arguments before anything is compiled. What no solver could use
-is refused by name. Shapes are checked always, values where they are known (not while tracing).
+Public functions check their arguments before anything is compiled. An invalid argument raises an
+error that names it. Shapes are always checked, values only where they are concrete (not while
+tracing).
 """
 
 import math
@@ -29,9 +30,9 @@ from kernax.core.base.weights import AbstractWeights, PointWeights, UnitWeights
 from kernax.errors import PrecisionWarning
 
 _HALF = (jnp.float16, jnp.bfloat16)
-_LEAST_TEXT = 3  # letters: shorter words are taken for names of groups
+_LEAST_TEXT = 3  # letters; shorter words are interpreted as names of groups
 
-# How points are made of words, for messages: looked up only where something is refused.
+# Advice on how to encode words as points, computed only for error messages.
 Encoding = Callable[[], str]
 
 
@@ -52,12 +53,12 @@ def _as_array(value: Any, name: str) -> Array:
 
 
 def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> Array:
-    """A leaf of points as an array of floats; one of integers, a point each, stays as it is.
+    """A leaf of points as an array of floats; an array of integers, one per point, is unchanged.
 
     Arguments:
-        value: what came.
-        point_ndim: how many axes it has if each point is one number: 0 for a point, 1 for a stack.
-        encoding: how points are made of words, for messages.
+        value: the argument.
+        point_ndim: the number of axes if each point is one number: 0 for a point, 1 for a batch.
+        encoding: advice on how to encode words as points, for messages.
     """
     if _is_ready(value):
         return value
@@ -68,8 +69,8 @@ def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> A
 
 
 def _is_ready(value: Any) -> bool:
-    """Whether there is nothing to convert and nothing to refuse: an array of JAX of float32 or
-    float64, on no mesh.
+    """Whether a value needs neither conversion nor checks: a JAX array of float32 or float64 that
+    is not on a mesh.
     """
     if not isinstance(value, jax.Array) or value.dtype not in (np.float32, np.float64):
         return False
@@ -77,23 +78,23 @@ def _is_ready(value: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """What came for an argument, and for a class in place of an instance what to do."""
+    """A description of an argument for messages, with advice if it is a class."""
     if isinstance(value, type):
         return f"the class {value.__name__}: call it, as in {value.__name__}()"
     return repr(value)
 
 
 def as_arrays(tree: PyTree) -> PyTree:
-    """Any pytree with arrays of JAX in place of NumPy's and of Python's floats; the rest as it is.
+    """Any pytree with NumPy arrays and Python floats as JAX arrays, and other leaves unchanged.
 
-    For arguments of functions that users write, whose points and targets are checked by the
-    functions that they call. No array has a weak type, which would make `jit` compile again.
+    It is for arguments of user-defined functions; the library functions that these call check
+    points and targets. No array has a weak type, which would make `jit` compile again.
     """
     return jax.tree.map(_as_jax_array, tree)
 
 
 def _as_jax_array(leaf: Any) -> Any:
-    """An array of NumPy or a float as one of JAX, any other leaf unchanged."""
+    """A NumPy array or a float as a JAX array; any other leaf unchanged."""
     check_precision(leaf)
     if isinstance(leaf, float):
         return as_floats(leaf)
@@ -112,7 +113,7 @@ def check_precision(value: Any) -> None:
 
 
 def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
-    """An array of JAX or NumPy, or a number. Raises ValueError unless it is of real numbers."""
+    """An array of JAX or NumPy, or a number. Raises ValueError unless its numbers are real."""
     check_precision(value)
     if isinstance(value, list):
         value = _array_of_list(value, name)
@@ -134,9 +135,9 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
 
 
 def _as_floats(value: Any) -> Array:
-    """Real numbers in their own precision: float32 for halves, JAX's default for integers."""
+    """Real numbers in their own precision; halves as float32, integers as the default float."""
     if not jnp.issubdtype(jnp.result_type(value), jnp.inexact):
-        # Those of NumPy by NumPy, before JAX truncates 64-bit integers.
+        # NumPy converts its own arrays, before JAX truncates 64-bit integers.
         value = value if isinstance(value, jax.Array) else np.asarray(value, float)
         return jnp.asarray(value).astype(jnp.result_type(float))
     value = jnp.asarray(value)
@@ -144,7 +145,7 @@ def _as_floats(value: Any) -> Array:
 
 
 def _array_of_list(value: list, name: str) -> Any:
-    """Numbers of JAX's default precision, or the words that came."""
+    """A list as an array: numbers in JAX's default precision, or words."""
     if is_concrete(value):
         array = _joined(value, name)
     else:
@@ -156,26 +157,26 @@ _MOST_COLUMNS = 5  # named in a message
 
 
 def _advice_for_columns(table: Any) -> str:
-    """Which columns of a table, such as one of pandas, hold no numbers, and what to do with them;
-    nothing for what is no table.
+    """Advice for a table, such as one of pandas, with columns that are not numbers; otherwise
+    empty.
     """
     if not hasattr(table, "columns"):
         return ""
     kinds = {name: np.asarray(table[name]).dtype for name in table.columns}
     wrong = [f"{name!r} ({kind})" for name, kind in kinds.items() if kind.kind not in "biuf"]
     if not wrong:
-        return ": .astype(float) makes numbers of its columns, which are of several types"
+        return ": .astype(float) converts its columns, which have several types, to numbers"
     more = ", ..." if len(wrong) > _MOST_COLUMNS else ""
     columns = "column" if len(wrong) == 1 else "columns"
     return (
         f": {columns} {', '.join(wrong[:_MOST_COLUMNS])}{more} must become numbers: "
-        "kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as text "
-        "want .astype(float)"
+        "kernax.one_hot converts a column of words to columns of 0 and 1, and .astype(float) "
+        "converts numbers that are text"
     )
 
 
 def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
-    """What to do with an argument that holds no numbers, for the end of a message."""
+    """Advice for an argument that has no numbers, for the end of a message."""
     words = []
     if hasattr(value, "dtype"):
         words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
@@ -183,45 +184,45 @@ def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
         of_kernel = "" if encoding is None else encoding()
         return _advice_for_words(words, np.ndim(value), of_kernel)
     if name == "points":
-        return ": make numbers of it, or drop that part"
+        return ": convert it to numbers, or drop that part"
     if not words or name not in ("y", "Y"):
         return ""
     return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
 
 
 def _advice_for_words(words: list[str], ndim: int, encoding: str) -> str:
-    """How to make points of words: of trees, of a column of groups, or of texts."""
+    """Advice on how to encode words as points: trees, columns of groups, or texts."""
     if encoding and ndim == 1:
         return f": {encoding}"
     if any(word.lstrip().startswith("(") for word in words):
-        return ": trees in brackets are encoded first, for kernels of trees"
+        return ": encode trees in brackets first, for kernels of trees"
     if ndim > 1:
         return (
-            ": kernax.one_hot makes columns of 0 and 1 of a column of words; numbers that came as "
-            "text want .astype(float)"
+            ": kernax.one_hot converts a column of words to columns of 0 and 1, and "
+            ".astype(float) converts numbers that are text"
         )
     if max(map(len, words)) < _LEAST_TEXT:
-        return ": words for groups become columns of 0 and 1 by kernax.one_hot"
+        return ": kernax.one_hot converts names of groups to columns of 0 and 1"
     return (
-        ": texts are encoded first, for kernels of strings; kernax.one_hot makes columns of words "
-        "for groups"
+        ": encode texts first, for kernels of strings; kernax.one_hot converts names of groups to "
+        "columns of 0 and 1"
     )
 
 
 def _joined(parts: list, name: str) -> np.ndarray:
-    """A list as an array. Raises ValueError where its parts have different shapes."""
+    """A list as an array. Raises ValueError if its parts have different shapes."""
     try:
         return np.asarray(parts)
     except ValueError as problem:
         raise ValueError(
             f"{name} is a list that cannot be made into an array ({problem}): the points of a "
-            "stack have one shape, and mixed points are a tuple of stacks, such as "
+            "batch have one shape, and mixed points are a tuple of batches, such as "
             "(vectors, strings)"
         ) from None
 
 
 def _is_real(value: Any) -> bool:
-    """Whether an array or number is of floats, integers or booleans."""
+    """Whether an array or number has floats, integers or booleans."""
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return dtype.kind in "biuf" or dtype in _HALF
 
@@ -231,14 +232,14 @@ def _is_atom(value: Any) -> bool:
 
 
 def is_encoded(points: Any) -> bool:
-    """Whether points, or a part of them, are a module: strings, trees."""
+    """Whether points, or a part of them, are a module such as encoded strings or trees."""
     return isinstance(points, eqx.Module)
 
 
 def as_point(x: PyTree) -> PyTree:
     """A point for kernels: arrays instead of lists, floats instead of integers.
 
-    Modules (an encoded string) stay as they are, and so does a single integer.
+    Modules (an encoded string) and single integers are unchanged.
     """
     return jax.tree.map(
         lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 0), x, is_leaf=_is_atom
@@ -248,8 +249,8 @@ def as_point(x: PyTree) -> PyTree:
 def as_stack(
     X: PyTree, name: str, *, finite: bool = True, encoding: Encoding | None = None
 ) -> PyTree:
-    """A stack of points: as `as_point`, with one leading axis n >= 1 on every leaf, and finite
-    values, if that is asked for.
+    """A batch of points, converted as by `as_point`, with one leading axis n >= 1 on every leaf
+    and, on request, finite values.
     """
     leaves, structure = jax.tree.flatten(X, is_leaf=_is_atom)
     for i, leaf in enumerate(leaves):
@@ -269,46 +270,46 @@ def as_stack(
 
 
 def _refusal_of_shapes(shapes: list[tuple[int, ...]], name: str) -> ValueError:
-    """What is wrong with arrays that have no leading axis in common, or of which one is empty."""
+    """The error for arrays without a common leading axis, or with an empty one."""
     held = ", ".join(map(str, shapes)) or "nothing"
     lengths = {shape[:1] for shape in shapes}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
         return ValueError(
-            f"{name} must be a stack of n >= 1 points, with the same leading axis n on every "
+            f"{name} must be a batch of n >= 1 points, with the same leading axis n on every "
             f"array, but holds {held}"
         )
     return ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
 
 
 def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") -> None:
-    """Raises ValueError if x has as many axes as the stack of points: if it is a stack. `instead`
-    is what to call for one.
+    """Raises ValueError if x has as many axes as a batch of points; `instead` is the function for
+    batches.
     """
     for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
         if jnp.ndim(leaf) >= jnp.ndim(stack):
             came = (
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
-            raise ValueError(f"{came}: use {instead} for a stack")
+            raise ValueError(f"{came}: use {instead} for a batch")
     if eqx.is_array_like(x) and eqx.is_array_like(points):
         check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
 
 
 def check_no_broadcast(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
-    """Raises ValueError for points of two shapes, one of which is a single number: a kernel of
-    one's own would broadcast it along the other.
+    """Raises ValueError for points of two shapes, one of them a single number, which a user-defined
+    kernel would broadcast along the other.
     """
     if shape != other and 1 in (math.prod(shape), math.prod(other)):
         raise ValueError(
             f"points must be vectors of one length, but a point has shape {shape} and another "
-            f"{other}: pass stacks X (n, d) and Z (m, d) with the same d"
+            f"{other}: pass batches X (n, d) and Z (m, d) with the same d"
         )
 
 
 def check_finite(
     tree: PyTree, name: str, hint: str = "drop such rows or impute (a zero weight is not enough)"
 ) -> None:
-    """Raises ValueError naming the first row where a concrete stack holds NaN or inf."""
+    """Raises ValueError naming the first row of a concrete batch that has NaN or inf."""
     if not is_concrete(tree):
         return
     rows = []
@@ -321,16 +322,16 @@ def check_finite(
 
 
 def all_finite(known: Array | np.ndarray) -> bool:
-    """Whether a known array holds neither NaN nor inf, also while other arrays are traced."""
+    """Whether a concrete array has neither NaN nor inf, even while other arrays are traced."""
     if isinstance(known, np.ndarray) or (len(known.devices()) == 1 and known.platform() == "cpu"):
-        # There without a copy, and without a program to compile.
+        # On a CPU this needs neither a copy nor a compiled program.
         return bool(np.isfinite(np.asarray(known)).all())
-    with jax.ensure_compile_time_eval():  # known values are looked at while tracing, too
+    with jax.ensure_compile_time_eval():  # concrete values are available while tracing, too
         return bool(jnp.isfinite(known).all())
 
 
 def count(X: PyTree) -> int:
-    """The number of points n in a stack."""
+    """The number of points n in a batch."""
     return jax.tree.leaves(X)[0].shape[0]
 
 
@@ -375,10 +376,10 @@ def check_key(key: Any) -> None:
 def as_scalar(
     value: ArrayLike, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
 ) -> Array:
-    """A scalar argument as an array of the data's dtype, inside its interval.
+    """A scalar argument as an array of the data's dtype. Raises ValueError outside its interval.
 
-    Of this and of the others: `thrown_by` is the function that raises an error at run time where
-    what is traced is outside; None where it is NaN alone.
+    Here and in the functions below, `thrown_by` names the function that raises an error at run time
+    if a traced value is outside; with None the value only becomes NaN.
     """
     # NumPy has no type for integers of more than 64 bits.
     is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
@@ -399,8 +400,8 @@ def as_scalar(
 
 
 def _without_subnormal(array: Array) -> Array:
-    """A known array with zero in place of subnormal numbers, so that what NumPy checks is what the
-    compiled program computes with, on every device.
+    """A concrete array with subnormal numbers replaced by zero, so that NumPy checks the values
+    with which the compiled program computes on every device.
     """
     values = values_of(array)
     if np.array_equal(flushed(values), values, equal_nan=True):
@@ -410,8 +411,8 @@ def _without_subnormal(array: Array) -> Array:
 
 
 def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> np.ndarray:
-    """The number in the data's dtype, zero where it is subnormal there. Raises ValueError for one
-    outside its interval, as it came or in the data's dtype.
+    """The number in the data's dtype, zero if it is subnormal there. Raises ValueError if it is
+    outside its interval, before or after the conversion.
     """
     with np.errstate(over="ignore"):
         rounded = flushed(number.astype(dtype))
@@ -429,7 +430,7 @@ def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval)
 def as_numbers(
     value: Any, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
 ) -> Float[Array, " r"]:
-    """Several numbers (r,) as an array of the data's dtype, all inside their interval."""
+    """A vector of numbers (r,) in the data's dtype. Raises ValueError outside the interval."""
     array = _as_array(value, name).astype(dtype)
     if array.ndim != 1 or not array.size:
         raise ValueError(
@@ -467,7 +468,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any, thrown_by: str | None = None)
 
 
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
-    """Targets `(n,)` or `(n, outputs)` in the data's dtype, and finite, if that is asked for."""
+    """Targets `(n,)` or `(n, outputs)` in the data's dtype and, on request, finite."""
     targets = _as_array(y, name).astype(dtype)
     if targets.ndim not in (1, 2) or len(targets) != n or targets.shape[1:] == (0,):
         raise ValueError(
@@ -509,7 +510,7 @@ def as_weights(
 
 
 def check_some_weight(values: np.ndarray, name: str) -> None:
-    """Raises ValueError if all weights are zero, as subnormal ones are too."""
+    """Raises ValueError if all weights are zero; subnormal weights count as zero."""
     if not flushed(values).any():
         largest = values.max()
         least = np.finfo(values.dtype).tiny
@@ -519,8 +520,8 @@ def check_some_weight(values: np.ndarray, name: str) -> None:
 
 
 def check_axes(value: Any, name: str) -> None:
-    """Raises ValueError for an array laid out over explicit axes of a mesh, and for one on another
-    mesh than that of `jax.set_mesh`.
+    """Raises ValueError for an array over explicit axes of a mesh, or on a mesh other than that of
+    `jax.set_mesh`.
     """
     if not isinstance(value, jax.Array):
         return
@@ -538,7 +539,7 @@ def check_axes(value: Any, name: str) -> None:
 
 
 def check_mesh(mesh: AbstractMesh, name: str) -> None:
-    """Raises ValueError for a mesh other than that of `jax.set_mesh`, if there are both."""
+    """Raises ValueError if this mesh and that of `jax.set_mesh` both exist and differ."""
     known = jax.sharding.get_abstract_mesh()
     if not (known.empty or mesh.empty or _are_alike(known, mesh)):
         raise ValueError(
@@ -549,7 +550,7 @@ def check_mesh(mesh: AbstractMesh, name: str) -> None:
 
 
 def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes. Manual ones, as inside `shard_map`, match any kind."""
+    """Whether two meshes have the same axes. Manual axes, as inside `shard_map`, match any kind."""
     kinds = zip(mesh.axis_types, other.axis_types)
     are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
     return mesh.shape_tuple == other.shape_tuple and are_same

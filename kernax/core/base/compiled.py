@@ -11,8 +11,9 @@ import equinox as eqx
 import jax
 from jax.extend import core as jex
 
-# On GPUs XLA compiles every matrix product of floats some dozens of times, to choose the fastest
-# form in Triton: 23 s for an evidence in float32, 0.9 s without, and as fast to run (one H200).
+# On GPUs XLA compiles every matrix product of floats dozens of times, to choose the fastest form in
+# Triton. That takes 23 s for a log marginal likelihood in float32, but 0.9 s without the search,
+# and the result runs equally fast (one H200).
 _GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
 
 
@@ -20,9 +21,9 @@ _computing_process: int | None = None
 
 
 def check_not_forked() -> None:
-    """Raises RuntimeError in a process that was forked from one in which kernax had computed.
+    """Raises RuntimeError in a process that was forked after kernax had computed something.
 
-    JAX computes on threads, which a forked process does not have: it would wait for them forever.
+    JAX computes on threads that a forked process does not have, and would wait for them forever.
     """
     global _computing_process
     process = os.getpid()
@@ -37,18 +38,18 @@ def check_not_forked() -> None:
 
 
 class AbstractCheckedFirst(eqx.Module):
-    """An argument of compiled functions that is asked before any of them is compiled."""
+    """An argument that checks a call before a compiled function is compiled."""
 
     @abc.abstractmethod
     def check_before(self, function: Callable, args: tuple) -> None:
-        """Raises an exception where the function must not be called with these arguments."""
+        """Raises an exception if the function must not be called with these arguments."""
 
 
 def compiled(function: Callable) -> Callable:
-    """`eqx.filter_jit`, which first asks the arguments that are to be asked.
+    """`eqx.filter_jit` that first calls `check_before` of its `AbstractCheckedFirst` arguments.
 
-    A call outside of all transformations is compiled for a GPU with options that compile quickly;
-    inside of them it is part of a program whose options are the caller's.
+    A call outside of all transformations is compiled for a GPU with options for fast compilation.
+    Inside of a transformation it is part of the caller's program and uses its options.
     """
     jitted = eqx.filter_jit(function)
 
@@ -70,20 +71,20 @@ def compiled(function: Callable) -> Callable:
 
 
 def _nothing_is_traced() -> bool:
-    """Whether no transformation of JAX is under way, so that a call is a program of its own."""
+    """Whether no JAX transformation is active, so that a call is compiled as its own program."""
     return jex.get_opaque_trace_state() == _state_without_trace()
 
 
 @cache
 def _state_without_trace() -> Any:
-    # In a thread of its own nothing is traced, wherever this is asked first.
+    # A new thread traces nothing, wherever this function is called first.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(jex.get_opaque_trace_state).result()
 
 
 @cache
 def _options_of_gpu() -> dict[str, str | bool]:
-    """The options for GPUs, or none where this XLA has no such options any more."""
+    """The options for GPUs, or none if this version of XLA no longer has them."""
     try:
         jax.jit(lambda: 0).lower().compile(compiler_options=_GPU_OPTIONS)
     except Exception:

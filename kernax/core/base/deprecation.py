@@ -1,5 +1,5 @@
-"""Names that changed. The old ones work for one minor version, with a `DeprecationWarning` that
-says the new one: old keywords (`renamed`), old calls (`translated`), old addresses (`moved`).
+"""Deprecated names. They work for one minor version, with a `DeprecationWarning` that gives the new
+name: old keywords (`renamed`), old calls (`translated`), and old addresses (`moved`).
 """
 
 import functools
@@ -16,10 +16,11 @@ _GOES_IN = "0.4"
 
 
 def renamed(**new_names: str) -> Callable[[Target], Target]:
-    """Lets a function, or the constructor of a class, take keywords by their old names:
-    `@renamed(components="n_components")`. Signature, `help` and type checkers show the new ones.
+    """Lets a function or a constructor accept old names of keywords:
+    `@renamed(components="n_components")`. The signature, `help` and type checkers show the new
+    ones.
 
-    A field of a class can be read by its old name as well.
+    Fields of a class can also be read by their old names.
     """
 
     def decorate(target: Any) -> Any:
@@ -37,10 +38,10 @@ def renamed(**new_names: str) -> Callable[[Target], Target]:
 def translated(
     translate: Callable[..., tuple[tuple, dict, str] | None],
 ) -> Callable[[Target], Target]:
-    """Lets a function take calls of an old form.
+    """Lets a function accept calls of an old form.
 
-    `translate(*args, **kwargs)` returns the arguments of the new form and a text that says what
-    changed, or None for a call that is of the new form already.
+    `translate(*args, **kwargs)` returns the arguments in the new form and a text that describes the
+    change, or None for a call that already has the new form.
     """
 
     def decorate(function: Any) -> Any:
@@ -59,8 +60,8 @@ def translated(
 
 
 def moved(module: str, addresses: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`, which finds old names at their new addresses, such as
-    `{"grid": "kernax.grid_search"}`.
+    """A `__getattr__` for a module that finds old names at their new addresses, such as `{"grid":
+    "kernax.grid_search"}`.
     """
 
     def get(name: str) -> Any:
@@ -74,12 +75,12 @@ def moved(module: str, addresses: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def _warn_of(text: str) -> None:
-    """The warning of an old name, at the line that uses it."""
+    """Warns of an old name, at the line that uses it."""
     warn(f"{text}; the old form goes in {_GOES_IN}", DeprecationWarning)
 
 
 def _with_new_names(function: Callable, name: str, new_names: dict[str, str]) -> Callable:
-    """The function, called with old names replaced."""
+    """The function, with old names of keywords replaced in its calls."""
 
     @functools.wraps(function)
     def called(*args, **kwargs):

@@ -19,9 +19,9 @@ class Static(eqx.Module):
 
 
 def as_module(function: Any) -> Any:
-    """A module as it is, any other function as a `Static` one, so that `jax.jit` accepts it.
+    """Returns a module unchanged, and any other function as `Static`, so that `jax.jit` accepts it.
 
-    Raises ValueError for what is not a function, and for a class.
+    Raises ValueError if the argument is not a function, or is a class.
     """
     if isinstance(function, type):
         raise ValueError(

@@ -1,8 +1,7 @@
-"""The derivative of a root that an iterative solver returns, and of an optimum.
+"""Implicit differentiation of roots from iterative solvers, and of functions at an optimum.
 
-At a root, one more exact Newton step changes nothing; its derivative with respect to the problem's
-data, the root held fixed, is the derivative of the root. This holds for every solver, whatever path
-it took to get there.
+At a root, one more exact Newton step changes nothing. The derivative of that step with respect to
+the data, with the root held fixed, is the derivative of the root, whichever solver found it.
 """
 
 from collections.abc import Callable
@@ -46,9 +45,9 @@ def implicit(
 
     `step(root, args)` must return the root unchanged at the solution, with a derivative in its
     first argument that vanishes there. Both functions must take all arrays they depend on through
-    `args`. Nests for derivatives of higher order. How `solve` iterates does not matter, nor how
-    loosely it converges, beyond the error of the root itself; `solve_exactly(args)` takes its place
-    where the root is differentiated.
+    `args`. It nests for derivatives of higher order. The derivative does not depend on how `solve`
+    iterates, and its error is only that of the root. If given, `solve_exactly(args)` replaces
+    `solve` where the root is differentiated.
     """
     exactly = solve if solve_exactly is None else solve_exactly
     return _implicit(args, solve=solve, step=step, solve_exactly=exactly)
@@ -61,8 +60,8 @@ def _at_stationary_point(point, args, *, function):
 
 @_at_stationary_point.def_jvp
 def _at_stationary_point_jvp(primals, tangents, *, function):
-    # The point's tangent is left out. What remains depends on the point, whose own derivative an
-    # outer transformation sees: the second derivative is exact as well.
+    # The tangent of the point is omitted. The rest depends on the point, and an outer
+    # transformation sees the derivative of the point, so the second derivative is exact as well.
     point, args = primals
     moving, known = split_by_tangent(args, tangents[1])
     of_moving = lambda moving: function(point, eqx.combine(moving, known))
@@ -70,10 +69,10 @@ def _at_stationary_point_jvp(primals, tangents, *, function):
 
 
 def at_stationary_point(function: Callable[[Any, Any], Value], point: Any, args: Any) -> Value:
-    """`function(point, args)` for a point where its derivative in the point is zero, such as the
-    optimum of what the function measures.
+    """`function(point, args)` at a point where its derivative in the point is zero, such as an
+    optimum.
 
-    Its derivative is that in args alone (the envelope theorem), and that of the point is needed for
-    second derivatives only. The function must take all arrays it depends on through its arguments.
+    Its derivative is that in args alone (the envelope theorem); only second derivatives need the
+    derivative of the point. The function must take all arrays it depends on through its arguments.
     """
     return _at_stationary_point(point, args, function=function)

@@ -1,4 +1,4 @@
-"""Intervals of the real line that hold parameters, and their maps to the whole line."""
+"""Intervals of the real line for parameters, and their maps to the whole line."""
 
 import dataclasses
 import math
@@ -11,11 +11,11 @@ from jaxtyping import Array
 
 
 def flushed(values: np.ndarray) -> np.ndarray:
-    """Known numbers with zero in place of subnormal ones, below 1.2e-38 in float32 and 2.3e-308 in
-    float64.
+    """Concrete numbers with subnormal ones replaced by zero (below 1.2e-38 in float32 and 2.3e-308
+    in float64).
 
-    XLA takes these for zero on a CPU, NumPy does not: a check by NumPy would call a number positive
-    that the compiled program cannot tell from zero. Other dtypes stay as they are.
+    On a CPU XLA treats these as zero, but NumPy does not: a check by NumPy would call a number
+    positive that the compiled program cannot distinguish from zero. Other dtypes are unchanged.
     """
     if values.dtype not in (np.float32, np.float64):
         return values
@@ -40,18 +40,18 @@ class Interval:
 
     @property
     def demand(self) -> str:
-        """What a number of the interval has to be, for messages."""
+        """The condition for a number in the interval, for messages."""
         return "finite" if self == REAL else f"in {self}"
 
     def contains(self, value: Any) -> bool:
-        """Whether every element is inside: finite, unless an end at infinity is closed. Subnormal
-        numbers count as zero, as they do in compiled programs.
+        """Whether every element is inside, and finite unless an infinite end is closed. Subnormal
+        numbers count as zero, as in compiled programs.
         """
         return bool(np.all(self.inside(flushed(np.asarray(value)))))
 
     def guarded(self, value: Array) -> Array:
-        """The value; NaN where it is outside, and so is its derivative. For traced values."""
-        # By a product: the derivative of a choice would be zero, which looks like an optimum.
+        """A traced value, with NaN for value and derivative where it is outside."""
+        # A product, because the derivative of jnp.where would be zero, which looks like an optimum.
         return value * jnp.where(self.inside(value), jnp.ones_like(value), jnp.nan)
 
     def inside(self, value: Any) -> Any:
@@ -70,7 +70,7 @@ class Interval:
         return self.low + length * jax.nn.sigmoid(theta)
 
     def unconstrain(self, value: Array) -> Array:
-        """The inverse of `constrain`; an end point of the interval has none."""
+        """The inverse of `constrain`, which does not exist at an end of the interval."""
         if math.isinf(self.low):
             return value
         above = jnp.log(value - self.low)

@@ -1,4 +1,4 @@
-"""Class labels as the numbers that learners take: -1 and +1, or a column for each class."""
+"""Class labels as numbers: -1 and +1, or a column for each class."""
 
 import numbers
 from typing import Any
@@ -16,7 +16,7 @@ from kernax.core.base.weights import AbstractWeights
 def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
     """Encodes the labels of two classes as -1 and +1.
 
-    Returns the signs, and the pair `classes`, of which `classes[0]` is the class encoded as -1.
+    Returns the signs and the pair `classes`, in which `classes[0]` is the class encoded as -1.
 
     Labels are numbers, strings or booleans, shape (n,).
 
@@ -42,8 +42,8 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
 
     Returns the matrix (n, classes), and the classes.
 
-    `2 * one_hot(labels)[0] - 1` are the targets of one-against-the-rest classifiers.
-    Raises ValueError for fewer than two classes.
+    `2 * one_hot(labels)[0] - 1` gives the targets of one-versus-rest classifiers. Raises ValueError
+    for fewer than two classes.
 
     Examples:
         >>> Y, classes = kernax.one_hot(["red", "green", "red", "blue"])
@@ -60,10 +60,10 @@ def one_hot(labels: Any) -> tuple[Float[Array, "n c"], tuple[Any, ...]]:
 
 
 def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
-    """The different labels, sorted, and the place of each label among them."""
+    """The distinct labels, sorted, and the index of each label among them."""
     if not is_concrete(labels):
         raise ValueError(
-            "labels must be known, since the classes are found in them, but are traced: encode "
+            "labels must be concrete, because they determine the classes, but are traced: encode "
             "them outside of jit, grad and vmap"
         )
     array = _array_of(labels)
@@ -80,19 +80,19 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
 
 _MIXED = (
     "labels must be all of one kind, numbers or strings, but are mixed, or hold None or other "
-    "objects: drop such rows, or make strings of all labels"
+    "objects: drop such rows, or convert all labels to strings"
 )
 
 
 def _array_of(labels: Any) -> np.ndarray:
-    """Labels as an array of one kind. Raises ValueError for numbers beside strings."""
+    """Labels as an array of one kind. Raises ValueError for a mixture of numbers and strings."""
     if isinstance(labels, (list, tuple)) and len({isinstance(label, str) for label in labels}) == 2:
         raise ValueError(_MIXED)
     array = np.asarray(labels)
     if array.dtype.kind != "O" or array.ndim != 1 or _all_are(str, array):
         return array
     if _all_are((numbers.Real, np.bool_), array):
-        return np.array(array.tolist())  # numbers in a column of objects, as tables have them
+        return np.array(array.tolist())  # numbers in a column of objects, as in tables
     raise ValueError(_MIXED)
 
 
@@ -102,11 +102,11 @@ def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
 
 
 def _check_discrete(labels: np.ndarray) -> None:
-    """Raises ValueError for labels that are dates or the like, or numbers that are not whole."""
+    """Raises ValueError for labels such as dates, and for numbers that are not whole."""
     if labels.dtype.kind not in "biufUSOT":
         raise ValueError(
-            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}: make "
-            "strings of them"
+            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}: "
+            "convert them to strings"
         )
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels) & (labels == np.round(labels))):
         raise ValueError(
@@ -115,10 +115,10 @@ def _check_discrete(labels: np.ndarray) -> None:
 
 
 def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Targets -1 and +1, (n,) or (n, machines). Each column must hold both signs among the points
+    """Targets -1 and +1, (n,) or (n, problems). Each column must have both signs among the points
     of positive weight.
 
-    Raises ValueError for known targets and weights that do not; traced ones become NaN.
+    Raises ValueError for concrete targets and weights that do not; traced ones become NaN.
     """
     targets = as_signs_of_any_class(y, n, dtype)
     kept = weights.kept()
@@ -131,12 +131,12 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
 
 
 def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
-    """Targets -1 and +1, perhaps all of one sign."""
+    """Targets -1 and +1, possibly all of one sign."""
     targets = as_targets(y, n, dtype)
     if is_concrete(targets):
         values = values_of(targets)
         if not np.all(abs(values) == 1):
-            of_columns = "2 * Y - 1 makes signs of one-hot columns"
+            of_columns = "2 * Y - 1 converts one-hot columns to signs"
             advice = "y, classes = signs(labels)" if values.ndim == 1 else of_columns
             raise ValueError(
                 f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
@@ -146,7 +146,7 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
 
 
 def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
-    """Raises ValueError unless each column holds both signs among the points kept."""
+    """Raises ValueError unless each column has both signs among the remaining points."""
     where = "" if np.all(kept) else " among the points of positive weight"
     for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
         if np.all(column == column[0]):
@@ -159,10 +159,10 @@ def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
 
 
 def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:
-    """Targets (n, c), 1 once in each row and 0 elsewhere.
+    """Targets (n, c) with one 1 in each row and 0 elsewhere.
 
     At least two columns, or with `every` all of them, must hold a 1 at a point of positive weight.
-    Raises ValueError for known targets and weights that do not; traced ones become NaN.
+    Raises ValueError for concrete targets and weights that do not; traced ones become NaN.
     """
     targets = as_one_hot_of_any_class(Y, n, dtype, weights)
     kept = weights.kept()
@@ -174,8 +174,8 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
 
 
 def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Targets (n, c), 1 once in each row and 0 elsewhere, perhaps all of one class. The weights are
-    not used: the arguments are those of all checks of targets.
+    """Targets (n, c) with one 1 in each row and 0 elsewhere, possibly all of one class. The weights
+    are not used; all checks of targets have the same arguments.
     """
     targets = as_targets(Y, n, dtype, "Y")
     if targets.ndim != 2 or targets.shape[1] < 2:
@@ -192,7 +192,7 @@ def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractW
 
 
 def _check_one_hot(values: Float[np.ndarray, "n c"]) -> None:
-    """Raises ValueError unless each row holds one 1 and zeros."""
+    """Raises ValueError unless each row has one 1 and zeros."""
     if not (np.all(np.isin(values, (0, 1))) and np.all(values.sum(1) == 1)):
         raise ValueError(
             "each row of Y must hold one 1 and zeros, but some do not: Y, classes = one_hot(labels)"
@@ -208,12 +208,12 @@ def _check_present(present: Any, every: bool) -> None:
     if every and not present.all():
         raise ValueError(
             f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias "
-            "would be -inf: leave out the column, or take bias=False"
+            "would be -inf: leave out the column, or pass bias=False"
         )
 
 
 def _named(classes: list[Any]) -> str:
-    """How many classes there are, and the first of them, for a message."""
+    """The number of classes, and the first of them, for a message."""
     if not classes:
         return "no class"
     shown = ", ".join(map(repr, classes[:5])) + (", ..." if len(classes) > 5 else "")

@@ -1,5 +1,5 @@
-"""The Matern function, of half-integer and of any order, and means over gamma distributions, of
-which it is one.
+"""The Matern function of half-integer and of any order, and means over gamma distributions, which
+generalise it.
 """
 
 import functools
@@ -23,8 +23,8 @@ def matern(p: int, q: Array) -> Array:
     """The Matern function of order nu = p + 1/2, p in {0, 1, 2}, of `q = 2 nu s`.
 
     See Rasmussen & Williams, eq. 4.16. As a function of the square it satisfies `dM_p/dq = -M_{p-1}
-    / (2 (2p - 1))`, which stays exact at q = 0, where `sqrt` gives NaN second derivatives and a
-    guarded `sqrt` wrong ones. For p = 0 the slope at q = 0 is infinite: zero is returned.
+    / (2 (2p - 1))`, which is exact at q = 0 as well, where `sqrt` has NaN second derivatives and a
+    guarded `sqrt` wrong ones. For p = 0 the slope at q = 0 is infinite, and zero is returned.
     """
     r = safe_sqrt(q)
     polynomial = (1, 1 + r, 1 + r + r * r / 3)[p]
@@ -48,9 +48,9 @@ def _matern_jvp(p, primals, tangents):
 def matern_of_any_order(nu: Array, s: Array) -> Array:
     """The Matern function `2^(1 - nu) / Gamma(nu) r^nu K_nu(r)`, `r = sqrt(2 nu s)`, any nu > 0.
 
-    Smooth in nu as well as in s; its limit for large nu is `exp(-s / 2)`. Relative error below
-    1e-10 in float64 for nu >= 1/2 and about 1e-5 in float32, beside `eps s`, which rounding s
-    itself costs. For nu <= 1 the slope at s = 0 is infinite: zero is returned.
+    It is smooth in nu and in s; its limit for large nu is `exp(-s / 2)`. The relative error is
+    below 1e-10 in float64 for nu >= 1/2 and about 1e-5 in float32, in addition to `eps s` from
+    rounding s itself. For nu <= 1 the slope at s = 0 is infinite, and zero is returned.
     """
     seam = _seam(s.dtype)
     is_large = nu > seam
@@ -63,8 +63,8 @@ def matern_of_any_order(nu: Array, s: Array) -> Array:
 
 
 def _seam(dtype: Any) -> float:
-    """The order from which on an expansion takes over from quadrature, where both are right to
-    1e-13 (float64) and 1e-7 (float32). Quadrature loses `eps nu log(nu)`.
+    """The order above which an expansion replaces quadrature; there both are accurate to 1e-13
+    (float64) and 1e-7 (float32). Quadrature loses `eps nu log(nu)`.
     """
     return 30.0 if dtype == jnp.float64 else 8.0
 
@@ -78,14 +78,14 @@ def _matern_of_moderate_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Floa
         jnp.where(nu < 1.5, nu, 1), jnp.where(by_terms & (s > 0), s, least)
     )
     far = _matern_by_quadrature(nu, 2 * nu * jnp.where(by_terms | (s <= 0), least, s))
-    # At s = 0 the slope is infinite for nu <= 1: zero is returned.
+    # At s = 0 the slope is infinite for nu <= 1, and zero is returned.
     slope = jnp.where(nu > 1, nu / (2 * jnp.where(nu > 1, nu - 1, 1)), 0)
     at_zero = 1 - slope * jnp.where(nu > 1, s, 0)
     return jnp.where(s == 0, at_zero, jnp.where(by_terms, near, far))
 
 
 def _least_square(dtype: Any) -> float:
-    """The least s for which quadrature reaches to where its integrand ends."""
+    """The smallest s for which quadrature covers the whole integrand."""
     return 1e-22 if dtype == jnp.float64 else 1e-12
 
 
@@ -93,8 +93,8 @@ def _rough_matern_near_zero(nu: Float[Array, ""], s: Float[Array, ""]) -> Float[
     """`1 + (x - G x^nu) / (1 - nu)`, `x = nu s / 2`, `G = Gamma(2 - nu) / Gamma(1 + nu)`.
 
     These are the first terms of the Matern function for 0 < nu < 2 (DLMF 10.27.4 and 10.25.2), as s
-    tends to zero, both of which are infinite at nu = 1. With d = 1 - nu and `E = log G - d log x`
-    the difference is `-x (exp(E) - 1) / d`, which is not.
+    tends to zero. Both are infinite at nu = 1, but with d = 1 - nu and `E = log G - d log x` their
+    difference is `-x (exp(E) - 1) / d`, which is finite.
     """
     d = 1 - nu
     x = nu * s / 2
@@ -107,7 +107,7 @@ def _rough_matern_near_zero(nu: Float[Array, ""], s: Float[Array, ""]) -> Float[
     return 1 - jnp.where(is_small, x * growth * polynomial(_EXPM1, small), plain)
 
 
-_EXPM1 = [1 / math.factorial(j + 1) for j in range(18)]  # of (exp(u) - 1) / u, in u
+_EXPM1 = [1 / math.factorial(j + 1) for j in range(18)]  # coefficients of (exp(u) - 1) / u
 _ZETA = {  # Riemann's zeta function at odd numbers
     3: 1.2020569031595942,
     5: 1.0369277551433699,
@@ -141,8 +141,8 @@ def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Ar
     """The Matern function as the scale mixture `E[exp(-q / 4u)]` over u ~ Gamma(nu, 1), q > 0.
 
     With u = exp(t) the integrand decays at least exponentially on both sides of its peak, so the
-    trapezoid rule converges geometrically. About the peak, `exp(t) = (nu + kappa) / 2` with
-    `kappa = sqrt(nu^2 + q)`, its logarithm falls by `kappa (cosh t - 1) + nu (sinh t - t)`, which
+    trapezoid rule converges geometrically. Around the peak, `exp(t) = (nu + kappa) / 2` with `kappa
+    = sqrt(nu^2 + q)`, its logarithm decreases by `kappa (cosh t - 1) + nu (sinh t - t)`, which
     bounds the window in closed form.
     """
     kappa = jnp.sqrt(nu**2 + q)
@@ -157,14 +157,14 @@ def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Ar
 
 
 def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple[Array, Array]:
-    """Where the integrand has fallen by `exp(-digits)` from its peak at t = 0, to either side.
+    """The ends of the window: there the integrand is `exp(-digits)` of its peak at t = 0.
 
-    To the left derivatives in q decay more slowly, by a factor `exp(-t)` each. There the integrand
-    ends where `excess cosh t` is large, and if nu is before, where its first derivative is down by
-    more than `exp(-digits)` and the second one by half as much.
+    To the left each derivative in q decays more slowly by a factor `exp(-t)`. There the integrand
+    ends where `excess cosh t` is large or, if nu ends it earlier, where its first derivative has
+    fallen by more than `exp(-digits)` and the second by half as much.
     """
-    # To the right it falls by at least kappa (cosh t - 1), to the left by excess (cosh t - 1) + nu
-    # (|t| - 1 + exp(-|t|)), of which either may end it.
+    # To the right it decreases by at least kappa (cosh t - 1), to the left by excess (cosh t - 1) +
+    # nu (|t| - 1 + exp(-|t|)), where either term may end the window.
     right = jnp.arccosh(1 + digits / kappa)
     end = jnp.arccosh(1 + digits / jnp.maximum(excess, _least_square(nu.dtype)))
     decay = jnp.where(nu > 1.5, nu - 1.5, 1)
@@ -173,7 +173,7 @@ def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple
 
 
 def _quadrature_size(dtype: Any) -> tuple[int, int]:
-    """By how many powers of e an integrand falls within its window, and the number of nodes."""
+    """The number of powers of e by which an integrand falls within its window, and of nodes."""
     return (38, 192) if dtype == jnp.float64 else (18, 64)
 
 
@@ -200,8 +200,8 @@ def log_matern_of_large_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Floa
     e = s / ((1 + w) / 2)
     # e = nu (w - 1) = 2 s / (1 + w), as nu (w^2 - 1) = 2 s, and log(w) / 2 = log(1 + 2 s / nu) / 4.
     leading = scaled_log1p(e, 1 / (2 * nu)) / 2 - e - jnp.log1p(2 * (s / nu)) / 4
-    # sum_k Q_k(p) / nu^k as one polynomial in p, whose coefficients depend on nu alone: they are
-    # found once for all pairs of points.
+    # sum_k Q_k(p) / nu^k as one polynomial in p. Its coefficients depend only on nu, and are
+    # computed once for all pairs of points.
     quotients = jnp.asarray(_debye_quotients(), nu.dtype)
     powers = nu ** -jnp.arange(1, _DEBYE_TERMS + 1, dtype=nu.dtype)
     p = 1 / w
@@ -215,8 +215,8 @@ _DEBYE_TERMS = 8  # the next one is 2e-14 at nu = 30 and 3e-9 at nu = 8
 
 @functools.cache
 def _debye_quotients() -> np.ndarray:
-    """A row for each k = 1, 2, ...: the coefficients of `Q_k(p) = (-1)^k (D_k(p) - D_k(1)) /
-    (1 - p)` in p, where `log(1 + sum_k U_k(p) x^k) = sum_k D_k(p) x^k`.
+    """The coefficients of `Q_k(p) = (-1)^k (D_k(p) - D_k(1)) / (1 - p)` in p, one row for each k =
+    1, 2, ..., where `log(1 + sum_k U_k(p) x^k) = sum_k D_k(p) x^k`.
 
     The polynomials U_k of Debye are those of DLMF 10.41.9: `U_{k+1} = p^2 (1 - p^2) / 2 U_k' + 1/8
     integral_0^p (1 - 5 t^2) U_k dt`.
@@ -266,12 +266,12 @@ def _quotient_by_one_less(D: list, sign: int) -> list[float]:
 
 
 def gamma_mean(alpha: Float[Array, ""], power: float, c: Float[Array, ""]) -> Float[Array, ""]:
-    """`E[tau^-power exp(-c / tau)]` over tau of mean one from a gamma distribution of shape alpha.
+    """`E[tau^-power exp(-c / tau)]` over tau from a gamma distribution of mean one and shape alpha.
 
     With p = alpha - power it is `2 alpha^power (alpha c)^(p/2) K_p(2 sqrt(alpha c)) /
     Gamma(alpha)`; at c = 0 it is infinite for p <= 0. For power 0 it is the Matern function of
-    order alpha. Relative error below 1e-12 in float64, and about 2e-5 in float32 (any alpha from
-    0.1 on, up to 5 dimensions), beside `eps c`.
+    order alpha. The relative error is below 1e-12 in float64, and about 2e-5 in float32 (for alpha
+    >= 0.1, up to 5 dimensions), in addition to `eps c`.
     """
     seam = _seam(c.dtype)
     is_large = alpha - power > seam
@@ -293,7 +293,7 @@ def _gamma_mean_by_quadrature(
     p = alpha - power
     q = 4 * alpha * c
     size = positive_or_one(q)
-    # As for `matern_of_any_order` the trapezoid rule in t = log v converges geometrically.
+    # As for `matern_of_any_order`, the trapezoid rule in t = log v converges geometrically.
     digits, count = _quadrature_size(q.dtype)
     window = _gamma_window(lax.stop_gradient(p), lax.stop_gradient(size), digits)
     t, step = _trapezoid_nodes(*window, count)
@@ -306,17 +306,17 @@ def _gamma_mean_by_quadrature(
 
 
 def _gamma_window(p: Array, q: Array, digits: int) -> tuple[Array, Array]:
-    """Where the integrand of `gamma_mean` has fallen by `exp(-digits)` from its peak.
+    """The ends of the window: there the integrand of `gamma_mean` is `exp(-digits)` of its peak.
 
-    About the peak its logarithm falls by `kappa (cosh t - 1) + p (sinh t - t)`, `kappa = sqrt(p^2 +
-    q)`.
+    Around the peak its logarithm decreases by `kappa (cosh t - 1) + p (sinh t - t)`, `kappa =
+    sqrt(p^2 + q)`.
     """
     kappa = jnp.sqrt(p**2 + q)
     order = jnp.abs(p)
     # exp(peak) = (p + kappa) / 2, without cancellation where p is negative.
     peak = jnp.arcsinh(p / jnp.sqrt(q)) + jnp.log(q / 4) / 2
-    # To the side of the sign of p it falls by at least kappa (cosh t - 1), to the other by (kappa -
-    # |p|) (cosh t - 1) + |p| (|t| - 1 + exp(-|t|)), kappa - |p| = q / (kappa + |p|).
+    # On the side of the sign of p it decreases by at least kappa (cosh t - 1), on the other by
+    # (kappa - |p|) (cosh t - 1) + |p| (|t| - 1 + exp(-|t|)), with kappa - |p| = q / (kappa + |p|).
     near = jnp.arccosh(1 + digits / kappa)
     far = jnp.minimum(jnp.arccosh(1 + digits * (kappa + order) / q), 1 + digits / order)
     left = jnp.where(p > 0, far, near)

@@ -1,7 +1,7 @@
 """Numerics that every kernel uses: squared distances, safe roots.
 
-Squared distances written carelessly lose digits, take much memory or have wrong Hessians. What
-prevents this is all in this file, so that a kernel can be its formula and nothing else.
+Naive squared distances lose digits, take much memory or have wrong Hessians. This file prevents
+that, so that a kernel can consist of its formula alone.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 
-# Up to so many coordinates are summed one by one: exact, and as fast as a matrix product.
+# Up to this many coordinates are summed one by one, which is exact and as fast as a matrix product.
 _UNROLLED = 8
 
 
@@ -40,7 +40,7 @@ def matmul(A: ArrayLike, B: ArrayLike) -> Array:
 
 
 def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
-    """`A_ii`: as `jnp.diagonal`, in a quarter of its operations, none of them on all of A."""
+    """`A_ii`: like `jnp.diagonal`, with a quarter of its operations and none on all of A."""
     i = jnp.arange(len(A), dtype=jnp.int32)
     return A.at[i, i].get(
         mode="promise_in_bounds",
@@ -51,12 +51,12 @@ def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
 
 
 def expand_to(vector: Array, columns: Array) -> Array:
-    """A vector (n,) shaped to multiply each of several columns (n, p), or the one (n,)."""
+    """A vector (n,) in a shape that multiplies several columns (n, p), or one column (n,)."""
     return vector.reshape(-1, *[1] * (columns.ndim - 1))
 
 
 def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
-    """x and z as vectors of floats, both of one length d.
+    """x and z as vectors of floats, both of length d.
 
     Raises ValueError for other points, and unless every parameter is a scalar or of length d.
     """
@@ -66,7 +66,7 @@ def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
         raise ValueError(
             f"points must be vectors of one length, but x has shape {x.shape} and z has shape "
             f"{z.shape}: "
-            "pass stacks X (n, d) and Z (m, d) with the same d"
+            "pass batches X (n, d) and Z (m, d) with the same d"
         )
     for parameter in parameters:
         if jnp.shape(parameter) not in ((), x.shape):
@@ -78,21 +78,21 @@ def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
 
 
 def _check_array(point: Any) -> None:
-    """Raises ValueError for a point that is no array, or a single number."""
+    """Raises ValueError for a point that is not an array, or is a single number."""
     if not hasattr(point, "shape"):
         raise ValueError(
             f"this kernel compares vectors, but a point is a {type(point).__name__}: "
-            "pick one part of a mixed point with On(kernel, where)"
+            "select one part of a mixed point with On(kernel, where)"
         )
     if point.ndim == 0:
         raise ValueError(
-            "this kernel compares vectors, but a point has shape (): a stack X of n numbers must "
+            "this kernel compares vectors, but a point has shape (): a batch X of n numbers must "
             "have shape (n, 1); pass X[:, None]"
         )
 
 
 def _as_floats(x: Any) -> Array:
-    """An array of the default float where it holds integers or booleans."""
+    """An array, converted to the default float if it has integers or booleans."""
     dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.result_type(float)
     # + 0: jit, vmap and custom_jvp together fail on constants of NumPy.
     return jnp.asarray(x).astype(dtype) + 0
@@ -101,23 +101,23 @@ def _as_floats(x: Any) -> Array:
 def floored(lengthscale: Array) -> Array:
     """`max(lengthscale, cbrt(tiny))`, NaN unless the lengthscale is positive.
 
-    Below that (2e-13 in float32, 3e-103 in float64), `1 / lengthscale^2` overflows and the
-    derivative of a kernel that is exactly zero would be 0 * inf.
+    For smaller values (below 2e-13 in float32, 3e-103 in float64), `1 / lengthscale^2` overflows,
+    and the derivative of a kernel that is exactly zero would be 0 * inf.
     """
     smallest = least_lengthscale(lengthscale.dtype)
     return jnp.where(lengthscale > 0, jnp.maximum(lengthscale, smallest), jnp.nan)
 
 
 def least_lengthscale(dtype: Any) -> float:
-    """As which a smaller lengthscale acts."""
+    """The smallest effective lengthscale; `floored` raises smaller ones to it."""
     return float(jnp.finfo(dtype).tiny) ** (1 / 3)
 
 
 def turns(x: Array, z: Array, period: Array) -> Array:
-    """`(x - z) / period`, a constant to derivatives where rounding has lost its phase.
+    """`(x - z) / period`, a constant for derivatives where rounding has lost the phase.
 
-    From `1 / (32 eps)` turns on, a fifth of a radian, the slope in the period, `turns / period`, is
-    a large multiple of noise, and overflows.
+    From `1 / (32 eps)` turns on, where the error is a fifth of a radian, the derivative in the
+    period, `turns / period`, multiplies noise by a large number, and overflows.
     """
     period = floored(period)
     raw = (x - z) / period
@@ -128,8 +128,8 @@ def turns(x: Array, z: Array, period: Array) -> Array:
 
 @jax.custom_jvp
 def _ratio(a: Array, b: Array) -> Array:
-    """`a / b`, whose second derivatives divide by b^2 and not by b^3, which overflows for small b:
-    they would be NaN where a is zero.
+    """`a / b` with second derivatives that divide by b^2. A division by b^3, which overflows for
+    small b, would make them NaN where a is zero.
     """
     return a / b
 
@@ -146,11 +146,11 @@ def _ratio_jvp(primals, tangents):
 
 @custom_vmap
 def _origin(x: Array, z: Array) -> Array:
-    """Where a squared distance is measured from.
+    """The origin from which a squared distance is measured.
 
-    One pair, or pairs batched together, are measured from z: the difference form, exact. Two stacks
-    batched one inside the other are measured from the mean of the inner one, which is not batched,
-    so that one matrix product remains.
+    One pair, or pairs batched together, are measured from z, the exact difference form. Two nested
+    batches are measured from the mean of the inner one, which is not batched, so that one matrix
+    product remains.
     """
     return z
 
@@ -160,23 +160,23 @@ def _origin_of_batch(size, batched, x, z):
     x_batched, z_batched = batched
     if z_batched:
         return (z, True) if x_batched else (jnp.mean(z, 0), False)
-    # Of a stack of x any one will do: x only shows an outer level of batching.
+    # Any x of a batch serves, because x only indicates an outer level of batching.
     return _origin(x[0], z), False
 
 
 @jax.custom_jvp
 def _sum_of_squares(x, z, lengthscale, origin):
-    """`|(x - z) / lengthscale|^2` from the differences themselves, with the derivative multiplied
-    out about the origin: as fast as a matrix product, but it loses `eps reach^2`.
+    """`|(x - z) / lengthscale|^2` from the differences, with the derivative expanded around the
+    origin, which is as fast as a matrix product but loses `eps reach^2`.
     """
     return _squares_of_differences(x, z, lengthscale)
 
 
 @_sum_of_squares.defjvp
 def _sum_of_squares_jvp(primals, tangents):
-    # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, multiplied out:
-    # every factor belongs to one point, so that two stacks need n^2 floats in the backward pass
-    # instead of n^2 d.
+    # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, expanded: every
+    # factor belongs to one point, so that two batches need n^2 floats in the backward pass instead
+    # of n^2 d.
     (x, z, lengthscale, origin) = primals
     (dx, dz, dl, _) = tangents
     u = (x - origin) / lengthscale
@@ -188,8 +188,8 @@ def _sum_of_squares_jvp(primals, tangents):
 
 
 def _squares_of_differences(x, z, lengthscale):
-    """`|(x - z) / lengthscale|^2` from the differences themselves, exact in value."""
-    inverse = jnp.broadcast_to(1 / lengthscale, x.shape)  # a product for each pair, not a quotient
+    """`|(x - z) / lengthscale|^2` from the differences, exact in value."""
+    inverse = jnp.broadcast_to(1 / lengthscale, x.shape)  # one product for each pair, no quotient
     if len(x) > _UNROLLED:
         return jnp.sum(((x - z) * inverse) ** 2)
     squares = [
@@ -201,24 +201,24 @@ def _squares_of_differences(x, z, lengthscale):
 
 @jax.custom_jvp
 def _exact_sum_of_squares(x, z, lengthscale):
-    """`|(x - z) / lengthscale|^2` from the differences, and so its derivatives: all of them are
-    exact to rounding, however close the two points are.
+    """`|(x - z) / lengthscale|^2` and its derivatives from the differences, all exact to rounding,
+    however close the two points are.
     """
     return _squares_of_differences(x, z, lengthscale)
 
 
 @partial(_exact_sum_of_squares.defjvp, symbolic_zeros=True)
 def _exact_sum_of_squares_jvp(primals, tangents):
-    # ds = 2 w.(dx - dz - w dl) / l with w = (x - z) / l. The differences of all pairs would be
-    # n^2 d floats in the backward pass: it computes them anew, a coordinate at a time, and once for
-    # each argument, as XLA keeps n^2 floats for what two sums over pairs share.
+    # ds = 2 w.(dx - dz - w dl) / l with w = (x - z) / l. The differences of all pairs would be n^2
+    # d floats, so the backward pass computes them again, one coordinate at a time, and once for
+    # each argument, because XLA would store n^2 floats that two sums over pairs share.
     (x, z, lengthscale) = primals
     (dx, dz, dl) = (None if type(t) is SymbolicZero else t for t in tangents)
     s = _exact_sum_of_squares(*primals)
     inverse = 1 / lengthscale
     ds = None
     if dl is not None and (jnp.ndim(lengthscale) == 0 or len(x) == 1):
-        # One lengthscale: -2 s dl / l, without a loop.
+        # One lengthscale needs no loop: -2 s dl / l.
         ds = _in_one_lengthscale(x, z, lengthscale, jnp.sum(dl * inverse))
         dl = None
     inverse = jnp.broadcast_to(inverse, x.shape)
@@ -235,12 +235,12 @@ def _exact_sum_of_squares_jvp(primals, tangents):
 
 
 def _start(total: Array | None, s: Array) -> Array:
-    """A sum to add to; of none as yet it is zero, which varies over a mesh as s does."""
+    """The initial value of a sum; without one it is zero, which varies over a mesh as s does."""
     return jnp.where(jnp.isnan(s), s, 0) if total is None else total
 
 
 def sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...]) -> Array:
-    """`start + sum_k term(vectors at k)`, of which the backward pass keeps the vectors alone."""
+    """`start + sum_k term(vectors at k)`; the backward pass stores only the vectors."""
     if len(vectors[0]) == 1:
         return start + term(*(vector[0] for vector in vectors))
     return lax.scan(lambda total, at: (total + term(*at), None), start, vectors)[0]
@@ -248,37 +248,37 @@ def sum_over_coordinates(term: Callable, start: Array, vectors: tuple[Array, ...
 
 @jax.checkpoint
 def _in_first_point(x, z, inverse, dx):
-    """`2 w dx / l` of one coordinate, w = (x - z) / l."""
+    """`2 w dx / l` for one coordinate, w = (x - z) / l."""
     return 2 * ((x - z) * inverse) * (inverse * dx)
 
 
 @jax.checkpoint
 def _in_lengthscale(x, z, inverse, dl):
-    """`-2 w^2 dl / l` of one coordinate."""
+    """`-2 w^2 dl / l` for one coordinate."""
     return ((x - z) * inverse) ** 2 * (-2 * inverse * dl)
 
 
 @jax.checkpoint
 def _in_one_lengthscale(x, z, lengthscale, relative):
-    """`-2 s dl / l`, of dl / l."""
+    """`-2 s dl / l`, given dl / l."""
     return _exact_sum_of_squares(x, z, lengthscale) * (-2 * relative)
 
 
 def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False) -> Array:
     """`s = |(x - z) / lengthscale|^2` of two vectors (d,), lengthscale a scalar or (d,).
 
-    For d = 1, and for kernels that are not smooth at s = 0 (`rough`), whose slope magnifies an
-    error in s without bound, value and derivatives are sums over differences, exact to rounding.
-    Up to d = 8 the value of smooth kernels is the sum of squared differences too. Otherwise it is
-    `x.x + z.z - 2 x.z`, for two stacks (under `vmap`) one matrix product, centred at the mean of
-    the inner stack *before* dividing by the lengthscale, its value clamped at zero but not its
-    derivative, so that Hessians at x = z are exact. The derivative of smooth kernels is in that
+    For d = 1, and for kernels that are not smooth at s = 0 (`rough`), which magnify errors in s
+    without bound, value and derivatives are sums over differences, exact to rounding. Up to d = 8
+    the value for smooth kernels is the sum of squared differences as well. Otherwise it is `x.x +
+    z.z - 2 x.z`, one matrix product for two batches (under `vmap`). It is centred at the mean of
+    the inner batch *before* dividing by the lengthscale. Its value is clamped at zero, but not its
+    derivative, so that Hessians at x = z are exact. The derivative for smooth kernels has this
     expanded, centred form for all d > 1, with an error of `eps reach^2`.
 
-    In float32 the matrix product leaves an error of about `3e-7 reach^2` in s, reach = max |x -
-    origin| / lengthscale: a Gram matrix is right to 1e-6 at a reach of 2, to 6e-5 at 10 and to 4e-4
-    at 30, worst between near neighbours far from the mean. Up to d = 8 it is right to 1e-6
-    everywhere.
+    In float32 the matrix product has an error of about `3e-7 reach^2` in s, with reach = max |x -
+    origin| / lengthscale. A Gram matrix is accurate to 1e-6 at a reach of 2, to 6e-5 at 10 and to
+    4e-4 at 30, with the largest errors between near neighbours far from the mean. Up to d = 8 it is
+    accurate to 1e-6 everywhere.
 
     Raises ValueError for anything that is not two vectors of one length.
     """
@@ -291,9 +291,9 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
         return _sum_of_squares(x, z, lengthscale, origin)
     u = (x - origin) / lengthscale
     v = (z - origin) / lengthscale
-    # Not -2 * dot(u, v): one n^2 cotangent serves all three terms.
+    # Written without -2 * dot(u, v), so that one n^2 cotangent serves all three terms.
     s = dot(u, u) + dot(v, v) + dot(-2 * u, v)
-    # Zero where rounding made it negative, but with the derivative of s.
+    # Clip negative rounding, but keep the derivative of s.
     return jnp.where(s < 0, s - lax.stop_gradient(s), s)
 
 
@@ -318,8 +318,9 @@ def stretched_exponential(s: Array, p: Array) -> Array:
 
 @stretched_exponential.defjvp
 def _stretched_exponential_jvp(primals, tangents):
-    # In s it is -p s^(p - 1) exp(-s^p), and in p -log(s) s^p exp(-s^p), each of one exponent: with
-    # s^p and s^(p - 1) apart, the gradient of a sum over pairs would hold one more matrix.
+    # The derivative in s is -p s^(p - 1) exp(-s^p), and in p -log(s) s^p exp(-s^p), each with one
+    # exponential: with s^p and s^(p - 1) separate, the gradient of a sum over pairs would store one
+    # more matrix.
     (s, p) = primals
     (ds, dp) = tangents
     log_s = jnp.log(positive_or_one(s))
@@ -337,12 +338,12 @@ def tree_where(condition: Array, yes: PyTree, no: PyTree) -> Any:
 
 
 def positive_or_one(x: Array) -> Array:
-    """x where it is positive, one elsewhere: a divisor of numbers that are zero where x is."""
+    """x where it is positive, one elsewhere: a safe divisor of numbers that are zero where x is."""
     return jnp.where(x > 0, x, 1)
 
 
 def place_of_largest(values: Float[Array, "*n c"]) -> Int[Array, "*n"]:
-    """The place of the largest number along the last axis, and -1 where one of them is NaN."""
+    """The index of the largest number along the last axis, or -1 if one of them is NaN."""
     is_unknown = jnp.any(jnp.isnan(values), -1)
     return jnp.where(is_unknown, -1, jnp.argmax(values, -1))
 
@@ -368,8 +369,8 @@ def is_concrete(*trees: PyTree) -> bool:
 
 
 def values_of(array: Any) -> np.ndarray:
-    """A known array as one of NumPy, also where other processes hold parts of it: each of them asks
-    for it, and gets all of it.
+    """A concrete array as a NumPy array, even if other processes have parts of it; all processes
+    must call this, and each gets the whole array.
     """
     if getattr(array, "is_fully_addressable", True):
         return np.asarray(array)
@@ -379,12 +380,12 @@ def values_of(array: Any) -> np.ndarray:
 
 
 def stop_gradient(tree: PyTree) -> Any:
-    """`lax.stop_gradient` of the arrays in any pytree, whatever other leaves it has."""
+    """`lax.stop_gradient` for the arrays in any pytree; other leaves are unchanged."""
     return jax.tree.map(
         lambda leaf: lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree
     )
 
 
 def sum_of_rows(A: Float[Array, "m n"]) -> Float[Array, " n"]:
-    """The sum over the first axis, as a product: on a CPU a third of the time of XLA's own."""
+    """The sum over the first axis as a product, in a third of the time of XLA's sum on a CPU."""
     return matmul(jnp.ones(len(A), A.dtype), A)

@@ -1,12 +1,12 @@
-"""The parameters of a model, the values they may take, and their unconstrained form.
+"""The parameters of a model, the intervals of their values, and their unconstrained form.
 
 A field of a module declares its role once, where it is defined:
 
     class RBF(AbstractStationary):
         lengthscale: Float[Array, "*d"] = positive(default=1.0)
 
-`unconstrain` turns a whole model, nested as it may be, into a flat dictionary of unconstrained
-arrays and back.
+`unconstrain` converts a whole model, however nested, to a flat dictionary of unconstrained arrays
+and back.
 """
 
 import dataclasses
@@ -50,7 +50,8 @@ def positive(**kwargs) -> Any:
 
 
 def nonnegative(**kwargs) -> Any:
-    """A field for parameters in [0, inf). One that is exactly zero cannot be learned: freeze it.
+    """A field for parameters in [0, inf). A parameter that is exactly zero cannot be learned:
+    freeze it.
 
     Examples:
         >>> import equinox as eqx
@@ -137,7 +138,7 @@ def data(**kwargs) -> Any:
 def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
     """A static field for an integer, `least` or larger.
 
-    The message of its ValueError names it by `name`, and ends with the hint.
+    The message of its ValueError contains `name` and ends with the hint.
 
     Examples:
         >>> import equinox as eqx
@@ -183,12 +184,12 @@ class ParameterEntry:
 
     path: str  # such as `terms[0].kernel.lengthscale`
     interval: Interval
-    place: int  # among the leaves
+    place: int  # the index among the leaves
     value: Any
 
 
 def parameters(model: PyTree) -> list[ParameterEntry]:
-    """Every parameter of a model. Arrays of floats that no field declares count as real.
+    """All parameters of a model. Arrays of floats that no field declares count as real.
 
     Such arrays are the weights of a network. Raises ValueError for a bare Python float in a tuple,
     list or dict, which would silently not be learned.
@@ -207,7 +208,7 @@ def parameters(model: PyTree) -> list[ParameterEntry]:
 
 
 def _is_python_float(leaf: Any) -> bool:
-    """Whether a leaf is a float of Python itself; one of NumPy is an array."""
+    """Whether a leaf is a Python float; NumPy floats are arrays."""
     return isinstance(leaf, float) and not eqx.is_inexact_array(leaf)
 
 
@@ -217,28 +218,28 @@ def ends_like(path: str, end: str) -> bool:
 
 
 def listed(entries: list[ParameterEntry]) -> str:
-    """A clause with the paths of the parameters, for the end of a message."""
+    """The paths of the parameters, for the end of a message."""
     return "the model's parameters are " + (", ".join(entry.path for entry in entries) or "none")
 
 
 def entry_ending(model: PyTree, end: str) -> ParameterEntry:
-    """The one parameter whose path is `end`, or else ends with it as `ends_like` says.
+    """The parameter with the path `end`, or else the only one with a path that ends in it.
 
-    Raises ValueError where none does, or several.
+    Raises ValueError if there is no such parameter, or several (see `ends_like`).
     """
     entries = parameters(model)
     found = [entry for entry in entries if ends_like(entry.path, end)]
     found = [entry for entry in found if entry.path == end] or found
     if not found:
-        raise ValueError(f"{end!r} is the end of no parameter: {listed(entries)}")
+        raise ValueError(f"no parameter ends in {end!r}: {listed(entries)}")
     if len(found) > 1:
         paths = ", ".join(entry.path for entry in found)
-        raise ValueError(f"{end!r} is the end of several parameters: write more of one of {paths}")
+        raise ValueError(f"several parameters end in {end!r}: write more of one of {paths}")
     return found[0]
 
 
 def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
-    """Every leaf that is not declared as data, and the keys that lead there."""
+    """Every leaf that is not declared as data, with its path of keys."""
     entries = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
         role = _role(model, keys)
@@ -249,7 +250,7 @@ def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
 
 
 def _role(model: PyTree, keys: tuple) -> Any:
-    """The role that the innermost field around a leaf declares, real if none does; data wins."""
+    """The role declared by the innermost field around a leaf, or real; `data` takes precedence."""
     role = REAL
     node = model
     for key in keys:
@@ -260,10 +261,10 @@ def _role(model: PyTree, keys: tuple) -> Any:
 
 
 def undeclared_fields(model: PyTree) -> dict[str, tuple[type, str]]:
-    """The paths of parameters that no field around them declares, with the innermost field that
-    holds each: its class and its name.
+    """The paths of parameters that no field declares, with the class and the name of the innermost
+    field that contains each.
 
-    Those in no module, such as a dictionary of arrays, are left out.
+    Parameters outside of modules, such as a dictionary of arrays, are omitted.
     """
     found = {}
     for keys, entry in _leaves(model):
@@ -281,24 +282,24 @@ def undeclared_fields(model: PyTree) -> dict[str, tuple[type, str]]:
 
 
 def _child(node: Any, key: Any) -> Any:
-    """The part of a node of a pytree that stands under a key."""
+    """The child of a node of a pytree under a key."""
     if isinstance(key, jax.tree_util.GetAttrKey):
         return getattr(node, key.name)
     if isinstance(key, jax.tree_util.FlattenedIndexKey):
-        # Of a class that JAX knows without keys, such as `jax.tree_util.Partial`, by number.
+        # By number for a class that JAX knows without keys, such as `jax.tree_util.Partial`.
         return jax.tree.leaves(node, is_leaf=lambda part: part is not node)[key.key]
     return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
 
 
 def _declared_role(node: Any, name: str) -> Any:
-    """The role of a field in its module, None without one."""
+    """The role of a field in its module, or None."""
     fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
     return next((field.metadata.get("role") for field in fields if field.name == name), None)
 
 
 def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
-    """The value as a Python integer. Raises ValueError unless it is one, `least` or larger; an
-    array of integers of shape () is one, too.
+    """The value as a Python integer. Raises ValueError unless it is an integer, or an integer array
+    of shape (), that is at least `least`.
     """
     if not _is_integer(value) or int(value) < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
@@ -307,7 +308,7 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
 
 
 def _is_integer(value: Any) -> bool:
-    """Whether a value is a known integer, and no truth value."""
+    """Whether a value is a concrete integer and not a boolean."""
     if isinstance(value, (np.ndarray, jax.Array)):
         is_scalar = is_concrete(value) and value.shape == ()
         return is_scalar and jnp.issubdtype(value.dtype, jnp.integer)
@@ -315,15 +316,15 @@ def _is_integer(value: Any) -> bool:
 
 
 def check_steps(value: Any) -> None:
-    """Raises ValueError unless it is a positive integer, or a traced one."""
+    """Raises ValueError unless the value is a positive integer, or traced."""
     is_traced_integer = not is_concrete(value) and jnp.issubdtype(value.dtype, jnp.integer)
     if not is_traced_integer:
         check_count(value, "max_steps")
 
 
 def check_positive(value: Any, name: str) -> None:
-    """Raises ValueError unless it is a positive number, and not zero to a compiled program, or
-    traced.
+    """Raises ValueError unless the value is traced, or positive and not flushed to zero in a
+    compiled program.
     """
     if not is_concrete(value):
         return
@@ -333,13 +334,13 @@ def check_positive(value: Any, name: str) -> None:
 
 
 def _is_real_number(value: Any) -> bool:
-    """Whether a known value is one number, and not complex."""
+    """Whether a concrete value is a single real number."""
     return eqx.is_array_like(value) and np.ndim(value) == 0 and not np.iscomplexobj(value)
 
 
 def check_share(value: Any, name: str) -> None:
-    """Raises ValueError unless it is a number between 0 and 1, such as a relative tolerance, and
-    not zero to a compiled program, or traced.
+    """Raises ValueError unless the value, such as a relative tolerance, is traced, or between 0 and
+    1 and not flushed to zero in a compiled program.
     """
     if not is_concrete(value):
         return
@@ -349,7 +350,7 @@ def check_share(value: Any, name: str) -> None:
 
 
 def _check_not_flushed(value: Any, name: str, demand: str) -> None:
-    """Raises ValueError for a positive number that is zero in the precision of JAX's floats."""
+    """Raises ValueError for a positive number that is zero in JAX's default float."""
     dtype = jnp.result_type(float)
     with np.errstate(over="ignore"):
         rounded = flushed(np.asarray(value).astype(dtype))
@@ -360,7 +361,7 @@ def _check_not_flushed(value: Any, name: str, demand: str) -> None:
 def check_stopping(rtol: Any, max_steps: Any) -> None:
     """Raises ValueError for a tolerance that is not positive, or for less than one step.
 
-    None stands for the default of either.
+    None means the default.
     """
     if rtol is not None:
         check_positive(rtol, "rtol")
@@ -369,7 +370,7 @@ def check_stopping(rtol: Any, max_steps: Any) -> None:
 
 
 def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
-    """A tolerance and a number of steps as arrays, so that no other value compiles again; None
+    """A tolerance and a number of steps as arrays, so that other values do not compile again; None
     stays None. Raises ValueError as `check_stopping` does.
     """
     check_stopping(rtol, max_steps)
@@ -377,22 +378,22 @@ def as_stopping(rtol: Any, max_steps: Any) -> tuple[Any, Any]:
 
 
 def as_steps(value: Any, name: str = "max_steps") -> Array:
-    """A number of steps as an array, so that no other one compiles again. Raises ValueError unless
-    it is a positive integer.
+    """A number of steps as an array, so that another number does not compile again. Raises
+    ValueError unless it is a positive integer.
     """
     return _as_steps(check_count(value, name))
 
 
 def with_arrays(solver: Any) -> Any:
-    """A solver whose floats, and whose `max_steps`, are arrays, so that a compiled function does
-    not compile again for other values.
+    """A solver with its floats and `max_steps` as arrays, so that other values do not compile
+    again.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(solver)
     return jax.tree.unflatten(structure, [_as_array_leaf(keys, leaf) for keys, leaf in leaves])
 
 
 def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
-    """A float or `max_steps` as an array, any other leaf as it is."""
+    """A float or `max_steps` as an array; any other leaf unchanged."""
     is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),)
     if is_steps and (type(leaf) is int or eqx.is_array(leaf)):
         return _as_steps(leaf)
@@ -400,8 +401,8 @@ def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
 
 
 def _as_number(value: Any) -> Any:
-    """A number of Python or NumPy as an array of weak type, which takes the precision of whatever
-    it is compared with; None, and what is traced, as it is.
+    """A Python or NumPy number as an array of weak type, which adopts the precision of the array
+    with which it is compared; None and traced values are unchanged.
     """
     if value is None or not is_concrete(value):
         return value
@@ -409,7 +410,7 @@ def _as_number(value: Any) -> Any:
 
 
 def _as_steps(value: Any) -> Array:
-    """A number of steps, which may be traced, no more than a counter holds."""
+    """A number of steps, possibly traced, limited to the range of the counter."""
     most = np.iinfo(np.int32).max
     if is_concrete(value) and np.ndim(value) == 0:
         return jnp.asarray(min(int(value), most), jnp.int32)
@@ -418,7 +419,7 @@ def _as_steps(value: Any) -> Array:
 
 
 def check_intervals(model: PyTree) -> None:
-    """Raises ValueError for the first parameter whose known value is not finite or not allowed."""
+    """Raises ValueError for the first concrete parameter that is not finite or not allowed."""
     for entry in parameters(model):
         if is_concrete(entry.value):
             value = np.asarray(entry.value)
@@ -439,7 +440,7 @@ class Rebuild(eqx.Module):
     """`rebuild(theta)` is the model with its free parameters from `theta`, otherwise unchanged."""
 
     model: PyTree
-    free: dict[str, Array | None]  # flat indices of the free elements, None where all are
+    free: dict[str, Array | None]  # flat indices of the free elements, None if all are free
     entries: tuple[tuple[str, Interval, int], ...] = eqx.field(static=True)
 
     def __call__(self, theta: dict[str, Array]) -> Any:
@@ -455,7 +456,7 @@ class Rebuild(eqx.Module):
     def log_jacobian(self, theta: dict[str, Array]) -> Array:
         """`log |d parameters / d theta|`.
 
-        Added to a log density of the parameters, it gives that of theta.
+        Adding it to a log density of the parameters gives the log density of theta.
         """
         return sum(
             (jnp.sum(interval.log_slope(theta[path])) for path, interval, _ in self.entries),
@@ -483,10 +484,10 @@ def unconstrain(
         module with `rebuild(theta) -> model`.
 
     Raises:
-        ValueError: a value outside its interval, a mask of the wrong shape, a free parameter at the
-            very end of its interval (a scale of exactly zero), whose unconstrained value would be
-            infinite, or a Python float in a field that is neither static nor `data()` nor frozen:
-            it would silently not be learned.
+        ValueError: a value outside its interval; a mask of the wrong shape; a free parameter at the
+            very end of its interval (a scale of exactly zero), where the unconstrained value would
+            be infinite; or a Python float in a field that is neither static nor `data()` nor
+            frozen, and would silently not be learned.
 
     Examples:
         >>> theta, rebuild = kernax.unconstrain(kernax.RBF(2.0))
@@ -501,7 +502,7 @@ def unconstrain(
     free = {}
     entries = []
     for entry in parameters(model):
-        # Which elements of a parameter are free, or whether all are.
+        # The free elements of a parameter, or whether all are free.
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
         if mask.dtype != bool or mask.shape not in ((), entry.value.shape):
             raise ValueError(
@@ -517,9 +518,9 @@ def unconstrain(
 
 
 def _unconstrained(entry: ParameterEntry, indices: Int[Array, " free"] | None) -> Array:
-    """A parameter on the whole line, or the vector of some elements of it.
+    """A parameter, or the vector of some of its elements, on the whole line.
 
-    Raises ValueError where one is known to stand at the end of its interval.
+    Raises ValueError if a concrete value is at the end of its interval.
     """
     chosen = entry.value if indices is None else entry.value.ravel()[indices]
     value = entry.interval.unconstrain(chosen)
@@ -545,19 +546,19 @@ def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
 
 
 def interior(model: PyTree) -> Trainable:
-    """A `trainable` that frees everything except what is at the very end of its interval."""
+    """A `trainable` that frees everything except parameters at the very end of their interval."""
     theta = {entry.path: entry.interval.unconstrain(entry.value) for entry in parameters(model)}
-    # A Python float is not among these, and frozen.
+    # A Python float is not among these, and is frozen.
     return lambda path, value: np.isfinite(np.asarray(theta.get(path, np.nan)))
 
 
-# Their modules hold weights of networks, and may be anywhere on the line.
+# Modules of these packages have weights of networks, which may be any real numbers.
 _KNOWN = ("equinox", "kernax")
 
 
 def warn_of_undeclared_fields(model: PyTree, learned: Iterable[str]) -> None:
-    """Warns, once in a process, of each field whose arrays are learned, among the `learned` paths,
-    as numbers anywhere on the line because no declaration says otherwise.
+    """Warns, once per process and field, of arrays among the `learned` paths that are learned as
+    unbounded numbers because no field declares them.
     """
     fields = undeclared_fields(model)
     for path in learned:
@@ -570,9 +571,9 @@ def warn_of_undeclared_fields(model: PyTree, learned: Iterable[str]) -> None:
 @functools.cache
 def _warn_of_field(kind: type, name: str) -> None:
     warn(
-        f"{kind.__name__}.{name} is learned as a number anywhere on the line, because nothing "
-        f"declares where it may lie: write {name}: jax.Array = kernax.fields.positive() in the "
-        "class, or nonnegative(), above() or interval(); real() keeps it as it is without this "
-        "warning, and data() keeps it from being learned",
+        f"{kind.__name__}.{name} is learned as an unbounded number, because no field "
+        f"declares its interval: write {name}: jax.Array = kernax.fields.positive() in the "
+        "class, or nonnegative(), above() or interval(); real() does the same without this "
+        "warning, and data() excludes it from learning",
         UndeclaredFieldWarning,
     )

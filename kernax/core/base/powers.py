@@ -1,4 +1,4 @@
-"""Powers of two: units that keep squares and products in the range of floats, without rounding."""
+"""Exact scaling by powers of two, which keeps squares and products in the range of floats."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from jaxtyping import Array
 
 
 def times_power_of_two(x: Any, exponent: Array) -> Any:
-    """`x 2^exponent`, exactly, for whole numbers that are constants to every derivative.
+    """`x 2^exponent`, exactly, for integer exponents that are constants for derivatives.
 
-    x is an array, or a tree of arrays of one dtype. The product is taken in three steps, whose
-    powers are floats whatever the product is. (Of `jnp.ldexp` inside `scan`, jax 0.10.2 takes wrong
-    second derivatives, and it compiles to many times as much.)
+    x is an array, or a tree of arrays of one dtype. The product is computed in three steps with
+    powers that are finite for any result. (In jax 0.10.2 `jnp.ldexp` has wrong second derivatives
+    inside `scan`, and compiles to a much larger program.)
     """
     dtype = jax.tree.leaves(x)[0].dtype
     exponent = lax.stop_gradient(exponent).astype(jnp.int32)
     most = 3 * (_bias(dtype) - 3)
-    # With larger ones too products are zero or inf.
+    # With larger exponents the products are zero or inf as well.
     exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
     # 2^e = 2^t 2^t 2^(e - 2 t), t = e / 3 towards zero.
     third = lax.div(exponent, jnp.full_like(exponent, 3))
@@ -31,7 +31,7 @@ def times_power_of_two(x: Any, exponent: Array) -> Any:
 def exponent_of(size: Array) -> Array:
     """The exponent of the next power of two above a size; zero for inf, NaN and subnormal floats.
 
-    A constant to every derivative.
+    It is a constant for derivatives.
     """
     size = lax.stop_gradient(size)
     limits = jnp.finfo(size.dtype)
@@ -42,20 +42,20 @@ def exponent_of(size: Array) -> Array:
 
 
 def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
-    """`x 2^-e`, whose squares and products are floats, and e, `exponent_of` the largest entry of x;
-    along an axis, of each row or column by itself, with this axis kept.
+    """`x 2^-e`, with squares and products in the range of floats, and e, `exponent_of` the largest
+    entry of x. With an axis, each row or column is scaled by itself, and the axis is kept.
     """
     unit = exponent_of(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     return times_power_of_two(x, -unit), unit
 
 
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:
-    """`2^exponent`, in integers as wide as the floats, exactly, for |exponent| below the bias.
+    """`2^exponent`, exactly, for integers as wide as the floats and |exponent| below the bias.
 
-    It is the reciprocal of a normal float that is made of its bits. Of a product with a scalar XLA
-    compiles the scalar's own arithmetic again in every loop that uses it, but no division.
+    It is the reciprocal of a normal float that is assembled from its bits. XLA repeats the
+    arithmetic of a scalar factor in every loop that uses it, but not a division.
     """
-    # The float 2^-exponent: its exponent with the bias, and a mantissa of zeros.
+    # The float 2^-exponent has the exponent plus the bias, and a mantissa of zeros.
     bits = (_bias(dtype) - exponent) << jnp.finfo(dtype).nmant
     return lax.integer_pow(lax.bitcast_convert_type(bits, dtype), -1)
 
@@ -66,5 +66,5 @@ def _bias(dtype: jnp.dtype) -> int:
 
 
 def _as_wide(dtype: jnp.dtype) -> jnp.dtype:
-    """The integers of as many bits as the floats of a dtype."""
+    """Integers with as many bits as the floats of a dtype."""
     return jnp.dtype(f"int{jnp.finfo(dtype).bits}")

@@ -1,4 +1,4 @@
-"""Modules that are printed with their numbers, and a progress bar on standard error."""
+"""Modules that print their numbers, and a progress bar on standard error."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ import numpy as np
 from kernax.core.base.numerics import is_concrete
 
 _MOST_PRINTED = 8  # numbers of an array
-_ITEM: type = type(lx.RESULTS.successful)  # of an enumeration, which has a text of its own
+_ITEM: type = type(lx.RESULTS.successful)  # an item of an enumeration, with its own text
 
 
 class Printed(eqx.Module):
-    """A module whose text has its numbers, and the shapes of arrays of more than eight."""
+    """A module that prints its numbers, but only the shapes of arrays of more than eight."""
 
     def __repr__(self) -> str:
         shown = jax.tree.map(_as_printed, self, is_leaf=lambda node: isinstance(node, _ITEM))
@@ -25,13 +25,13 @@ class Printed(eqx.Module):
 
 
 def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:
-    """The error for an attribute that a module lacks, with advice on where it is."""
+    """The error for a missing attribute of a module, with advice on where to find it."""
     came = f"{type(module).__name__!r} object has no attribute {name!r}"
     return AttributeError(f"{came}: {advice}", name=name, obj=module)
 
 
 def _as_printed(leaf: Any) -> Any:
-    """A known number, or a few of them, with six digits; anything else as it is."""
+    """A concrete number, or a few of them, with six digits; anything else unchanged."""
     if not _is_of_few_numbers(leaf):
         return leaf
     values = np.asarray(leaf)
@@ -42,18 +42,18 @@ def _as_printed(leaf: Any) -> Any:
 
 
 def _is_of_few_numbers(leaf: Any) -> bool:
-    """Whether a leaf is an array of at most eight real numbers, known and all in this process."""
+    """Whether a leaf is a concrete array of at most eight real numbers, all in this process."""
     if not eqx.is_array(leaf) or not is_concrete(leaf) or leaf.size > _MOST_PRINTED:
         return False
     kinds = (jnp.floating, jnp.integer, jnp.bool_)
-    here = getattr(leaf, "is_fully_addressable", True)  # an array of NumPy is
+    here = getattr(leaf, "is_fully_addressable", True)  # NumPy arrays are
     return here and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
 
 
 @contextlib.contextmanager
 def bar_of(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
-    """Draws a progress bar, by the package `rich`, and gives a function `show(done, total,
-    words="")` that redraws it.
+    """A context with a progress bar of the package `rich`; it gives a function `show(done, total,
+    words="")` that redraws the bar.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

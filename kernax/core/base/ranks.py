@@ -1,4 +1,4 @@
-"""Order statistics, by which conformal prediction covers a share of new targets."""
+"""Order statistics for conformal prediction."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from kernax.core.base.numerics import is_concrete
 
 
 def smallest(values: Float[Array, "m n"], count: Int[Array, ""] | int) -> Float[Array, " m"]:
-    """The count-th smallest of each row; -inf and inf beyond the first and the last."""
+    """The count-th smallest entry of each row; -inf and inf beyond the first and the last."""
     n = values.shape[1]
     count = jnp.asarray(count, jnp.int32)
     inside = jnp.sort(values, 1)[:, jnp.clip(count - 1, 0, n - 1)]
@@ -20,7 +20,7 @@ def smallest(values: Float[Array, "m n"], count: Int[Array, ""] | int) -> Float[
 
 
 def checked_coverage(coverage: Any) -> float:
-    """Raises ValueError unless the coverage is a known number between 0 and 1."""
+    """Raises ValueError unless the coverage is a concrete number between 0 and 1."""
     is_number = eqx.is_array_like(coverage) and np.ndim(coverage) == 0
     if not is_number or not is_concrete(coverage) or not 0 < float(coverage) < 1:
         raise ValueError(f"coverage must be a known number between 0 and 1, but is {coverage!r}")
@@ -28,6 +28,6 @@ def checked_coverage(coverage: Any) -> float:
 
 
 def rank_for(coverage: Any, n: int) -> int:
-    """`ceil(coverage (n + 1))`, at least 1, of a coverage that has to be checked."""
-    # 0.9 * 20 may be above 18 by rounding.
+    """`ceil(coverage (n + 1))`, at least 1. Raises ValueError for an invalid coverage."""
+    # Rounding may make 0.9 * 20 larger than 18.
     return max(1, math.ceil(checked_coverage(coverage) * (n + 1) - 1e-9))

@@ -1,4 +1,4 @@
-"""The outcome of a fit or a solve, and the one place where a failure becomes an exception."""
+"""The outcome of a fit or a solve, and the conversion of failures to exceptions."""
 
 import inspect
 import os
@@ -30,18 +30,18 @@ from kernax.errors import (
 
 Value = TypeVar("Value")
 
-MOST_FOR_EIGENVALUES = 2000  # rows of a matrix whose eigenvalues take a second
+MOST_FOR_EIGENVALUES = 2000  # rows of a matrix with eigenvalues that take a second
 
 
-# equinox's enumerations may be extended, which type checkers do not believe.
+# Enumerations of equinox may be extended, which type checkers reject.
 _Words: Any = lx.RESULTS
 
 
 with warnings.catch_warnings(action="ignore"):
-    # Equinox warns that lineax's word for success, which is empty, is replaced.
+    # Equinox warns that lineax's text for success, which is empty, is replaced.
 
     class _RESULTS(_Words):
-        """How a solve ended: the statuses of lineax, and five more."""
+        """The status of a solve: the statuses of lineax, and further ones."""
 
         successful = "successful"
         inaccurate = (
@@ -56,7 +56,7 @@ with warnings.catch_warnings(action="ignore"):
             "The iteration broke down before its residual was small: the problem is too close to "
             "singular."
         )
-        stagnation = "The iteration came to a standstill before its residual was small."
+        stagnation = "The iteration stagnated before its residual was small."
         nonfinite = (
             "NaN or inf appeared in the problem or in its solution. Under jit labels, counts or "
             "weights out of range are NaN as well: the call without jit says so."
@@ -65,7 +65,7 @@ with warnings.catch_warnings(action="ignore"):
         over_capacity = "More points were needed than there is room for."
 
 
-# Under these names it is printed.
+# These names are printed.
 _RESULTS.__module__ = "kernax"
 _RESULTS.__qualname__ = "RESULTS"
 _RESULTS.__name__ = "RESULTS"
@@ -90,8 +90,8 @@ _ERRORS = {
 def promoted(word: Any) -> Any:
     """A status of lineax as one of `RESULTS`.
 
-    This is `RESULTS.promote` without its look-up in a table, which fails inside `jax.shard_map`. A
-    word that is not known, of a later lineax, becomes `breakdown`.
+    This is `RESULTS.promote` without its look-up in a table, which fails inside `jax.shard_map`. An
+    unknown status of a later lineax becomes `breakdown`.
     """
     result = RESULTS.where(word == lx.RESULTS.successful, RESULTS.successful, RESULTS.breakdown)
     for name in _ERRORS:
@@ -103,18 +103,17 @@ def promoted(word: Any) -> Any:
 
 
 def void_unless_known(value: Any, result: Any) -> Any:
-    """The value, NaN throughout where the result is `not_psd` or `nonfinite`."""
+    """The value, all NaN if the result is `not_psd` or `nonfinite`."""
     unknown = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
     return jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), value)
 
 
 def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
-    """The word of the first ending whose condition holds, and `otherwise` where none does.
+    """The status of the first pair with a true condition, or `otherwise` if there is none.
 
     Arguments:
-        endings: pairs of a condition (a boolean array) and a status of `RESULTS`, in order of
-            precedence.
-        otherwise: a status of `RESULTS`, or a result that is left as it was.
+        endings: pairs of a condition (a boolean array) and a status, in order of precedence.
+        otherwise: a status of `RESULTS`, or a result that is kept.
     """
     result = otherwise
     for condition, word in reversed(endings):
@@ -123,9 +122,9 @@ def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
 
 
 def of_all(results: Any) -> Any:
-    """The worst of several results, along their axis: the first of the gravest kind.
+    """The worst of several results along their axis: the first of the most severe kind.
 
-    `nonfinite` and `not_psd` are graver than other failures.
+    `nonfinite` and `not_psd` are more severe than other failures.
     """
     grave = (results == RESULTS.nonfinite) | (results == RESULTS.not_psd)
     gravity = jnp.where(grave, 2, jnp.where(results == RESULTS.successful, 0, 1))
@@ -136,12 +135,12 @@ class Solution(Printed, Generic[Value]):
     """The outcome of a fit or a solve.
 
     Attributes:
-        value: the solution: NaN throughout where the result is `not_psd` or `nonfinite`, otherwise
-            the best finite iterate.
-        result: the status, one of `RESULTS`; `result == RESULTS.successful` says whether `value`
-            can be relied on.
-        stats: diagnostics of the solve, such as steps, true residual and jitter; the docstring of
-            each function lists its own.
+        value: the solution. It is all NaN if the result is `not_psd` or `nonfinite`, otherwise the
+            best finite iterate.
+        result: the status, one of `RESULTS`. `value` can be relied on if `result ==
+            RESULTS.successful`.
+        stats: diagnostics of the solve, such as steps, true residual and jitter, which the
+            docstring of each function lists.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -159,7 +158,7 @@ class Solution(Printed, Generic[Value]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Raises AttributeError, which says where the attribute is."""
+            """Raises AttributeError with a message that says where the attribute is."""
             value = self.__dict__.get("value")
             advice = "a Solution has value, result and stats"
             if not name.startswith("_") and hasattr(value, name):
@@ -167,13 +166,13 @@ class Solution(Printed, Generic[Value]):
             elif not name.startswith("_") and callable(value):
                 advice = "solution.value is a function: solution.value(x) at one point"
                 if hasattr(value, "values"):
-                    advice = f"{advice}, solution.value.values(X) at a stack"
+                    advice = f"{advice}, solution.value.values(X) at a batch"
             raise missing(self, name, advice)
 
 
 class Suspect(NamedTuple):
     """The matrix of a solve, computed only for its eigenvalues in a `NotPSDError`, and advice on
-    the kernel that it is of.
+    its kernel.
     """
 
     name: str
@@ -190,19 +189,19 @@ def finish(
     quiet: bool = False,
     suspect: Callable[[], Suspect] | None = None,
 ) -> Solution[Value]:
-    """The solution; a failure becomes an exception and jitter a warning, where they are known.
+    """The solution. A concrete failure becomes an exception, and concrete jitter a warning.
 
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a
-    transformation the result is not known yet: `throw=True` inserts a runtime check, `throw=False`
-    leaves the solution as it is. `hint` and `suspect` are called only where there is something to
-    say. `quiet` leaves out the warning of jitter. In a batch, failures of
-    some do not silence the warning about others.
+    transformation the result is not yet known: `throw=True` inserts a runtime check, and
+    `throw=False` returns the solution unchanged. `hint` and `suspect` are called only for a
+    message. `quiet` omits the warning of jitter. In a batch, failures of some members do not
+    suppress the warning about others.
     """
     if not is_concrete(solution.result):
         if throw:
-            # The value with a check at run time, NaN after a failure on devices that cannot raise.
-            # The check is on a constant: inside `jax.shard_map` equinox cannot check values that
-            # differ between devices.
+            # The value with a runtime check, or NaN after a failure on devices that cannot raise.
+            # The check is on a constant, because equinox cannot check values inside `jax.shard_map`
+            # that differ between devices.
             sound = solution.result.error_if(jnp.array(True), solution.result != RESULTS.successful)
             checked = jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
             return Solution(checked, solution.result, solution.stats)
@@ -218,11 +217,11 @@ def finish(
     return solution
 
 
-_MOST_NAMED = 8  # solves of a batch whose numbers a warning lists
+_MOST_NAMED = 8  # the number of solves of a batch that a warning lists
 
 
 def _warn_of_jitter(added: np.ndarray, hint: str) -> None:
-    """A ConditionWarning that jitter was added to the diagonal, in one solve or several."""
+    """Issues a ConditionWarning that jitter was added to the diagonal, in one solve or several."""
     what = f"{np.max(added):.1e} was added to its diagonal."
     which = ""
     if added.ndim == 1:
@@ -236,7 +235,7 @@ def _warn_of_jitter(added: np.ndarray, hint: str) -> None:
 
 
 def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None) -> Exception:
-    """The exception for a failed solve; for a batch, that of the first kind found in it."""
+    """The exception for a failed solve; for a batch, that of the first kind of failure in it."""
     figures = _figures(solution.stats)
     for word, error in _ERRORS.items():
         result = getattr(RESULTS, word)
@@ -250,14 +249,14 @@ def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None)
 
 
 def _sentences(*parts: str) -> str:
-    """A message of the parts that are not empty."""
+    """A message from the parts that are not empty."""
     return " ".join(part for part in parts if part)
 
 
 def _tied(leaf: Any, sound: Any) -> Any:
-    """A leaf that XLA cannot compute without the check; NaN, or another value, if it is not sound.
+    """A leaf that XLA cannot compute without the check; NaN, or another value, if the check fails.
 
-    Counts and booleans are results as numbers are, and would be returned without the check.
+    Counts and booleans are included, because XLA would return them without the check.
     """
     if eqx.is_inexact_array(leaf):
         return jnp.where(sound, leaf, jnp.nan)
@@ -281,7 +280,7 @@ def _eigenvalues(suspect: Suspect) -> str:
     )
 
 
-MOST_NATS = 0.01  # of rounding that a log evidence may have without a warning
+MOST_NATS = 0.01  # rounding error of a log evidence without a warning
 
 
 ROUNDING = "the matrix is nearly singular: rounding"
@@ -290,10 +289,10 @@ ROUNDING = "the matrix is nearly singular: rounding"
 def warn_of_rounding(
     solution: Solution, most: float, affected: str, hint: str, cause: str = ROUNDING
 ) -> None:
-    """A ConditionWarning where `stats["rounding"]`, if any, is above `most`.
+    """Issues a ConditionWarning if `stats["rounding"]` exists and is above `most`.
 
-    Not where there was jitter, of which `finish` has warned already. `cause` is what leaves few
-    digits.
+    It does not warn if there was jitter, of which `finish` has already warned. `cause` names the
+    reason for the loss of digits.
     """
     rounding = solution.stats.get("rounding", 0.0)
     jitter = solution.stats["jitter"]
@@ -302,12 +301,12 @@ def warn_of_rounding(
     worst = np.max(np.where(np.asarray(jitter) > 0, 0, np.nan_to_num(np.asarray(rounding))))
     if worst > most:
         left = max(0, int(-np.log10(worst)))
-        digits = f"some {left} digits" if left else "no digit"
+        digits = f"about {left} digits" if left else "no digit"
         warn(_sentences(f"{cause} leaves {digits} of {affected}.", hint), ConditionWarning)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warns at the line that called into kernax, however deep inside it this is called."""
+    """Warns at the line that called into kernax, from any depth."""
     level = 1
     for frame, _ in traceback.walk_stack(inspect.currentframe()):
         if not frame.f_code.co_filename.startswith(_INSIDE):
@@ -316,7 +315,7 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-# With the separator: `kernax_of_mine.py` beside the package is a file of a user.
+# The separator matters: `kernax_of_mine.py` next to the package is a file of a user.
 _INSIDE = (
     f"{Path(__file__).parents[2]}{os.sep}",
     *(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (jax, jaxtyping, eqx)),
@@ -324,8 +323,8 @@ _INSIDE = (
 
 
 def _figures(stats: dict[str, Any]) -> str:
-    """All statistics that are known single numbers, in brackets."""
-    # Under `jax.jvp` statistics with a derivative are traced, but their values are known.
+    """All statistics that are concrete single numbers, in brackets."""
+    # Under `jax.jvp` statistics with a derivative are traced, but their values are concrete.
     known = {name: stop_gradient(figure) for name, figure in stats.items()}
     shown = [
         f"{name} {float(figure):.3g}"

@@ -1,8 +1,9 @@
-"""Functions of a shape parameter that keep their digits, and those of their derivatives, as it
-grows: Matern's nu, the alpha of rational quadratics, degrees of freedom, sizes of counts.
+"""Functions that stay accurate, with their derivatives, for large shape parameters: nu of Matern
+kernels, alpha of rational quadratic kernels, degrees of freedom, and sizes of counts.
 
-Written with logarithms of the gamma function such functions are small differences of numbers of the
-size of `nu log(nu)`, and written with `log1p(x / nu)` their derivatives in nu are.
+Written with logarithms of the gamma function, such functions are small differences of numbers of
+the size of `nu log(nu)`. Written with `log1p(x / nu)`, their derivatives in nu are such
+differences.
 """
 
 import functools
@@ -23,8 +24,8 @@ _ARCTANH_TERMS = 18  # at u^2 = 1/9 the next one is 1e-18
 def scaled_log1p(x: Array, b: Array) -> Array:
     """`log(1 + b x) / b` for x >= 0 and b >= 0, and its limit x at b = 0.
 
-    Its derivatives lose no digits where b x is small: `log1p(b x) / b` leaves `eps / (b x)` of the
-    one in b.
+    Its derivatives lose no digits where b x is small. The derivative of `log1p(b x) / b` in b has a
+    relative error of `eps / (b x)`.
     """
     u = b * x
     # log(1 + u) / b = x (1 - u / 2 + ...) is x to rounding where u is below eps / 4.
@@ -37,7 +38,7 @@ def _scaled_log1p_jvp(primals, tangents):
     # d/db = (u / (1 + u) - log(1 + u)) / b^2 with u = b x. In v = u / (2 + u), where
     # log(1 + u) = 2 arctanh(v) and u / (1 + u) = 2 v / (1 + v), it is a sum of negative terms:
     # -x^2 (1 - v)^2 / 2 (1 / (1 + v) + v T), T = (arctanh(v) / v - 1) / v^2.
-    # Of constants, such as the degrees of a likelihood that are not learned, no term is computed.
+    # No term is computed for constants, such as degrees of freedom that are not learned.
     (x, b) = primals
     (dx, db) = tangents
     value = scaled_log1p(x, b)
@@ -68,7 +69,7 @@ def _arctanh_remainder(u: Array, v: Array) -> Array:
 def log_rising(y: Array, b: Array) -> Array:
     """`log(Gamma(r + y) / Gamma(r)) - y log(r)` with `r = 1 / b`, which tends to zero with b.
 
-    For r > 20 by Stirling's series, whose derivatives in b keep their digits.
+    For r > 20 it is computed by Stirling's series, whose derivatives in b are accurate.
     """
     is_large = b < 1 / 20
     few = jnp.where(is_large, b, 1 / 20)
@@ -79,8 +80,8 @@ def log_rising(y: Array, b: Array) -> Array:
     return jnp.where(is_large, series, gammaln(r + y) - gammaln(r) - y * jnp.log(r))
 
 
-# Of log Gamma(x) in 1 / x, 1 / x^3, ... (DLMF 5.11.1): at x = 20 the next one is 1e-17, and 4e-13
-# in the second derivative.
+# The coefficients of log Gamma(x) in 1 / x, 1 / x^3, ... (DLMF 5.11.1). At x = 20 the next term is
+# 1e-17, and 4e-13 in the second derivative.
 _STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188]
 
 

@@ -1,4 +1,4 @@
-"""Stacks of points: some of one, and several put together."""
+"""Batches of points: selection of points, and concatenation."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -13,16 +13,17 @@ from kernax.core.base.numerics import is_concrete
 
 
 def points_at(stack: PyTree, indices: Any) -> PyTree:
-    """The points at `indices`: a stack for an array of indices, a slice or a mask, one point for a
-    single index.
+    """The points at `indices`: a batch for an array of indices, a slice or a mask, and one point
+    for a single index.
     """
     return jax.tree.map(lambda leaf: leaf[indices], stack)
 
 
 def joined(stacks: Sequence[PyTree]) -> PyTree:
-    """Several stacks of points of one kind as one, in their order.
+    """Several batches of points of one kind, concatenated.
 
-    Encoded strings and trees, and functionals, have a method `joined`, which pads them alike.
+    Encoded strings and trees, and functionals, have a method `joined`, which pads them to one
+    shape.
     """
     return jax.tree.map(_joined_parts, *stacks, is_leaf=_is_encoded)
 
@@ -32,7 +33,7 @@ def _is_encoded(node: Any) -> bool:
 
 
 def _joined_parts(*parts: Any) -> Any:
-    """The same part of several stacks as one."""
+    """The same part of several batches, concatenated."""
     if _is_encoded(parts[0]):
         return reduce(lambda one, other: one.joined(other), parts)
     if is_concrete(parts):  # a program of thousands of arguments would take long to compile

@@ -1,6 +1,6 @@
-"""The weights of points as a diagonal matrix W, the identity where none are given.
+"""The weights of points as a diagonal matrix W, the identity if none are given.
 
-Learners call its methods, and need not know whether there are any weights.
+Learners call its methods without knowing whether there are weights.
 """
 
 import abc
@@ -20,8 +20,8 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 class AbstractWeights(eqx.Module):
     """`W = diag(w)`, w >= 0 the weights of n points: 2 repeats a point, 0 removes it.
 
-    The square root of a weight has no derivative at zero, the weight itself has. So systems are
-    written with W, and only solved with S = sqrt(W), by `solve` and `solve_transposed`.
+    The square root of a weight has no derivative at zero, but the weight itself has. Systems are
+    therefore written with W, and only `solve` and `solve_transposed` use S = sqrt(W).
     """
 
     removes: ClassVar[bool]  # whether a weight may be zero
@@ -29,12 +29,12 @@ class AbstractWeights(eqx.Module):
     @property
     @abc.abstractmethod
     def values(self) -> Float[Array, " n"]:
-        """w."""
+        """The vector w."""
 
     @property
     @abc.abstractmethod
     def given(self) -> Float[Array, " n"] | None:
-        """w, or None for the identity: the argument by which `weights_of` makes these weights."""
+        """w, or None for the identity: the argument of `weights_of` for these weights."""
 
     @abc.abstractmethod
     def times(self, A: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -54,20 +54,21 @@ class AbstractWeights(eqx.Module):
 
     @abc.abstractmethod
     def shift_of(self, ridge: Float[Array, "*n"]) -> Float[Array, " n"]:
-        """The ridge of each point, 1 where it and the weight are zero.
+        """The ridge of each point, 1 where both it and the weight are zero.
 
-        The row of a removed point reads `shift_i a_i = 0`, for which any positive shift will do.
+        The row of a removed point is `shift_i a_i = 0`, where any positive shift serves.
         """
 
     @abc.abstractmethod
     def mean(self, values: Float[Array, " n"]) -> Float[Array, ""]:
-        """The mean of values over the points of positive weight, each of which counts once: what is
-        measured of K is that of these points alone. Of all points where none has a weight.
+        """The mean of values over the points of positive weight, each counted once, so that
+        statistics of K are those of these points. If no point has a positive weight, the mean is
+        over all.
         """
 
     @abc.abstractmethod
     def kept(self) -> Bool[np.ndarray, " n"] | None:
-        """Which points have a positive weight; None where that is not known, while tracing."""
+        """Which points have a positive weight; None while tracing."""
 
     @abc.abstractmethod
     def solve(
@@ -77,7 +78,8 @@ class AbstractWeights(eqx.Module):
         shift: Float[Array, "n *p"],
         B: Float[Array, "n p"],
     ) -> tuple[Float[Array, "n p"], Any]:
-        """`(W K + diag(shift))^-1 B` and the report of `inner`; columns of B may have a shift each.
+        """`(W K + diag(shift))^-1 B` and the report of `inner`; each column of B may have its own
+        shift.
 
         `inner` solves with `S K S + diag(shift)`; `multiply` is the product with K.
         """
@@ -99,7 +101,7 @@ class AbstractWeights(eqx.Module):
         multiply: Callable[[Array], Array],
         shift: Float[Array, " n"],
     ) -> Float[Array, "n n"]:
-        """`(W K + diag(shift))^-1`, given that of `S K S + diag(shift)`."""
+        """`(W K + diag(shift))^-1`, given the inverse of `S K S + diag(shift)`."""
 
 
 class UnitWeights(AbstractWeights):
@@ -152,9 +154,9 @@ class UnitWeights(AbstractWeights):
 class PointWeights(AbstractWeights):
     """A weight for each point.
 
-    With `M = S K S + diag(shift)` and `T = W K + diag(shift)`, `T^-1 B = S M^-1 S^-1 B` where all
-    weights are positive. Where one is zero the row of T reads `shift a = b`, which is eliminated
-    first; nothing is divided by that weight.
+    With `M = S K S + diag(shift)` and `T = W K + diag(shift)`, `T^-1 B = S M^-1 S^-1 B` if all
+    weights are positive. Where a weight is zero the row of T is `shift a = b`, which is eliminated
+    first, without division by that weight.
     """
 
     weights: Float[Array, " n"]
@@ -183,13 +185,13 @@ class PointWeights(AbstractWeights):
 
     @property
     def roots(self) -> Float[Array, " n"]:
-        """S. Its derivative at weight zero, which is infinite, is taken as zero."""
+        """S. Its derivative at weight zero is infinite; zero is returned."""
         present = self.weights > 0
         return jnp.where(present, jnp.sqrt(jnp.where(present, self.weights, 1)), 0)
 
     @property
     def inverse_roots(self) -> Float[Array, " n"]:
-        """The inverse of S, zero where it has none."""
+        """The inverse of S, zero where a root is zero."""
         present = self.weights > 0
         return jnp.where(present, 1 / jnp.sqrt(jnp.where(present, self.weights, 1)), 0)
 
@@ -206,7 +208,7 @@ class PointWeights(AbstractWeights):
         return values_of(self.weights) > 0 if is_concrete(self.weights) else None
 
     def solve(self, inner, multiply, shift, B):
-        # The rows of weight zero read shift a = b. Their a adds W K a to the others, among which
+        # The rows of weight zero are shift a = b. Their a adds W K a to the other rows, for which
         # T^-1 = S M^-1 S^-1.
         removed = self._without_kept(shift, B)
         explained = self.times(multiply(removed))
@@ -214,15 +216,15 @@ class PointWeights(AbstractWeights):
         return self.roots[:, None] * x + removed, report
 
     def solve_transposed(self, inner, multiply, shift, B):
-        # K W + diag(shift) = S^-1 M S where weights are positive. The rows of weight zero read
-        # shift a = b - K W a, where W a is of the others alone.
+        # K W + diag(shift) = S^-1 M S where weights are positive. The rows of weight zero are shift
+        # a = b - K W a, where W a involves only the other rows.
         x, report = inner(self.roots[:, None] * B)
         kept = self.over_roots(x)
         left = B - multiply(self.times(kept))
         return kept + self._without_kept(shift, left), report
 
     def inverse(self, inverse, multiply, shift):
-        # S M^-1 S^-1; columns of points without weight are those of D^-1 - S M^-1 S K D^-1.
+        # S M^-1 S^-1; columns of points of weight zero are those of D^-1 - S M^-1 S K D^-1.
         def of_present(inverse):
             return self.roots[:, None] * inverse * self.inverse_roots[None, :]
 
@@ -248,13 +250,13 @@ class PointWeights(AbstractWeights):
 
 
 def weights_of(given: Float[Array, " n"] | None, n: int, dtype: Any) -> AbstractWeights:
-    """The weights of n points: ones where none are given."""
+    """The weights of n points; ones if none are given."""
     return UnitWeights(n, dtype) if given is None else PointWeights(given)
 
 
 def in_own_unit(weights: AbstractWeights) -> AbstractWeights:
-    """The weights in a power of two near the largest of them, for what their common factor does not
-    change: squares and sums of weights near the largest float would be inf.
+    """The weights divided by a power of two near the largest, for results that a common factor does
+    not change: squares and sums of weights near the largest float would be inf.
     """
     if weights.given is None:
         return weights
@@ -265,11 +267,11 @@ def in_own_unit(weights: AbstractWeights) -> AbstractWeights:
 def in_common_unit(
     weights: Float[Array, " n"], ridge: Float[Array, ""]
 ) -> tuple[Float[Array, " n"], Float[Array, ""], Int[Array, ""]]:
-    """`2^-e w`, `2^-e ridge` and e, by which the product of the ridge and the largest weight is
+    """`2^-e w`, `2^-e ridge` and e, such that the product of the ridge and the largest weight is
     about one.
 
-    `sum_i w_i L_i + ridge/2 |f|^2` has the same minimum in any unit. Where weights are near the
-    least or the largest float, terms of its gradient would be zero or inf.
+    `sum_i w_i L_i + ridge/2 |f|^2` has the same minimum in any unit. For weights near the smallest
+    or the largest float, terms of its gradient would be zero or inf.
     """
     exponents = exponent_of(jnp.max(weights)) + exponent_of(ridge)
     # max(w) ridge is about 2^exponents, and (2^-e max(w)) (2^-e ridge) is 2^(-2 e) times that.

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import contextlib
 import errno
@@ -9,12 +9,13 @@ from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes to a file beside `path` and moves it there: no file at `path` is ever incomplete.
+    """Writes to a temporary file and moves it to `path`, so that the file there is never
+    incomplete.
 
-    A link is followed: the file that it names is written, and the link stays. What processes left
-    that were killed while they wrote to this path is removed.
+    A symbolic link is followed: its target is written, and the link stays. Unfinished files of
+    killed processes that wrote to this path are removed.
 
-    Raises OSError for a folder, a device or anything else that is no file, and where no file can be
+    Raises OSError for a folder, a device or anything else that is not a file, and if no file can be
     written.
     """
     check_is_no_folder(path)
@@ -25,10 +26,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_through(path: Path) -> None:
-    """Waits until a file, or the list of what is in a folder, is on the disk itself."""
+    """Waits until a file, or the list of files in a folder, is physically on the disk."""
     is_folder = path.is_dir()
     if is_folder and os.name != "posix":
-        return  # Windows opens no folders, and flushes no file that is open for reading alone
+        return  # Windows opens no folders, and flushes no file that is only open for reading
     handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(handle)
@@ -37,7 +38,7 @@ def write_through(path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises the OSError that `write_whole` would raise for anything but a folder, by creating and
+    """Raises the OSError that `write_whole` would raise, except for folders, by creating and
     removing a file.
     """
     with _unfinished(path) as (unfinished, _):
@@ -46,8 +47,8 @@ def check_place(path: Path) -> None:
 
 @contextlib.contextmanager
 def _unfinished(path: Path) -> Iterator[tuple[Path, Path]]:
-    """The path to write to until the file is complete, and the one to move it to, which is `path`
-    with its links followed. Errors name `path`.
+    """The path of the temporary file, and the final path, which is `path` with its links followed.
+    Errors name `path`.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
@@ -65,8 +66,8 @@ def _unfinished(path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _check_is_replaceable(path: Path) -> None:
-    """Raises OSError for a device, a pipe or a socket, a loop of links, and a name that no file can
-    have. Moving a file there would remove what others use: `/dev/null`, for example.
+    """Raises OSError for a device, a pipe or a socket, a loop of links, and an invalid file name.
+    Moving a file there would remove something that others use, such as `/dev/null`.
     """
     try:
         mode = path.stat().st_mode
@@ -80,7 +81,7 @@ _LONGEST_BEGINNING = 100  # bytes of the target's name, of the 255 that file sys
 
 
 def _beginning(path: Path) -> str:
-    """How the names of files begin that are to become `path`; the process's number follows."""
+    """The beginning of the names of temporary files for `path`; the process number follows."""
     name = os.fsencode(path.name)[:_LONGEST_BEGINNING].decode(errors="ignore")
     return f".{name}."
 
@@ -88,7 +89,7 @@ def _beginning(path: Path) -> str:
 def _remove_unfinished(path: Path) -> None:
     """Removes the unfinished files of `path`, left by processes killed while they wrote it."""
     target = Path(os.path.realpath(path))
-    with contextlib.suppress(OSError):  # of a folder that cannot be listed, or another user's file
+    with contextlib.suppress(OSError):  # a folder that cannot be listed, or a file of another user
         for left in target.parent.iterdir():
             number = left.name.removeprefix(_beginning(target)).removesuffix(".part")
             is_unfinished = left.name == f"{_beginning(target)}{number}.part" and number.isdecimal()
@@ -97,7 +98,7 @@ def _remove_unfinished(path: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Whether there may be a process of that number on this machine."""
+    """Whether a process with that number may exist on this machine."""
     if os.name != "posix":
         return True  # on Windows os.kill would end it
     try:
@@ -105,7 +106,7 @@ def _is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # a process of another user, or no number of a process
+        return True  # a process of another user, or not the number of a process
     return True
 
 

@@ -1,5 +1,5 @@
-"""Checkpoints: folders from which a computation that was killed goes on, the checksums that guard
-them, the arrays in them, and what identifies a call.
+"""Checkpoints: folders from which a killed computation resumes, their checksums and arrays, and the
+facts that identify a call.
 """
 
 # May import: kernax.core.base.

@@ -1,4 +1,4 @@
-"""The state of a computation, in a folder from which it goes on."""
+"""Checkpoints of a computation, from which it resumes."""
 
 import dataclasses
 import os
@@ -23,18 +23,18 @@ from kernax.core.checkpoint.facts import check_same_call, differing_facts, facts
 from kernax.core.checkpoint.stored import check_orbax, is_part, read_state, write_state
 from kernax.errors import DamagedCheckpointWarning, KernaxFileError
 
-_PIECES = 50  # how often a state is kept in a run where the user does not say
-_NOTHING = -1  # in place of a step: the folder holds no checkpoint,
-_ALL_DAMAGED = -2  # or none that is sound
+_PIECES = 50  # the number of saved states of a run by default
+_NOTHING = -1  # in place of a step: the folder has no checkpoint,
+_ALL_DAMAGED = -2  # or only damaged ones
 _NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _UNFINISHED = ".unfinished"
 _REMOVED = ".removed"
-_STEP = re.compile(r"0|[1-9]\d*", re.ASCII)  # not `isdigit`, which takes the digits of all scripts
+_STEP = re.compile(r"0|[1-9]\d*", re.ASCII)  # not `isdigit`, which accepts digits of all scripts
 _UNFINISHED_STEP = re.compile(rf"({_STEP.pattern})\.(unfinished|removed)", re.ASCII)
 
 
 class SoundCheckpoint(NamedTuple):
-    """A sound checkpoint."""
+    """A checkpoint that is not damaged."""
 
     step: int
     folder: Path
@@ -53,13 +53,13 @@ class Checkpoint:
             print(step)
 
     The same program, started again, resumes from the last saved state, and ends where it would have
-    ended without the interruption: bitwise on the same devices (on a GPU where XLA's algorithms are
+    ended without the interruption: bitwise on the same devices (on a GPU if XLA's algorithms are
     deterministic: `XLA_FLAGS=--xla_gpu_deterministic_ops=true`), and up to the order of sums on
-    another number of devices or processes. A state is written whole or not at all.
+    another number of devices or processes. A state is written completely or not at all.
 
-    A checkpoint with a file that is missing, cut or changed in any bit is never read: a
-    `DamagedCheckpointWarning` says so, and the one before it is used. Where all are damaged, or the
-    folder belongs to another call, a `KernaxFileError` says what to do, and what differs.
+    A checkpoint with a missing, truncated or changed file is never read: a
+    `DamagedCheckpointWarning` is issued, and the previous checkpoint is used. If all are damaged,
+    or the folder belongs to another call, a `KernaxFileError` says what differs and what to do.
 
     A state is any pytree, whose arrays may be spread over devices and processes. Several processes
     write it together, by orbax, into a folder that all of them see: `pip install
@@ -67,14 +67,14 @@ class Checkpoint:
     only resume on a number of devices that pads them to the same length.
 
     Arguments:
-        path: of the folder, which is created where there is none. Two jobs must not use one folder
-            at a time.
+        path: the path of the folder, which is created if necessary. Two jobs must not use one
+            folder at the same time.
         every: the number of steps between saved states; the last state is saved as well. Writing
-            takes some twenty milliseconds, more for megabytes.
-        name: a name for the call. It identifies the call, together with what the function that
-            takes the checkpoint adds.
+            takes about twenty milliseconds, more for megabytes.
+        name: a name for the call. Together with the facts that the function adds, it identifies the
+            call.
         seconds: the seconds between saved states, by the clock of process 0; with `every`,
-            whichever comes first. Without either, a run saves its state some fifty times.
+            whichever comes first. Without either, a run saves its state about fifty times.
         keep: how many of the newest checkpoints are kept. The default is two, so that one remains
             if the other is damaged.
 
@@ -112,35 +112,36 @@ class Checkpoint:
         is_over: Callable[[Any], bool] | None = None,
         facts: Mapping[str, str] = _NO_FACTS,
     ) -> Iterator[tuple[int, Any]]:
-        """Yields `(step, state)` where the loop begins, and after each step up to `n_steps`, or up
-        to the first state that is over.
+        """Yields `(step, state)` at the start of the loop and after each step, up to `n_steps` or
+        to the first state for which `is_over` is true.
 
         It begins at `(0, state)`, or at the last saved state, so that the last one yielded is
         always the result. If the loop is killed, or ended by `break`, the steps since the last
         saved state are lost. The call is identified by `name`, `facts` and the structure, shapes
-        and dtypes of the state, not by the values of data: let the name say what they are.
+        and dtypes of the state, not by the values of data: the name should describe these.
 
         Arguments:
             advance: makes the next state, `advance(state, *args)`, of the same structure, shapes
                 and dtypes. It should be compiled by `jax.jit`.
             state: any pytree. Arrays that are not spread over devices, and numbers, must be the
                 same in all processes.
-            n_steps: the largest number of steps. None where `is_over` alone ends the loop; then
-                the state is saved after every step, unless `every` or `seconds` says otherwise.
-            args: what else `advance` takes. Arrays that are spread over processes must be passed
-                so, since a compiled function cannot close over them.
-            is_over: whether a state is the last one, which must be the same in all processes.
-            facts: what else identifies the call: texts, by the names that messages give them.
+            n_steps: the largest number of steps. With None only `is_over` ends the loop, and the
+                state is saved after every step, unless `every` or `seconds` says otherwise.
+            args: further arguments of `advance`. Arrays that are spread over processes must be
+                passed here, because a compiled function cannot close over them.
+            is_over: a function that says whether a state is the last one; its result must be the
+                same in all processes.
+            facts: texts that also identify the call, by their names in messages.
 
         Raises:
             ValueError: `advance` returns a state of another structure, shape or dtype, or a state
-                is not the same in all processes; neither `n_steps` nor `is_over`.
-            KernaxFileError: the folder is that of another call, or of more steps, all of its
-                checkpoints are damaged, or something else in it has the name of one.
+                is not the same in all processes; neither `n_steps` nor `is_over` is given.
+            KernaxFileError: the folder belongs to another call or to more steps, all of its
+                checkpoints are damaged, or something else in it has the name of a checkpoint.
         """
         n_steps = n_steps if n_steps is None else check_count(n_steps, "n_steps")
         if n_steps is None and is_over is None:
-            raise ValueError("n_steps must be a number of steps where is_over is None, but is None")
+            raise ValueError("n_steps must be a number of steps if is_over is None, but is None")
         make_ready(self)
         given = _facts_of_state(state)
         step, state = self.latest(state, facts) or (0, state)
@@ -163,8 +164,8 @@ class Checkpoint:
         Another job may use the folder at the same time.
 
         Arguments:
-            like: a state of the same structure, shapes and dtypes, onto whose devices it is read.
-            facts: those that `steps` was given.
+            like: a state of the same structure, shapes and dtypes; the result is on its devices.
+            facts: the facts that were passed to `steps`.
 
         Raises KernaxFileError as `steps` does.
         """
@@ -184,9 +185,9 @@ def as_checkpoint(checkpoint: Any) -> Checkpoint | None:
 
 
 def make_ready(checkpoint: Checkpoint) -> None:
-    """Makes the folder, and removes what processes left in it that were killed while they wrote.
+    """Creates the folder, and removes unfinished files of processes that were killed while writing.
 
-    Raises, before anything is computed, what writing into it would raise.
+    Raises, before anything is computed, the errors that writing into it would raise.
     """
     if jax.process_count() > 1:
         check_orbax()
@@ -196,9 +197,9 @@ def make_ready(checkpoint: Checkpoint) -> None:
 
 
 def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
-    """The newest sound checkpoint; None where there is none. All processes find the same one.
+    """The newest undamaged checkpoint, or None. All processes find the same one.
 
-    Raises KernaxFileError where all are damaged.
+    Raises KernaxFileError if all are damaged.
     """
     folder = Path(checkpoint.path).absolute()
     _check_is_no_file(folder)
@@ -210,7 +211,7 @@ def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
         damages = ", ".join(f"{s} ({sealed.damage(folder / str(s))})" for s in newest_first)
         raise KernaxFileError(
             f"every checkpoint in {checkpoint.path} is damaged, {damages}: remove that folder to "
-            "begin anew"
+            "start again"
         )
     return SoundCheckpoint(step, folder / str(step), sealed.facts_in(folder / str(step)))
 
@@ -218,16 +219,16 @@ def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
 def differences(
     checkpoint: Checkpoint, facts: Mapping[str, str], found: SoundCheckpoint
 ) -> list[str]:
-    """What differs between a call of these facts and the one that kept a state, in words."""
+    """Descriptions of the differences between this call and the one that saved a state."""
     return differing_facts({"name": checkpoint.name, **facts}, found.facts)
 
 
 def keep_state(checkpoint: Checkpoint, step: int, state: Any, facts: Mapping[str, str]) -> None:
-    """Writes a state, and removes those that are older than `keep` others; all processes call it.
+    """Writes a state, and removes all but the newest `keep` states; all processes call it.
 
-    The call that goes on from there has the same facts.
+    The call that resumes from it must have the same facts.
 
-    Raises OSError, naming the folder, where the state cannot be written, as on a full disk.
+    Raises OSError, naming the folder, if the state cannot be written, as on a full disk.
     """
     folder = Path(checkpoint.path).absolute()
     unfinished = folder / f"{step}{_UNFINISHED}"
@@ -242,23 +243,23 @@ def keep_state(checkpoint: Checkpoint, step: int, state: Any, facts: Mapping[str
         words = f"{problem.strerror}; step {step} is not saved, and the checkpoints before it are"
         raise OSError(problem.errno, words, str(folder)) from problem
     if jax.process_index() == 0:
-        # The checkpoint gets its name, in place of a damaged one of that name.
+        # Rename the checkpoint to its final name, replacing a damaged one.
         path = folder / str(step)
         if path.exists():
             _remove(path)
         os.replace(unfinished, path)
         write_through(folder)
-        # The newest up to this step are kept; those beyond it are damaged.
+        # Keep the newest up to this step; later ones are damaged.
         steps = _steps_in(folder)
         kept = [old for old in steps if old <= step][-checkpoint.keep :]
         for old in steps:
             if old not in kept:
                 _remove(folder / str(old))
-    _agreed(lambda: step)  # no process goes on before it is there
+    _agreed(lambda: step)  # no process continues before it exists
 
 
 class Clock:
-    """Says when a state is to be kept, in a run of so many steps, or of nobody knows how many."""
+    """Decides when a state is saved, in a run with a known or unknown number of steps."""
 
     def __init__(self, checkpoint: Checkpoint, count: int | None):
         self.every = checkpoint.every
@@ -268,7 +269,7 @@ class Clock:
         self._last = time.monotonic()
 
     def is_due(self, step: int) -> bool:
-        """Whether that is now, after so many steps: the same in all processes."""
+        """Whether the state is saved after so many steps; the same in all processes."""
         due = self.every is not None and step % self.every == 0
         seconds = self.seconds
         if seconds is not None and not due:
@@ -280,26 +281,26 @@ class Clock:
 
 
 def _facts_of_state(state: Any) -> dict[str, str]:
-    """The structure, shapes and dtypes of a state, a number as an array."""
+    """The structure, shapes and dtypes of a state, with numbers as arrays."""
     is_number = lambda leaf: isinstance(leaf, (bool, int, float, complex))
     as_array = lambda leaf: np.asarray(leaf) if is_number(leaf) else leaf
     return facts_of("state", jax.tree.map(as_array, state))
 
 
 def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
-    """Raises ValueError where a state is not of the kind of the one before it."""
+    """Raises ValueError unless a state has the structure, shapes and dtypes of the previous one."""
     for name in given | returned:
         before = given.get(name, "nothing")
         after = returned.get(name, "nothing")
         if before != after:
             raise ValueError(
-                "advance must return a state of the structure, shapes and dtypes of the one that "
-                f"it is given, but {name} was {before} and is {after}"
+                "advance must return a state of the same structure, shapes and dtypes as its "
+                f"argument, but {name} was {before} and is {after}"
             )
 
 
 def _agreed(number: Callable[[], int]) -> int:
-    """A number that process 0 finds and tells all others."""
+    """A number that process 0 computes and sends to all others."""
     if jax.process_count() == 1:
         return number()
     own = number() if jax.process_index() == 0 else 0
@@ -307,17 +308,15 @@ def _agreed(number: Callable[[], int]) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder. Raises KernaxFileError, before anything is computed, where nothing can be
-    written into it.
-    """
+    """Creates a folder. Raises KernaxFileError if it cannot be written to."""
     _check_is_no_file(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise KernaxFileError(f"{folder} cannot be made a folder: {problem}") from problem
+        raise KernaxFileError(f"{folder} cannot be created as a folder: {problem}") from problem
     by_effective_user = os.access in os.supports_effective_ids
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=by_effective_user):
-        raise KernaxFileError(f"nothing can be written into {folder}: give another folder")
+        raise KernaxFileError(f"nothing can be written into {folder}: choose another folder")
 
 
 def _check_is_no_file(folder: Path) -> None:
@@ -329,10 +328,10 @@ def _check_is_no_file(folder: Path) -> None:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Removes what was being written, or removed, when a process was killed.
+    """Removes checkpoints that a killed process was writing or removing.
 
-    Raises KernaxFileError where something that is no checkpoint has the name of one, which would be
-    removed, or written into, as the loop comes to that step.
+    Raises KernaxFileError if something else has the name of a checkpoint, because the loop would
+    remove it or write into it at that step.
     """
     for path in list(folder.iterdir()):
         is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
@@ -340,22 +339,22 @@ def _remove_unfinished(folder: Path) -> None:
             continue
         if not _is_own(path):
             raise KernaxFileError(
-                f"{path} has the name of a checkpoint, but is something else, and is not touched: "
-                "rename it, or give the Checkpoint another path"
+                f"{path} has the name of a checkpoint, but is something else, and is left "
+                "unchanged: rename it, or choose another path for the Checkpoint"
             )
         if is_unfinished:
             shutil.rmtree(path)
 
 
 def _is_own(path: Path) -> bool:
-    """Whether something is a folder, and no link, that holds nothing but what checkpoints hold."""
+    """Whether a path is a folder, not a link, that only contains parts of a checkpoint."""
     if path.is_symlink() or not path.is_dir():
         return False
     return all(part.name == sealed.SEAL or is_part(part.name) for part in path.iterdir())
 
 
 def _newest_step(folder: Path) -> int:
-    """The step of the newest sound checkpoint."""
+    """The step of the newest undamaged checkpoint."""
     if not folder.exists():
         return _NOTHING
     steps = _steps_in(folder)
@@ -364,7 +363,7 @@ def _newest_step(folder: Path) -> int:
         if damage is None:
             return step
         warn(
-            f"the checkpoint {folder / str(step)} is damaged ({damage}): the one before it is used "
+            f"the checkpoint {folder / str(step)} is damaged ({damage}): the previous one is used "
             "instead, if there is one",
             DamagedCheckpointWarning,
         )
@@ -372,29 +371,29 @@ def _newest_step(folder: Path) -> int:
 
 
 def _hint_for_rows(state: Any, differing: list[str]) -> str:
-    """What to do where an array of a state has another number of rows, as one that was laid over
-    another number of devices may have.
+    """Advice if an array of a state has another number of rows, as may happen if it was spread over
+    another number of devices.
     """
     is_spread = lambda leaf: isinstance(leaf, jax.Array) and not leaf.is_fully_replicated
     spread = [place for place, leaf in places_of("state", state) if is_spread(leaf)]
     if not any(text.startswith(f"{place} (") for place in spread for text in differing):
         return ""
     return (
-        ". Rows are filled up until devices share them evenly: a state with such rows can only go "
-        "on where the number of devices fills them up to the same number"
+        ". Rows are padded until devices share them evenly: a state with such rows can only be "
+        "resumed on a number of devices that pads them to the same number"
     )
 
 
 def _steps_in(folder: Path) -> list[int]:
     """The steps of all checkpoints in a folder, in order. Links, and names such as `²` and `007`,
-    are of others.
+    are ignored.
     """
     named = [path for path in folder.iterdir() if _STEP.fullmatch(path.name)]
     return sorted(int(path.name) for path in named if path.is_dir() and not path.is_symlink())
 
 
 def _remove(path: Path) -> None:
-    """Renames a checkpoint, and then removes it: half removed, it is never taken for one."""
+    """Renames a checkpoint before removing it, so that it is never used half removed."""
     removed = path.with_name(f"{path.name}{_REMOVED}")
     os.replace(path, removed)
     shutil.rmtree(removed)

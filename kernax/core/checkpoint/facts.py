@@ -1,8 +1,8 @@
 """Facts that identify a call, as texts by name, and messages about how two calls differ.
 
-The name of a function says nothing of its code, nor of the numbers that it closes over. So a call
-may be identified by its programs as well, as text before XLA optimises them, which is the same in
-every process.
+The name of a function does not identify its code or the numbers that it closes over. A call may
+therefore also be identified by the text of its programs before XLA optimises them, which is the
+same in every process.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from kernax.errors import KernaxFileError
 
 _LONGEST = 60  # characters of a text that a message shows
 _MOST_SHOWN = 4  # differences in a message
-_VALUES = "the values of "  # begins the names of digests of arrays,
-_PROGRAM = "what "  # and those of digests of programs
+_VALUES = "the values of "  # the beginning of names of digests of arrays,
+_PROGRAM = "what "  # and of digests of programs
 
 
 def facts_of(name: str, tree: Any) -> dict[str, str]:
@@ -31,15 +31,15 @@ def facts_of(name: str, tree: Any) -> dict[str, str]:
 
 
 def facts_with_values(name: str, tree: Any) -> dict[str, str]:
-    """The same, and of each array a digest of its values."""
+    """The facts of a pytree, and a digest of the values of each array."""
     arrays = [(place, leaf) for place, leaf in places_of(name, tree) if _is_array(leaf)]
     values = {f"{_VALUES}{place}": _digest_of_array(leaf) for place, leaf in arrays}
     return facts_of(name, tree) | values
 
 
 def fact_of_program(name: str, function: Callable, *args: Any) -> dict[str, str]:
-    """A digest of a function as XLA is handed it, arrays that it closes over included."""
-    # Equinox takes the shapes of arrays for constants here.
+    """A digest of a function as passed to XLA, including the arrays that it closes over."""
+    # Equinox treats the shapes of arrays as constants here.
     has_shape = lambda leaf: _is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
     traced, rest = eqx.partition((function, args), has_shape)
 
@@ -52,7 +52,7 @@ def fact_of_program(name: str, function: Callable, *args: Any) -> dict[str, str]
 
 
 def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """The name of the place of each leaf, such as `model.kernel.lengthscale`, and the leaf."""
+    """The path of each leaf, such as `model.kernel.lengthscale`, and the leaf."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
         yield ".".join([name, *keys]), leaf
@@ -93,26 +93,26 @@ def _without_addresses(text: str) -> str:
 
 
 def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
-    """The facts that differ between a call (`asked`) and a checkpoint (`found`), in words."""
+    """Descriptions of the facts that differ between a call (`asked`) and a checkpoint (`found`)."""
     names = [name for name in asked | found if asked.get(name) != found.get(name)]
-    # Values differ wherever a shape or a dtype does, which says more.
+    # Values differ wherever a shape or a dtype does, which is more informative.
     names = [name for name in names if name.removeprefix(_VALUES) not in {*names} - {name}]
-    # Programs differ wherever anything else does, and each says more than the one after it.
+    # Programs differ wherever anything else does, and each is more informative than the next.
     programs = [name for name in names if name.startswith(_PROGRAM)]
     others = [name for name in names if name not in programs]
     return [_in_both(name, asked.get(name), found.get(name)) for name in others or programs[:1]]
 
 
 def _in_both(name: str, here: str | None, there: str | None) -> str:
-    """The name of what differs and, where that is short, what it is on both sides."""
+    """The name of a fact that differs and, if they are short, both texts."""
     if max(len(str(here)), len(str(there))) > _LONGEST:
         return name
     return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"
 
 
 def check_same_call(path: Any, differing: Sequence[str], hint: str = "") -> None:
-    """Raises KernaxFileError for the checkpoint of another call, if any facts differ. Its message
-    ends with the hint.
+    """Raises KernaxFileError for the checkpoint of another call, that is, if any facts differ. The
+    message ends with the hint.
     """
     if not differing:
         return
@@ -120,6 +120,6 @@ def check_same_call(path: Any, differing: Sequence[str], hint: str = "") -> None
     if len(differing) > _MOST_SHOWN:
         shown.append(f"and {len(differing) - _MOST_SHOWN} more")
     raise KernaxFileError(
-        f"{path} is the checkpoint of another call, and is left as it is. "
-        f"What differs: {'; '.join(shown)}. Repeat that call, or give another path{hint}"
+        f"{path} is the checkpoint of another call, and is left unchanged. "
+        f"What differs: {'; '.join(shown)}. Repeat that call, or choose another path{hint}"
     )

@@ -1,4 +1,4 @@
-"""Folders with a checksum of every file, by which any change since they were written is found."""
+"""Folders with a checksum of every file, which detect any change since they were written."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ _MARK = "kernax checkpoints 1"  # name and version of the format
 
 def seal(folder: Path, facts: dict[str, str]) -> None:
     """Writes facts, and the checksums of all files of a folder, into a file of that folder, and
-    waits until the disk has them: they are whole after a power cut.
+    waits until they are on the disk, so that they are complete after a power cut.
     """
     for path in folder.rglob("*"):
         write_through(path)
@@ -24,18 +24,18 @@ def seal(folder: Path, facts: dict[str, str]) -> None:
 
 
 def facts_in(folder: Path) -> dict[str, str]:
-    """The facts with which a folder was sealed, if it is not damaged."""
+    """The facts in the seal of a folder that is not damaged."""
     return json.loads((folder / SEAL).read_text())["facts"]
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a folder; None if it is as it was sealed."""
+    """A description of the damage to a folder; None if it is unchanged since it was sealed."""
     try:
         return _damage(folder)
     except OSError as problem:
         return f"it cannot be read: {problem}"
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        return f"{SEAL} is cut or changed: {problem!r}"
+        return f"{SEAL} is truncated or changed: {problem!r}"
 
 
 def _damage(folder: Path) -> str | None:
@@ -47,8 +47,8 @@ def _damage(folder: Path) -> str | None:
     if _checksum_of(found) != checksum:
         return f"{SEAL} does not match its own checksum"
     if not all(isinstance(text, str) for fact in found["facts"].items() for text in fact):
-        return f"{SEAL} holds facts that are no texts"
-    # The files, as a sound seal says.
+        return f"{SEAL} has facts that are not texts"
+    # The files that an undamaged seal lists.
     written = found["files"]
     files = _checksums(folder)
     for name in sorted(written.keys() | files.keys()):
@@ -62,7 +62,7 @@ def _damage(folder: Path) -> str | None:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its path in it, but for the seal."""
+    """The SHA-256 of every file below a folder except the seal, by its relative path."""
     checksums = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / SEAL:

@@ -1,5 +1,5 @@
-"""The arrays of a state in a folder: in one file of NumPy, which one process writes, or as orbax
-lays them out, where several processes write together.
+"""The arrays of a state in a folder: in one NumPy file, which one process writes, or in the layout
+of orbax, which several processes write together.
 """
 
 from pathlib import Path
@@ -15,12 +15,12 @@ _FOLDER = "state"  # of orbax
 
 
 def is_part(name: str) -> bool:
-    """Whether the name of something in a folder is one that writing a state gives."""
+    """Whether the name of a file in a folder is one of those that writing a state uses."""
     return name in (_FILE, _FOLDER) or name.startswith(f"{_FOLDER}.orbax-checkpoint-tmp")
 
 
 def check_orbax() -> Any:
-    """The package orbax.checkpoint. Raises ImportError without it: it is optional."""
+    """The optional package orbax.checkpoint. Raises ImportError if it is not installed."""
     try:
         import orbax.checkpoint
     except ImportError:
@@ -33,7 +33,7 @@ def check_orbax() -> Any:
 def write_state(folder: Path, state: Any) -> None:
     """Writes the arrays and numbers of a state into a folder; all processes call it.
 
-    Raises ValueError where an array that is not spread over the processes differs between them.
+    Raises ValueError if an array that is not spread over the processes differs between them.
     """
     arrays = {name: _to_write(leaf) for name, leaf in _named(state)}
     if jax.process_count() == 1:
@@ -45,14 +45,14 @@ def write_state(folder: Path, state: Any) -> None:
 
 
 def write_by_orbax(folder: Path, arrays: dict[str, jax.Array | np.ndarray]) -> None:
-    """Writes arrays that may be spread over processes, all of which call it."""
+    """Writes arrays that may be spread over processes; all processes call it."""
     orbax = check_orbax()
     with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder / _FOLDER, args=orbax.args.PyTreeSave(arrays))
 
 
 def read_state(folder: Path, like: Any) -> Any:
-    """The state in a folder, its arrays on the devices where those of `like` are."""
+    """The state in a folder, with its arrays on the devices of those of `like`."""
     wanted = dict(_named(like))
     if (folder / _FILE).exists():
         with np.load(folder / _FILE, allow_pickle=False) as file:
@@ -66,12 +66,12 @@ def read_state(folder: Path, like: Any) -> Any:
 
 
 def _from_file(array: np.ndarray, leaf: Any) -> np.ndarray:
-    """An array of a file of NumPy, which knows only the size of bfloat16 and its like."""
+    """An array from a NumPy file, which only records the size of bfloat16 and similar dtypes."""
     return array.view(leaf.dtype) if array.dtype.kind == "V" else array
 
 
 def _read_by_orbax(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The arrays in a folder, by name, each where the leaf of that name is."""
+    """The arrays in a folder by name, each on the devices of the leaf with that name."""
     orbax = check_orbax()
     given = {}
     for name, leaf in wanted.items():
@@ -79,25 +79,25 @@ def _read_by_orbax(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         given[name] = orbax.RestoreArgs(restore_type=np.ndarray)
         if _is_spread(data):
             given[name] = orbax.ArrayRestoreArgs(sharding=data.sharding)
-    places = dict.fromkeys(wanted, jax.ShapeDtypeStruct((), np.float32))  # only their names count
+    places = dict.fromkeys(wanted, jax.ShapeDtypeStruct((), np.float32))  # only the names matter
     with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
         return checkpointer.restore(path, args=orbax.args.PyTreeRestore(places, restore_args=given))
 
 
 def _named(state: Any) -> list[tuple[str, Any]]:
-    """Every array and number of a state that has a value, by its place among all leaves."""
+    """Every array and number of a state that has a value, by its index among all leaves."""
     leaves = enumerate(jax.tree.leaves(state))
     return [(str(place), leaf) for place, leaf in leaves if _has_value(leaf)]
 
 
 def _has_value(leaf: Any) -> bool:
-    """Whether a leaf is a number, or an array that is not empty: orbax takes no empty ones."""
+    """Whether a leaf is a number or a nonempty array; orbax does not accept empty ones."""
     kinds = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
     return isinstance(leaf, kinds) and np.size(leaf) > 0
 
 
 def _is_key(leaf: Any) -> bool:
-    """Whether an array is of random keys."""
+    """Whether an array consists of random keys."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -107,12 +107,12 @@ def _is_spread(leaf: Any) -> bool:
 
 
 def _data(leaf: Any) -> Any:
-    """A leaf as files hold it: the integers of random keys."""
+    """A leaf as it is stored: random keys as integers."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def _to_write(leaf: Any) -> jax.Array | np.ndarray:
-    """A leaf as it is written: spread arrays as they are, all others as arrays of NumPy."""
+    """A leaf as it is written: spread arrays unchanged, all others as NumPy arrays."""
     data = _data(leaf)
     return data if _is_spread(data) else np.asarray(data)
 
@@ -125,13 +125,13 @@ def _check_same(arrays: dict[str, np.ndarray]) -> None:
     except AssertionError:
         raise ValueError(
             "state must hold arrays that are spread over the processes or the same in all of them, "
-            "but some are neither: make global arrays of these, by "
+            "but some are neither: convert these to global arrays with "
             "jax.make_array_from_process_local_data"
         ) from None
 
 
 def _as_before(array: Any, leaf: Any) -> Any:
-    """What was read, as the kind of array or number that the leaf is, and where that is."""
+    """A value that was read, as the same kind of array or number as the leaf, on its devices."""
     if isinstance(leaf, jax.Array):
         return _as_array_before(array, leaf)
     if isinstance(leaf, np.ndarray):
@@ -140,7 +140,7 @@ def _as_before(array: Any, leaf: Any) -> Any:
 
 
 def _as_array_before(array: Any, leaf: jax.Array) -> jax.Array:
-    """The same, for an array of JAX."""
+    """The same for a JAX array."""
     data = _data(leaf)
     if _is_spread(data):
         if isinstance(array, np.ndarray):

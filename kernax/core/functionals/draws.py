@@ -19,7 +19,7 @@ from kernax.core.kernel.spectral_densities import AbstractSpectral
 
 
 class AbstractDraw(eqx.Module):
-    """Several random functions: their values at a point, (*draws)."""
+    """Several random functions, with values (*draws) at a point."""
 
     @abc.abstractmethod
     def __call__(self, x: PyTree) -> Float[Array, "*draws"]:
@@ -27,7 +27,7 @@ class AbstractDraw(eqx.Module):
 
     @abc.abstractmethod
     def chosen(self, place: Any) -> "AbstractDraw":
-        """The draws at a place of the first of their axes: an integer, a slice or an array."""
+        """The draws at an index of their first axis: an integer, a slice or an array."""
 
 
 class FourierDraw(AbstractDraw):
@@ -52,7 +52,7 @@ class FourierDraw(AbstractDraw):
 
 
 class FeatureDraw(AbstractDraw):
-    """`phi(x).c`, for a kernel of explicit features phi.
+    """`phi(x).c`, for a kernel with explicit features phi.
 
     Attributes:
         kernel: `phi(x).phi(z)`.
@@ -98,12 +98,12 @@ class ScaledDraw(AbstractDraw):
 
 
 class DrawRequest(eqx.Module):
-    """How many functions are to be drawn, and of what kind of points.
+    """A request for random functions: how many, and of what kind of points.
 
     Attributes:
-        points: a stack; the shapes and dtypes of its first point are those of all.
+        points: a batch; all points have the shapes and dtypes of its first point.
         shape: the axes of the draws.
-        frequencies: how many a draw takes where the kernel has a spectral density.
+        frequencies: the number of frequencies of a draw if the kernel has a spectral density.
     """
 
     points: PyTree
@@ -126,28 +126,28 @@ class DrawRequest(eqx.Module):
 def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
     """Draws from `GP(0, kernel)`, differentiable in the kernel for a fixed key.
 
-    Exact where the kernel has explicit features. Where it has a spectral density, each draw has
-    random frequencies of its own (Rahimi & Recht 2007): then its mean and covariance are exact, and
-    its joint distribution at several points is nearer to a normal one with more frequencies. Terms
-    of a sum are drawn independently.
+    If the kernel has explicit features, the draws are exact. If it has a spectral density, each
+    draw has its own random frequencies (Rahimi & Recht 2007): its mean and covariance are exact,
+    and its joint distribution at several points approaches a normal one with more frequencies.
+    Terms of a sum are drawn independently.
 
-    For kernels of one's own: `prior_draw.register(MyKernel)(function)`. Raises ValueError where
-    neither features nor a spectral density are known.
+    For your own kernels use `prior_draw.register(MyKernel)(function)`. Raises ValueError for a
+    kernel with neither explicit features nor a spectral density.
     """
     if kernel.explicit_features() is not None:
         return features_draw(kernel, request, key)
     if isinstance(kernel, AbstractSpectral):
         return _fourier_draw(kernel, request, key)
     raise ValueError(
-        f"{type(kernel).__name__} has neither a spectral density nor explicit features that are "
-        f"known, so its draws cannot be functions of any point{request.advice}"
+        f"{type(kernel).__name__} has neither a known spectral density nor known explicit "
+        f"features, so its draws cannot be functions of any point{request.advice}"
     )
 
 
 def features_draw(
     kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
 ) -> AbstractDraw:
-    """Draws from `GP(0, kernel)` for a kernel of explicit features."""
+    """Draws from `GP(0, kernel)` for a kernel with explicit features."""
     phi = kernel.explicit_features()
     assert phi is not None
     form = eqx.filter_eval_shape(phi, request.point)

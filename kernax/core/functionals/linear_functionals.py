@@ -28,14 +28,14 @@ class Functionals(Printed):
     """n functionals `sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j)`, j = 1, ..., q.
 
     A single functional has no axis n. All functionals of a batch have the same number q of nodes;
-    `joined` pads with nodes of weight zero. `F[i]` picks functionals, `len(F)` counts them, and `F
-    + G`, `F - G`, `2.0 * F` are sums, differences and multiples of functionals, one by one.
+    `joined` pads with nodes of weight zero. `F[i]` selects functionals, `len(F)` is their number,
+    and `F + G`, `F - G`, `2.0 * F` are elementwise sums, differences and multiples of functionals.
 
     Attributes:
-        nodes: points, stacked along the axes (n, q).
+        nodes: points, with the leading axes (n, q).
         weights: (n, q).
         directions: a tree of the structure of `nodes`, with None for a part without derivatives,
-            such as an integer; None where there are no derivatives at all.
+            such as an integer; None if there are no derivatives at all.
 
     Raises ValueError for weights, nodes and directions of different leading axes.
 
@@ -69,10 +69,10 @@ class Functionals(Printed):
         return bool(jax.tree.leaves(self.directions))
 
     def applied(self, function: Callable) -> Float[Array, "*outputs"]:
-        """One functional of a function of a point: its value, (*outputs) as the function's."""
+        """The value of one functional for a function of a point, with the shape of its outputs."""
         if self.weights.ndim != 1:
             raise ValueError(
-                f"one functional is needed, but here is a stack of {len(self)}: use jax.vmap"
+                f"one functional is needed, but this is a batch of {len(self)}: use jax.vmap"
             )
         terms = jax.vmap(functools.partial(_term, function))
         return jnp.sum(terms(self.nodes, self.weights, self.directions), 0)
@@ -86,14 +86,14 @@ class Functionals(Printed):
         )
 
     def __getitem__(self, index: Any) -> "Functionals":
-        # Out of range, JAX would return the last functional; NumPy raises.
+        # For an index out of range JAX would return the last functional, but NumPy raises.
         places = np.arange(len(self))[index] if is_concrete(index) else index
         return jax.tree.map(lambda leaf: leaf[places], self)
 
     def __len__(self) -> int:
         if self.weights.ndim < 2:
             raise ValueError(
-                "this is one functional, not a stack: F[i : i + 1] is a stack of one functional"
+                "this is one functional, not a batch: F[i : i + 1] is a batch of one functional"
             )
         return len(self.weights)
 
@@ -105,8 +105,7 @@ class Functionals(Printed):
             return NotImplemented
         if len(self) != len(other):
             raise ValueError(
-                f"{len(self)} and {len(other)} functionals have no sum: functionals are added one "
-                "by one"
+                f"{len(self)} and {len(other)} functionals cannot be added: the sum is elementwise"
             )
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
@@ -130,15 +129,15 @@ def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) ->
     """`weight f(node) + direction . grad f(node)`."""
     if not jax.tree.leaves(direction):
         return weight * function(node)
-    # The slope is direction . grad f(node): one tangent, whatever the dimension.
+    # direction . grad f(node) takes one tangent in any dimension.
     value, slope = eqx.filter_jvp(function, (node,), (direction,))
-    # A function that is constant has no slope at all.
+    # A constant function has no tangent.
     of_value = weight * value
     return of_value if slope is None else of_value + slope
 
 
 def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
-    """Both with directions for every part, if one of the two has directions."""
+    """Both operands, with directions for every part if one of the two has directions."""
     if not (F.has_derivatives or G.has_derivatives):
         return F, G
     return _with_directions(F), _with_directions(G)
@@ -154,8 +153,8 @@ def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
 
 
 def _with_directions(F: Functionals) -> Functionals:
-    """The same functionals, with zero as the direction of parts that have none; None is left only
-    for parts without derivatives.
+    """The same functionals, with zero as the direction of parts that lack one; only parts without
+    derivatives keep None.
     """
     if not F.has_derivatives:
         return Functionals(F.nodes, F.weights, jax.tree.map(_no_direction, F.nodes))
@@ -170,12 +169,12 @@ def _with_directions(F: Functionals) -> Functionals:
 
 
 def _no_direction(leaf: Array) -> Array | None:
-    """Zero, or None where there are no derivatives."""
+    """Zero, or None for a part without derivatives."""
     return jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else None
 
 
 def _with_nodes(F: Functionals, q: int) -> Functionals:
-    """The same functionals with q nodes: the last one again, of weight zero."""
+    """The same functionals with q nodes, by repeating the last node with weight zero."""
 
     def padded(leaf: Array, mode: str) -> Array:
         widths = [(0, 0)] * leaf.ndim
@@ -190,13 +189,13 @@ def _with_nodes(F: Functionals, q: int) -> Functionals:
 class OfFunctionals(AbstractKernel):
     """`L_x L_z k`, the covariance of two linear functionals of f ~ GP(0, k).
 
-    A point is one of `Functionals`, or a point of k, which stands for the value of f there.
-    Derivatives are exact, by `jax.jvp` of k; integrals are as accurate as their quadrature. A value
-    takes q^2 evaluations of k, for q nodes each.
+    A point is one functional (see `Functionals`), or a point of k, which stands for the value of f
+    there. Derivatives are exact, by `jax.jvp` of k; integrals are as accurate as their quadrature.
+    A value takes q^2 evaluations of k for functionals with q nodes.
 
-    Raises ValueError for directions where functions of k have no derivative (`rough` kernels:
-    Matern 1/2, Brownian motion, ...), and for an argument that is not a kernel. The value is NaN
-    where a traced parameter has a value for which there is no derivative.
+    Raises ValueError for directions if functions of k have no derivative (`rough` kernels: Matern
+    1/2, Brownian motion, ...), and for an argument that is not a kernel. The value is NaN if a
+    traced parameter has a value for which there is no derivative.
 
     Examples:
         >>> x, right = jnp.array([[0.5]]), jnp.array([1.0])
@@ -239,25 +238,23 @@ def _has_directions(x: PyTree) -> bool:
 
 
 def check_smooth(kernel: AbstractKernel) -> ArrayLike:
-    """Whether functions of a kernel have derivatives. Raises ValueError where it is known that they
-    do not.
-    """
+    """Whether functions of a kernel have derivatives. Raises ValueError if certainly not."""
     smooth = kernel.has_derivatives
     if is_concrete(smooth) and not smooth:
         raise ValueError(
             f"functions of this {type(kernel).__name__} have no derivatives that could be "
-            "observed: take a smoother kernel, such as a Gaussian one, or Matern of nu > 1"
+            "observed: use a smoother kernel, such as a Gaussian one, or Matern with nu > 1"
         )
     return smooth
 
 
 def applied(x: PyTree, function: Callable) -> Array:
-    """x applied to a function of a point: a functional of it, or its value where x is a point."""
+    """x applied to a function of a point: a functional of it, or its value if x is a point."""
     return x.applied(function) if isinstance(x, Functionals) else function(x)
 
 
 def values_at(X: PyTree) -> Functionals:
-    """`f(x_i)` at a stack of n points.
+    """The functionals `f(x_i)`: values at a batch of n points.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -271,16 +268,17 @@ def values_at(X: PyTree) -> Functionals:
 
 
 def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
-    """`directions_i . grad f(x_i)` at a stack of n points, in units of f.
+    """The functionals `directions_i . grad f(x_i)`: directional derivatives at n points, in units
+    of f.
 
     Arguments:
-        X: (n, d), or any stack with arrays of floats in it.
-        directions: (n, d), or (d,) for the same at every point; for a stack of several parts a tree
-            of the same structure, with None for a part that stays fixed. They need not be of length
-            one.
+        X: (n, d), or any batch of points that contains arrays of floats.
+        directions: (n, d), or (d,) for the same direction at every point. For points of several
+            parts, a tree of the same structure, with None for a part that stays fixed. Directions
+            need not have length one.
 
-    Raises ValueError for directions of another structure or shape, for one of integers, and where
-    all are None.
+    Raises ValueError for directions of another structure or shape, for a direction of integers, and
+    if all are None.
 
     Examples:
         >>> X = jnp.array([[0.5]])
@@ -310,7 +308,8 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
 
 
 def gradients_at(X: ArrayLike) -> Functionals:
-    """`df/dx_a (x_i)` at a stack of vectors (n, d): n d functionals, the d of a point together.
+    """The functionals `df/dx_a (x_i)`: gradients at vectors (n, d), n d functionals ordered by
+    point.
 
     Examples:
         >>> X = jnp.array([[0.0, 1.0], [2.0, 3.0]])
@@ -324,17 +323,18 @@ def gradients_at(X: ArrayLike) -> Functionals:
 
 @renamed(nodes="n_nodes")
 def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functionals:
-    """`integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f and of volume.
+    """The functionals `integral f(x) dx` over n boxes `low_i <= x <= high_i`, in units of f times
+    volume.
 
-    Uses products of Gauss-Legendre rules, which are exact where f is a polynomial of a degree below
-    `2 n_nodes` in each dimension, and right to rounding where f is smooth and a box is at most some
-    lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
+    It uses products of Gauss-Legendre rules, which are exact if f is a polynomial of a degree below
+    `2 n_nodes` in each dimension, and accurate to rounding if f is smooth and a box is at most a
+    few lengthscales wide. The mean over a box is `integrals_over(low, high) * (1 / volumes)`.
 
     Arguments:
         low, high: (n, d), the corners, with low < high.
-        n_nodes: for each dimension; a box has `n_nodes^d`.
+        n_nodes: the number of nodes in each dimension; a box has `n_nodes^d` nodes.
 
-    Raises ValueError for corners of different shapes, or of which low is not below high.
+    Raises ValueError for corners of different shapes, or if low is not below high.
 
     Examples:
         >>> areas = kernax.functionals.integrals_over(jnp.array([[0.0]]), jnp.array([[2.0]]))
@@ -345,7 +345,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functio
     low = _vectors(low, "low")
     high = _vectors(high, "high").astype(low.dtype)
     if low.shape != high.shape:
-        raise ValueError(f"low and high must be of one shape, but are {low.shape}, {high.shape}")
+        raise ValueError(f"low and high must have one shape, but have {low.shape} and {high.shape}")
     if is_concrete(low, high) and not np.all(np.asarray(low) < np.asarray(high)):
         raise ValueError("low must be below high in every dimension of every box")
     places, shares = _rule(check_count(n_nodes, "n_nodes"), low.shape[1])
@@ -357,7 +357,7 @@ def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functio
 
 
 def joined(*stacks: Functionals) -> Functionals:
-    """Concatenates batches of functionals, in their order, into one that learners take as X.
+    """Concatenates batches of functionals into one, which learners accept as X.
 
     Raises ValueError for anything but batches of functionals.
 
@@ -369,17 +369,17 @@ def joined(*stacks: Functionals) -> Functionals:
         4
     """
     if not stacks or not all(isinstance(stack, Functionals) for stack in stacks):
-        raise ValueError("joined takes stacks of functionals: values_at(X), derivatives_at(...)")
+        raise ValueError("joined takes batches of functionals: values_at(X), derivatives_at(...)")
     if any(stack.weights.ndim < 2 for stack in stacks):
         raise ValueError(
-            "joined takes stacks of functionals, but one argument is a single functional: "
-            "F[i : i + 1] is a stack of one"
+            "joined takes batches of functionals, but one argument is a single functional: "
+            "F[i : i + 1] is a batch of one"
         )
     return functools.reduce(Functionals.joined, stacks)
 
 
 def _rule(nodes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,)."""
+    """The nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,)."""
     # From [-1, 1], where the weights sum to 2, to [0, 1]: nodes (p + 1) / 2 and weights s / 2.
     places, shares = np.polynomial.legendre.leggauss(nodes)
     grid = np.array(list(itertools.product((places + 1) / 2, repeat=d)))
@@ -388,12 +388,12 @@ def _rule(nodes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one_node(X: PyTree) -> PyTree:
-    """A stack as nodes, one for each functional."""
+    """A batch of points as nodes, one for each functional."""
     return jax.tree.map(lambda leaf: leaf[:, None], X)
 
 
 def _direction(leaf: Array, direction: ArrayLike) -> Array:
-    """A direction for each point of a stack. Raises ValueError for one of another shape."""
+    """A direction for each point of a batch. Raises ValueError for other shapes."""
     if not eqx.is_inexact_array(leaf):
         raise ValueError("integers have no derivatives: pass None as the direction of such a part")
     direction = jnp.asarray(direction).astype(leaf.dtype)
@@ -408,8 +408,8 @@ def _direction(leaf: Array, direction: ArrayLike) -> Array:
 
 
 def _vectors(X: ArrayLike, name: str) -> Array:
-    """A stack of vectors (n, d). Raises ValueError for anything else."""
+    """A batch of vectors (n, d). Raises ValueError for anything else."""
     stack = as_stack(X, name)
     if not eqx.is_inexact_array(stack) or stack.ndim != 2:
-        raise ValueError(f"{name} must be a stack of vectors, of shape (n, d)")
+        raise ValueError(f"{name} must be a batch of vectors, of shape (n, d)")
     return stack

@@ -1,4 +1,4 @@
-"""Langevin Stein kernels: functions whose mean under a density is zero, which need no integral."""
+"""Langevin Stein kernels, whose functions have mean zero under a density."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 
 def _as_log_density(log_density: Any) -> Any:
-    """A module, or a function as one. Raises ValueError for anything else."""
+    """A module, or a function as a module. Raises ValueError for anything else."""
     if isinstance(log_density, type) or not callable(log_density):
         raise ValueError(
             "log_density must be a function of one point, written with jax.numpy, or a module, but "
@@ -29,22 +29,23 @@ def _as_log_density(log_density: Any) -> Any:
 class SteinKernel(AbstractKernel):
     """`k_0(x, z) = sum_a (d/dx_a + s_a(x)) (d/dz_a + s_a(z)) k(x, z)`, s the score `grad log p`.
 
-    Multiplied out: `tr(d^2 k / dx dz) + s(x) . dk/dz + s(z) . dk/dx + k s(x) . s(z)`, the Langevin
+    Expanded it is `tr(d^2 k / dx dz) + s(x) . dk/dz + s(z) . dk/dx + k s(x) . s(z)`, the Langevin
     Stein kernel (Liu, Lee & Jordan 2016; Chwialkowski, Strathmann & Gretton 2016; Gorham & Mackey
-    2017). `E k_0(x, .) = 0` for x from p, so that the mean embedding of p in its space is zero: how
-    far a sample is from p is the norm of its embedding, `mean_embedding(SteinKernel(k, log_p),
-    X).norm`. Units: those of k over those of x squared.
+    2017). `E k_0(x, .) = 0` for x from p, so the mean embedding of p is zero, and the norm of the
+    embedding of a sample, `mean_embedding(SteinKernel(k, log_p), X).norm`, measures its distance
+    from p. Its unit is that of k divided by that of x squared.
 
-    Points are vectors. The log density, a function of one, need not be normalised; k_0 is NaN where
-    it is not finite. Its parameters are learned if it is a module. Derivatives of k are exact, by
-    automatic differentiation, at the cost of d evaluations with two tangents for each pair. k times
-    p must vanish at infinity. With a kernel of heavy tails, such as `RationalQuadratic(lengthscale,
-    0.5)`, the inverse multiquadric, the norm does not vanish for samples that escape to infinity,
-    if log p is concave far out; with RBF and Matern in d >= 3 it may (Gorham & Mackey 2017).
+    Points are vectors. The log density is a function of one point and need not be normalised; k_0
+    is NaN where it is not finite. If it is a module, its parameters are learned. Derivatives of k
+    are exact, by automatic differentiation, at the cost of d evaluations with two tangents for each
+    pair. k times p must vanish at infinity. With a kernel with heavy tails, such as the inverse
+    multiquadric `RationalQuadratic(lengthscale, 0.5)`, the norm does not vanish for samples that
+    escape to infinity if log p is concave far from its mode; with RBF and Matern in d >= 3 it may
+    (Gorham & Mackey 2017).
 
     Raises ValueError for kernels whose functions have no derivative (`rough` ones: Matern 1/2, ...)
-    and for a log density that is not a scalar. Where that depends on a traced parameter, the value
-    is NaN.
+    and for a log density that is not a scalar. If this depends on a traced parameter, the value is
+    NaN.
 
     Examples:
         >>> k = kernax.kernels.SteinKernel(kernax.RBF(1.0), log_density=lambda x: -0.5 * x @ x)
@@ -81,7 +82,7 @@ class SteinKernel(AbstractKernel):
                 of_numbers = "; one-dimensional points must have shape (n, 1); pass X[:, None]"
                 advice = f", but has shape {X.shape}{of_numbers if X.ndim == 1 else ''}"
             raise ValueError(
-                "a Stein kernel takes gradients of a density of vectors: X must be a stack of "
+                "a Stein kernel takes gradients of a density of vectors: X must be a batch of "
                 f"vectors, of shape (n, d){advice}"
             )
         check_smooth(self.kernel)
@@ -89,10 +90,10 @@ class SteinKernel(AbstractKernel):
 
 
 class ScoredSteinKernel(AbstractKernel):
-    """A `SteinKernel` of points with their scores, pairs (x, s(x)).
+    """A `SteinKernel` of points together with their scores, pairs (x, s(x)).
 
-    For functions, whose Gram matrices are computed in tiles, for each of which the scores of its
-    points would be computed anew.
+    Functions that compute Gram matrices in tiles use it, because the scores would be computed again
+    for each tile.
     """
 
     kernel: AbstractKernel
@@ -110,7 +111,7 @@ class ScoredSteinKernel(AbstractKernel):
 def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"]) -> Array:
     """`sum_a d^2 k / dx_a dz_a`.
 
-    By two derivatives in each direction: a pair holds d numbers, not a matrix of them.
+    It takes two derivatives in each direction, so that a pair needs d numbers and not a matrix.
     """
 
     def along(a: Float[Array, " d"]) -> Array:
@@ -122,5 +123,5 @@ def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"])
 
 @compiled
 def with_scores(kernel: Any, X: Float[Array, "n d"]) -> tuple[AbstractKernel, PyTree]:
-    """A `SteinKernel` and its points, both from `prepare`, as those whose scores are known."""
+    """A `SteinKernel` and its points, both from `prepare`, with the scores of the points."""
     return ScoredSteinKernel(kernel.kernel), (X, jax.vmap(kernel.score)(X))

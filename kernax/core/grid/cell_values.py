@@ -1,4 +1,4 @@
-"""Values at some cells of a grid, and vectors that are products along its axes."""
+"""Values at some cells of a grid, and matrices in blocks of columns."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -15,8 +15,8 @@ def placed(cells: Int[Array, " m"], values: Float[Array, "m p"], size: int) -> F
 
 
 def blocks_of_columns(G: Float[Array, "m k"], rows: int) -> Float[Array, "b m c"]:
-    """The columns of a matrix in blocks of which a product with so many rows may be held; zero
-    columns fill the last one.
+    """The columns of a matrix in blocks, small enough that a product with that many rows fits into
+    memory. Zero columns pad the last block.
     """
     m, k = G.shape
     at_once = max(1, min(k, _COLUMNS_AT_ONCE // rows))

@@ -1,14 +1,14 @@
-"""The elimination of the cells of a grid that are missing or weighted, by a small matrix.
+"""Elimination of the missing or weighted cells of a grid by a small matrix.
 
 Let `A = K + noise I` on all N cells, s the m cells that are missing or have weights other than one,
 o the others, and U the columns of the identity at s. With `C = U^T A^-1 U`, the cells s are removed
 by `A_oo^-1 = (A^-1 - A^-1 U C^-1 U^T A^-1)_oo`, and `V = C^-1 - noise I` is the covariance of the
-values at s given the observations at o (Golub & Van Loan 2013, section 2.1.4). So the Schur
+values at s given the observations at o (Golub & Van Loan 2013, section 2.1.4). Therefore the Schur
 complement of M, the matrix with weights w and noise d of each point, is
 
     R = S V S + diag(d),  S = sqrt(w),  log |M| = log |A| + log |C| + log |R|,
 
-where w = 0 and d = 1 at missing cells. Nothing is divided by a weight.
+where w = 0 and d = 1 at missing cells. There is no division by a weight.
 """
 
 import equinox as eqx
@@ -23,8 +23,8 @@ class Eliminated(eqx.Module):
     """The elimination of the m cells that are missing or weighted.
 
     Attributes:
-        inner: the lower factor of C, (m, m).
-        outer: that of R, (m, m).
+        inner: the lower triangular factor of C, (m, m).
+        outer: the lower triangular factor of R, (m, m).
         roots: the diagonal of S, (m,).
         shift: d, (m,).
         covariance: V, (m, m).
@@ -49,7 +49,7 @@ class Eliminated(eqx.Module):
 
     @property
     def exists(self) -> Bool[Array, ""]:
-        """Whether both factors do, with pivots that are more than rounding."""
+        """Whether both factors exist, with pivots larger than rounding."""
         return _is_regular(self.inner) & _is_regular(self.outer)
 
     def by_inner(self, B: Float[Array, "m *p"]) -> Float[Array, "m *p"]:
@@ -63,8 +63,8 @@ class Eliminated(eqx.Module):
     def correction(self) -> Float[Array, "m m"]:
         """The G of `(K + diag(d / w))^-1 = A^-1 - A^-1 U G U^T A^-1`, smooth in w at zero."""
         identity = jnp.eye(len(self.roots), dtype=self.roots.dtype)
-        # G = C^-1 - C^-1 S R^-1 S C^-1, which is (C + (diag(d / w) - noise I)^-1)^-1 of Woodbury's
-        # formula where that exists.
+        # G = C^-1 - C^-1 S R^-1 S C^-1, which equals (C + (diag(d / w) - noise I)^-1)^-1 of
+        # Woodbury's formula where that exists.
         removed = self.by_inner(identity)
         back = solve_lower(self.outer, self.roots[:, None] * removed)
         return removed - matmul(back.T, back)
@@ -75,14 +75,14 @@ class Eliminated(eqx.Module):
         return 2 * jnp.sum(jnp.log(diagonals))
 
     def rounding(self) -> Float[Array, ""]:
-        """How far rounding moves `log |C| + log |R|`, in nats."""
-        # An error dC moves it by tr(G dC), with V in R; entries are off by eps of the diagonal,
-        # independently.
+        """The rounding error of `log |C| + log |R|`, in nats."""
+        # An error dC changes it by tr(G dC), including V in R. Entries have independent errors of
+        # eps of the diagonal.
         sizes = jnp.linalg.norm(self.inner, axis=1)
         G = self.correction()
         return 2 * eps_of(G) * jnp.linalg.norm(sizes[:, None] * G * sizes[None, :])
 
 
 def _is_regular(L: Float[Array, "m m"]) -> Bool[Array, ""]:
-    """Whether a lower factor has no pivot within rounding of zero, nor NaN."""
+    """Whether a lower triangular factor has no NaN and no pivot within rounding of zero."""
     return jnp.all(jnp.diagonal(L) ** 2 > eps_of(L) * jnp.sum(L**2, 1))

@@ -1,5 +1,5 @@
-"""Points on a grid, whole or with cells missing, and their Gram matrices, whose products take
-O(N log N) or O(N sum n_a).
+"""Points on a complete or incomplete grid, and their Gram matrices, with products in O(N log N) or
+O(N sum n_a).
 """
 
 import functools
@@ -24,19 +24,20 @@ from kernax.core.operators.structure import AbstractStructure
 
 
 class ProductGrid(AbstractStructure):
-    """Where n points are on a grid of N cells: all combinations of the places along each axis, the
-    last axis moving fastest. An axis is one column of the points, or several together.
+    """The location of n points on a grid of N cells: all combinations of the coordinates along each
+    axis, with the last axis varying fastest. An axis is one column of the points, or several
+    together.
 
     Attributes:
-        axes: the places along each axis as points (m, d), of which the other columns are constant.
+        axes: the coordinates along each axis as points (m, d), with constant other columns.
         columns: the columns of each axis.
         cells: the cell of each point.
         missing: the cells without a point.
-        weighted: the points of weights other than one.
-        lags: for a single axis with places at equal distances, those from the first place, (m,);
-            else None.
-        offsets: how far each place is from these, (m,); None where all are exact.
-        order: the most terms of a predictor, see `Grid`.
+        weighted: the points with weights other than one.
+        lags: for a single axis with equally spaced coordinates, the distances from the first one,
+            (m,); otherwise None.
+        offsets: the deviation of each coordinate from these, (m,); None if all are exact.
+        order: the largest number of terms of a predictor, see `Grid`.
         in_order: whether the points are all cells, one after the other.
     """
 
@@ -62,17 +63,17 @@ class ProductGrid(AbstractStructure):
 
     @property
     def size(self) -> int:
-        """N."""
+        """N, the number of cells."""
         return math.prod(len(places) for places in self.axes)
 
     @property
     def special(self) -> Int[Array, " m"]:
-        """The cells that need a correction of the whole grid: missing ones, then weighted ones."""
+        """The cells that need a correction: the missing ones, then the weighted ones."""
         return jnp.concatenate([self.missing, self.cells[self.weighted]])
 
     @property
     def ordinary(self) -> Array:
-        """Which points have a weight of one."""
+        """Whether each point has a weight of one."""
         return jnp.ones(len(self.cells), bool).at[self.weighted].set(False)
 
     def in_cells(self, values: Float[Array, "n p"]) -> Float[Array, "N p"]:
@@ -87,18 +88,18 @@ class ProductGrid(AbstractStructure):
         return values if self.in_order else values[self.cells]
 
     def kernels(self, kernel: AbstractKernel) -> list[list[AbstractKernel]]:
-        """For each axis, the kernels whose product is the kernel along it."""
+        """For each axis, the factors of the kernel along it."""
         found: list[list[AbstractKernel]] = [[] for _ in self.columns]
         for factor in kernel.factors_over_columns(self.axes[0].shape[1]):
-            # A constant goes with the first axis.
+            # A constant factor belongs to the first axis.
             axis = next(i for i, columns in enumerate(self.columns) if factor.columns <= {*columns})
             found[axis].append(factor.kernel)
         return found
 
 
 class GridGram(AbstractComputedGram):
-    """The Gram matrix of a kernel at points on a grid, never held; `rows` and `submatrix` are
-    computed by the kernel itself.
+    """The Gram matrix of a kernel at points on a grid, which is never formed; `rows` and
+    `submatrix` evaluate the kernel itself.
     """
 
     kernel: AbstractKernel
@@ -118,13 +119,13 @@ class GridGram(AbstractComputedGram):
 
         if grid.offsets is None:
             return ToeplitzMatrix(at(grid.lags), grid.order)
-        # t and its slope in the lag. D is antisymmetric, so that its diagonal is zero.
+        # t and its derivative in the lag. D is antisymmetric, so its diagonal is zero.
         column, slopes = jax.jvp(at, (grid.lags,), (jnp.ones_like(grid.lags),))
         offsets = PlaceOffsets(grid.offsets, slopes.at[0].set(0))
         return ToeplitzMatrix(column, grid.order, offsets)
 
     def rows_along_axes(self, x: Float[Array, " d"]) -> Rows:
-        """k(cell, x) of all cells, as a product over the axes."""
+        """k(cell, x) for all cells, as a product over the axes."""
         found = []
         for kernels, places, columns in zip(
             self.grid.kernels(self.kernel), self.grid.axes, self.grid.columns
@@ -161,7 +162,7 @@ def _row_of_axis(
 
 
 class GridForm(AbstractStructuredForm):
-    """`S K S + diag(shift)`, S = sqrt(W), of points on a grid."""
+    """`S K S + diag(shift)`, S = sqrt(W), for points on a grid."""
 
     gram: GridGram
     weights: AbstractWeights

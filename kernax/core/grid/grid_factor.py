@@ -1,5 +1,5 @@
-"""The factor of a matrix on a grid, made of the factor of the whole grid and of the elimination of
-some cells; its inverse, and the covariance that observations explain.
+"""The factor of a matrix on a grid, from the factor of the complete grid and the elimination of
+some cells; its inverse, and its covariance reduction.
 """
 
 from collections.abc import Callable
@@ -41,17 +41,16 @@ from kernax.core.linalg.solves import solve_lower
 from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.operators import mean_diagonal
 
-WholeFactor = KroneckerFactor | ToeplitzFactor  # of A, on all cells
+WholeFactor = KroneckerFactor | ToeplitzFactor  # the factor of A, on all cells
 
 
 class GridFactor(AbstractFactor):
-    """`S K S + diag(d)` of points on a grid.
+    """The factor of `S K S + diag(d)` for points on a grid.
 
     Attributes:
-        grid: where the points are.
+        grid: the locations of the points.
         whole: the factor of A.
-        eliminated: the elimination of cells that are missing or weighted; None where there are
-            none.
+        eliminated: the elimination of missing or weighted cells; None if there are none.
     """
 
     grid: ProductGrid
@@ -87,12 +86,12 @@ class GridFactor(AbstractFactor):
         return self.grid.of_points(found).reshape(B.shape)
 
     def _parts(self, inside: Float[Array, "N p"]) -> tuple[Array, Array, Array]:
-        """The data with zero at s, the prediction at s from the other data, and how far the data at
-        s are from it.
+        """The data with zero at s, the prediction at s from the other data, and the residual of the
+        data at s.
         """
         assert self.eliminated is not None
-        # A^-1 (b_o + U p) vanishes at s for p = -C^-1 U^T A^-1 b_o, and so is A_oo^-1 b_o at o; p
-        # is K_so A_oo^-1 b_o.
+        # A^-1 (b_o + U p) vanishes at s for p = -C^-1 U^T A^-1 b_o, and is therefore A_oo^-1 b_o at
+        # o; p equals K_so A_oo^-1 b_o.
         there = inside[self.special]
         without = inside.at[self.special].set(0)
         predicted = -self.eliminated.by_inner(self.whole.solve(without)[self.special])
@@ -103,7 +102,7 @@ class GridFactor(AbstractFactor):
         without, predicted, off = self._parts(inside)
         assert self.eliminated is not None
         # x_s = R^-1 (b_s - S p), and x_o = A_oo^-1 (b_o - K_os S x_s): A^-1 U C^-1 S x_s is S x_s
-        # at s, and so -A_oo^-1 K_os S x_s at o.
+        # at s, and therefore -A_oo^-1 K_os S x_s at o.
         solved = self.eliminated.by_outer(off)
         back = self.eliminated.by_inner(self.eliminated.roots[:, None] * solved)
         found = self.whole.solve(without + self._placed(predicted + back))
@@ -116,7 +115,7 @@ class GridFactor(AbstractFactor):
         inside = self.grid.in_cells(self._known(B))
         if self.eliminated is None:
             return self.whole.whitened(inside)
-        # With the predicted values at s, the square of all data is that of the data at o.
+        # With the predicted values at s, the quadratic form of all data is that of the data at o.
         without, predicted, off = self._parts(inside)
         white = self.whole.whitened(without + self._placed(predicted))
         return jnp.concatenate([white, solve_lower(self.eliminated.outer, off)])
@@ -191,7 +190,7 @@ def _parts_of_factor(
 
 
 class _Attempt(eqx.Module):
-    """A factor with some jitter.
+    """An attempted factorisation with some jitter.
 
     Attributes:
         is_positive: whether no more jitter is needed.
@@ -220,20 +219,20 @@ def _attempt(
     shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
     C = whole.inverse_at(special)
     eliminated = Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
-    # Of a predictor that is left incomplete nothing is known of the cells, whatever the jitter.
+    # An incomplete predictor says nothing about the cells, with any jitter.
     is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
     return _Attempt(whole, eliminated, jitter, is_positive)
 
 
 def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The noise of the points of weight one, and whether it is the same for all of them."""
+    """The noise of the points of weight one, and whether all of them have the same."""
     ordinary = operator.gram.grid.ordinary
     noise = jnp.max(jnp.where(ordinary, operator.shift, -jnp.inf))
     return noise, jnp.all(jnp.where(ordinary, operator.shift == noise, True))
 
 
 def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
-    """Square roots of the weights of special cells; zero of those that are missing."""
+    """Square roots of the weights of special cells; zero for missing ones."""
     grid = operator.gram.grid
     weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
     missing = jnp.zeros_like(weights, shape=grid.missing.shape)
@@ -241,17 +240,17 @@ def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
 
 
 def grid_gram(system: WeightedSystem) -> GridGram:
-    """The Gram matrix of a system whose factor is on a grid."""
+    """The Gram matrix of a system with a factor on a grid."""
     return system.gram_of_class(GridGram)
 
 
 class GridInverse(AbstractSolvedInverse):
-    """`P = T^-1` of a system on a grid. Its diagonals and its trace with other systems have no
-    derivative in the system of which it is the inverse: to take one raises ValueError.
+    """`P = T^-1` for a system on a grid. Its diagonals and its trace with other systems have no
+    derivative in the system itself: differentiating them raises ValueError.
 
     Attributes:
         system: T, without jitter.
-        factor: of T with jitter, a constant to derivatives.
+        factor: the factor of T with jitter, a constant for derivatives.
     """
 
     system: WeightedSystem
@@ -272,8 +271,8 @@ class GridInverse(AbstractSolvedInverse):
 
 @eqx.filter_custom_jvp
 def _held_fixed(factor, system):
-    """The factor of a system, which has no derivative rule. For a second derivative, which would
-    need one, there is an exception in place of a wrong number.
+    """The factor of a system, without a derivative rule. A second derivative, which would need one,
+    raises an exception instead of returning a wrong number.
     """
     return factor
 
@@ -281,7 +280,7 @@ def _held_fixed(factor, system):
 @_held_fixed.def_jvp
 def _held_fixed_jvp(primals, tangents):
     raise ValueError(
-        "on a grid the evidence has first derivatives only: take solver=JitteredCholesky() for "
+        "on a grid the evidence has first derivatives only: use solver=JitteredCholesky() for "
         "second ones"
     )
 
@@ -289,14 +288,14 @@ def _held_fixed_jvp(primals, tangents):
 def _diagonals(
     system: WeightedSystem, factor: GridFactor
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Those of P and of `K P`."""
+    """The diagonals of P and of `K P`."""
     inverse = factor.inverse_diagonal()
     shift = system.with_jitter(factor).shift
     of_product = 1 - shift * inverse
     eliminated = factor.eliminated
     if eliminated is not None:
-        # (K P)_ii is the variance given the data, over d_i. At s the covariance given the data is
-        # V - V S R^-1 S V; elsewhere w = 1 and (K P)_ii = 1 - d P_ii.
+        # (K P)_ii is the posterior variance divided by d_i. At s the covariance given the data is V
+        # - V S R^-1 S V; elsewhere w = 1 and (K P)_ii = 1 - d P_ii.
         grid = factor.grid
         V = eliminated.covariance
         scaled = eliminated.roots[:, None] * V
@@ -323,14 +322,14 @@ def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
 
 
 class GridExplanation(AbstractExplanation):
-    """By the factor of the whole grid, along whose axes k(X, x) is a product, less a correction for
-    cells that are missing or weighted.
+    """The covariance reduction by the factor of the complete grid, where k(X, x) is a product along
+    the axes, minus a correction for missing or weighted cells.
 
     Attributes:
         gram: K.
-        weights: w, None where they are one.
+        weights: w; None if all are one.
         shift: d, (n,), without jitter.
-        factor: of M.
+        factor: the factor of M.
     """
 
     gram: GridGram
@@ -344,7 +343,7 @@ class GridExplanation(AbstractExplanation):
     def explained(self, kernel, X, x, z):
         if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
             return _explained(self.system, self.factor, x, z, same=z is x)
-        # A covariance with the values of K, such as that of one term of a sum.
+        # A covariance with the values of f at the points, such as that of one term of a sum.
         left = row_at(kernel, X, x)
         right = left if z is x else row_at(kernel, X, z)
         return _between_rows(self.system, self.factor, left, right)
@@ -352,7 +351,7 @@ class GridExplanation(AbstractExplanation):
 
 @eqx.filter_custom_jvp
 def _explained(system, factor, x, z, *, same):
-    """`k(x, X) P W k(X, z)`, of rows that are products over the axes."""
+    """`k(x, X) P W k(X, z)` for rows that are products over the axes."""
     gram = grid_gram(system)
     left = factor.whole.prepared_row(gram.rows_along_axes(x))
     right = left if same else factor.whole.prepared_row(gram.rows_along_axes(z))
@@ -377,7 +376,7 @@ def _explained_jvp(primals, tangents, *, same):
 
 @eqx.filter_custom_jvp
 def _between_rows(system, factor, left, right):
-    """`l . P W r` of any rows, by whitened ones."""
+    """`l . P W r` for any rows, by whitening them."""
     rows = jnp.stack([left, right], 1)
     white = factor.whitened(system.weights.times_roots(rows))
     return dot(white[:, 0], white[:, 1])
@@ -394,13 +393,13 @@ def _between_rows_jvp(primals, tangents):
 def _by_solution(
     system: WeightedSystem, factor: GridFactor, left: Float[Array, " n"], right: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """`l . P W r`, differentiable to every order; its value may lose digits to cancellation."""
+    """`l . P W r`, differentiable to every order; cancellation may cost digits of its value."""
     rhs = system.weights.times(right)[:, None]
     return dot(left, weighted_solve(system, rhs, JitteredCholesky(), factor=factor)[0][:, 0])
 
 
 def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
-    """The tangent of `of(system, ...)`, of all primals but the factor, which is the second one."""
+    """The tangent of `of(system, factor, ...)` in all primals except the factor."""
     primals, tangents = ((*of_all[:1], *of_all[2:]) for of_all in (primals, tangents))
     moving, known = split_by_tangent(primals, tangents)
     return eqx.filter_jvp(lambda moving: of(*eqx.combine(moving, known)), (moving,), (tangents,))[1]
@@ -409,30 +408,30 @@ def _tangent(of: Callable, primals: Any, tangents: Any) -> Array:
 @renamed(most="max_missing")
 class Grid(AbstractDirectSolver):
     """Exact solves on a grid: `O(n sum n_a)` for a kernel that is a product over the axes, and `O(n
-    log n)` for a stationary kernel and points at equal distances along one column.
+    log n)` for a stationary kernel and equally spaced points along one column.
 
     The rows of X, in any order, are the combinations of the coordinates along each axis. An axis is
-    one column, or several that one factor of the kernel takes together; if there are several axes,
-    each has at most 10000 coordinates. Numbers that differ in their last digit are different
-    coordinates: round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns, as
-    are products, scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) *
+    one column, or several columns on which one factor of the kernel depends; if there are several
+    axes, each has at most 10000 coordinates. Numbers that differ in their last digit are different
+    coordinates, so round them first. RBF, Periodic and ZeroMeanPeriodic are products over columns,
+    as are products, scales and powers of kernels On(kernel, columns), such as `On(Matern52(), 0) *
     On(RBF(), [1, 2])`; a sum is one factor, of all columns of its terms. X and weights must be
     concrete: a function that is compiled or differentiated must close over them. Missing rows and
-    rows of weight zero are left out exactly. At least one weight must be one; each of the m rows
+    rows of weight zero are excluded exactly. At least one weight must be one. Each of the m rows
     that are missing or have another weight costs one more solve and a row of an m x m matrix.
 
-    Along one column, points may differ from equal steps by the rounding of their numbers, if that
-    is at most `2 sqrt(eps)` of a step. Solutions are corrected for the differences to first order;
-    the evidence is that of equal steps, and `rounding` estimates its error.
+    Along one column, points may differ from equal steps by the rounding of their coordinates, if
+    that is at most `2 sqrt(eps)` of a step. Solutions are corrected for the differences to first
+    order; the evidence is that of equal steps, and `rounding` estimates its error.
 
     The factor along one column predicts each value from at most `order` values before it.
-    `stats["order"]` is the number used; where `order` is too small, the solve fails with
-    `max_steps_reached`. Kernels whose values hardly decay, and little noise, need many: the points
-    within some 25 lengthscales of an RBF.
+    `stats["order"]` is the number used; if `order` is too small, the solve fails with
+    `max_steps_reached`. Slowly decaying kernels and little noise need many values: for an RBF the
+    points within about 25 lengthscales.
 
     Attributes:
-        max_missing: how many cells may be missing or have a weight other than one.
-        order: the most terms of the predictor.
+        max_missing: the largest number of cells that are missing or have a weight other than one.
+        order: the largest number of terms of the predictor.
 
     Raises ValueError for points that are not on a grid, for kernels, noise and weights that it does
     not support, and for second derivatives of the evidence.
@@ -461,8 +460,8 @@ class Grid(AbstractDirectSolver):
         refuse_options(self, options)
         if not isinstance(operator, GridForm):
             raise ValueError(
-                "Grid solves for points on a grid, for which functions of Gaussian processes look; "
-                "elsewhere use JitteredCholesky()"
+                "Grid() is for functions of Gaussian processes, with points on a grid; elsewhere "
+                "use JitteredCholesky()"
             )
         factor = factorise(operator)
         assert isinstance(factor, GridFactor)

@@ -1,4 +1,4 @@
-"""Finds the grid on which points are, before anything is compiled."""
+"""Detection of the grid of given points, before anything is compiled."""
 
 import math
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from kernax.core.kernel.kernel import AbstractKernel, groups_of_columns
 
 
 def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: int) -> ProductGrid:
-    """The grid on which points are, with at most `most` cells that are missing or weighted.
+    """The grid of given points, with at most `most` missing or weighted cells.
 
-    Raises ValueError for points, kernels and weights that are not of a grid, and says why.
+    Raises ValueError, with the reason, for points, kernels and weights that do not fit a grid.
     """
     points = _known_points(X, weights)
     groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
@@ -28,7 +28,7 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     cells = np.ravel_multi_index(found.numbers, sizes)
     missing = _missing(cells, math.prod(sizes))
     weighted = _weighted(weights, len(points), len(missing), most)
-    # Whether points are the cells one after the other.
+    # Whether the points are the cells in order.
     is_in_order = not len(missing) and bool(np.all(np.diff(cells) == 1))
     return ProductGrid(
         axes=tuple(_as_points(points[:1], *pair) for pair in zip(groups, found.axes)),
@@ -44,7 +44,7 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
 
 
 def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
-    """Places along some columns as points; the other columns are those of the given point."""
+    """Coordinates along some columns as points; the other columns are those of the given point."""
     stack = np.repeat(point, len(places), 0)
     stack[:, group] = places
     return jnp.asarray(stack)
@@ -55,13 +55,13 @@ def _array_or_none(numbers: np.ndarray | None) -> Array | None:
 
 
 class _Found(NamedTuple):
-    """The axes that were found, and the places of the points along them.
+    """The detected axes, and the coordinates of the points along them.
 
     Attributes:
-        axes: the places along each axis, in ascending order, (m, columns).
-        numbers: for each axis, the number of the place of each point.
-        lags: along a single column, equal steps from the first place on, (m,).
-        offsets: how far each place is from these, (m,); None where all are exact.
+        axes: the coordinates along each axis, in ascending order, (m, columns).
+        numbers: for each axis, the index of the coordinate of each point.
+        lags: along a single column, equal steps from the first coordinate on, (m,).
+        offsets: the deviation of each coordinate from these, (m,); None if all are exact.
     """
 
     axes: list[np.ndarray]
@@ -71,7 +71,7 @@ class _Found(NamedTuple):
 
 
 def _known_points(X: PyTree, weights: Any) -> np.ndarray:
-    """X as an array of NumPy. Raises ValueError for points that are no vectors, and while X or the
+    """X as a NumPy array. Raises ValueError for points that are not vectors, and while X or the
     weights are traced.
     """
     if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
@@ -80,17 +80,17 @@ def _known_points(X: PyTree, weights: Any) -> np.ndarray:
     for name, value in (("X", X), ("weights", weights)):
         if not is_concrete(value):
             raise ValueError(
-                f"Grid finds the grid before anything is compiled, but {name} is traced: pass it "
-                "from outside of jit, grad and vmap, so that the function closes over it"
+                f"Grid detects the grid before anything is compiled, but {name} is traced: define "
+                "it outside of jit, grad and vmap, so that the function closes over it"
             )
     return np.asarray(X)
 
 
-_LONGEST_AXIS = 10_000  # places: all their pairs are held, and their eigenvectors
+_LONGEST_AXIS = 10_000  # coordinates: all their pairs and eigenvectors are stored
 
 
 def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Found:
-    """The places along each axis. Raises ValueError for points that are no grid."""
+    """The coordinates along each axis. Raises ValueError for points that are not on a grid."""
     axes = []
     numbers = []
     for group in groups:
@@ -105,10 +105,10 @@ def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Foun
         if size > len(points) + most:
             along = " x ".join(str(len(places)) for places in axes)
             raise ValueError(
-                f"X is no grid: {len(points)} points have {along} places along columns "
-                f"{', '.join(map(str, groups[: len(axes)]))}, and Grid takes at most {most} cells "
-                "that are missing: numbers that differ in their last digit are two places, so "
-                "round them first"
+                f"X is not a grid: {len(points)} points have {along} coordinates along columns "
+                f"{', '.join(map(str, groups[: len(axes)]))}, and Grid accepts at most {most} "
+                "missing cells: numbers that differ in their last digit are different "
+                "coordinates, so round them first"
             )
     _check_lengths(groups, axes)
     return _Found(axes, numbers)
@@ -118,8 +118,8 @@ def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> Non
     for group, places in zip(groups, axes):
         if len(places) > _LONGEST_AXIS:
             raise ValueError(
-                f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} places, but "
-                f"columns {group} have {len(places)}: use another solver"
+                f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} coordinates, "
+                f"but columns {group} have {len(places)}: use another solver"
             )
 
 
@@ -129,20 +129,20 @@ def _missing(cells: np.ndarray, size: int) -> np.ndarray:
     if points.max() > 1:
         first, second, *_ = np.flatnonzero(cells == points.argmax())
         raise ValueError(
-            f"X is no grid: points {first} and {second} are the same: keep one of them, with "
+            f"X is not a grid: points {first} and {second} are the same: keep one of them, with "
             "weight 2 and the mean of both targets"
         )
     return np.flatnonzero(points == 0)
 
 
 def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
-    """The points of weights other than one. Raises ValueError for too many of them."""
+    """The points with weights other than one. Raises ValueError for too many of them."""
     weighted = np.flatnonzero(np.zeros(points) if weights is None else weights != 1)
     if missing + len(weighted) > most:
         raise ValueError(
-            f"Grid takes at most {most} cells that are missing or have a weight other than one, "
+            f"Grid accepts at most {most} cells that are missing or have a weight other than one, "
             f"but there are {missing} missing and {len(weighted)} weighted: Grid(max_missing=...) "
-            "takes more, in time and memory that grow with their square; leave out rows or columns "
+            "accepts more, with time and memory that grow with their square; omit rows or columns "
             "of the grid with many of them, or use another solver"
         )
     if len(weighted) == points:
@@ -154,13 +154,13 @@ def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
 
 
 def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
-    """Raises ValueError for a kernel that is no product over columns, and along a single one not
-    known to be stationary.
+    """Raises ValueError for a kernel that is not a product over columns, or, along a single column,
+    is not known to be stationary.
     """
     if dim > 1:
         raise ValueError(
             f"Grid needs a kernel that is a product over columns of the points, but "
-            f"{type(kernel).__name__} takes all {dim} together: take a product of kernels "
+            f"{type(kernel).__name__} depends on all {dim} together: use a product of kernels "
             "On(kernel, column), or a Gaussian or periodic kernel"
         )
     factors = kernel.factors_over_columns(dim)
@@ -172,13 +172,13 @@ def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
 
 
 def _line(column: np.ndarray, most: int) -> _Found:
-    """Equal steps along one column, including those without a point. Raises ValueError for numbers
-    that are not at equal steps.
+    """Equal steps along one column, including those without a point. Raises ValueError for
+    coordinates that are not at equal steps.
     """
     known, inverse = np.unique(column, return_inverse=True)
     if len(known) < 2:
         raise ValueError(
-            "Grid needs two different points or more along a single column, but there is one: use "
+            "Grid needs at least two different points along a single column, but there is one: use "
             "another solver"
         )
     numbers, step = _numbered(known)
@@ -186,8 +186,9 @@ def _line(column: np.ndarray, most: int) -> _Found:
     if size > len(column) + most:
         raise ValueError(
             f"X has {len(known)} of {size:.0f} equal steps of {step:g} along its column, and Grid "
-            f"takes at most {most} that are missing: Grid(max_missing=...) takes more, in time and "
-            "memory that grow with their square, and StateSpace() takes Matern kernels at any times"
+            f"accepts at most {most} missing ones: Grid(max_missing=...) accepts more, with time "
+            "and memory that grow with their square, and StateSpace() accepts Matern kernels at "
+            "any times"
         )
     numbers = numbers.astype(int)
     lags, offsets = _of_equal_steps(known, numbers)
@@ -204,10 +205,11 @@ def _line(column: np.ndarray, most: int) -> _Found:
 
 
 def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lags of equal steps from the first to the last of the known places, and how far each place is
-    from its lag, zero where no place is known. `numbers` are the steps of each known place.
+    """Lags of equal steps from the first to the last given coordinate, and the deviation of each
+    coordinate from its lag, zero where there is none. `numbers` are the step indices of the given
+    coordinates.
     """
-    # From the first one on: rounding of places would be as large as the offsets.
+    # Relative to the first one, because rounding of coordinates would be as large as the offsets.
     distances = known.astype(float) - float(known[0])
     steps = int(numbers[-1])
     lags = distances[-1] / steps * np.arange(steps + 1)
@@ -218,29 +220,29 @@ def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray,
 
 def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
     """Raises ValueError for points that differ from equal steps by more than the rounding of their
-    numbers, and where that rounding is too much of a step.
+    coordinates, and if that rounding is too large a part of a step.
     """
     eps = eps_of(known.dtype)
     if off > 4 * eps * np.max(np.abs(known)):
         raise ValueError(
             "Grid needs points at equal distances along a single column, but X is off by up to "
-            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: take the "
-            "numbers of the steps as points, or StateSpace(), for Matern kernels at any times"
+            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: use the "
+            "indices of the steps as points, or StateSpace(), for Matern kernels at any times"
         )
-    # The matrix is right to first order in the offsets: squares of this are rounding.
+    # The matrix is correct to first order in the offsets: squares of this are within rounding.
     if off > 2 * math.sqrt(eps) * step:
         raise ValueError(
             "Grid needs points at equal distances along a single column, but the numbers of X are "
-            f"rounded by up to {off:g}, too much for steps of {step:g}: take the numbers of the "
+            f"rounded by up to {off:g}, too much for steps of {step:g}: use the indices of the "
             "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
         )
 
 
 def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:
-    """How many steps each of several ascending numbers is from the first, and the step. The numbers
-    of steps are whole, but may be too large for integers.
+    """The number of steps from the first to each of several ascending numbers, and the step. The
+    counts are whole numbers, but may be too large for integers.
     """
     gaps = np.diff(known)
-    # The mean over all single steps is more accurate than any of them.
+    # The mean over all single steps is more accurate than any one of them.
     step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
     return np.concatenate([[0], np.cumsum(np.rint(gaps / step), dtype=float)]), step

@@ -1,4 +1,4 @@
-"""Products of matrices, one for each axis of a grid: `K = K_1 (x) ... (x) K_d`.
+"""Kronecker products of matrices, one for each axis of a grid: `K = K_1 (x) ... (x) K_d`.
 
 With `K_a = Q_a diag(l_a) Q_a^T`, `K + noise I` is `Q (L + noise I) Q^T`, Q the Kronecker product of
 the eigenvectors and L the diagonal of all products of eigenvalues (Saatci 2011, "Scalable inference
@@ -20,7 +20,7 @@ from kernax.core.grid.cell_values import Rows, blocks_of_columns, placed
 
 
 def outer_product(vectors: Rows) -> Float[Array, " N"]:
-    """The products of all entries of several vectors, the last of which moves fastest."""
+    """The products of all entries of several vectors, with the last varying fastest."""
     return functools.reduce(lambda a, b: (a[:, None] * b[None, :]).reshape(-1), vectors)
 
 
@@ -28,8 +28,8 @@ def along_axes(matrices: tuple[Array, ...], V: Float[Array, "N p"]) -> Float[Arr
     """`(A_1 (x) ... (x) A_d) V`."""
     p = V.shape[1]
     for A in matrices:
-        # Each product takes the first axis and puts it last but for the columns: after all of them
-        # they stand as before.
+        # Each product multiplies the first axis and moves it behind the others, before the columns,
+        # so that the order is restored in the end.
         n = A.shape[1]
         turned = V.reshape(n, -1, p)
         V = jnp.einsum("ij,jkp->kip", A, turned, precision=lax.Precision.HIGHEST)
@@ -43,15 +43,15 @@ def _products_of_rows(A: Float[Array, "m a"], B: Float[Array, "m b"]) -> Float[A
 
 
 def contracted(tensor: Float[Array, " N"], vectors: Rows) -> Float[Array, ""]:
-    """The sum over all cells of a tensor times a product of vectors."""
+    """The sum over all cells of a tensor times a product of vectors, one per axis."""
     for vector in reversed(vectors):
         tensor = matmul(tensor.reshape(-1, len(vector)), vector)
     return tensor[0]
 
 
 class KroneckerMatrix(eqx.Module):
-    """The Gram matrix K (N, N) of all cells, the last axis of which moves fastest, as a Kronecker
-    product over the axes.
+    """The Gram matrix K (N, N) of all cells as a Kronecker product over the axes, with the last
+    axis varying fastest.
 
     Attributes:
         matrices: one for each axis.
@@ -64,11 +64,11 @@ class KroneckerMatrix(eqx.Module):
         return along_axes(self.matrices, V)
 
     def squared(self) -> "KroneckerMatrix":
-        """The matrix of the squares of the entries."""
+        """The matrix of the squared entries."""
         return KroneckerMatrix(tuple(K**2 for K in self.matrices))
 
     def prepared(self) -> "KroneckerEigenpairs":
-        """What factors of `K + noise I` of any noise share, without a derivative."""
+        """The eigenpairs, which `K + noise I` shares for any noise; without a derivative."""
         pairs = [jnp.linalg.eigh(K, symmetrize_input=False) for K in self.matrices]
         return KroneckerEigenpairs(
             vectors=tuple(vectors for _, vectors in pairs),
@@ -77,17 +77,16 @@ class KroneckerMatrix(eqx.Module):
 
 
 def _slack(values: Float[Array, " m"]) -> float:
-    """How far rounding may move an eigenvalue, relative to the largest one."""
+    """The possible rounding error of an eigenvalue, relative to the largest one."""
     return 10 * eps_of(values) * len(values)
 
 
 class KroneckerEigenpairs(eqx.Module):
-    """`Q L Q^T`.
+    """The eigendecomposition `Q L Q^T`.
 
     Attributes:
         vectors: the eigenvectors of each axis, as columns.
-        values: the eigenvalues of each axis in ascending order, which rounding may have made
-            negative.
+        values: the eigenvalues of each axis in ascending order; rounding may make them negative.
     """
 
     vectors: tuple[Float[Array, "_ _"], ...]
@@ -95,8 +94,8 @@ class KroneckerEigenpairs(eqx.Module):
 
     @property
     def is_sound(self) -> Bool[Array, ""]:
-        """Whether there may be a factor, for some noise."""
-        # An eigenvalue is off by eps of the largest one.
+        """Whether a factor may exist for some noise."""
+        # An eigenvalue has an error of eps of the largest one.
         sound = [
             values[0] >= -_slack(values) * values[-1]  # false for NaN
             for values in self.values
@@ -107,7 +106,7 @@ class KroneckerEigenpairs(eqx.Module):
         """The factor of `K + noise I`."""
         values = tuple(jnp.maximum(of_axis, 0) for of_axis in self.values)
         spectrum = outer_product(values) + noise
-        # The mean of the eigenvalues is that of the diagonal, tr(A) / N.
+        # The mean of the eigenvalues is the mean of the diagonal, tr(A) / N.
         least = eps_of(noise) * jnp.mean(spectrum)
         return KroneckerFactor(
             vectors=self.vectors,
@@ -118,7 +117,7 @@ class KroneckerEigenpairs(eqx.Module):
 
 
 class KroneckerFactor(eqx.Module):
-    """`A = Q (L + noise I) Q^T`, of all cells of a grid.
+    """The factor `A = Q (L + noise I) Q^T` for all cells of a grid.
 
     `ToeplitzFactor` has the same methods.
 
@@ -135,31 +134,31 @@ class KroneckerFactor(eqx.Module):
 
     @property
     def exists(self) -> Bool[Array, ""]:
-        """Whether A is positive definite, and this is its factor."""
+        """Whether A is positive definite, so that this is its factor."""
         return self.is_positive
 
     @property
     def is_direct(self) -> bool:
-        """Whether a finite solution can be trusted without a look at its residual."""
+        """Whether a finite solution can be trusted without checking its residual."""
         return True
 
     @property
     def status_without_factor(self) -> Any:
-        """Why there is no factor, where there is none."""
+        """The status if there is no factor."""
         return RESULTS.not_psd
 
     def figures(self) -> dict[str, Array]:
-        """For the stats."""
+        """Statistics of the factor."""
         return {}
 
     @property
     def spectrum(self) -> Float[Array, " N"]:
-        """The eigenvalues of A, NaN where there is no factor."""
+        """The eigenvalues of A, NaN if there is no factor."""
         return jnp.where(self.exists, outer_product(self.values) + self.noise, jnp.nan)
 
     @property
     def _sizes(self) -> list[int]:
-        """The number of places along each axis."""
+        """The number of coordinates along each axis."""
         return [len(values) for values in self.values]
 
     @property
@@ -172,7 +171,7 @@ class KroneckerFactor(eqx.Module):
         return along_axes(self.vectors, self._in_basis(B))
 
     def whitened(self, B: Float[Array, "N p"]) -> Float[Array, "N p"]:
-        """A V with `V^T V = B^T A^-1 B`."""
+        """A matrix V with `V^T V = B^T A^-1 B`."""
         return along_axes(self._turned, B) / jnp.sqrt(self.spectrum)[:, None]
 
     def log_determinant(self) -> Float[Array, ""]:
@@ -180,14 +179,14 @@ class KroneckerFactor(eqx.Module):
         return jnp.sum(jnp.log(self.spectrum))
 
     def inverse_diagonal(self) -> Float[Array, " N"]:
-        """That of `A^-1`."""
+        """The diagonal of `A^-1`."""
         # (Q D Q^T)_ii = sum_j Q_ij^2 D_jj, D = (L + noise I)^-1.
         squares = tuple(Q**2 for Q in self.vectors)
         return along_axes(squares, 1 / self.spectrum[:, None])[:, 0]
 
     def trace_with(self, matrix: KroneckerMatrix) -> Float[Array, ""]:
         """`tr(A^-1 L)` of another matrix L of the same kind, differentiable in L."""
-        # tr(Q D Q^T L), L the product of L_a: of Q^T L Q only the diagonal counts.
+        # tr(Q D Q^T L) with L the product of L_a depends only on the diagonal of Q^T L Q.
         pairs = zip(self.vectors, matrix.matrices)
         return contracted(1 / self.spectrum, tuple(jnp.sum(Q * matmul(L, Q), 0) for Q, L in pairs))
 
@@ -198,8 +197,8 @@ class KroneckerFactor(eqx.Module):
 
     def inverse_at(self, cells: Int[Array, " m"]) -> Float[Array, "m m"]:
         """`U^T A^-1 U`, U the columns of the identity at some cells."""
-        # Q D Q^T at the cells: over the places along the longest axis a sum of products, in which
-        # the products of rows along the others have the fewest numbers.
+        # Q D Q^T at the cells is a sum over the coordinates of the longest axis, so that the
+        # products of rows along the other axes are as small as possible.
         others = list(self._rows(cells))
         sizes = self._sizes
         axis = sizes.index(max(sizes))
@@ -227,8 +226,8 @@ class KroneckerFactor(eqx.Module):
         @jax.checkpoint
         def step(sums, blocks):
             diagonal, trace = sums
-            # For some columns c, with l = A^-1 U e_c and r = A^-1 U G e_c: B_ii sums l_i r_i, and
-            # tr(B L) sums r.L l = (Q^T r).(Q^T L Q) (Q^T l).
+            # For some columns c, with l = A^-1 U e_c and r = A^-1 U G e_c, B_ii is the sum of l_i
+            # r_i, and tr(B L) is the sum of r.L l = (Q^T r).(Q^T L Q) (Q^T l).
             halves = [self._in_basis(placed(cells, columns, N)) for columns in blocks]
             left, right = (along_axes(self.vectors, half) for half in halves)
             if turned:
@@ -248,24 +247,25 @@ class KroneckerFactor(eqx.Module):
         return along_axes(self._turned, B) / self.spectrum[:, None]
 
     def prepared_row(self, rows: Rows) -> Rows:
-        """What `inner_product` and `solve_row` take of a vector r of all cells that is the product
-        of vectors along the axes.
+        """The argument of `inner_product` and `solve_row` for a vector r of all cells that is a
+        product of vectors along the axes.
         """
         return tuple(matmul(row, Q) for row, Q in zip(rows, self.vectors))
 
     def inner_product(self, left: Rows, right: Rows) -> Float[Array, ""]:
-        """`r . A^-1 s`, of r and s as `prepared_row` returns them."""
+        """`r . A^-1 s` for r and s as returned by `prepared_row`."""
         return contracted(1 / self.spectrum, tuple(u * v for u, v in zip(left, right)))
 
     def solve_row(self, row: Rows) -> Float[Array, " N"]:
-        """`A^-1 r`, of r as `prepared_row` returns it."""
+        """`A^-1 r` for r as returned by `prepared_row`."""
         inside = outer_product(row) / self.spectrum
         return along_axes(self.vectors, inside[:, None])[:, 0]
 
     def rounding(self) -> Float[Array, ""]:
-        """How far rounding moves the log density of data drawn from N(0, A), in nats."""
-        # Each eigenvalue of an axis is off by eps of the largest one there, independently; it moves
-        # log |A| by that times the sum of D and the other eigenvalues over its slice.
+        """The rounding error of the log density of data drawn from N(0, A), in nats."""
+        # Eigenvalues of an axis have independent errors of eps of the largest one there. Each
+        # changes log |A| by its error times the sum of D times the other eigenvalues over its
+        # slice.
         D = (1 / self.spectrum).reshape(self._sizes)
         moved = [values[-1] * self._slopes(D, axis) for axis, values in enumerate(self.values)]
         return 2 * eps_of(D) * jnp.linalg.norm(jnp.concatenate(moved))

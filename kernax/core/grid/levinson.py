@@ -1,7 +1,7 @@
 """Linear prediction of a stationary sequence, by the recursion of Levinson and Durbin (Golub & Van
 Loan 2013, section 4.7), in O(p^2) for p terms, and convolutions by Fourier transforms.
 
-The recursion ends early where the predictors of all higher orders are the same up to rounding.
+The recursion ends early if the predictors of all higher orders are the same up to rounding.
 """
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from kernax.core.base.numerics import dot, eps_of
 
 
 def fast_length(least: int) -> int:
-    """The smallest `2^i 3^j 5^k`, j <= 3 and k <= 2, that is at least `least`: transforms of such a
+    """The smallest `2^i 3^j 5^k`, j <= 3 and k <= 2, that is at least `least`; transforms of this
     length are fast.
     """
     found = 1
@@ -29,23 +29,23 @@ def fast_length(least: int) -> int:
 
 
 def convolved(a: Float[Array, " p"], V: Float[Array, "m k"]) -> Float[Array, "m k"]:
-    """`sum_j a_j V_i-j`, the product with L(a)."""
+    """`sum_j a_j V_i-j`, the product of L(a) and V."""
     return _by_transforms(a, V, adjoint=False)
 
 
 def correlated(a: Float[Array, " p"], V: Float[Array, "m k"]) -> Float[Array, "m k"]:
-    """`sum_j a_j V_i+j`, the product with L(a)^T."""
+    """`sum_j a_j V_i+j`, the product of L(a)^T and V."""
     return _by_transforms(a, V, adjoint=True)
 
 
 def correlated_with(a: Float[Array, " p"], V: Float[Array, "p k"]) -> Float[Array, "p k"]:
     """`sum_j a_i+j V_j`."""
-    # The entry p - 1 - i of a convolution with a turned around.
+    # This is entry p - 1 - i of a convolution with reversed a.
     return convolved(a[::-1], V)[::-1]
 
 
 def _by_transforms(a: Float[Array, " p"], V: Float[Array, "m k"], adjoint: bool) -> Array:
-    # So long that nothing wraps around; the conjugate transform is that of a turned around.
+    # Long enough that nothing wraps around; the conjugate transform is that of reversed a.
     length = fast_length(len(a) + len(V) - 1)
     of_a = jnp.fft.rfft(a, length)
     of_a = jnp.conj(of_a) if adjoint else of_a
@@ -58,10 +58,10 @@ class Recursion(eqx.Module):
 
     Attributes:
         predictor: a, zero beyond its order, (p + 1,).
-        reflections: of each order from one on, (p,).
-        variances: of the error of each predictor, from order zero on, (p + 1,); NaN beyond.
-        order: of the predictor.
-        variance: of its error.
+        reflections: the reflection coefficients of each order from one on, (p,).
+        variances: the error variances of the predictors, from order zero on, (p + 1,); NaN beyond.
+        order: the order of the predictor.
+        variance: the variance of its error.
         remainder: see `remainder_of`.
     """
 
@@ -85,12 +85,12 @@ class Recursion(eqx.Module):
         )
 
 
-_FIRST = 32  # orders before the first look at what is left
+_FIRST = 32  # orders before the first check of the remainder
 
 
 def predictor(column: Float[Array, " m"], most: int) -> Recursion:
-    """The recursion up to the first order of 32, 64, ... whose predictor is as good as that of
-    order m - 1, up to `most` at the latest. It stops before at the first order whose variance is
+    """The recursion up to the first of the orders 32, 64, ... with a predictor as good as that of
+    order m - 1, and at most to order `most`. It stops earlier at the first order with a variance
     within rounding of zero.
     """
     eps = eps_of(column)
@@ -100,8 +100,8 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
         return _next_order(now, backwards)
 
     def is_regular(now: Recursion) -> Array:
-        # Within rounding of zero a variance is no number to divide by: the reflections beyond it
-        # may be of any size, and so may later variances.
+        # A variance within rounding of zero must not be a divisor: later reflections and variances
+        # could have any size.
         return now.variance > eps * column[0]
 
     def goes_on(now: Recursion) -> Array:
@@ -116,8 +116,8 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
 
 
 def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
-    """The recursion up to the next order. `backwards` is the column from lag p to lag zero, and
-    then p zeros.
+    """The recursion up to the next order. `backwards` is the column from lag p to lag zero,
+    followed by p zeros.
     """
     a = now.predictor
     size = len(a)
@@ -140,19 +140,19 @@ def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
 
 
 def remainder_of(column: Float[Array, " m"], now: Recursion) -> Float[Array, ""]:
-    """How far the matrix T is, relatively, from the matrix A of which the predictor is that of all
+    """The relative distance of the matrix T from the matrix A for which the predictor holds at all
     higher orders: a bound of the eigenvalues of `A^-1/2 (T - A) A^-1/2`.
 
-    A has the lags of T up to order p, and beyond it those by which the predictor continues them, so
-    that `r_k = sum_j a_j t_k-j` vanishes. The symbol of T - A is `2 Re(r / a)`, that of A is `v /
-    |a|^2`, and so the bound is `2 |a| |r| / v` at the worst frequency. r_k within rounding of zero
-    count as zero.
+    A has the lags of T up to order p, and beyond p the lags that the predictor extrapolates, for
+    which `r_k = sum_j a_j t_k-j` vanishes. The symbol of T - A is `2 Re(r / a)`, that of A is `v /
+    |a|^2`, and therefore the bound is `2 |a| |r| / v` at the worst frequency. r_k within rounding
+    of zero count as zero.
     """
     a = now.predictor
     m = len(column)
     length = fast_length(2 * m)
     of_a = jnp.fft.rfft(a, length)
-    # r_k = sum_j a_j t_k-j is right beyond the order, where all lags k - j are positive.
+    # r_k = sum_j a_j t_k-j holds beyond the order, where all lags k - j are positive.
     r = jnp.fft.irfft(of_a * jnp.fft.rfft(column, length), length)[:m]
     slight = 8 * eps_of(column) * jnp.linalg.norm(a) * jnp.linalg.norm(column)
     beyond = jnp.arange(m) > now.order

@@ -1,14 +1,14 @@
-"""Matrices whose entries depend on `i - j` alone, as those of a stationary kernel at equally spaced
-points do.
+"""Toeplitz matrices, with entries that depend only on `i - j`, as of a stationary kernel at equally
+spaced points.
 
-A predictor a of order p, `a_0 = 1`, see `levinson`, gives the inverse by the formula of Gohberg and
-Semencul, `T^-1 = (L(a) L(a)^T - L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and `b
-= (0, a_m-1, ..., a_1)`, and products with it by Fourier transforms.
+A predictor a of order p with `a_0 = 1` (see `levinson`) gives the inverse by the formula of Gohberg
+and Semencul, `T^-1 = (L(a) L(a)^T - L(b) L(b)^T) / v` with lower triangular Toeplitz matrices L and
+`b = (0, a_m-1, ..., a_1)`, and products with it by Fourier transforms.
 
-Floats are hardly ever at equal distances: `0.1 i` is off by its rounding, whose share of a step
-grows with i. To first order in the offsets of the points from equal steps their matrix is `T + O D
-- D O`, O the diagonal matrix of offsets and D the antisymmetric Toeplitz matrix of the slopes of
-the kernel. Products and residuals are those of that matrix, and the inverse is that of T.
+Floats are hardly ever at equal distances: the rounding error of `0.1 i` in units of a step grows
+with i. To first order in the offsets of the points from equal steps the matrix is `T + O D - D O`,
+with the diagonal matrix O of offsets and the antisymmetric Toeplitz matrix D of derivatives of the
+kernel. Products and residuals are those of this matrix, and the inverse is that of T.
 """
 
 from typing import Any
@@ -29,10 +29,10 @@ from kernax.core.grid.levinson import convolved, correlated, correlated_with, fa
 def _product(
     column: Float[Array, " m"], V: Float[Array, "m k"], sign: float = 1.0
 ) -> Float[Array, "m k"]:
-    """`T V`, T the Toeplitz matrix of this first column, whose first row is `sign` times the column
-    but for the entry that both share.
+    """`T V` for the Toeplitz matrix T with this first column. Its first row is `sign` times the
+    column, except for the entry that both share.
     """
-    # As a part of a circulant matrix, whose eigenvalues are the transform of its column.
+    # T is a part of a circulant matrix, whose eigenvalues are the transform of its column.
     m = len(column)
     length = fast_length(2 * m - 1)
     between = jnp.zeros(length - 2 * m + 1, column.dtype)
@@ -42,10 +42,10 @@ def _product(
 
 
 class PlaceOffsets(eqx.Module):
-    """What points that are nearly at equal distances add to a Toeplitz matrix: `E = O D - D O`.
+    """The correction of a Toeplitz matrix for points not quite at equal distances: `E = O D - D O`.
 
     Attributes:
-        values: the diagonal of O, how far each point is off.
+        values: the diagonal of O, the offset of each point.
         slopes: the first column of D, the derivative of the kernel in the lag; zero at lag zero.
     """
 
@@ -66,12 +66,12 @@ class PlaceOffsets(eqx.Module):
 
 
 class ToeplitzMatrix(eqx.Module):
-    """`K_ij = t_|i-j|`, and what the offsets of the points add to it. Its methods are those of
-    `KroneckerMatrix` and `KroneckerEigenpairs`: factors of any noise share the matrix itself.
+    """`K_ij = t_|i-j|`, plus a correction for offsets of the points. It has the methods of
+    `KroneckerMatrix` and `KroneckerEigenpairs`: factors for any noise share the matrix itself.
 
     Attributes:
-        column: t, the first one.
-        order: the most terms of a predictor.
+        column: t, the first column.
+        order: the largest number of terms of a predictor.
         offsets: None for points at equal distances.
     """
 
@@ -116,12 +116,12 @@ class ToeplitzFactor(eqx.Module):
     """The inverse of T by a predictor, with the methods of `KroneckerFactor`.
 
     Attributes:
-        matrix: T, and what offsets add to it.
+        matrix: T, and the correction for offsets.
         predictor: a, (p + 1,).
-        reflections: of each order from one on, (p,).
-        variances: v of each order from zero on, (p + 1,).
-        order: of the predictor.
-        remainder: how far T may be from the matrix that is inverted, relatively.
+        reflections: the reflection coefficients of each order from one on, (p,).
+        variances: v for each order from zero on, (p + 1,).
+        order: the order of the predictor.
+        remainder: the largest relative distance of T from the inverted matrix.
         is_positive: whether T is positive definite to working precision.
     """
 
@@ -135,13 +135,13 @@ class ToeplitzFactor(eqx.Module):
 
     @property
     def exists(self) -> Bool[Array, ""]:
-        """Whether T is positive definite, and this is its factor: one that was left incomplete is
-        that of another matrix.
+        """Whether T is positive definite and this is its factor. An incomplete predictor belongs to
+        another matrix.
         """
         return self.is_positive & (self._left_out() <= _MOST_NATS)
 
     def _left_out(self) -> Array:
-        """What the remainder may do to the log density of likely data, in nats."""
+        """The possible error of the log density of likely data from the remainder, in nats."""
         return self._size * self.remainder / 2
 
     @property
@@ -161,16 +161,17 @@ class ToeplitzFactor(eqx.Module):
 
     @property
     def _variance(self) -> Float[Array, ""]:
-        """v, NaN where there is no factor."""
+        """v, NaN if there is no factor."""
         return jnp.where(self.exists, self.variances[-1], jnp.nan)
 
     def solve(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
         first = self._solved(B)
-        # Transforms leave an error of eps of the largest number everywhere, and there are offsets.
+        # Transforms have an error of eps of the largest number everywhere, and there may be
+        # offsets.
         return first + self._solved(B - self.matrix.mv(first))
 
     def _solved(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
-        """By the formula of Gohberg and Semencul, of which b sees only the last p rows."""
+        """The solution by the formula of Gohberg and Semencul; b only involves the last p rows."""
         a = self.predictor
         p = len(a) - 1
         found = convolved(a, correlated(a, B))
@@ -181,7 +182,7 @@ class ToeplitzFactor(eqx.Module):
         return found / self._variance
 
     def whitened(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
-        # b.T^-1 b = sum_i e_i^2 / v_i of a column b, e_i the prediction error of row i.
+        # b.T^-1 b = sum_i e_i^2 / v_i for a column b, where e_i is the prediction error of row i.
         return self._errors(B) / jnp.sqrt(self._of_rows(self.variances))[:, None]
 
     def _of_rows(self, variances: Float[Array, " p1"]) -> Float[Array, " m"]:
@@ -191,8 +192,8 @@ class ToeplitzFactor(eqx.Module):
         return jnp.concatenate([known, jnp.broadcast_to(known[-1], (rest,))])
 
     def _errors(self, B: Float[Array, "m k"]) -> Float[Array, "m k"]:
-        """What is left of each row when those before it have predicted it: of the first p rows by
-        the lattice of reflections, one order after the other.
+        """The prediction error of each row from the previous rows; for the first p rows by the
+        lattice of reflections, one order after the other.
         """
         p = len(self.reflections)
         first = B[: p + 1]
@@ -200,8 +201,8 @@ class ToeplitzFactor(eqx.Module):
 
         def step(now):
             k, forward, backward = now
-            # f_i = f_i + reflection g_i-1 and g_i = g_i-1 + reflection f_i, each of the f and g
-            # before. Row i has i rows before it: its f is final once k = i.
+            # f_i = f_i + reflection g_i-1 and g_i = g_i-1 + reflection f_i, with the previous f and
+            # g on the right. Row i has i rows before it, so its f is final at k = i.
             reflection = self.reflections[k]
             before = jnp.roll(backward, 1, 0)
             later = (rows > k)[:, None]
@@ -224,13 +225,13 @@ class ToeplitzFactor(eqx.Module):
         # (T^-1)_ii = sum_k (a_k^2 - b_k^2) / v over k <= i.
         squares = self.predictor**2
         rest = self._size - len(squares)
-        # Not by updates in place: jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
+        # No updates in place, because jaxlib 0.10.2 compiles their cumulative sum wrongly on a CPU.
         steps = jnp.pad(squares, (0, rest)) - jnp.pad(squares[:0:-1], (rest + 1, 0))
         return jnp.cumsum(steps) / self._variance
 
     def _sums_over_diagonals(self) -> Float[Array, " p1"]:
-        """The sums over the diagonals of T^-1, from the main one to the p-th, each but the main one
-        twice, for both sides; further ones are zero.
+        """The sums over the diagonals of T^-1, from the main one to the p-th. All except the main
+        one count twice, for both sides; further ones are zero.
         """
         a = self.predictor
         size = len(a)
@@ -260,14 +261,14 @@ class ToeplitzFactor(eqx.Module):
         return lax.map(row, cells)
 
     def _column_near(self, j: Int[Array, ""]) -> Float[Array, " w"]:
-        """The rows j - p to j + p of column j of T^-1; any numbers for those it does not have."""
+        """The rows j - p to j + p of column j of T^-1; arbitrary numbers outside of the matrix."""
         a = self.predictor
         p = len(a) - 1
-        # L(a)^T e_j holds a_p, ..., a_0 in the rows j - p to j.
+        # L(a)^T e_j has a_p, ..., a_0 in the rows j - p to j.
         rows = jnp.arange(p + 1) + j - p
         own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
         found = convolved(a, own[:, None])[:, 0]
-        # Of L(b) L(b)^T only what is in the last p rows, for columns there: (L(b)^T e_j)_r is
+        # L(b) L(b)^T only has nonzero entries in the last p rows and columns: (L(b)^T e_j)_r is
         # a_m-j+r.
         start = jnp.minimum(self._size - j, p + 1)
         inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
@@ -302,8 +303,8 @@ class ToeplitzFactor(eqx.Module):
         return self.solve(row[1][:, None])[:, 0]
 
     def rounding(self) -> Float[Array, ""]:
-        """How far rounding, and whatever else was left out, moves the log density of data drawn
-        from N(0, T), in nats.
+        """The error of the log density of data drawn from N(0, T), in nats, from rounding, the
+        remainder and the offsets.
         """
         # An error of eps in a lag is the same along its diagonal.
         sums = self._sums_over_diagonals()
@@ -312,10 +313,11 @@ class ToeplitzFactor(eqx.Module):
         return found if self.matrix.offsets is None else found + self._of_offsets()
 
     def _of_offsets(self) -> Float[Array, ""]:
-        """What the offsets do to the log density of likely data: its standard deviation."""
-        # Half of |T^-1/2 E T^-1/2|_F^2 = tr(T^-1 E T^-1 E), which for independent offsets is twice
-        # the sum of o_i^2 (T^-1)_ii (D^T T^-1 D)_ii. Of the last the sum over all i is the mean of
-        # |T^-1/2 D O z|^2 over vectors z of random signs (Hutchinson 1990), one here.
+        """The error of the log density of likely data from the offsets: its standard deviation."""
+        # The variance is half of |T^-1/2 E T^-1/2|_F^2 = tr(T^-1 E T^-1 E), which for independent
+        # offsets is twice the sum of o_i^2 (T^-1)_ii (D^T T^-1 D)_ii. The sum over all i of the
+        # last factor is the mean of |T^-1/2 D O z|^2 over vectors z of random signs (Hutchinson
+        # 1990); one is used here.
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (self._size, 1))
         offsets = self.matrix.offsets
         assert offsets is not None

@@ -1,5 +1,5 @@
-"""What a kernel is: kernels and their algebra, models, spectral densities, state-space models,
-columns of points, priors of parameters.
+"""Kernels and their algebra, models, spectral densities, state-space models, columns of points, and
+priors of parameters.
 """
 
 # May import: kernax.core.base.

@@ -1,4 +1,4 @@
-"""The parameters of a model as a table to read."""
+"""Tables of the parameters of a model."""
 
 import dataclasses
 import textwrap
@@ -15,7 +15,7 @@ _WIDEST = 60  # characters of a value on one line
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What `describe` returns: rows of (parameter, value, interval, state), printed as a table."""
+    """The result of `describe`: rows of (parameter, value, interval, state), printed as a table."""
 
     rows: tuple[tuple[str, str, str, str], ...]
 
@@ -35,11 +35,11 @@ class Description:
 def describe(
     model: PyTree, trainable: Trainable | None = None, columns: Sequence[str] = ()
 ) -> Description:
-    """Returns a table of a model's parameters: path, value, interval, and whether free or frozen.
+    """A table of a model's parameters: path, value, interval, and whether free or frozen.
 
-    `trainable` says which are free, see `unconstrain`. With the names of d columns, a parameter of
-    shape (d,), such as a lengthscale for each column, has a row for each: `lengthscale[age]`. Any
-    other array is one row, of several lines if it is long.
+    `trainable` selects the free parameters as in `unconstrain`. With the names of d columns, a
+    parameter of shape (d,), such as a lengthscale for each column, has a row for each:
+    `lengthscale[age]`. Any other array is one row, with several lines if it is long.
 
     Raises ValueError for a bare Python float in a tuple, list or dict, which is not a parameter.
 
@@ -78,14 +78,14 @@ def _value(entry: ParameterEntry) -> str:
 
 
 def _state(mask: np.ndarray) -> str:
-    """How much of a parameter is free, in words."""
+    """Whether a parameter is free, frozen or partly free, as text."""
     if mask.all():
         return "free"
     return f"{int(mask.sum())} of {mask.size} free" if mask.any() else "frozen"
 
 
 def _lines(row: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """A row of the table with its value on as many lines as it takes."""
+    """A row of the table, with its value on as many lines as necessary."""
     path, value, *rest = row
     first, *others = [
         part

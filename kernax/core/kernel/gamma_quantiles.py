@@ -1,4 +1,4 @@
-"""Draws from gamma distributions that are smooth in the shape."""
+"""Draws from gamma distributions that are smooth in the shape parameter."""
 
 import functools
 from functools import partial
@@ -12,17 +12,17 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.special_functions import polynomial
 
-_SEAM = 100.0  # the shape from which on an expansion takes over from Newton's method
+_SEAM = 100.0  # the shape above which an expansion replaces Newton's method
 
 
 def gamma_quantiles(
     alpha: Float[Array, ""], normal: Float[Array, " count"]
 ) -> Float[Array, " count"]:
     """The quantiles of a gamma distribution of shape alpha and mean one at the probabilities of
-    standard normal numbers, never zero: draws from it that are smooth in alpha.
+    standard normal numbers. They are draws that are smooth in alpha, and never zero.
 
-    `jax.random.gamma` accepts or rejects, so that its draws jump as alpha moves, and its derivative
-    is not that of a draw.
+    `jax.random.gamma` uses rejection sampling, so that its draws jump as alpha changes, and its
+    derivative is not that of a draw.
     """
     is_large = alpha > _SEAM
     moderate = jnp.where(is_large, 1, alpha)
@@ -34,16 +34,17 @@ def gamma_quantiles(
 def _by_newton(alpha: Float[Array, ""], normal: Float[Array, " count"]) -> Float[Array, " count"]:
     """The quantiles of Gamma(alpha, 1)."""
     limits = jnp.finfo(alpha.dtype)
-    # Above that, F is one to rounding, and no number has that probability.
+    # Above this, F is one to rounding, and no number has that probability.
     log_u = jnp.minimum(norm.logcdf(normal), -2 * limits.eps)
     lowest = jnp.log(limits.tiny * 8)
-    # Newton's method for t = log v with log F(v) = log u: concave in t, so that from a bound on the
-    # left it never oversteps. The bound is F(v) <= v^alpha / Gamma(alpha + 1).
+    # Newton's method for t = log v with log F(v) = log u, which is concave in t, so that the
+    # iteration never overshoots from a lower bound. The bound follows from F(v) <= v^alpha /
+    # Gamma(alpha + 1).
     a = lax.stop_gradient(alpha)
     start = jnp.maximum((log_u + gammaln(a + 1)) / a, lowest)
     step = partial(_quantile_step, log_u, lowest)
     t = lax.fori_loop(0, 24, lambda _, t: step(a, t), start)
-    return jnp.exp(step(alpha, t))  # one more step, whose derivative is that of the root
+    return jnp.exp(step(alpha, t))  # the derivative of one more step is that of the root
 
 
 def _quantile_step(
@@ -52,25 +53,25 @@ def _quantile_step(
     alpha: Float[Array, ""],
     t: Float[Array, " count"],
 ) -> Float[Array, " count"]:
-    """A Newton step, and no lower than `lowest`, for `log F(exp(t)) = log_u`, F of Gamma(alpha, 1).
+    """A Newton step for `log F(exp(t)) = log_u`, F of Gamma(alpha, 1), at least `lowest`.
 
-    Its slope is a constant to every derivative.
+    Its slope is a constant for derivatives.
     """
     F = gammainc(alpha, jnp.exp(t))
     slope = lax.stop_gradient(jnp.exp(alpha * t - jnp.exp(t) - gammaln(alpha)) / F)
     return jnp.maximum(t - (jnp.log(F) - log_u) / slope, lowest)
 
 
-_FARTHEST = 9.0  # no normal number that is drawn is farther out: a probability of 1e-19
+_FARTHEST = 9.0  # drawn normal numbers are not larger: the probability is 1e-19
 _ORDERS = 5  # of 1 / alpha
-_DEGREE = 24  # in the normal number over sqrt(alpha), up to 0.9: the series converge below 3.5
+_DEGREE = 24  # in normal / sqrt(alpha), which is at most 0.9; the series converge below 3.5
 
 
 def _log_of_large_shape(
     alpha: Float[Array, ""], normal: Float[Array, " count"]
 ) -> Float[Array, " count"]:
     """The logarithms of the quantiles by Temme's expansion, `sum_k t_k(normal / sqrt(alpha)) /
-    alpha^k`, right to 1e-14 above the seam.
+    alpha^k`, accurate to 1e-14 above the seam.
     """
     eta = jnp.clip(normal, -_FARTHEST, _FARTHEST) / jnp.sqrt(alpha)
     total = jnp.zeros_like(eta)
@@ -93,7 +94,7 @@ def _temme_coefficients() -> list[list[float]]:
     `mu t_{k+1} + (1 + mu) R_{k+1} + st_k = log(dt / d eta)_k` with `mu = exp(t_0) - 1` and R the
     terms of `exp(t_1 / alpha + t_2 / alpha^2 + ...)` that have no t_{k+1}.
     """
-    # Each order costs two coefficients, of a derivative and of a quotient.
+    # Each order loses two coefficients, by a derivative and by a quotient.
     size = _DEGREE + 2 * _ORDERS
     product = lambda a, b: np.convolve(a, b)[:size]
     one = np.eye(1, size)[0]
@@ -132,7 +133,7 @@ def _leading(size: int) -> np.ndarray:
 
 
 def _reciprocal(series: np.ndarray) -> np.ndarray:
-    """The series of one over another, which begins with one."""
+    """The series of the reciprocal of a series that begins with one."""
     inverse = [1.0]
     for n in range(1, len(series)):
         inverse.append(-sum(series[i] * inverse[n - i] for i in range(1, n + 1)))
@@ -140,10 +141,10 @@ def _reciprocal(series: np.ndarray) -> np.ndarray:
 
 
 def _derivative(series: np.ndarray) -> np.ndarray:
-    """The series of the derivative, of as many terms, the last one zero."""
+    """The series of the derivative, with the same number of terms, the last one zero."""
     return np.append(series[1:] * np.arange(1, len(series)), 0)
 
 
 def _integral(series: np.ndarray) -> np.ndarray:
-    """The series of the integral from zero, of as many terms."""
+    """The series of the integral from zero, with the same number of terms."""
     return np.append(0, series / np.arange(1, len(series) + 1))[: len(series)]

@@ -43,14 +43,14 @@ LowRank = Callable[[PyTree], tuple[Float[Array, "n D"], Float[Array, " n"]]]
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
-    "Sums, products, non-negative scales, positive integer powers, exponentials and polynomials "
-    "of non-negative coefficients of kernels always are"
+    "Sums, products, non-negative scales, positive integer powers, exponentials, and polynomials "
+    "with non-negative coefficients, of kernels always are"
 )
 NO_POWER = ": other powers of a kernel are not kernels"
 
 
 class Invariance(enum.IntEnum):
-    """The motions of R^d under which a kernel is known not to change, if both points move.
+    """The motions of R^d, applied to both points, under which a kernel is known not to change.
 
     Examples:
         >>> kernax.RBF(0.3).invariance
@@ -61,18 +61,18 @@ class Invariance(enum.IntEnum):
 
     NONE = 0
     STATIONARY = 1  # translations
-    HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| alone
+    HOMOGENEOUS = 2  # translations and rotations: a function of |x - z| only
 
 
 def _of_numpy(leaf: Any) -> Any:
-    """A known array of floats as one of NumPy; anything else as it is."""
+    """A concrete array of floats as a NumPy array; anything else unchanged."""
     if eqx.is_inexact_array(leaf) and is_concrete(leaf):
         return np.asarray(leaf)
     return leaf
 
 
 def _of_jax(leaf: Any) -> Any:
-    """An array of NumPy as one of JAX, where JAX has its precision; anything else as it is."""
+    """A NumPy array as a JAX array, if JAX has its precision; anything else unchanged."""
     is_of_numpy = eqx.is_inexact_array_like(leaf) and isinstance(leaf, np.ndarray)
     holds = is_of_numpy and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
     return jnp.asarray(leaf) if holds else leaf
@@ -96,17 +96,17 @@ class AbstractKernel(Printed):
         1.0
     """
 
-    # The motions under which such a kernel does not change where the kernels inside it do not.
+    # The motions under which such a kernel does not change if the kernels inside it do not.
     keeps: ClassVar[Invariance] = Invariance.NONE
     # Whether k(x, x) is 1 up to rounding, or 0 for a point without features.
     normalises: ClassVar[bool] = False
-    # Whether functions of such a kernel have no derivative: no d^2 k / dx dz at x = z.
+    # Whether functions of such a kernel have no derivative, that is, no d^2 k / dx dz at x = z.
     rough: ClassVar[bool] = False
-    # Whether k(x, z) and k(z, x) are computed alike to the last bit, where the kernels inside are.
+    # Whether k(x, z) and k(z, x) are bitwise equal if they are for the kernels inside.
     mirrors: ClassVar[bool] = False
     # Whether such a kernel is `prod_j k_j(x_j, z_j)`, with each k_j(t, t) = 1.
     separates: ClassVar[bool] = False
-    # What makes points of words, for messages; of most kernels nothing does.
+    # Advice on how to encode words as points, for messages; empty for most kernels.
     encoding: ClassVar[str] = ""
 
     @abc.abstractmethod
@@ -117,7 +117,7 @@ class AbstractKernel(Printed):
         check_intervals(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Fields with arrays of NumPy, which keep their digits in a process without float64."""
+        """Fields with NumPy arrays, which keep their digits in a process without float64."""
         return jax.tree.map(_of_numpy, dict(vars(self)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ class AbstractKernel(Printed):
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether k is known to depend on `|x - z|` alone (isotropic)."""
+        """Whether k is known to depend only on `|x - z|` (isotropic)."""
         return self.invariance == Invariance.HOMOGENEOUS
 
     @property
@@ -146,8 +146,8 @@ class AbstractKernel(Printed):
 
     @property
     def has_derivatives(self) -> ArrayLike:
-        """Whether functions of this kernel have derivatives in mean square, that is, whether `d^2 k
-        / dx dz` exists at x = z. An array if that depends on a parameter.
+        """Whether functions of this kernel are differentiable in mean square, that is, whether `d^2
+        k / dx dz` exists at x = z. It is an array if that depends on a parameter.
         """
         smooth: Any = not self.rough
         for part in parts_of(self):
@@ -156,21 +156,21 @@ class AbstractKernel(Printed):
 
     @property
     def summands(self) -> "tuple[AbstractKernel, ...] | None":
-        """The kernels whose sum this is, in their order; None where it is not known to be a sum."""
+        """The terms of this kernel in order if it is a sum; None if it is not known to be a sum."""
         return None
 
     def sufficient_columns(self, dim: int) -> frozenset[int]:
-        """The columns of points (dim,) each of which alone determines the value of this kernel.
+        """The columns of points (dim,) that each determine the value of this kernel alone.
 
-        For most kernels that is a column only if it is the only one; for a constant it is any.
+        For most kernels there is such a column only if dim is 1; for a constant it is any column.
         """
         return frozenset([0]) if dim == 1 else frozenset()
 
     def factors_over_columns(self, dim: int) -> "tuple[ColumnFactor, ...]":
-        """The factors whose product this kernel is on points (dim,). Columns of different factors
+        """The factors of this kernel as a product on points (dim,). Columns of different factors
         may overlap.
 
-        Most kernels have one factor, of all columns.
+        Most kernels have one factor, which depends on all columns.
         """
         if self.separates:
             return tuple(ColumnFactor(frozenset([column]), self) for column in range(dim))
@@ -191,9 +191,9 @@ class AbstractKernel(Printed):
         """A function from points X to F (n, D) and r (n,), whose Gram matrix is `F F^T + diag(r)`,
         or None if it is not known.
 
-        By default F are the explicit features and r is zero. An approximation by inducing points
-        that keeps the variances has another r, which it adds in `k(x, z)` where x and z are one
-        object.
+        By default F holds the explicit features and r is zero. An approximation by inducing points
+        that preserves the variances has another r, which it adds in `k(x, z)` if x and z are the
+        same object.
         """
         phi = self.explicit_features()
         if phi is None:
@@ -212,16 +212,16 @@ class AbstractKernel(Printed):
         Raises ValueError if it is not known, and for parameters of another dimension.
         """
         raise ValueError(
-            f"{type(self).__name__} has no spectral density that is known: random frequencies are "
+            f"{type(self).__name__} has no known spectral density: random frequencies can be "
             "drawn for Gaussian, Matern, rational quadratic, spectral mixture and cosine kernels, "
             "for periodic ones along one column and Constant, and for sums, products, powers and "
             "multiples of these, also On some of the columns"
         )
 
     def state_space(self, harmonics: int) -> AbstractStateSpace | None:
-        """The state-space model of this kernel of one coordinate, or None if it is not known.
+        """The state-space model of this kernel on one coordinate, or None if it is not known.
 
-        `harmonics` is the number of terms for kernels that are a series, as periodic ones are.
+        `harmonics` is the number of terms for kernels that are series, such as periodic ones.
         """
         return None
 
@@ -270,12 +270,12 @@ class AbstractKernel(Printed):
 
 
 class ColumnFactor(eqx.Module):
-    """A factor of a kernel: another kernel of the same points (dim,), as a function of some of
-    their columns.
+    """A factor of a kernel: a kernel on the same points (dim,) that depends on some of their
+    columns.
 
     Attributes:
-        columns: those on which the factor depends; of a constant, none.
-        kernel: its value is the factor where x and z are the same in all other columns.
+        columns: the columns on which the factor depends; none for a constant.
+        kernel: a kernel that equals the factor if x and z are the same in all other columns.
     """
 
     columns: frozenset[int] = eqx.field(static=True)
@@ -284,7 +284,7 @@ class ColumnFactor(eqx.Module):
 
 def groups_of_columns(kernel: AbstractKernel, dim: int) -> tuple[frozenset[int], ...]:
     """The smallest groups of columns over which a kernel is a product, ordered by their first
-    column. A column on which it does not depend is a group by itself.
+    column. A column on which it does not depend is a group of its own.
     """
     groups = [frozenset([column]) for column in range(dim)]
     for factor in kernel.factors_over_columns(dim):
@@ -306,15 +306,15 @@ def _is_kernel(node: Any) -> bool:
 
 
 def is_foreign(kernel: AbstractKernel) -> bool:
-    """Whether a kernel, or one inside it, is of a class that stands outside of this package."""
+    """Whether the class of a kernel, or of one inside it, is defined outside of this package."""
     package, _, _ = __name__.partition(".")
     is_ours = type(kernel).__module__.startswith(f"{package}.")
     return not is_ours or any(map(is_foreign, parts_of(kernel)))
 
 
 def encoding_of(kernel: AbstractKernel) -> str:
-    """What makes points of words for a kernel, or for the first one inside it that compares such
-    points; nothing where there is none.
+    """Advice on how to encode words as points for a kernel, or for the first kernel inside it that
+    compares such points; empty if there is none.
     """
     inside = (encoding_of(part) for part in parts_of(kernel))
     return kernel.encoding or next((encoding for encoding in inside if encoding), "")
@@ -322,7 +322,7 @@ def encoding_of(kernel: AbstractKernel) -> str:
 
 @functools.singledispatch
 def name_of(kernel: AbstractKernel) -> str:
-    """What messages call a kernel: the name of its class, unless a class registers another."""
+    """The name of a kernel in messages: that of its class, unless a class registers another."""
     return type(kernel).__name__
 
 
@@ -332,7 +332,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _terms(kind: "type[Sum | Product]", kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
-    """The terms of a sum or product of the given kind, and any other kernel as a single term."""
+    """The terms of a sum or product of the given kind; any other kernel is a single term."""
     return kernel.terms if isinstance(kernel, kind) else (kernel,)
 
 
@@ -352,7 +352,7 @@ class AbstractStationary(AbstractKernel):
         0.5
     """
 
-    lengthscale: eqx.AbstractVar[Any]  # a number or (d,); a subclass says which
+    lengthscale: eqx.AbstractVar[Any]  # a number or (d,), as the subclass declares
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
@@ -368,7 +368,7 @@ class AbstractStationary(AbstractKernel):
 
     @property
     def invariance(self) -> Invariance:
-        """Homogeneous for one lengthscale; with one per dimension, rotations change it."""
+        """Homogeneous for a single lengthscale; with one per dimension, only stationary."""
         of_distance = Invariance.HOMOGENEOUS
         if jnp.ndim(self.lengthscale):
             of_distance = Invariance.STATIONARY
@@ -376,15 +376,15 @@ class AbstractStationary(AbstractKernel):
 
 
 def warn_if_short(length: Any, name: str) -> None:
-    """Warns of a known lengthscale or period that acts as a larger one."""
+    """Warns of a concrete lengthscale or period that acts as a larger one."""
     if not is_concrete(length):
         return
     lengths = values_of(length)
     least = least_lengthscale(lengths.dtype)
     if np.any((flushed(lengths) > 0) & (lengths < least)):
         warn(
-            f"{name} is {lengths.min():g}, and acts as {least:.2g}, the least that is squared in "
-            f"{lengths.dtype}: bring points that are so close together to another unit",
+            f"{name} is {lengths.min():g}, and acts as {least:.2g}, the smallest with a square in "
+            f"{lengths.dtype}: rescale points that are so close together to another unit",
             PrecisionWarning,
         )
 
@@ -394,9 +394,9 @@ class AbstractWideRange(AbstractKernel):
 
     @abc.abstractmethod
     def scaled(self, x: PyTree, z: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mantissa and exponent of `k(x, z) = mantissa 2^exponent`.
+        """The mantissa and the exponent of `k(x, z) = mantissa 2^exponent`.
 
-        The exponent is a whole number, and a constant to every derivative.
+        The exponent is a whole number, and a constant for derivatives.
         """
 
     def __call__(self, x, z):
@@ -404,13 +404,13 @@ class AbstractWideRange(AbstractKernel):
 
 
 class AbstractCombinator(AbstractKernel):
-    """A pointwise function of the values of other kernels, as invariant as all of them are."""
+    """A pointwise function of the values of other kernels, with the invariances that all share."""
 
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
     def factors_over_columns(self, dim: int) -> "tuple[ColumnFactor, ...]":
-        # One factor, of all columns on which any of the kernels inside depends.
+        # One factor, which depends on all columns on which any of the kernels inside depends.
         of_parts = (part.factors_over_columns(dim) for part in parts_of(self))
         columns = (factor.columns for factors in of_parts for factor in factors)
         return (ColumnFactor(frozenset().union(*columns), self),)
@@ -421,7 +421,7 @@ class AbstractCombinator(AbstractKernel):
 
 
 def as_kernel(kernel: Any) -> AbstractKernel:
-    """A kernel as it is; ValueError for anything else, a class instead of an instance included."""
+    """Returns a kernel. Raises ValueError for anything else, including a class of kernels."""
     if isinstance(kernel, AbstractKernel):
         return kernel
     came = f"of type {type(kernel).__name__}"
@@ -439,7 +439,7 @@ def as_kernel(kernel: Any) -> AbstractKernel:
 
 
 def _call_of(kind: type[AbstractKernel]) -> str:
-    """A call of a class, as an example: with the default of its first parameter, if it has one."""
+    """An example of a call of a class, with the default of its first parameter if it has one."""
     package = kind.__module__.partition(".")[0]
     name = kind.__name__ if package == "__main__" else f"{package}.{kind.__name__}"
     try:
@@ -454,14 +454,14 @@ def _call_of(kind: type[AbstractKernel]) -> str:
 
 
 def _as_kernels(terms: tuple[Any, ...]) -> tuple[AbstractKernel, ...]:
-    """The terms of a sum or product. Raises ValueError for what is no kernel."""
+    """The terms of a sum or product. Raises ValueError for terms that are not kernels."""
     return tuple(map(as_kernel, terms))
 
 
 def _check_some(terms: tuple[AbstractKernel, ...], kind: str) -> None:
-    """Raises ValueError for a sum or product of no terms."""
+    """Raises ValueError for a sum or product without terms."""
     if not terms:
-        raise ValueError(f"{kind} takes one kernel or more, but came without any")
+        raise ValueError(f"{kind} takes one kernel or more, but got none")
 
 
 class Sum(AbstractCombinator):
@@ -640,7 +640,7 @@ class Power(AbstractCombinator):
 
 
 class Constant(AbstractKernel):
-    """`value`, for every pair of points; value >= 0.
+    """`value` for every pair of points, value >= 0.
 
     Examples:
         >>> k = kernax.RBF(2.0) + kernax.Constant(3.0)  # or kernax.RBF(2.0) + 3.0
@@ -673,7 +673,7 @@ class Constant(AbstractKernel):
 
 
 def _strong(parameters: PyTree) -> PyTree:
-    """The same tree with strongly typed arrays in place of Python floats and weakly typed ones."""
+    """The same tree with strongly typed arrays in place of Python floats and weak types."""
     inexact = lambda leaf: (
         eqx.is_array_like(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
     )
@@ -681,11 +681,12 @@ def _strong(parameters: PyTree) -> PyTree:
 
 
 class Custom(AbstractKernel):
-    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as one of a point.
+    """`function(parameters, x, z)` as a kernel, or `function(parameters, x)` as a function of a
+    point.
 
-    `function` is static: it must take everything that is learned through `parameters`, any pytree,
-    whose arrays of floats count as real parameters. As a kernel it must be positive semidefinite,
-    which `kernax.testing.check_kernel` tests.
+    `function` is static, so everything that is learned must be in `parameters`, a pytree in which
+    arrays of floats are parameters on the real line. A kernel must be positive semidefinite;
+    `kernax.testing.check_kernel` tests that.
 
     Examples:
         >>> def cauchy(scale, x, z):

@@ -1,4 +1,4 @@
-"""What most learners have to learn: a kernel and one positive number."""
+"""`Model`: a kernel and one positive number, the hyperparameters of most learners."""
 
 from jaxtyping import Float
 
@@ -11,17 +11,16 @@ from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 
 @renamed(noise="ridge")
 class Model(Printed):
-    """A kernel and one positive number, both of them parameters that `minimise` and `multi_start`
-    learn.
+    """A kernel and one positive number, the parameters that `minimise` and `multi_start` learn.
 
     The number is the `ridge` of `kernel_ridge`, `leave_one_out`, `kernel_logistic`,
     `kernel_softmax` and `regularised_risk`; the noise variance of a Gaussian process:
     `condition(model.kernel, X, y, model.ridge)`; and `1 / C` of a support vector machine:
     `svm(model.kernel, X, y, 1 / model.ridge)`. It may have any shape, such as (n,), one for each
-    point, for the functions that take such a noise.
+    point, for functions that accept such a noise.
 
-    Where more is to be learned, such as the mean of a process, write a module of your own: its
-    fields say what is learned (`kernax.fields`).
+    To learn more, such as the mean of a process, write your own module and declare its parameters
+    as fields (`kernax.fields`).
 
     Raises ValueError if `kernel` is not a kernel, or if the number is not positive and finite.
 

@@ -1,4 +1,4 @@
-"""`On`: a kernel of some dimensions of a vector, or of one part of a mixed point."""
+"""`On`: a kernel on some dimensions of a vector, or on one part of a mixed point."""
 
 from typing import Any, ClassVar
 
@@ -11,11 +11,11 @@ from kernax.core.kernel.kernel import AbstractKernel, ColumnFactor, Invariance, 
 
 
 def _hashable(where: Any) -> Any:
-    """Dimensions as a tuple of integers, anything else as it is, for a static field."""
+    """Dimensions as a tuple of integers, anything else unchanged, for a static field."""
     if eqx.is_array(where) or isinstance(where, np.generic):
         where = np.asarray(where).tolist()
     if where is None or isinstance(where, (bool, float, dict, eqx.Module)):
-        raise ValueError(f"On(kernel, where) picks dimensions or a part, but where is {where!r}")
+        raise ValueError(f"On(kernel, where) selects dimensions or a part, but where is {where!r}")
     if not isinstance(where, (list, tuple, range)):
         return where
     places = np.asarray(where)
@@ -28,11 +28,12 @@ def _hashable(where: Any) -> Any:
 
 
 class On(AbstractKernel):
-    """`k(x[where], z[where])`: some dimensions of a vector, or one part of a tuple or dict.
+    """`k(x[where], z[where])`: a kernel on some dimensions of a vector, or one part of a tuple or
+    dict.
 
     `where` is a dimension, a slice or a sequence of dimensions (k still takes a vector), or the
-    index or key of a part. A sum of kernels of different parts is their direct sum, a product their
-    tensor product.
+    index or key of a part. A sum of kernels on different parts is their direct sum, and a product
+    is their tensor product.
 
     Examples:
         >>> k = kernax.On(kernax.RBF(), [0]) + kernax.On(kernax.Linear(), [1, 2])
@@ -65,23 +66,23 @@ class On(AbstractKernel):
             fits = x.ndim == 1 and places.dtype.kind == "i" and _are_places(places, len(x))
         if not fits:
             raise ValueError(
-                f"On(kernel, {self.where!r}) picks dimensions of a vector, but a point has shape "
+                f"On(kernel, {self.where!r}) selects dimensions of a vector, but a point has shape "
                 f"{x.shape}"
             )
         return x[places]
 
     def _one_of(self, x: PyTree) -> PyTree:
-        """One part of a tuple or dict. Raises ValueError unless x is one that has it."""
+        """One part of a tuple or dict. Raises ValueError unless x has that part."""
         if not isinstance(x, (tuple, list, dict)):
             raise ValueError(
-                f"On(kernel, {self.where!r}) picks a part of a tuple or dict, but a point is a "
+                f"On(kernel, {self.where!r}) selects a part of a tuple or dict, but a point is a "
                 f"{type(x).__name__}"
             )
         known = list(x) if isinstance(x, dict) else list(range(-len(x), len(x)))
         if self.where not in known:
             raise ValueError(
-                f"On(kernel, {self.where!r}) picks one part of a point, but the parts of this one "
-                f"are {known}"
+                f"On(kernel, {self.where!r}) selects one part of a point, but the parts of this "
+                f"one are {known}"
             )
         return x[self.where]
 
@@ -98,7 +99,7 @@ class On(AbstractKernel):
     def factors_over_columns(self, dim):
         places = self.part(np.arange(dim)).tolist()
         if len(set(places)) < len(places):
-            # A column that is picked twice moves several of the factors inside at once.
+            # A column that is selected twice enters several of the factors inside.
             return (ColumnFactor(frozenset(places), self),)
         return tuple(
             ColumnFactor(
@@ -108,7 +109,7 @@ class On(AbstractKernel):
         )
 
     def check_points(self, X):
-        # In Python 3.11 slices have no hash.
+        # Slices have no hash in Python 3.11.
         in_parts = isinstance(X, dict) and self.where in list(X)
         if isinstance(X, (tuple, list)) and isinstance(self.where, int):
             in_parts = -len(X) <= self.where < len(X)
@@ -127,8 +128,8 @@ class On(AbstractKernel):
         places = self.part(np.arange(dim)).tolist()
         if len(set(places)) < len(places):
             raise ValueError(
-                f"On(kernel, {self.where!r}) picks a column twice, and has no spectrum here: name "
-                "each column once"
+                f"On(kernel, {self.where!r}) selects a column twice, and has no spectrum here: "
+                "select each column once"
             )
         parts = self.kernel.spectral_parts(len(places))
         return tuple(
@@ -141,5 +142,5 @@ class On(AbstractKernel):
 
 
 def _are_places(places: np.ndarray, n: int) -> bool:
-    """Whether integers are indices into n entries, from either end."""
+    """Whether all integers are indices of n entries, from either end."""
     return bool(-n <= places.min() and places.max() < n)

@@ -1,4 +1,4 @@
-"""A kernel and its points: checked, in one dtype, with a warning where features lack."""
+"""Checks and conversion of a kernel and its points, with a warning of missing features."""
 
 import dataclasses
 from functools import partial
@@ -34,11 +34,11 @@ def prepare(
 ) -> tuple[AbstractKernel, PyTree]:
     """A kernel and its points for a learner: checked, in the dtype of the points.
 
-    `thrown_by` is the function that raises an error at run time for traced parameters of the kernel
-    outside of their intervals; None where they are NaN alone.
+    `thrown_by` names the function that raises an error at run time for traced parameters of the
+    kernel outside of their intervals; with None they only become NaN.
 
-    Warns of points without features, under a normalised kernel or of strings and trees: that takes
-    a program of its own, of n evaluations of the kernel. There is no warning under `jit`.
+    Warns of points without features, for normalised kernels and for strings and trees. That takes a
+    separate program with n evaluations of the kernel. There is no warning under `jit`.
     """
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by=thrown_by)
     if _may_lack_features(kernel, X):
@@ -51,9 +51,9 @@ def prepare(
 def prepare_stacks(
     kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, thrown_by: str | None = None
 ) -> tuple[AbstractKernel, PyTree, PyTree | None]:
-    """`prepare` for one stack or two, without the warning.
+    """`prepare` for one or two batches of points, without the warning.
 
-    For functions that compute the diagonal of K anyway, or do not need it.
+    It is for functions that compute the diagonal of K anyway, or do not need it.
     """
     check_not_forked()
     kernel = as_kernel(kernel)
@@ -72,8 +72,8 @@ def prepare_stacks(
 def prepare_new(
     kernel: AbstractKernel, X: PyTree, points: PyTree, dtype: Any
 ) -> tuple[AbstractKernel, PyTree]:
-    """`prepare_stacks` for new points X of a function whose kernel and own points a learner has
-    checked: X alone is looked at.
+    """`prepare_stacks` for new points X of a function with a kernel and points that a learner has
+    already checked, so that only X is checked.
     """
     X = as_stack(X, "X", encoding=partial(encoding_of, kernel))
     kernel.check_points(X)
@@ -82,13 +82,13 @@ def prepare_new(
 
 
 def _check_one_shape(X: PyTree, Z: PyTree) -> None:
-    """Raises ValueError where two stacks of arrays hold points that would be broadcast."""
+    """Raises ValueError if two batches of arrays have points that would be broadcast."""
     if eqx.is_array_like(X) and eqx.is_array_like(Z):
         check_no_broadcast(jnp.shape(X)[1:], jnp.shape(Z)[1:])
 
 
 def check_point(kernel: AbstractKernel, x: PyTree) -> None:
-    """Raises ValueError for a known point that the kernel refuses as a stack of it alone."""
+    """Raises ValueError for a concrete point that the kernel does not accept as a batch of one."""
     if is_concrete(x):
         kernel.check_points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], x))
 
@@ -102,7 +102,7 @@ def diagonal_of(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
 def warn_of_featureless_points(
     kernel: AbstractKernel, X: PyTree, diagonal: Float[Array, " n"]
 ) -> None:
-    """Warns where `k(x, x)` is known to be zero and this is unexpected."""
+    """Warns if `k(x, x)` is concrete, zero, and this is unexpected."""
     if not is_concrete(diagonal):
         return
     rows = np.flatnonzero(values_of(diagonal) == 0)
@@ -112,8 +112,7 @@ def warn_of_featureless_points(
     name = name_of(kernel)
     if len(rows) == n:
         message = (
-            f"no point has features under {name}: k(x, z) is zero throughout (strings shorter "
-            "than k?)"
+            f"no point has features under {name}: k(x, z) is always zero (strings shorter than k?)"
         )
     elif len(rows) and _normalises(kernel):
         message = (
@@ -136,10 +135,11 @@ def _normalises(kernel: AbstractKernel) -> bool:
 
 
 def _check_scalars(kernel: AbstractKernel) -> None:
-    """Raises ValueError for an array where a kernel declares a scalar: for a stack of kernels.
+    """Raises ValueError for an array where a kernel declares a scalar, that is, for a batch of
+    kernels.
 
-    This includes the kernels inside sums, products and the like, which are called as they are;
-    other kernels may map over theirs.
+    This includes the kernels inside sums, products and similar combinations, which call them
+    directly; other kernels may map over theirs.
     """
     for field in dataclasses.fields(kernel):
         is_scalar = getattr(field.type, "dims", None) == ()
@@ -155,10 +155,10 @@ def _check_scalars(kernel: AbstractKernel) -> None:
 
 
 def guarded(module: Module, thrown_by: str | None = None) -> Module:
-    """The module with traced parameters NaN where they are outside their intervals, and an error of
+    """The module with NaN for traced parameters outside of their intervals, or a runtime error of
     the function that throws.
 
-    Known ones were checked when it was made.
+    Concrete parameters were checked when it was created.
     """
     if is_concrete(module):
         return module

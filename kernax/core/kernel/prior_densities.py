@@ -30,8 +30,8 @@ from kernax.core.base.printing import Printed
 class AbstractPrior(Printed):
     """A density of one number; the elements of an array are independent.
 
-    Its parameters are scalars, or arrays of the shape of the parameter that it is a prior for. A
-    subclass has a `support` and a `log_density`.
+    Its parameters are scalars, or arrays of the shape of the parameter it applies to. A subclass
+    defines `support` and `log_density`.
     """
 
     support: ClassVar[Interval]
@@ -47,8 +47,7 @@ class AbstractPrior(Printed):
 class Normal(AbstractPrior):
     """`N(mean, deviation^2)`, in units of the parameter.
 
-    For a parameter that is positive it is the density of a truncated normal variable, up to a
-    constant.
+    For a positive parameter it is the density of a truncated normal variable, up to a constant.
 
     Examples:
         >>> prior = kernax.priors.Normal(mean=0.0, deviation=2.0)
@@ -66,9 +65,9 @@ class Normal(AbstractPrior):
 
 
 class LogNormal(AbstractPrior):
-    """The density of a number whose logarithm is `N(mean, deviation^2)`.
+    """The density of a number with the logarithm `N(mean, deviation^2)`.
 
-    Its median is `exp(mean)`; 19 of 20 lie within a factor of `exp(2 deviation)` of that.
+    Its median is `exp(mean)`; 95 % of the values are within a factor of `exp(2 deviation)` of it.
 
     Examples:
         >>> prior = kernax.priors.LogNormal(mean=0.0, deviation=1.0)
@@ -108,10 +107,10 @@ class Gamma(AbstractPrior):
 
 
 class InverseGamma(AbstractPrior):
-    """`scale^shape v^(-shape - 1) exp(-scale / v) / Gamma(shape)`: that of 1 / v is `Gamma(shape,
-    scale)`.
+    """`scale^shape v^(-shape - 1) exp(-scale / v) / Gamma(shape)`: 1 / v has the density
+    `Gamma(shape, scale)`.
 
-    The density vanishes so fast at zero that it keeps a noise or a lengthscale away from it.
+    The density vanishes so fast at zero that it keeps a noise or a lengthscale away from zero.
 
     Examples:
         >>> prior = kernax.priors.InverseGamma(shape=2.0, scale=1.0)
@@ -148,8 +147,8 @@ class HalfNormal(AbstractPrior):
 
 
 class HalfCauchy(AbstractPrior):
-    """`2 / (pi scale (1 + v^2 / scale^2))`: half of the values are above the scale, some far above
-    it.
+    """`2 / (pi scale (1 + v^2 / scale^2))`: half of the values are above the scale, and some are
+    far above it.
 
     Examples:
         >>> prior = kernax.priors.HalfCauchy(scale=1.0)
@@ -187,12 +186,12 @@ class Beta(AbstractPrior):
 
 
 def _folded(log_density: Array, value: ArrayLike) -> Array:
-    """That of the absolute value of a number whose density is even."""
+    """The density of the absolute value of a number with an even density."""
     return jnp.where(jnp.asarray(value) >= 0, log_density + math.log(2), -jnp.inf)
 
 
 def _within(value: ArrayLike) -> tuple[Array, Array]:
-    """Which elements are positive, and all of them, with 1 in place of the others."""
+    """Which elements are positive, and all elements with 1 in place of the others."""
     value = jnp.asarray(value)
     inside = value > 0
     return inside, jnp.where(inside, value, 1)
@@ -204,23 +203,23 @@ Priors = Mapping[str, AbstractPrior] | Callable[[str, Array], AbstractPrior | No
 def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     """`sum_j log p_j(v_j)` over the parameters v_j of a model that have a prior, in natural units.
 
-    Add it to the log evidence in a loss for `minimise`, whose minimum is then the mode of the
-    parameters' density, or in the log density for `unconstrained_density`, which adds the Jacobian
-    of its unconstrained values. Differentiable in the model and in the priors' own parameters.
+    Add it to the log evidence in a loss for `minimise`, to find the mode of the parameters'
+    posterior density, or in the log density for `unconstrained_density`, which adds the Jacobian of
+    the unconstrained values. It is differentiable in the model and in the parameters of the priors.
 
     Arguments:
         model: any pytree of modules, such as a `Model`; `describe(model)` shows its paths.
         priors: from the ends of paths to priors, such as `{"lengthscale": LogNormal(0.0, 1.0),
-            "noise": HalfNormal(0.1)}`: an end begins after a point, or is a whole path, and of
-            several that fit the longest counts. Or a function `priors(path, value)`, as `trainable`
-            is one, which returns a prior, or None for a parameter without one. Such a parameter has
-            a flat density in its natural units.
+            "noise": HalfNormal(0.1)}`: an end is a whole path, or begins after a point of it, and
+            the longest match counts. Alternatively a function `priors(path, value)`, like
+            `trainable`, which returns a prior, or None for a parameter without one. Such a
+            parameter has a flat density in its natural units.
 
     Raises:
-        ValueError: a key that no path ends with, no parameter with a prior, or a value that is not
-            a prior; a prior whose support does not hold the parameter's interval, such as a `Gamma`
-            of a mean that may be negative, or whose own parameters have another shape; a value at
-            the end of its interval, where the prior has no density.
+        ValueError: no path ends with a key, no parameter has a prior, or a value is not a prior;
+            the support of a prior does not contain the interval of the parameter, such as a `Gamma`
+            for a mean that may be negative; the parameters of a prior have the wrong shape; or a
+            value is at the end of its interval, where the prior has no density.
 
     Examples:
         >>> model = kernax.Model(kernax.RBF(2.0), 0.1)
@@ -232,7 +231,7 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     # The parameters that have a prior. Raises ValueError if there are none.
     chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
     if not chosen:
-        raise ValueError(f"priors give no parameter a prior: {listed(entries)}")
+        raise ValueError(f"priors has no prior for any parameter: {listed(entries)}")
     dtype = jnp.result_type(*(entry.value for entry, _ in chosen))
     total = jnp.zeros((), dtype)
     for entry, prior in chosen:
@@ -243,17 +242,17 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     return total
 
 
-Chosen = list[tuple[ParameterEntry, Any]]  # what stands there for a prior is checked later
+Chosen = list[tuple[ParameterEntry, Any]]  # the priors are checked later
 
 
 def _of_function(priors: Callable, entries: list[ParameterEntry]) -> Chosen:
-    """The parameters to which a function gives a prior."""
+    """The parameters for which a function returns a prior."""
     pairs = [(entry, priors(entry.path, entry.value)) for entry in entries]
     return [(entry, prior) for entry, prior in pairs if prior is not None]
 
 
 def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
-    """The parameters whose paths end like a key. Raises ValueError for keys that none ends like."""
+    """The parameters with paths that end like a key. Raises ValueError for keys without a match."""
     if not isinstance(priors, Mapping):
         raise ValueError(
             "priors must be a dictionary from the ends of paths to priors, or a function of a path "
@@ -261,7 +260,7 @@ def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
         )
     for end in priors:
         if not any(ends_like(entry.path, end) for entry in entries):
-            raise ValueError(f"priors[{end!r}] is the end of no parameter: {listed(entries)}")
+            raise ValueError(f"priors[{end!r}] matches no parameter: {listed(entries)}")
     chosen = []
     for entry in entries:
         fitting = [end for end in priors if ends_like(entry.path, end)]
@@ -271,7 +270,7 @@ def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
 
 
 def _check_prior(prior: Any, entry: ParameterEntry) -> None:
-    """Raises ValueError for what is no prior of a parameter."""
+    """Raises ValueError unless it is a prior that fits the parameter."""
     if not isinstance(prior, AbstractPrior):
         came = f"the class {prior.__name__}" if isinstance(prior, type) else repr(prior)
         raise ValueError(
@@ -294,15 +293,15 @@ def _check_support(prior: AbstractPrior, entry: ParameterEntry) -> None:
     if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:
         raise ValueError(
             f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "
-            f"numbers {_placed(prior.support)}: take a prior that has a density everywhere there"
+            f"numbers {_placed(prior.support)}: use a prior that has a density everywhere there"
         )
     if is_concrete(entry.value) and not prior.support.contains(entry.value):
         raise ValueError(
             f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of numbers "
-            f"{_placed(prior.support)}: start inside, or leave its prior out"
+            f"{_placed(prior.support)}: start inside, or omit its prior"
         )
 
 
 def _placed(interval: Interval) -> str:
-    """Where numbers of an interval are, for messages."""
+    """The location of the numbers of an interval, for messages."""
     return "on the real line" if interval == REAL else f"in {interval}"

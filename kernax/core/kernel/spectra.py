@@ -1,4 +1,4 @@
-"""Spectra as sums of mixtures of normal distributions, and those of products of kernels."""
+"""Spectra as sums of mixtures of normal distributions, and spectra of products of kernels."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,16 +10,17 @@ from kernax.core.base.numerics import safe_sqrt
 
 
 class SpectralPart(NamedTuple):
-    """Part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation z`
-    with z standard normal, and centre and deviation are functions of further normal numbers.
+    """A part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation
+    z` with z standard normal, and centre and deviation are functions of further normal numbers.
 
     Attributes:
         weight: the integral over this part, ().
-        columns: the entries of a point whose frequencies are not zero.
-        further: how many standard normal numbers, beside z, a frequency takes.
-        law: centres and deviations, (count, columns) each, of further numbers (count, further).
-        share: how many frequencies this part is to have, relative to others.
-        is_fixed: whether all frequencies are one and the same, so that one of them is enough.
+        columns: the entries of a point with nonzero frequencies.
+        further: the number of standard normal numbers, in addition to z, that a frequency needs.
+        law: a function from further numbers (count, further) to centres and deviations, each
+            (count, columns).
+        share: the number of frequencies of this part, relative to others.
+        is_fixed: whether all frequencies are the same, so that one is enough.
         is_symmetric: whether w and -w are equally likely.
     """
 
@@ -58,8 +59,8 @@ def convolved(first: Parts, second: Parts) -> Parts:
 
 
 def _convolved_parts(a: SpectralPart, b: SpectralPart) -> Parts:
-    """Of two parts that both stand for their mirror images as well there are two, as in `cos a cos
-    b = (cos(a + b) + cos(a - b)) / 2`.
+    """The convolution of two parts. If both also represent their mirror images, it has two parts,
+    as in `cos a cos b = (cos(a + b) + cos(a - b)) / 2`.
     """
     if a.is_symmetric or b.is_symmetric:
         return (_sum_of_frequencies(a, b),)
@@ -73,7 +74,7 @@ def _convolved_parts(a: SpectralPart, b: SpectralPart) -> Parts:
 
 
 def _sum_of_frequencies(a: SpectralPart, b: SpectralPart) -> SpectralPart:
-    """Sums of independent frequencies: given their further numbers they are normal, and means and
+    """Sums of independent frequencies. Given their further numbers they are normal, and means and
     variances add up.
     """
     columns = tuple(sorted({*a.columns, *b.columns}))
@@ -97,7 +98,7 @@ def _sum_of_frequencies(a: SpectralPart, b: SpectralPart) -> SpectralPart:
 def _spread(
     part: SpectralPart, normal: Float[Array, "count further"], columns: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """Centres and deviations of a part over more columns, where those that it lacks are zero."""
+    """Centres and deviations of a part over more columns, zero in the columns that it lacks."""
     places = jnp.asarray([columns.index(column) for column in part.columns], int)
 
     def over_all(inside: Float[Array, "count some"]) -> Float[Array, "count all"]:

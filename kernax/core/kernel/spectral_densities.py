@@ -1,4 +1,4 @@
-"""Kernels by their spectra: eigenfunctions (Mercer) and, if stationary, densities (Bochner)."""
+"""Spectra of kernels: eigenfunctions (Mercer) and, for stationary kernels, densities (Bochner)."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -35,14 +35,15 @@ def frequencies_of_parts(
     draw: str = "independent",
 ) -> Frequencies:
     """Frequencies of all parts, at most `count`, and their weights, which sum to those of the
-    parts. Smooth in the parts for a fixed key: which part a frequency belongs to is not drawn.
+    parts. They are smooth in the parts for a fixed key, because the part of a frequency is not
+    random.
 
     Raises ValueError for fewer frequencies than parts, or an unknown draw.
     """
     vectors_of = normal_draw(draw)
     if count < len(parts):
         raise ValueError(
-            f"n_frequencies must be at least {len(parts)}, one frequency for every term of the "
+            f"n_frequencies must be at least {len(parts)}, one frequency for each term of the "
             f"spectrum, but is {count}"
         )
     counts = _counts(parts, count)
@@ -53,14 +54,14 @@ def frequencies_of_parts(
 
 
 def _counts(parts: Sequence[SpectralPart], count: int) -> list[int]:
-    """How many frequencies each part has: one where that is enough, the others by their shares."""
+    """The number of frequencies of each part: one where that is enough, otherwise by shares."""
     moving = [part.share for part in parts if not part.is_fixed]
     left = count - len(parts)
     total = sum(moving)
     shares = [0.0 if part.is_fixed else left * part.share / total for part in parts]
     counts = [int(share) for share in shares]
     missing = left - sum(counts) if moving else 0
-    # The largest fractions first, and of equal ones the first.
+    # The largest fractions come first, and among equal ones the first.
     by_fraction = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
     chosen = by_fraction[:missing]
     return [1 + number + (i in chosen) for i, number in enumerate(counts)]
@@ -111,7 +112,7 @@ class AbstractSpectral(AbstractKernel):
         """Frequencies w_i, drawn from S, and weights a_i that sum to `k(x, x)`.
 
         `sum_i a_i cos(2 pi w_i.(x - z))` has the mean k(x, z). Both are differentiable in the
-        kernel's parameters, the key held fixed. `draw` is that of `random_fourier_features`.
+        kernel's parameters for a fixed key. `draw` is as in `random_fourier_features`.
         """
         return frequencies_of_parts(
             self.spectral_parts(dim), n_frequencies, dim, key=key, draw=draw
@@ -132,7 +133,7 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
     @property
     @abc.abstractmethod
     def further(self) -> int:
-        """How many standard normal numbers a precision is a function of."""
+        """The number of standard normal numbers from which a precision is computed."""
 
     @abc.abstractmethod
     def precisions(self, normal: Float[Array, "count m"]) -> Float[Array, " count"]:
@@ -156,6 +157,6 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
 
 
 def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array, "1 d"]:
-    """One for each entry of a vector. Raises ValueError for those of another dimension."""
+    """One lengthscale for each entry of a vector. Raises ValueError for another dimension."""
     vectors(x, x, lengthscale)
     return jnp.broadcast_to(floored(lengthscale), (1, len(x)))

@@ -1,7 +1,7 @@
 """Standard normal vectors from one random key: independent, orthogonal or quasi-random.
 
-Each vector alone is standard normal in all of them, so that a mean over the vectors has no bias;
-what differs is how they depend on each other, and with it the variance of that mean.
+In all cases each vector alone is standard normal, so that a mean over the vectors is unbiased. They
+differ in the dependence between vectors, and so in the variance of that mean.
 """
 
 import functools
@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from kernax.core.base.batching import sequential_vmap
 
-# From a key, a number of vectors, their length d, a number of further entries and a dtype: (count,
-# d + further).
+# A function of a key, a number of vectors, their length d, a number of further entries and a dtype,
+# which returns (count, d + further).
 NormalDraw = Callable[[PRNGKeyArray, int, int, int, Any], Float[Array, "count m"]]
 
 
@@ -35,8 +35,8 @@ def independent(
 def orthogonal(
     key: PRNGKeyArray, count: int, dim: int, further: int, dtype: Any
 ) -> Float[Array, "count m"]:
-    """Each `dim` vectors in turn are orthogonal to each other in their first `dim` entries: rows of
-    an orthogonal matrix drawn uniformly, times lengths of independent normal vectors (Yu, Suresh,
+    """Vectors that are orthogonal, in groups of `dim`, in their first `dim` entries: rows of a
+    uniformly drawn orthogonal matrix, times the lengths of independent normal vectors (Yu, Suresh,
     Choromanski, Holtmann-Rice & Kumar 2016, section 3). Further entries are independent.
     """
     if dim < 2:
@@ -51,8 +51,8 @@ def orthogonal(
 
 
 def _rotation(normal: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """An orthogonal matrix, uniformly distributed if the entries are independent and normal, which
-    takes a triangular factor with a positive diagonal (Mezzadri 2007).
+    """An orthogonal matrix, which is uniformly distributed if the entries are independent and
+    normal. That requires a triangular factor with a positive diagonal (Mezzadri 2007).
     """
     Q, R = jnp.linalg.qr(normal)
     return Q * jnp.where(jnp.diagonal(R) < 0, -1, 1)[None, :]
@@ -64,23 +64,23 @@ def quasi_random(
     """Quantiles at the first points of a Sobol sequence, whose digits are scrambled by random
     triangular matrices and a random shift (Matousek 1998), so that each point is uniform.
 
-    Powers of two are the best counts.
+    Use a power of two as the count for the best accuracy.
     """
     columns = dim + further
     if not columns:
         return jnp.zeros((count, 0), dtype)
     digits = jnp.asarray(_sobol_digits(count, columns))
-    # The middle of the interval of numbers that begin with the digits that a float can hold.
+    # The middle of the interval of numbers that share the digits of a float.
     kept = min(_DIGITS, jnp.finfo(dtype).nmant)
     shortened = jnp.right_shift(_scrambled(key, digits), jnp.uint32(_DIGITS - kept))
     between_zero_and_one = (shortened.astype(dtype) + 0.5) * 2.0**-kept
     return ndtri(between_zero_and_one)
 
 
-@functools.lru_cache(maxsize=4)  # sequences of a large problem are as large as its features
+@functools.lru_cache(maxsize=4)  # sequences of a large problem need as much memory as its features
 def _sobol_digits(count: int, columns: int) -> np.ndarray:
     """The first points of the sequence, as fractions of 2^32."""
-    from scipy.stats import qmc  # its import takes half a second
+    from scipy.stats import qmc  # importing it takes half a second
 
     exponent = max(count - 1, 0).bit_length()
     points = qmc.Sobol(columns, scramble=False).random_base2(exponent)[:count]
@@ -100,7 +100,7 @@ def _scrambled(key: PRNGKeyArray, digits: UInt32[Array, "n m"]) -> UInt32[Array,
     shift = jax.random.bits(of_shifts, (columns,), jnp.uint32)
 
     def with_digit(place, total):
-        # Of the digits above the one at this place, some, and that one itself.
+        # Some of the digits above this one, and this one itself.
         place = jnp.asarray(place, jnp.uint32)
         one = jnp.left_shift(jnp.uint32(1), place)
         above = ~(one | (one - jnp.uint32(1)))
@@ -119,7 +119,7 @@ NORMAL_DRAWS: dict[str, NormalDraw] = {
 
 
 def normal_draw(name: Any) -> NormalDraw:
-    """The draw of that name. Raises ValueError for any other."""
+    """The draw with that name. Raises ValueError for any other name."""
     if not isinstance(name, str) or name not in NORMAL_DRAWS:
         names = ", ".join(map(repr, NORMAL_DRAWS))
         raise ValueError(f"draw must be one of {names}, but is {name!r}")

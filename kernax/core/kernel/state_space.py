@@ -1,7 +1,7 @@
-"""State-space models of kernels of one coordinate, and how those compose.
+"""State-space models of kernels on one coordinate, and their combinations.
 
-Along a line such a process is a vector of states that changes linearly from one point to the next,
-so that what a point adds is known from the states at the point before it: solves, determinants and
+Along a line such a process is a vector of states that changes linearly from one point to the next.
+Each point depends on the previous ones only through the states, so solves, determinants and the
 evidence take O(n). Sarkka & Solin, Applied Stochastic Differential Equations, 2019, chapter 12.
 """
 
@@ -18,7 +18,7 @@ from kernax.core.base.numerics import matmul
 
 
 class AbstractStateSpace(eqx.Module):
-    """`k(t, t') = h.A(|t - t'|) P h`: the kernel of h.x(t), x stationary with m states.
+    """`k(t, t') = h.A(|t - t'|) P h`: the kernel of h.x(t), for a stationary process x of m states.
 
     `A(s) A(s') = A(s + s')`, and P is the covariance of x at any t.
     """
@@ -52,7 +52,7 @@ class ConstantState(AbstractStateSpace):
 
 
 class ScaledStates(AbstractStateSpace):
-    """A model whose covariance is multiplied by a scale."""
+    """A model with its covariance multiplied by a scale."""
 
     model: AbstractStateSpace
     scale: Float[Array, ""]
@@ -68,7 +68,7 @@ class ScaledStates(AbstractStateSpace):
 
 
 class SumOfStates(AbstractStateSpace):
-    """Independent models beside each other, whose observations add up."""
+    """A sum of independent models: their states together, and the sum of their observations."""
 
     models: tuple[AbstractStateSpace, ...]
 
@@ -83,7 +83,7 @@ class SumOfStates(AbstractStateSpace):
 
 
 class ProductOfStates(AbstractStateSpace):
-    """Products of a state of each model: Kronecker products of all that is in them."""
+    """A product of models, with Kronecker products of their states and matrices."""
 
     models: tuple[AbstractStateSpace, ...]
 
@@ -100,13 +100,14 @@ class ProductOfStates(AbstractStateSpace):
 def of_all(
     compose: type[SumOfStates | ProductOfStates], models: list[AbstractStateSpace | None]
 ) -> AbstractStateSpace | None:
-    """Several models as one; None where one of them is not known."""
+    """Several models combined into one; None if one of them is None."""
     known = tuple(model for model in models if model is not None)
     return compose(known) if len(known) == len(models) else None
 
 
 class Chain(eqx.Module):
-    """A model at n ordered points: `A_i` from point i - 1 to point i, the first one the identity.
+    """A model at n ordered points: `A_i` leads from point i - 1 to point i; the first is the
+    identity.
 
     Attributes:
         transitions: (n, m, m).
@@ -120,12 +121,12 @@ class Chain(eqx.Module):
 
     @staticmethod
     def of(model: AbstractStateSpace, places: Float[Array, " n"]) -> "Chain":
-        """That of ascending places."""
+        """The chain of a model at ascending coordinates."""
         steps = jnp.diff(places, prepend=places[:1])
         transitions = jax.vmap(model.transition)(steps)
         return Chain(transitions, model.stationary(), model.observation())
 
     @property
     def start(self) -> Float[Array, " m"]:
-        """`P h`, the covariance of the states with the value that is observed."""
+        """`P h`, the covariance of the states with the observed value."""
         return matmul(self.stationary, self.observation)

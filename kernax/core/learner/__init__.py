@@ -1,4 +1,4 @@
-"""What every learner begins and ends with: its checked task, and the function that it returns."""
+"""The common parts of all learners: the checked problem, and the function that they return."""
 
 # May import: kernax._advice, kernax.core.base, kernax.core.kernel, kernax.core.operators,
 # kernax.core.linalg, kernax.core.line.

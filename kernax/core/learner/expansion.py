@@ -1,4 +1,4 @@
-"""The function that learners return: a sum of the kernel at points, in the space of the kernel."""
+"""Kernel expansions, the functions that learners return, and the geometry of their space."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, wh
 from kernax.core.operators.pairs import pairs_of
 from kernax.core.operators.structure import AbstractStructure
 
-# What users of scikit-learn type, and what is there for it.
-_AS_FUNCTION = "call it: f(x) at one point, f.values(X) at a stack"
+# Attributes of scikit-learn, and their counterparts here.
+_AS_FUNCTION = "call it: f(x) at one point, f.values(X) at a batch"
 _INSTEAD = {
     "predict": _AS_FUNCTION,
     "decision_function": _AS_FUNCTION,
@@ -45,21 +45,21 @@ _INSTEAD = {
 class KernelExpansion(Printed):
     """`f(x) = sum_i coefficients_i k(x, points_i) + bias`, a function of one point.
 
-    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`.
+    For a batch of points use `jax.vmap(f)(X)` or `f.values(X)`.
 
     Attributes:
         kernel: the kernel k.
-        points: the stack of n points.
-        coefficients: shape (n,), (n, outputs) for a function with several outputs, and with another
-            axis, the last one, where there are several penalties.
-        bias: shape () or (outputs,), as the coefficients without their first axis.
+        points: a batch of n points.
+        coefficients: shape (n,), or (n, outputs) for a function with several outputs. Several
+            penalties add a last axis.
+        bias: shape () or (outputs,), the shape of the coefficients without their first axis.
 
     Expansions in the same kernel form a vector space: `f + g`, `f - g`, `2.0 * f`. The geometry
-    (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space, in which the bias has no
-    part: `f(x) - bias = <f, k(x, .)>`.
+    (`norm`, `inner`, `distance`) is that of the kernel's Hilbert space (RKHS), which does not
+    include the bias: `f(x) - bias = <f, k(x, .)>`.
 
-    Raises ValueError for many points where one is expected, for functions of different kernels or
-    numbers of outputs, and for a scale that is neither one number nor one for each output.
+    Raises ValueError for a batch where one point is expected, for functions with different kernels
+    or numbers of outputs, and for a scale that is neither one number nor one for each output.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -80,7 +80,7 @@ class KernelExpansion(Printed):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Raises AttributeError, which says what stands for what is common elsewhere."""
+            """Raises AttributeError and names the counterpart of attributes of other libraries."""
             instead = _INSTEAD.get(name, "it has kernel, points, coefficients and bias")
             raise missing(self, name, instead)
 
@@ -93,16 +93,16 @@ class KernelExpansion(Printed):
 
     @compiled
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
-        """The value at a point that has been checked."""
+        """The value at a checked point."""
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return _sums(row, self.coefficients) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
-        """The values at a stack of m points, shape (m, *outputs).
+        """The values at a batch of m points, shape (m, *outputs).
 
-        As `jax.vmap(f)(X)`, but with the checks of `gram` and its bound on memory, which string
-        kernels need. Along a line, for kernels and numbers of points for which `condition` takes
-        `StateSpace()` by default, many values are one product in O(m + n).
+        The result is that of `jax.vmap(f)(X)`, but with the checks of `gram` and its bound on
+        memory, which string kernels need. Along a line, for kernels and numbers of points for which
+        `condition` uses `StateSpace()` by default, many values take one product in O(m + n).
         """
         kernel, X = prepare_new(self.kernel, X, self.points, self.coefficients.dtype)
         spread = rows_over_mesh(X)
@@ -117,7 +117,7 @@ class KernelExpansion(Printed):
         check_pairs_fit(kernel, X, points)
         values, finite, diagonal = _values(kernel, X, points, self.coefficients, self.bias, spread)
         if is_concrete(finite) and not finite:
-            checked_pairs(kernel, X, points, None, spread)  # raises where the kernel is the cause
+            checked_pairs(kernel, X, points, None, spread)  # raises if the kernel is the cause
         warn_of_featureless_points(kernel, X, diagonal)
         return values
 
@@ -133,7 +133,7 @@ class KernelExpansion(Printed):
 
         |f(x) - f(z)| is at most |f| times the `kernel_distance` of x and z.
         """
-        # In units of the largest coefficient, whose square may be no float.
+        # Use units of the largest coefficient, because its square may overflow.
         coefficients, unit = in_own_unit(self.coefficients, 0)
         scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
         root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
@@ -161,7 +161,7 @@ class KernelExpansion(Printed):
         outputs = jnp.shape(self.bias)
         if jnp.shape(scale) not in ((), outputs):
             raise ValueError(
-                f"an expansion of outputs {outputs} is scaled by a number, or by one for each "
+                f"an expansion with outputs {outputs} is scaled by a number, or by one for each "
                 f"output, but scale has shape {jnp.shape(scale)}"
             )
         of_each_point = scale if jnp.ndim(scale) == 0 else jnp.asarray(scale)[None]
@@ -180,7 +180,7 @@ class KernelExpansion(Printed):
         return self + -other
 
     def _check_same_space(self, other: "KernelExpansion") -> None:
-        """Raises ValueError unless both are known to be in one kernel, with the same outputs."""
+        """Raises ValueError unless both are known to have the same kernel and the same outputs."""
         if not _same(self.kernel, other.kernel):
             raise ValueError(
                 "expansions in different kernels are in different spaces and have no sum or inner "
@@ -190,12 +190,12 @@ class KernelExpansion(Printed):
         others = jnp.shape(other.bias)
         if mine != others:
             raise ValueError(
-                f"expansions of outputs {mine} and {others} have no sum or inner product"
+                f"expansions with outputs {mine} and {others} have no sum or inner product"
             )
 
 
 def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> Array:
-    """`sum_i K_i coefficients_i`, over the last axis of K, for outputs along any number of axes."""
+    """`sum_i K_i coefficients_i` over the last axis of K, for any number of axes of outputs."""
     return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
 
 
@@ -208,27 +208,27 @@ def _values(
     bias: Float[Array, "*outputs"],
     spread: RowsOverMesh | None,
 ) -> tuple[Float[Array, "m *outputs"], Bool[Array, ""], Float[Array, " m"]]:
-    """`sum_i k(x, points_i) coefficients_i + bias` at a stack of points x, whether these and
+    """`sum_i k(x, points_i) coefficients_i + bias` at a batch of points x, whether these values and
     `k(x, x)` are finite, and `k(x, x)`.
     """
     K, _, (diagonal, _) = pairs_of(kernel, X, points, None, spread)
     values = _sums(K, coefficients) + jnp.expand_dims(bias, 0)
-    # NaN or inf in a row of K leaves no finite sum: K itself need not be looked through.
+    # NaN or inf in a row of K makes the sum NaN or inf, so K itself need not be checked.
     finite = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(diagonal))
     return values, finite, diagonal
 
 
-# A product with a structure takes as long as some ten to a hundred rows of a matrix.
+# A product with a structure takes as long as about ten to a hundred rows of a matrix.
 _MANY_ROWS = 200
 
 
 def _sums_by_structure(
     kernel: AbstractKernel, X: PyTree, points: PyTree, coefficients: Float[Array, "n *outputs"]
 ) -> Float[Array, "m *outputs"] | None:
-    """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both stacks joined;
-    None where there is none, or where it would be no faster than `k(x_i, z_j)`.
+    """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both batches together;
+    None if there is none, or if it would not be faster than `k(x_i, z_j)`.
     """
-    # A recursion would carry what is not finite from one point to all others.
+    # A recursion would spread NaN or inf from one point to all others.
     is_finite = jnp.all(jnp.isfinite(X), 1)
     both = joined([jnp.where(is_finite[:, None], X, 0), points])
     structure = structure_of_many(kernel, both)
@@ -240,8 +240,8 @@ def _sums_by_structure(
 
 
 def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
-    """Whether both stacks are of vectors, the points on one device, and so many that a structure
-    may be faster.
+    """Whether both batches are vectors on one device, and large enough that a structure may be
+    faster.
     """
     if not (eqx.is_array(X) and eqx.is_array(points) and X.ndim == points.ndim == 2):
         return False
@@ -259,8 +259,8 @@ def _sums_by(
     both: PyTree,
     coefficients: Float[Array, "n *outputs"],
 ) -> Float[Array, "m *outputs"]:
-    """`sum_i k(x, points_i) coefficients_i` of m points x, in one stack with the n points of the
-    expansion, which come last.
+    """`sum_i k(x, points_i) coefficients_i` for m points x, which precede the n points of the
+    expansion in one batch.
     """
     m = count(both) - len(coefficients)
     nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
@@ -268,7 +268,7 @@ def _sums_by(
 
 
 def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
-    """Whether two kernels are known to be equal: traced parameters must be the same objects."""
+    """Whether two kernels are known to be equal; traced parameters must be the same objects."""
     leaves, structure = jax.tree.flatten(kernel)
     others, other_structure = jax.tree.flatten(other)
     equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
@@ -276,10 +276,10 @@ def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
 
 
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:
-    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the distance of two points.
+    """`|phi(x) - phi(z)| = sqrt(k(x, x) + k(z, z) - 2 k(x, z))`: the kernel distance of two points.
 
-    The distance is that in the kernel's Hilbert space. Raises ValueError if `kernel` is not a
-    kernel.
+    It is the distance of their features in the kernel's Hilbert space. Raises ValueError if
+    `kernel` is not a kernel.
 
     Examples:
         >>> x, z = jnp.array([0.0]), jnp.array([3.0])

@@ -1,4 +1,4 @@
-"""Functions that are linear in explicit features, which learners in features return."""
+"""Linear functions of explicit features, which some learners return."""
 
 from collections.abc import Callable
 
@@ -16,19 +16,19 @@ from kernax.core.base.printing import Printed
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.feature_map import FeatureMap
 
-SUCH_AS = "a kernel that has some, such as FeatureMap(jnp.asarray), the linear kernel of vectors"
+SUCH_AS = "a kernel with features, such as FeatureMap(jnp.asarray), the linear kernel of vectors"
 
 
-def check_has_features(kernel: AbstractKernel, advice: str = f": take {SUCH_AS}") -> None:
-    """Raises ValueError for a kernel without explicit features that are known."""
+def check_has_features(kernel: AbstractKernel, advice: str = f": use {SUCH_AS}") -> None:
+    """Raises ValueError for a kernel without known explicit features."""
     if kernel.explicit_features() is None:
-        raise ValueError(f"{type(kernel).__name__} has no explicit features that are known{advice}")
+        raise ValueError(f"{type(kernel).__name__} has no explicit features{advice}")
 
 
 class FeaturesOf(eqx.Module):
     """The explicit features of a kernel: phi with `k(x, z) = phi(x) . phi(z)`, (D,).
 
-    Raises ValueError for a kernel without features that are known.
+    Raises ValueError for a kernel without known features.
     """
 
     kernel: AbstractKernel
@@ -45,7 +45,7 @@ class FeaturesOf(eqx.Module):
 class LinearFunction(Printed):
     """`f(x) = features(x) . weights + bias`, a function of one point.
 
-    For a stack of points, `jax.vmap(f)(X)` or `f.values(X)`, as of a `KernelExpansion`.
+    For a batch of points use `jax.vmap(f)(X)` or `f.values(X)`, as for a `KernelExpansion`.
 
     Attributes:
         features: a function of a point, (D,).
@@ -69,20 +69,20 @@ class LinearFunction(Printed):
 
     @compiled
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
-        """The value at a point that has been checked."""
+        """The value at a checked point."""
         features = jnp.asarray(self.features(x)).astype(self.weights.dtype)
         return matmul(features, self.weights) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
-        """The values at a stack of m points."""
+        """The values at a batch of m points."""
         return jax.vmap(self)(as_stack(X, "X"))
 
     @property
     def kernel(self) -> FeatureMap:
-        """The kernel `features(x) . features(z)` in whose space this function lies."""
+        """The kernel `features(x) . features(z)`, whose space contains this function."""
         return FeatureMap(self.features)
 
     @property
     def norm(self) -> Float[Array, "*outputs"]:
-        """`|weights|`, without the bias, for each output: the norm in the space of the kernel."""
+        """`|weights|` for each output, without the bias: the norm in the space of the kernel."""
         return safe_sqrt(jnp.sum(self.weights**2, 0))

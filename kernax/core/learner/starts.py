@@ -1,4 +1,4 @@
-"""Where a learner that iterates starts: at the solution of a problem that is nearly the same."""
+"""Starting points of iterative learners: solutions of similar problems."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,7 +8,7 @@ from kernax.core.learner.task import Task
 
 
 def coefficients_of(start: KernelExpansion | None, task: Task) -> Array | None:
-    """The coefficients to start from, if any. Raises ValueError for those of another shape."""
+    """The coefficients to start from, if any. Raises ValueError for another shape."""
     shape = task.y.shape
     if start is None:
         return None
@@ -27,7 +27,7 @@ def coefficients_of(start: KernelExpansion | None, task: Task) -> Array | None:
 def coefficients_and_bias_of(
     start: KernelExpansion | None, task: Task, bias: bool
 ) -> Float[Array, " m"] | None:
-    """Both in one array (n + 1,); the bias is zero for a learner without one."""
+    """Coefficients and bias in one array (n + 1,); the bias is zero for a learner without one."""
     coefficients = coefficients_of(start, task)
     if start is None or coefficients is None:
         return None

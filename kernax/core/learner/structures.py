@@ -1,6 +1,6 @@
-"""What learners do along a line of their own accord, where no solver is given.
+"""The structures that learners use by default along a line, if no solver is given.
 
-They do without it in a copy of the package that has no `core/line`.
+A copy of the package without `core/line` works without them.
 """
 
 from typing import Any
@@ -18,17 +18,15 @@ except ModuleNotFoundError:
 
 
 def structure_of_many(kernel: AbstractKernel, X: PyTree) -> AbstractStructure | None:
-    """A structure that is faster than the whole matrix; None where there is none."""
+    """A structure that is faster than the dense matrix, or None."""
     return None if line is None else line.line_of_many_points(kernel, X)
 
 
 def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> Any:
-    """What draws from a prior at many points faster than the whole matrix; None where nothing
-    does.
-    """
+    """A sampler of a prior at many points that is faster than a dense factorisation, or None."""
     return None if line_draws is None else line_draws.sampler_of_prior(kernel, X)
 
 
 def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> Any:
-    """The same, given observations."""
+    """A sampler of a posterior that is faster than a dense factorisation, or None."""
     return None if line_draws is None else line_draws.sampler_of_posterior(explanation, X)

@@ -1,4 +1,4 @@
-"""What every learner begins with: kernel, points, targets and weights, checked, of one dtype."""
+"""The checked problem of a learner: kernel, points, targets and weights, in one dtype."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,16 +44,17 @@ Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
 
 class Task(AbstractCheckedFirst):
-    """What a learner was given, as its compiled function takes it.
+    """The checked arguments of a learner, in the form that its compiled function takes.
 
     Attributes:
-        kernel: in the dtype of the points, its traced parameters NaN outside of their intervals.
-        X: a stack of n points.
+        kernel: in the dtype of the points, with NaN for traced parameters outside of their
+            intervals.
+        X: a batch of n points.
         y: targets (n,) or (n, outputs).
-        weights: of the points, ones where none were given.
-        layout: how the Gram matrix is held.
+        weights: the weights of the points, ones by default.
+        layout: how the Gram matrix is represented.
         verb: the name of the function.
-        footprint: what the function holds where K is dense; None where it is not.
+        footprint: the memory of the function if K is dense; None otherwise.
     """
 
     kernel: AbstractKernel
@@ -65,9 +66,8 @@ class Task(AbstractCheckedFirst):
     footprint: Footprint | None = eqx.field(static=True, default=None)
 
     def check_before(self, function: Callable, args: tuple) -> None:
-        """Raises MemoryBudgetError where K does not fit into memory: as late as this, so that
-        whatever else is wrong has been said, and after the program was traced, which says whether
-        all shapes go together.
+        """Raises MemoryBudgetError if K does not fit into memory. This comes last, so that other
+        errors take precedence, and after tracing, which checks that all shapes fit together.
         """
         if self.footprint is None:
             return
@@ -81,7 +81,7 @@ class Task(AbstractCheckedFirst):
 
     def whole_gram(self) -> AbstractGram:
         """The Gram matrix, for functions that compute it before their compiled function. Raises
-        MemoryBudgetError where their matrices do not fit into memory.
+        MemoryBudgetError if their matrices do not fit into memory.
         """
         self.check_before(type(self).gram, (self,))
         return self.gram()
@@ -93,12 +93,12 @@ class Task(AbstractCheckedFirst):
 
     @property
     def dtype(self) -> Any:
-        """The precision to compute in."""
+        """The dtype of the computation."""
         return dtype_of(self.X)
 
     @property
     def kernel_name(self) -> str:
-        """What messages call the kernel."""
+        """The name of the kernel in messages."""
         return name_of(self.kernel)
 
     @property
@@ -107,11 +107,11 @@ class Task(AbstractCheckedFirst):
         return self.y.reshape(len(self.y), -1)
 
     def gram(self) -> AbstractGram:
-        """The Gram matrix, held as the layout says."""
+        """The Gram matrix in the layout of the problem."""
         return operator_of_prepared(self.kernel, self.X, self.layout)
 
     def figures(self, gram: AbstractGram) -> dict[str, Array]:
-        """For the stats: the number of `features`, where K is represented by them."""
+        """Statistics: the number of `features` if K is represented by them."""
         if not self.layout.in_features:
             return {}
         return {"features": jnp.asarray(gram.largest_rank)}
@@ -119,14 +119,15 @@ class Task(AbstractCheckedFirst):
     def scalar(
         self, value: ArrayLike, name: str, interval: Interval, *, throw: bool = False
     ) -> Array:
-        """Another argument, a number, in the dtype of the points and inside its interval.
+        """Another argument, a number, in the dtype of the points, checked to be inside its
+        interval.
 
-        With `throw` a traced one that is not raises an error at run time.
+        With `throw` a traced number outside of the interval raises an error at run time.
         """
         return as_scalar(value, self.dtype, name, interval, self.verb if throw else None)
 
     def numbers(self, values: Any, name: str, interval: Interval, *, throw: bool = False) -> Array:
-        """Another argument, several numbers (r,)."""
+        """Another argument, a vector of numbers (r,)."""
         return as_numbers(values, self.dtype, name, interval, self.verb if throw else None)
 
     def noise(self, value: Any, *, throw: bool = False) -> Array:
@@ -137,13 +138,13 @@ class Task(AbstractCheckedFirst):
         return noise
 
     def module(self, module: Any, *, throw: bool = False) -> Any:
-        """Another argument, a module such as a loss, in the dtype of the points, its parameters
-        inside their intervals.
+        """Another argument, a module such as a loss, in the dtype of the points, with its
+        parameters checked to be inside their intervals.
         """
         return guarded(cast(module, self.dtype), self.verb if throw else None)
 
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
-        """Raises ValueError for a number above that of the points of positive weight."""
+        """Raises ValueError for a number larger than the number of points of positive weight."""
         kept = self.weights.kept()
         points = self.n if kept is None else int(np.sum(kept))
         if number > points:
@@ -153,15 +154,16 @@ class Task(AbstractCheckedFirst):
             )
 
     def suspect(self) -> Suspect:
-        """The Gram matrix of `present`, whose eigenvalues an error about it names."""
+        """The Gram matrix of `present`, for the eigenvalues in an error message."""
         kept = self.weights.kept()
         size = self.n if kept is None or not np.any(kept) else int(np.sum(kept))
-        # The points are taken out only if the solve has failed: each number of them is a program.
+        # The points are selected only if the solve has failed: each number of them compiles a
+        # program.
         matrix = lambda: gram_of_prepared(self.kernel, self.present())
         return Suspect("K", size, matrix, CONFORMANCE if is_foreign(self.kernel) else "")
 
     def present(self) -> PyTree:
-        """The points of positive weight; all of them while that is not known, or where none has."""
+        """The points of positive weight; all points while tracing, or if no weight is positive."""
         kept = self.weights.kept()
         if kept is None or not np.any(kept) or np.all(kept):
             return self.X
@@ -169,7 +171,7 @@ class Task(AbstractCheckedFirst):
 
 
 def numbers(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Targets that are numbers, (n,) or (n, outputs)."""
+    """Numerical targets, (n,) or (n, outputs)."""
     return as_targets(y, n, dtype)
 
 
@@ -184,9 +186,9 @@ def check_targets(
     reads_removed: bool = False,
     thrown_by: str | None = None,
 ) -> tuple[Array, AbstractWeights]:
-    """Targets and weights of n points.
+    """Checked targets and weights of n points.
 
-    Arguments and errors are those of `check_task`, for functions that take no kernel.
+    Arguments and errors are those of `check_task`. It is for functions without a kernel.
     """
     checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
@@ -200,10 +202,11 @@ def check_targets(
 
 
 def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
-    """Targets, with those of the first point of positive weight where NaN has weight zero.
+    """Targets, with NaN of weight zero replaced by the target of the first point of positive
+    weight.
 
-    Such points are removed, whatever their targets are. Raises ValueError for a known NaN of
-    another weight; what is no array of floats is left for later checks.
+    Such points are removed, whatever their targets are. Raises ValueError for a concrete NaN of
+    another weight; arguments other than arrays of floats are checked later.
     """
     try:
         array = y if eqx.is_array(y) else np.asarray(y)
@@ -217,13 +220,13 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     values = weights.values
     absent = ~jnp.isfinite(array)
     removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
-    # A row that counts, by sums: an index would gather all rows that are spread over a mesh.
+    # Select a row of positive weight by sums, because an index would gather rows from a whole mesh.
     places = jnp.arange(n)
     first = jnp.min(jnp.where(values > 0, places, n))
     is_first = (places == first).reshape(n, *(1,) * (array.ndim - 1))
     known = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
     filled = jnp.where(removed, known, array)
-    # By NumPy, which takes lists as well.
+    # NumPy accepts lists as well.
     rows = "np.isfinite(y)" if array.ndim == 1 else "np.isfinite(y).all(1)"
     weighted = "" if weights.given is None else "weights * "
     check_finite(filled, "y", f"weights={weighted}{rows} removes such rows; or impute")
@@ -248,29 +251,30 @@ def check_task(
     reads_removed: bool = False,
     throw: bool = False,
 ) -> Task:
-    """The task of a learner.
+    """The checked problem of a learner.
 
     Arguments:
-        verb: its name, for messages.
-        y: None for zeros, where there are no targets.
-        footprint: what the function holds where K is dense; by default K itself.
-        targets: how y is checked.
-        one_column: where y must be a vector: what to do with several columns, for the message.
-        block_size: rows of K that are computed at a time, where K is not to be held.
-        in_features: whether a kernel of few explicit features may be represented by them.
-        holds_gram: False for a function that never asks for K.
+        verb: the name of the function, for messages.
+        y: None for zeros, if there are no targets.
+        footprint: the memory of the function if K is dense; by default that of K.
+        targets: the function that checks y.
+        one_column: if y must be a vector, advice for several columns, for the message.
+        block_size: the number of rows of K computed at a time, for a matrix-free computation.
+        in_features: whether a kernel with fewer explicit features than points may be represented by
+            them.
+        holds_gram: False for a function that never uses K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
-        solver: the one that the user chose, which may need a structure; None for the default.
-        reads_removed: whether the function compares something with the targets of points of weight
-            zero: then these must be known. Otherwise they may be NaN.
+        solver: the solver that the user chose, which may need a structure; None for the default.
+        reads_removed: whether the function compares predictions with the targets of points of
+            weight zero, which must then be given. Otherwise they may be NaN.
         throw: whether traced parameters of the kernel, and weights, outside of their intervals
-            raise an error at run time; otherwise they are NaN.
+            raise an error at run time; otherwise they become NaN.
 
     Raises:
-        ValueError: what does not fit, by name.
+        ValueError: an argument is invalid; the message names it.
 
-    That K does not fit into memory is said before a compiled function takes the task, when all
-    other arguments have been checked.
+    Whether K fits into memory is checked later, when a compiled function is called with the problem
+    and all other arguments have been checked.
     """
     given = (X, weights)
     check_same_devices(X, y=y, weights=weights)
@@ -311,12 +315,12 @@ def check_task(
 def solver_that_ran(
     task: Task, solver: lx.AbstractLinearSolver | None, named: lx.AbstractLinearSolver | None
 ) -> SolverThatRan:
-    """Which solver ran, for the stats: `named`, or what `Auto` chose, None for Cholesky's."""
+    """Which solver ran, for the stats: `named`, or the choice of `Auto`."""
     layout = task.layout
     if named is not None:
-        return SolverThatRan(type(named).__name__, "it was asked for")
+        return SolverThatRan(type(named).__name__, "it was requested")
     if layout.in_features:
-        reason = "in the explicit features of the kernel, fewer than points"
+        reason = "the kernel has fewer explicit features than points"
         return SolverThatRan("JitteredCholesky", reason)
     if layout.block_size is not None:
         name = "JitteredCholesky" if solver is None else type(solver).__name__
@@ -324,7 +328,7 @@ def solver_that_ran(
     if layout.structure is not None:
         reason = "many points along one line, and a kernel with a state-space model"
         return SolverThatRan("StateSpace", reason)
-    return SolverThatRan("JitteredCholesky", "the whole matrix, as no other rule of Auto applies")
+    return SolverThatRan("JitteredCholesky", "the default, because no other rule of Auto applies")
 
 
 def _structure(
@@ -334,31 +338,31 @@ def _structure(
     X: PyTree,
     weights: AbstractWeights,
 ) -> AbstractStructure | None:
-    """The structure of the points for a solver, from points and weights as they were `given`."""
+    """The structure of the points for a solver, from the `given` points and weights."""
     values = None if given[1] is None else _known(given[1], weights.values)
     if isinstance(values, np.ndarray):
-        values = flushed(values)  # as the compiled program sees them
+        values = flushed(values)  # as in the compiled program
     points = _known(given[0], X)
     if solver is None:
         return structure_of_many(kernel, points)
-    assert isinstance(solver, AbstractSymmetricSolver)  # as has been checked
+    assert isinstance(solver, AbstractSymmetricSolver)  # checked before
     return solver.structure_for(kernel, points, values)
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:
-    """A checked array, as one of NumPy if what was given is known: under `jit` JAX traces constants
-    as well.
+    """A checked array, as a NumPy array if the given argument is concrete, because JAX also traces
+    constants under `jit`.
     """
     is_known = eqx.is_array(checked) and is_concrete(given)
     return np.asarray(given).astype(checked.dtype) if is_known else checked
 
 
 def may_be_positive(value: Any) -> bool:
-    """Whether an argument is not known to be zero or less somewhere."""
+    """Whether an argument may be positive: False if an entry is known to be zero or less."""
     if not is_concrete(value):
         return True
     try:
         number = np.asarray(value, np.dtype(jnp.result_type(float)))
         return bool(np.all(flushed(number) > 0))
     except (TypeError, ValueError):
-        return True  # what is no number is refused by name elsewhere
+        return True  # anything that is not a number is rejected by name elsewhere

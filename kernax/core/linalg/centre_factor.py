@@ -1,4 +1,4 @@
-"""The factor of the Gram matrix of a few points that stand for many: inducing points, centres."""
+"""The factor of the Gram matrix of a few points, such as inducing points or centres."""
 
 from typing import Any
 
@@ -21,17 +21,15 @@ from kernax.core.operators.operators import DenseGram
 
 
 def wide(dtype: Any) -> Any:
-    """The precision for matrices of a few points and for sums over many: float64 where JAX has it
-    enabled.
-    """
+    """The dtype for matrices of a few points and for sums over many: float64 if enabled."""
     return np.promote_types(dtype, jnp.result_type(float))
 
 
 class FactorAtPoints(eqx.Module):
     """The Cholesky factor L of `k(Z, Z) + jitter I`, (m, m), and whether there is one.
 
-    Jitter is positive only where k(Z, Z) is singular to working precision, or where
-    `factor_of_gram` was asked for more accuracy.
+    Jitter is positive only if k(Z, Z) is singular to working precision, or if `factor_of_gram`
+    needs more accuracy.
     """
 
     lower: Float[Array, "m m"]
@@ -50,12 +48,12 @@ def factor_of_gram(
     """L for `K = k(Z, Z)`, differentiable.
 
     Products `L^-1 k(Z, x)` divide the rounding of k(Z, x) by the smallest pivots. For these, jitter
-    is also added where K is too close to singular.
+    is also added if K is too close to singular.
 
     Arguments:
-        beside: the precision of `k(Z, x)`. Jitter is added where a squared pivot is within
-            rounding to it, eps of the diagonal; where K has the same precision, eps^(2/3).
-        most: jitter is added as well where the squares of the entries of `L^-1` sum to more.
+        beside: the dtype of `k(Z, x)`. Jitter is added if a squared pivot is within the rounding of
+            that dtype, eps of the diagonal, or eps^(2/3) if K has the same dtype.
+        most: jitter is also added if the squares of the entries of `L^-1` sum to more than this.
     """
     factor = cholesky_factor(DenseGram(stop_gradient(K)))
     if beside is not None:
@@ -69,10 +67,11 @@ def factor_of_gram(
 def _is_sound(
     K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, most: ArrayLike | None
 ) -> Bool[Array, ""]:
-    """Whether all pivots are above rounding to a precision, and the squares of the entries of L^-1
+    """Whether all pivots are above the rounding of a dtype, and the squares of the entries of L^-1
     sum to at most `most`.
     """
-    # Sums of n products round by some eps, and are divided by pivots once or twice.
+    # Sums of n products have a rounding error of a few eps, and are divided by pivots once or
+    # twice.
     rounding = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
     sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
     if most is None:
@@ -83,7 +82,7 @@ def _is_sound(
 def _for_precision(
     K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, sound: Bool[Array, ""]
 ) -> CholeskyFactor:
-    """The factor where it is sound, else that with the jitter of a lower precision."""
+    """The factor if it is sound, otherwise the factor with the jitter of a lower precision."""
     first, _ = range_of_jitter(jnp.mean(jnp.diagonal(K)).astype(dtype))
     jitter = jnp.maximum(first.astype(K.dtype), factor.jitter)
 

@@ -1,4 +1,4 @@
-"""Cholesky's factor of a whole matrix, with jitter on its diagonal where that is needed."""
+"""The Cholesky factor of a dense matrix, with jitter on its diagonal if necessary."""
 
 import functools
 import math
@@ -22,21 +22,21 @@ from kernax.core.operators.operators import mean_diagonal
 def rounding_of_entries(
     solve: Callable[[Array], Array], diagonal: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """How far rounding of the entries of M moves `log |M|`, and M^-1 relatively.
+    """The error of `log |M|`, and the relative error of M^-1, from rounding the entries of M.
 
-    Errors dC of eps in the matrix of unit diagonal, C = D^-1/2 M D^-1/2, move log |C| by
-    tr(C^-1 dC): eps |C^-1|_F where they are independent. The square of that norm is the mean of
-    |C^-1 z|^2 over vectors z of random signs (Hutchinson 1990), of four here.
+    Errors dC of eps in the matrix with unit diagonal, C = D^-1/2 M D^-1/2, change log |C| by
+    tr(C^-1 dC), which is eps |C^-1|_F for independent errors. The square of that norm is the mean
+    of |C^-1 z|^2 over vectors z of random signs (Hutchinson 1990); four are used here.
     """
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(diagonal), 4))
     root = jnp.sqrt(diagonal)[:, None]
-    # C^-1 Z = D^1/2 M^-1 D^1/2 Z; |C^-1|_F is near |C^-1 Z|_F / sqrt(4), of four columns.
+    # C^-1 Z = D^1/2 M^-1 D^1/2 Z; |C^-1|_F is about |C^-1 Z|_F / sqrt(4), for four columns.
     image = root * solve(root * jnp.asarray(signs, diagonal.dtype))
     return eps_of(diagonal) * jnp.linalg.norm(image) / 2
 
 
 class CholeskyFactor(AbstractDirectFactor):
-    """`M = L L^T`, L kept column by column in one flat array."""
+    """The Cholesky factor `M = L L^T`, with L stored column by column in one flat array."""
 
     packed: Float[Array, " entries"]
     jitter: Float[Array, ""]
@@ -44,7 +44,7 @@ class CholeskyFactor(AbstractDirectFactor):
 
     @property
     def lower(self) -> Float[Array, "n n"]:
-        """L."""
+        """The lower triangular factor L."""
         n = math.isqrt(self.packed.size)
         return self.packed.reshape(n, n).T
 
@@ -89,24 +89,25 @@ def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
 
 
 def _inverse_of_product(L: Float[Array, "n n"], one: Float[Array, ""]) -> Float[Array, "n n"]:
-    """`(L L^T)^-1` by halves: 0.9 n^3 operations, most of them in matrix products, where solving
-    for the identity takes 2 n^3, all in triangular solves. NaN where `one` is.
+    """`(L L^T)^-1` by recursive halves. This takes 0.9 n^3 operations, most of them in matrix
+    products, whereas solving for the identity takes 2 n^3, all in triangular solves. NaN if `one`
+    is.
 
-    In four blocks at most: with sixteen it is 0.83 n^3, but compiles four times as long.
+    At most four blocks are used: sixteen would take 0.83 n^3, but four times as long to compile.
     """
-    # Transposed, columns are solutions: `M X - I` is small, and so is the residual of every `X b`.
+    # Transposed, columns are solutions: `M X - I` is small, and so is the residual of any `X b`.
     return _inverse_by_halves(L.T, one, max(48, -(-len(L) // 4))).T
 
 
 def _inverse_by_halves(
     U: Float[Array, "n n"], one: Float[Array, ""], whole: int
 ) -> Float[Array, "n n"]:
-    # Of an upper triangular U = L^T, in whose rows LAPACK finds the columns of L. With Y = -L21
-    # L11^-1 the lower right block is Q = (L22 L22^T)^-1, the upper right one Y^T Q, the upper left
-    # one (L11 L11^T)^-1 + Y^T Q Y.
+    # The argument is an upper triangular U = L^T, whose rows LAPACK reads as the columns of L. With
+    # Y = -L21 L11^-1 the lower right block is Q = (L22 L22^T)^-1, the upper right one Y^T Q, and
+    # the upper left one (L11 L11^T)^-1 + Y^T Q Y.
     n = len(U)
     if n <= whole:
-        # A constant identity would be held from the start of the program.
+        # A constant identity would occupy memory from the start of the program.
         identity = jnp.where(jnp.eye(n, dtype=bool), one.astype(U.dtype), 0)
         return _row_major(cho_solve((U.T, True), identity, check_finite=False).T)
     h = n // 2
@@ -118,8 +119,8 @@ def _inverse_by_halves(
 
 
 def _row_major(A: Array) -> Array:
-    """The array, behind a barrier: XLA would fuse its transposition into the product that follows,
-    which on a CPU takes 2.5 times as long.
+    """The array, behind a barrier. Otherwise XLA would fuse its transposition into the next
+    product, which then takes 2.5 times as long on a CPU.
     """
     return lax.optimization_barrier(A)
 
@@ -127,7 +128,7 @@ def _row_major(A: Array) -> Array:
 def cholesky_factor(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
 ) -> CholeskyFactor:
-    """Cholesky's factor, with jitter: see `factorise`."""
+    """The Cholesky factor, with jitter; see `factorise`."""
     scale = mean_diagonal(operator) if scale is None else scale
     return sequential_vmap(_cholesky_with_jitter, operator, scale)
 
@@ -143,17 +144,17 @@ def _cholesky_with_jitter(
 def _attempt(
     operator: lx.AbstractLinearOperator, jitter: Float[Array, ""], least: Float[Array, " n"]
 ) -> CholeskyFactor:
-    """The factor with that jitter, which exists where all squared pivots are above `least`."""
-    # The matrix is built here, so that it is only ever held where LAPACK overwrites it. LAPACK is
-    # column-major and the matrix symmetric: transposed on the way in and out, nothing is ever
-    # copied to transpose it. A flat result keeps its order in memory through the loop.
+    """The factor with that jitter, which exists if all squared pivots are above `least`."""
+    # The matrix is built here, so that it only exists where LAPACK overwrites it. LAPACK is
+    # column-major and the matrix symmetric: with transpositions before and after, nothing is
+    # copied. A flat result keeps its memory layout through the loop.
     arrays, rest = eqx.partition(operator, eqx.is_array)
     tied, jitter = lax.optimization_barrier((arrays, jitter))
     operator = eqx.combine(tied, rest)
     n = operator.in_size()
     A = operator.as_matrix() + jitter * jnp.eye(n, dtype=jitter.dtype)
     packed = _upper_factor(A).reshape(-1)
-    # False for NaN. The diagonal of A itself would keep A from being overwritten.
+    # False for NaN. Reading the diagonal of A itself would prevent A from being overwritten.
     return CholeskyFactor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > least))
 
 
@@ -161,11 +162,10 @@ _LONGEST_COLUMN = 90_000  # bytes: 11250 numbers of float64, 22500 of float32
 
 
 def _upper_factor(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """U of `A = U^T U`, by halves where LAPACK may not be trusted with all of A; NaN where there is
-    none.
+    """U of `A = U^T U`, by halves if A is too large for LAPACK; NaN if U does not exist.
 
-    OpenBLAS, in SciPy, overruns a buffer of fixed size where two threads factorise columns of more
-    than 124 kB (n = 15500 in float64), and takes down the process (OpenBLAS issue 2562).
+    OpenBLAS, in SciPy, overruns a buffer of fixed size and crashes the process if two threads
+    factorise columns of more than 124 kB (n = 15500 in float64; OpenBLAS issue 2562).
     """
     n = len(A)
     if n * A.dtype.itemsize <= _LONGEST_COLUMN:

@@ -23,25 +23,26 @@ from kernax.core.linalg.preconditioners import AbstractPreconditioner, Precondit
 class ConjugateGradient(AbstractFactorSolver):
     """Conjugate gradients (Hestenes & Stiefel 1952) until `|b - A x| <= rtol |b|` in the 2-norm.
 
-    Nothing depends on the units of A and b. The true residual decides: it is computed anew every
-    ten steps and at the end. The value is the best iterate. The iteration ends early where A is not
-    positive along a direction, where only the residual of the recurrence still falls, and where the
-    residual is at most ten times `eps |A| |x|`, which is what rounding leaves, and has not halved
-    for 100 steps: the result is then `breakdown`, unless the residual is within twice rtol. In
-    float32 and with 10000 points rounding often leaves 1e-3 of |b|: there the default rtol is out
-    of reach, and 1e-2 is right. `stats["steps"]` counts the steps.
+    The result does not depend on the units of A and b. The true residual, which is computed every
+    ten steps and at the end, decides about convergence. The value is the best iterate. The
+    iteration stops early if A is not positive along a direction, if only the residual of the
+    recurrence still decreases, or if the residual is at most ten times the rounding error `eps |A|
+    |x|` and has not halved for 100 steps. The result is then `breakdown`, unless the residual is
+    within twice rtol. In float32 and with 10000 points rounding often leaves a residual of 1e-3
+    |b|; the default rtol is then unattainable, and 1e-2 is appropriate. `stats["steps"]` is the
+    number of steps.
 
     Attributes:
-        rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
-            float32. Variances, which are differences, are solved for to the default at least.
-        max_steps: default 1000.
+        rtol: the relative residual at which to stop. The default is eps^(2/3), 4e-11 in float64 and
+            2e-5 in float32. Solves for variances, which are differences, use at least the default.
+        max_steps: the largest number of steps, by default 1000.
         preconditioner: an approximation of the Gram matrix, such as `PivotedCholesky(key)`, which
-            saves steps.
-        determinant: how the logarithm of the determinant is estimated, which
-            `log_marginal_likelihood` needs: `StochasticLanczos(key)`.
-        start: columns near the solutions (n, columns), which save steps: `warm_started` makes them
-            from an earlier solution, such as that for other hyperparameters. Each solve begins at
-            the best multiple of its column, which is never worse than zero.
+            reduces the number of steps.
+        determinant: the estimator of the log determinant, which `log_marginal_likelihood` needs:
+            `StochasticLanczos(key)`.
+        start: approximate solutions (n, columns), which reduce the number of steps. `warm_started`
+            provides them from an earlier solution, such as that for other hyperparameters. Each
+            solve starts at the best multiple of its column, which is never worse than zero.
 
     Raises ValueError for a tolerance that is not positive, for less than one step, for an operator
     that is not tagged as positive semidefinite, and for a start of other points.
@@ -73,14 +74,14 @@ class ConjugateGradient(AbstractFactorSolver):
 
     def advice(self):
         return (
-            " So may a preconditioner, or a larger rtol: rounding allows some 1e-2 in float32 "
-            "where there are thousands of points."
+            " So may a preconditioner, or a larger rtol: rounding allows about 1e-2 in float32 "
+            "for thousands of points."
         )
 
     def cause_of_rounding(self):
         if self.rtol is None or not is_concrete(self.rtol):
             return ROUNDING
-        return f"the tolerance of the solves, rtol={self.rtol:g}, beside so little noise"
+        return f"the tolerance of the solves, rtol={self.rtol:g}, with so little noise"
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> KrylovFactor:
         if not lx.is_positive_semidefinite(operator):
@@ -96,30 +97,30 @@ class ConjugateGradient(AbstractFactorSolver):
         return KrylovFactor.of(operator, near, self._iteration, determinant, start)
 
     def _checked_start(self, n: int) -> Float[Array, "n columns"] | None:
-        """The start, a constant to derivatives. Raises ValueError for one of another shape."""
+        """The start, a constant for derivatives. Raises ValueError for another shape."""
         if self.start is None:
             return None
         if self.start.ndim != 2 or len(self.start) != n:
             raise ValueError(
                 f"start of ConjugateGradient must have shape ({n}, columns), a row for each point, "
-                f"but has shape {self.start.shape}: it belongs to other points, so make it anew "
-                "for these, or leave it out"
+                f"but has shape {self.start.shape}: it belongs to other points, so compute it "
+                "again for these, or omit it"
             )
         return stop_gradient(self.start)
 
     @property
     def _iteration(self) -> Iteration:
-        """When it stops."""
+        """The stopping rule."""
         return Iteration(self.rtol, self.max_steps)
 
     def tolerance(self, dtype: Any) -> Array:
-        """The relative residual that counts as solved in a dtype."""
+        """The relative residual that counts as converged in a dtype."""
         return self._iteration.tolerance(dtype)
 
     def _determinant(
         self, operator: lx.AbstractLinearOperator, near: Preconditioner | None
     ) -> Determinant | None:
-        """`log |M| = log |L L^T| + log |L^-1 M L^-T|`, the latter estimated."""
+        """`log |M| = log |L L^T| + log |L^-1 M L^-T|`, where the second term is estimated."""
         if self.determinant is None:
             return None
         z = self.determinant.signs(operator.in_size(), operator.in_structure().dtype)
@@ -131,7 +132,7 @@ class ConjugateGradient(AbstractFactorSolver):
 
 
 def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) -> Multiply:
-    """The product with `L^-1 M L^-T`."""
+    """The product with `L^-1 M L^-T`, as a function."""
     if near is None:
         return operator.mv
     return lambda v: near.solve_root(operator.mv(near.solve_root_transposed(v)))

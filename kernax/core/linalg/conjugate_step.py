@@ -1,5 +1,5 @@
-"""The step of preconditioned conjugate gradients (Hestenes & Stiefel 1952) for one system
-`A x = b`, or for the columns of several, each by itself. The caller decides when to stop.
+"""The step of preconditioned conjugate gradients (Hestenes & Stiefel 1952) for one system `A x =
+b`, or for several columns independently. The caller decides when to stop.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 
 class ConjugateIterate(eqx.Module):
-    """Conjugate gradients after some steps."""
+    """The state of conjugate gradients after some steps."""
 
     x: Float[Array, "n *p"]
     residual: Float[Array, "n *p"]  # r, by the recurrence
@@ -22,7 +22,7 @@ class ConjugateIterate(eqx.Module):
     def first(
         x: Float[Array, "n *p"], residual: Float[Array, "n *p"], precondition: Callable
     ) -> "ConjugateIterate":
-        """Before the first step, which goes along z."""
+        """The state before the first step, which goes along z."""
         z = precondition(residual)
         return ConjugateIterate(x, residual, z, z, jnp.sum(residual * z, 0))
 
@@ -33,13 +33,14 @@ class ConjugateIterate(eqx.Module):
         least_slope: Float[Array, "*p"] | float,
         precondition: Callable,
     ) -> "tuple[ConjugateIterate, Float[Array, '*p'], Bool[Array, '*p']]":
-        """After one more step, the length c of that step, and which columns moved.
+        """The state after one more step, the length c of that step, and which columns moved.
 
         Arguments:
-            image: A d, d the direction.
-            active: which columns are to move.
-            least_slope: what `d.A d` must exceed: where A is not positive along d, nothing moves.
-            precondition: `P^-1 r` of a residual.
+            image: A d, where d is the direction.
+            active: the columns to update.
+            least_slope: the lower bound of `d.A d`; a column does not move if A is not positive
+                along d.
+            precondition: the function `P^-1 r` of a residual.
         """
         # x' = x + c d and r' = r - c A d with c = r.z / d.A d.
         slope = jnp.sum(self.direction * image, 0)

@@ -1,8 +1,8 @@
 """The factor of `T = W K + diag(noise)`, and the log density of data under it, for Gaussian models.
 
-`log_density` and `cholesky` each have one derivative rule, `factor_of` is a constant to
-derivatives, and all share one factorisation. As in `linalg`, `W = diag(weights)` may hold zeros,
-and nothing is divided by them.
+`log_density` and `cholesky` each have one derivative rule, `factor_of` is a constant for
+derivatives, and all share one factorisation. `W = diag(weights)` may have zeros, and there is no
+division by them.
 """
 
 import math
@@ -26,11 +26,12 @@ from kernax.core.operators.operators import DenseGram, is_finite
 def factor_of(
     system: WeightedSystem, solver: lx.AbstractLinearSolver | None = None
 ) -> tuple[AbstractFactor, Any, dict[str, Array]]:
-    """The factor of `S K S + diag(noise)`, S = sqrt(W), that the functions below take, without a
-    derivative: by the solver, or by `factorise` where that is None.
+    """The factor of `S K S + diag(noise)`, S = sqrt(W), for the functions below, without a
+    derivative. The solver computes it, or `factorise` if the solver is None.
 
-    Also the result, and stats: the `jitter` that was added to the diagonal, the `rounding` error of
-    the log density in nats, where the factor knows a determinant, and figures of the factor.
+    It also returns the result and stats: the `jitter` that was added to the diagonal, the
+    `rounding` error of the log density in nats, if the factor has a determinant, and statistics of
+    the factor.
     """
     form = stop_gradient(system.symmetric_form())
     factor = factorise(form) if solver is None else factor_by(solver, form)
@@ -45,13 +46,13 @@ def factor_of(
 
 
 def rounding_of_inverse(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
-    """How far rounding moves the entries of the inverse of a system, relatively."""
+    """The relative rounding error of the entries of the inverse of a system."""
     diagonal = stop_gradient(system.gram.diagonal() * system.weights.values + system.shift)
     return factor.rounding_of_inverse(diagonal + factor.jitter)
 
 
 def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n n"]:
-    """The lower Cholesky factor of a symmetric A, taken from `factor`, with its derivative in A."""
+    """The lower Cholesky factor of a symmetric A, from `factor`, with its derivative in A."""
     return _cholesky(A, stop_gradient(factor))
 
 
@@ -62,7 +63,7 @@ def _cholesky(A, factor):
 
 @_cholesky.def_jvp
 def _cholesky_jvp(primals, tangents):
-    # From L L^T = A: L^-1 dL + (L^-1 dL)^T = L^-1 dA L^-T, whose lower triangle, half of its
+    # L L^T = A gives L^-1 dL + (L^-1 dL)^T = L^-1 dA L^-T. Its lower triangle, with half of its
     # diagonal, is L^-1 dL.
     L = _cholesky(*primals)
     dA = tangents[0]
@@ -73,8 +74,8 @@ def _cholesky_jvp(primals, tangents):
 
 
 def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """An L with `L L^T = covariance`; zero where the covariance is zero."""
-    # Where nothing is uncertain, any factor will do, times zero.
+    """A matrix L with `L L^T = covariance`; zero if the covariance is zero."""
+    # If the covariance is zero, any factor times zero serves.
     size = jnp.trace(covariance)
     known = ~(size <= 0)  # or NaN
     identity = jnp.eye(len(covariance), dtype=covariance.dtype)
@@ -94,11 +95,11 @@ def log_density(
 
     Weights are powers of the likelihood: two is the observation repeated, zero the observation
     removed. With `P = T^-1` and `a = P W y` it is `-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1
-    - w) log noise)`. Here `y.a` is the sum of squares of whitened data, which do not cancel, or is
-    taken from a solution where the factor cannot whiten. NaN where there is no factor.
+    - w) log noise)`. Here `y.a` is a sum of squares of whitened data, without cancellation, or
+    comes from a solution if the factor cannot whiten. NaN if there is no factor.
 
     Arguments:
-        solution: a, where it is known: it saves an iterative factor a solve.
+        solution: a, if it is known, which saves an iterative factor a solve.
     """
     factor = stop_gradient(factor)
     square = None
@@ -119,7 +120,7 @@ def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFact
     """`y.a`."""
     if not factor.is_direct:
         return _square_by(system, y, system.solve(factor, system.weights.times(y)))
-    # y.a = (S y).M^-1 (S y) of the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
+    # y.a = (S y).M^-1 (S y) with the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
     data = system.weights.times_roots(y)
     unit = unit_of(data)
     squares, exponent = factor.squares(times_power_of_two(data, -unit))
@@ -127,9 +128,9 @@ def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFact
 
 
 def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:
-    """`y.a` by an approximate a, right to second order in its error."""
-    # With a = S x and W y - T a = S r it is y.a + x.r + r.M^-1 r, of which the last is left out: it
-    # is of second order in how far a is off.
+    """`y.a` from an approximate a, accurate to second order in its error."""
+    # With a = S x and W y - T a = S r it is y.a + x.r + r.M^-1 r. The last term is omitted, because
+    # it is of second order in the error of a.
     weights = system.weights
     off = weights.times(y) - system.apply(a)
     return jnp.sum(y * a) + jnp.sum(weights.over_roots(a) * weights.over_roots(off))
@@ -137,8 +138,8 @@ def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "
 
 @_log_density.def_jvp
 def _log_density_jvp(primals, tangents):
-    # The derivatives of expressions that JAX takes care of, linear in T, W and y for most factors.
-    # What they hold fixed is a function of the primals, so that the second derivative is exact.
+    # JAX differentiates expressions that are linear in T, W and y for most factors. Their constants
+    # are functions of the primals, so the second derivative is exact.
     system, y, factor, _ = primals
     terms = factor.terms_of_density(system, y)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
@@ -150,13 +151,13 @@ def _log_density_jvp(primals, tangents):
         return density, square
 
     (_, square), (tangent, _) = eqx.filter_jvp(linear, (moving,), (tangents[:2],))
-    # Where it takes a solve, the value is made of the one that the derivative takes.
+    # If the value needs a solve, it uses the one of the derivative.
     square = None if factor.is_direct else stop_gradient(square)
     return _log_density(system, y, factor, square), tangent
 
 
 def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Array, ""]:
-    """`log |T|`, differentiable to every order; NaN where there is no factor."""
+    """`log |T|`, differentiable to every order; NaN if there is no factor."""
     return _log_determinant(system, stop_gradient(factor))
 
 
@@ -167,7 +168,7 @@ def _log_determinant(system, factor):
 
 @_log_determinant.def_jvp
 def _log_determinant_jvp(primals, tangents):
-    # d log|T| = tr(P dT), the derivative of what is linear in T, with P = T^-1 held fixed.
+    # d log|T| = tr(P dT) is the derivative of an expression linear in T, with P = T^-1 held fixed.
     system, factor = primals
     P = factor.inverse_of(system)
     moving, known = split_by_tangent(system, tangents[0])

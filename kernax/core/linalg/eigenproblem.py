@@ -1,9 +1,9 @@
 """Leading eigenvectors of a product of two positive semidefinite matrices, with their derivative.
 
 The problem is `W K a = l a` with `a^T K a = 1`, W and K symmetric: the generalised symmetric
-eigenproblem `K W K a = l K a`, also where K is singular. Its eigenfunctions have the values `f = K
-a` at the points, and `f_i^T W f_j = l_j` where i is j and zero elsewhere. Principal components,
-canonical correlations, discriminants, normalised cuts and Mercer's eigenfunctions are of this form.
+eigenproblem `K W K a = l K a`, for a singular K as well. Its eigenfunctions have the values `f = K
+a` at the points, and `f_i^T W f_j = l_j` for i = j and zero otherwise. Principal components,
+canonical correlations, discriminants, normalised cuts and Mercer's eigenfunctions have this form.
 """
 
 import abc
@@ -23,11 +23,11 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.krylov import leading_by_products, width_of_block
 from kernax.core.linalg.solves import solve_by_products
 
-MOST_DENSE = 3000  # points: of more, only the leading eigenvectors are computed by default
+MOST_DENSE = 3000  # points; beyond, only the leading eigenvectors are computed by default
 
 
 class AbstractProblem(eqx.Module):
-    """W and K, as products, and for the solution a root S of `W = S S^T` with r columns."""
+    """W and K, as products, and a root S of `W = S S^T` with r columns for the solution."""
 
     @abc.abstractmethod
     def inner(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
@@ -39,7 +39,7 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def root(self, U: Float[Array, "r p"]) -> Float[Array, "n p"]:
-        """`S U`. Its derivative is not used, nor are those of what follows."""
+        """`S U`. The derivatives of this and of the following methods are not used."""
 
     @abc.abstractmethod
     def root_transposed(self, F: Float[Array, "n p"]) -> Float[Array, "r p"]:
@@ -51,8 +51,8 @@ class AbstractProblem(eqx.Module):
 
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """The size of the numbers of which `S^T K S` is made: its rounding errors are relative to
-        this, or to its largest eigenvalue where that is larger.
+        """The size of the terms of `S^T K S`. Its rounding errors are relative to this, or to its
+        largest eigenvalue if that is larger.
         """
 
     def symmetric_mv(self, U: Float[Array, "r p"]) -> Float[Array, "r p"]:
@@ -62,7 +62,7 @@ class AbstractProblem(eqx.Module):
 
 
 class WeightedGram(AbstractProblem):
-    """`W K a = l a` of a diagonal W, the weights of points.
+    """`W K a = l a` for a diagonal W, the weights of points.
 
     Attributes:
         gram: K, with `mv` and `as_matrix`.
@@ -97,12 +97,12 @@ class EigenPairs(eqx.Module):
     """The leading eigenvalues, in descending order, and their eigenvectors.
 
     Attributes:
-        coefficients: a_j as columns, each with the sign that makes its largest entry positive, the
-            first of them where several are as large; zero where the eigenvalue is zero to rounding.
-        quotient: the matrix of all `a_i^T K W K a_j`, which is diagonal and holds the eigenvalues.
-            Where eigenvalues coincide, their eigenvectors are any basis of one space. The
-            derivative of this matrix is then full among them, and derivatives are right of whatever
-            depends on that space alone.
+        coefficients: a_j as columns, each with the sign that makes its largest entry (the first of
+            several equally large ones) positive; zero if the eigenvalue is zero to rounding.
+        quotient: the matrix of all `a_i^T K W K a_j`, which is diagonal and contains the
+            eigenvalues. If eigenvalues coincide, their eigenvectors are an arbitrary basis of one
+            space. The derivative of this matrix is then full among them, and derivatives of
+            functions that depend only on that space are correct.
     """
 
     coefficients: Float[Array, "n c"]
@@ -115,23 +115,23 @@ class EigenPairs(eqx.Module):
 
     @property
     def kept(self) -> Bool[Array, " c"]:
-        """Which eigenvalues are not zero to rounding."""
+        """Whether each eigenvalue is larger than rounding."""
         return self.values > 0
 
     def of_unit_square(self) -> Float[Array, "n c"]:
-        """`a_j / sqrt(l_j)`: the functions of `f_j^T W f_j = 1`."""
+        """`a_j / sqrt(l_j)`: the functions with `f_j^T W f_j = 1`."""
         return matmul(self.coefficients, _inverse_root(self.quotient))
 
 
 class EigenReport(eqx.Module):
-    """Figures about a solution.
+    """Statistics of a solution.
 
     Attributes:
         residual: the largest `|W K a - l a| / |a|`, relative to the largest eigenvalue.
-        rank: how many eigenvalues are not zero to rounding, among those that were computed.
-        least: the least eigenvalue that was computed.
-        negative: how many of those that were computed are negative, beyond rounding.
-        steps: products with a block of columns; 0 where LAPACK computed all.
+        rank: the number of computed eigenvalues that are not zero to rounding.
+        least: the smallest computed eigenvalue.
+        negative: the number of computed eigenvalues that are negative beyond rounding.
+        steps: the number of products with a block of columns; 0 if LAPACK computed all.
     """
 
     residual: Float[Array, ""]
@@ -141,21 +141,21 @@ class EigenReport(eqx.Module):
     steps: Int[Array, ""]
 
     def with_residual(self, residual: Float[Array, ""]) -> "EigenReport":
-        """The same, with the larger of its residual and that of another equation."""
+        """The report with the larger of its residual and that of another equation."""
         largest = jnp.maximum(self.residual, residual)
         return EigenReport(largest, self.rank, self.least, self.negative, self.steps)
 
     def is_finite(self) -> Bool[Array, ""]:
-        """Whether eigenvalues and vectors are numbers."""
+        """Whether eigenvalues and eigenvectors are finite."""
         return jnp.isfinite(self.residual) & jnp.isfinite(self.least)
 
     def figures(self) -> dict[str, Array]:
-        """For the stats of a function."""
+        """Statistics for the stats of a function."""
         return {"rank": self.rank, "residual": self.residual}
 
 
 class _Root(eqx.Module):
-    """The leading pairs, all pairs that were computed, and figures about them."""
+    """The leading pairs, all computed pairs, and their statistics."""
 
     leading: EigenPairs
     every: Float[Array, "n m"]
@@ -166,10 +166,10 @@ class _Root(eqx.Module):
 def leading_pairs(
     problem: AbstractProblem, count: int, *, truncated: bool = False, max_steps: int | Array = 500
 ) -> tuple[EigenPairs, EigenReport]:
-    """The `count` leading eigenpairs, once differentiable in all arrays of the problem.
+    """The `count` leading eigenpairs, differentiable once in all arrays of the problem.
 
-    LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, the leading
-    ones alone are computed by products.
+    LAPACK computes all eigenpairs. With `truncated`, which needs `can_be_truncated`, only the
+    leading ones are computed, by products.
     """
     solve = partial(_solved, count=count, truncated=truncated)
     moved = partial(_moved, complete=not truncated)
@@ -188,8 +188,8 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
     kept = values > noise
     held = jnp.where(kept, values, 0)
     # S^T K S u = l u with |u| = 1 gives a = S u / sqrt(l): W K a = l a and a^T K a = 1.
-    # The columns, each with the sign that makes its largest entry positive. Where several entries
-    # are as large up to rounding, the first one counts.
+    # Each column has the sign that makes its largest entry positive. Among entries that are equal
+    # up to rounding, the first one counts.
     A = problem.root(U * _inverse_roots(held)[None, :])
     size = jnp.abs(A)
     ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
@@ -210,14 +210,14 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
 
 
 def zero_below(largest: Array, scale: Array, n: int) -> Array:
-    """The size below which eigenvalues of an n x n matrix count as zero: `8 n eps` times the
-    largest of them, or the scale where that is larger.
+    """The size below which eigenvalues of an n x n matrix count as zero: `8 n eps` times the larger
+    of the largest eigenvalue and the scale.
     """
     return 8 * n * eps_of(largest) * jnp.maximum(jnp.maximum(largest, 0), scale)
 
 
 def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
-    """All eigenvalues of `S^T K S`, descending, and its eigenvectors."""
+    """All eigenvalues of `S^T K S`, descending, and the eigenvectors."""
     values, vectors = jnp.linalg.eigh(problem.symmetric())
     return values[::-1], vectors[:, ::-1], jnp.zeros((), jnp.int32)
 
@@ -225,8 +225,8 @@ def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
 def _by_products(
     count: int, problem: AbstractProblem, max_steps: Array
 ) -> tuple[Array, Array, Array]:
-    """The leading eigenvalues of `S^T K S`, descending, its eigenvectors, and the steps taken."""
-    # The columns with which the products begin: the same in every call.
+    """The leading eigenvalues of `S^T K S`, descending, the eigenvectors, and the step count."""
+    # The initial columns are the same in every call.
     diagonal = jax.eval_shape(lambda: jnp.diagonal(problem.symmetric()))
     shape = (diagonal.size, width_of_block(count))
     start = jax.random.normal(jax.random.key(0), shape, diagonal.dtype)
@@ -236,8 +236,8 @@ def _by_products(
 
 
 def accuracy(dtype: jnp.dtype) -> float:
-    """The residual at which an iteration stops, relative to the eigenvalue. A pair whose residual
-    is within ten times this, relative to the largest eigenvalue, is a success.
+    """The residual at which an iteration stops, relative to the eigenvalue. A pair counts as
+    converged if its residual relative to the largest eigenvalue is within ten times this.
     """
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
@@ -253,13 +253,13 @@ def _residual(problem: AbstractProblem, pairs: EigenPairs) -> Float[Array, ""]:
 
 
 def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: bool) -> _Root:
-    """One step of perturbation theory, at a solution: its derivative in the problem is that of the
+    """One step of perturbation theory at a solution, whose derivative in the problem is that of the
     solution.
 
-    With `t_j = W K a_j`, the a_j held, and `f_i = K a_i`, `a_i^T K dt_j / (l_j - l_i)` is the part
-    of `da_j` along a_i; that along all vectors which are not held is what is left of `dt_j`, solved
-    for with `l_j - W K`. Where l_i and l_j coincide, the part is such that both keep their length
-    and angle under K, `-a_i^T dK a_j / 2`.
+    Let `t_j = W K a_j` for the computed a_j, and `f_i = K a_i`. The part of `da_j` along a_i is
+    `a_i^T K dt_j / (l_j - l_i)`. The part outside of all computed vectors is the solution of a
+    system with `l_j - W K` and the rest of `dt_j`. If l_i and l_j coincide, the part along a_i is
+    `-a_i^T dK a_j / 2`, so that both keep their length and angle under K.
     """
     problem, _ = arguments
     leading = _differentiated_once(root.leading)
@@ -273,7 +273,7 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     left = T - matmul(root.every, along)
     rest = _left_over(known, root, left, complete=complete)
     moved = A + matmul(root.every, turned) + rest
-    # The quotient of leading vectors, whose entries between eigenvalues that differ stay zero.
+    # The quotient of the leading vectors; its entries between distinct eigenvalues stay zero.
     together = _together(root)
     # dl_j = a_j^T K dt_j, as K a_j is the left eigenvector of W K and a_j^T K a_j = 1.
     square = along[: len(together)]
@@ -288,39 +288,40 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
 def _turned(
     root: _Root, along: Float[Array, "m c"], lengths: Float[Array, "c c"]
 ) -> Float[Array, "m c"]:
-    """The parts of the changes of leading vectors along those that are held."""
+    """The parts of the changes of leading vectors along the computed vectors."""
     leading = root.leading.values
     near = _near(root.values, leading)
     gap = leading[None, :] - root.values[:, None]
-    # a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 where both coincide.
+    # a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both coincide.
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     beside = jnp.where(_together(root), -lengths / 2, 0)
     return apart.at[: len(leading)].add(beside)
 
 
 def _together(root: _Root) -> Bool[Array, "c c"]:
-    """Which leading eigenvalues coincide, and are not zero."""
+    """Which leading eigenvalues coincide and are not zero."""
     leading = root.leading
     near = _near(root.values, leading.values)[: len(leading.values)]
     return near & leading.kept[:, None] & leading.kept[None, :]
 
 
 def _near(values: Float[Array, " m"], leading: Float[Array, " c"]) -> Bool[Array, "m c"]:
-    """Which eigenvalues coincide, up to the rounding of derivatives."""
+    """Which eigenvalues coincide up to the rounding of derivatives."""
     a = values[:, None]
     b = leading[None, :]
     noise = zero_below(values[0], jnp.zeros_like(values[0]), len(values))
-    # A quotient by a gap g is off by some eps l / g: half of its digits at g = sqrt(eps) l.
+    # A quotient by a gap g has an error of a few eps l / g, that is, half of its digits at g =
+    # sqrt(eps) l.
     return jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
 
 
 def _left_over(
     problem: AbstractProblem, root: _Root, left: Float[Array, "n c"], *, complete: bool
 ) -> Float[Array, "n c"]:
-    """`(l_j - W K)^-1` of columns j without a part along any vector that is held."""
+    """`(l_j - W K)^-1` for columns j without a part along any computed vector."""
     values = positive_or_one(root.leading.values)
     if complete:
-        # W K x = sum_i l_i a_i (a_i^T K x) is zero where x has no part along any a_i.
+        # W K x = sum_i l_i a_i (a_i^T K x) is zero if x has no part along any a_i.
         return left / values[None, :]
     solve = partial(_solved_outside, problem, root.every)
     return jax.vmap(solve, (0, 1), 1)(values, left)
@@ -332,13 +333,13 @@ def _solved_outside(
     value: Float[Array, ""],
     rhs: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """`(value - W K)^-1 rhs` among vectors without a part along those held; NaN where it fails."""
+    """`(value - W K)^-1 rhs` outside of the computed vectors; NaN where it fails."""
     outside = _Outside(problem, held, value)
     return solve_by_products(outside, rhs, accuracy(rhs.dtype), restart=30, max_steps=300)
 
 
 class _Outside(eqx.Module):
-    """`value - W K` for vectors without a part along those held."""
+    """`value - W K` for vectors without a part along the computed ones."""
 
     problem: AbstractProblem
     held: Float[Array, "n m"]
@@ -346,7 +347,7 @@ class _Outside(eqx.Module):
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         product = self.problem.outer(self.problem.inner(x[:, None]))
-        # (I - A A^T K) W K x: what it has along the vectors held, A, is rounding.
+        # (I - A A^T K) W K x removes the part along the computed vectors A, which is rounding.
         along = matmul(self.held.T, self.problem.inner(product))
         outside = product - matmul(self.held, along)
         return self.value * x - outside[:, 0]
@@ -354,18 +355,18 @@ class _Outside(eqx.Module):
 
 @jax.custom_jvp
 def _differentiated_once(pairs: EigenPairs) -> EigenPairs:
-    """The same pairs. Second derivatives would miss terms where eigenvalues coincide."""
+    """The same pairs. Second derivatives would lack terms where eigenvalues coincide."""
     return pairs
 
 
 @_differentiated_once.defjvp
 def _differentiated_once_jvp(primals, tangents):
-    raise ValueError("eigenvectors have no second derivatives in kernax: take first ones only")
+    raise ValueError("eigenvectors have no second derivatives in kernax, only first ones")
 
 
 @jax.custom_jvp
 def _inverse_root(quotient: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """`Q^(-1/2)` of a diagonal matrix, zero where it is zero."""
+    """`Q^(-1/2)` for a diagonal matrix, zero where it is zero."""
     return jnp.diag(_inverse_roots(jnp.diagonal(quotient)))
 
 
@@ -381,7 +382,7 @@ def _inverse_root_jvp(primals, tangents):
     a = roots[:, None]
     b = roots[None, :]
     product = a * b
-    slope = -product * (product / positive_or_one(a + b))  # whose square may be no float
+    slope = -product * (product / positive_or_one(a + b))  # product^2 may overflow
     return jnp.diag(roots), slope * tangents[0]
 
 
@@ -394,10 +395,10 @@ def ending_of(
     truncated: bool,
     allowed: Int[Array, ""] | int = 0,
 ) -> Any:
-    """How the computation of eigenpairs ended, by their residual.
+    """The status of the computation of eigenpairs, from their residual.
 
     Arguments:
-        allowed: how many negative eigenvalues there may be.
+        allowed: the number of negative eigenvalues that are allowed.
     """
     large = ~(report.residual <= 10 * accuracy(report.residual.dtype))
     endings = (

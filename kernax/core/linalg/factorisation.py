@@ -1,10 +1,10 @@
-"""The system `T = W K + diag(shift)` of all quadratic learners, and what they ask of its factor.
+"""The system `T = W K + diag(shift)` of all quadratic learners, and the interface of its factor.
 
-A factor is that of the symmetric `M = S K S + diag(shift)`, S = sqrt(W), computed once so that
-systems can be solved many times. All factors have the same methods, whatever they are made of:
-solutions, the logarithm of the determinant, the inverse and its diagonal, the derivative of the
-evidence, the reduction of a covariance, the jitter that was added. `factorise` in
-`linear_solvers` makes the one that suits an operator.
+A factor belongs to the symmetric `M = S K S + diag(shift)`, S = sqrt(W), and is computed once so
+that systems can be solved many times. All factors have the same methods: solutions, the log
+determinant, the inverse and its diagonal, the derivative of the evidence, the reduction of a
+covariance, and the jitter that was added. `factorise` in `linear_solvers` makes the factor that
+suits an operator.
 """
 
 import abc
@@ -41,16 +41,16 @@ Terms = Callable[["WeightedSystem", Array], tuple[Array, Array]]
 
 
 def direct_accuracy(dtype: Any) -> float:
-    """The relative residual up to which a solution by a factor counts as one."""
+    """The largest relative residual of a valid solution by a factor."""
     return eps_of(dtype) ** (1 / 3)
 
 
 class AbstractFactor(eqx.Module):
-    """A factor of a symmetric positive definite `M = A + jitter I`, by which systems are solved.
-    All that it returns is NaN where there is no factor.
+    """A factor of a symmetric positive definite `M = A + jitter I`, which solves systems. All
+    results are NaN if the factor does not exist.
 
     Attributes:
-        jitter: what was added to the diagonal of A: a number, or an array of shape ().
+        jitter: the number that was added to the diagonal of A, or an array of shape ().
         exists: whether A, with that jitter, is positive definite to working precision.
     """
 
@@ -60,7 +60,7 @@ class AbstractFactor(eqx.Module):
     @property
     @abc.abstractmethod
     def is_direct(self) -> bool:
-        """Whether a finite solution is one whatever its residual, as by a direct method."""
+        """Whether finite solutions are valid whatever their residual, as for direct methods."""
 
     @abc.abstractmethod
     def solve(self, B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -68,30 +68,30 @@ class AbstractFactor(eqx.Module):
 
     @abc.abstractmethod
     def solve_and_report(self, B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Report]:
-        """The same, with how it ended, a status of `RESULTS`, and figures about it."""
+        """`M^-1 B`, the status of the solve, and its statistics."""
 
     @abc.abstractmethod
     def whitened(self, B: Float[Array, "n p"]) -> Float[Array, "m p"]:
-        """A V with `V^T V = B^T M^-1 B`, such as `L^-1 B`.
+        """A matrix V with `V^T V = B^T M^-1 B`, such as `L^-1 B`.
 
-        A sum of its squares loses no digits, as `B^T solve(B)` may, whose terms cancel.
+        A sum of its squares loses no digits, whereas the terms of `B^T solve(B)` may cancel.
         """
 
     def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
-        """`b.M^-1 b` of each column, as numbers s and exponents e of `s 2^e`: squares may leave the
-        range of floats where the columns do not.
+        """`b.M^-1 b` for each column, as numbers s and exponents e of `s 2^e`, because squares may
+        leave the range of floats.
         """
         white, unit = in_own_unit(self.whitened(B), 0)
-        # |v|^2 = |2^-u v|^2 2^(2 u), u the unit of a column.
+        # |v|^2 = |2^-u v|^2 2^(2 u), where u is the unit of a column.
         return jnp.sum(white**2, 0), 2 * unit
 
     @property
     def knows_determinant(self) -> bool:
-        """Whether `log_determinant` has an answer."""
+        """Whether `log_determinant` is available."""
         return True
 
     def figures(self) -> dict[str, Array]:
-        """Further figures about the factor, for the stats of a function."""
+        """Further statistics of the factor, for the stats of a function."""
         return {}
 
     @abc.abstractmethod
@@ -108,51 +108,50 @@ class AbstractFactor(eqx.Module):
 
     @abc.abstractmethod
     def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
-        """The relative residual up to which a solution counts as one."""
+        """The largest relative residual of a valid solution."""
 
     @property
     @abc.abstractmethod
     def status_if_inaccurate(self) -> Any:
-        """The status of `RESULTS` for a solution with a residual above `accurate_residual`."""
+        """The status for a solution with a residual above `accurate_residual`."""
 
     @property
     @abc.abstractmethod
     def status_without_factor(self) -> Any:
-        """The status of `RESULTS` for a matrix of which there is no factor."""
+        """The status if the factor does not exist."""
 
     @property
     def result(self) -> Any:
-        """Whether there is a factor: `successful`, or why not."""
+        """The status: `successful` if the factor exists, or the reason for the failure."""
         return RESULTS.where(
             jnp.asarray(self.exists), RESULTS.successful, self.status_without_factor
         )
 
     @abc.abstractmethod
     def rounding(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
-        """How far rounding moves the log density of data drawn from N(0, M), in nats.
+        """The rounding error of the log density of data drawn from N(0, M), in nats.
 
-        `diagonal` is that of M.
+        `diagonal` is the diagonal of M.
         """
 
     @abc.abstractmethod
     def rounding_of_inverse(self, diagonal: Float[Array, " n"]) -> Float[Array, ""]:
-        """How far rounding moves the entries of M^-1, relatively."""
+        """The relative rounding error of the entries of M^-1."""
 
     def inverse_of(self, system: "WeightedSystem") -> "AbstractInverse":
-        """`T^-1` of the system of which this is the factor, differentiable to every order in the
-        system; NaN where there is no factor.
+        """`T^-1` for the system of this factor, differentiable to every order in the system; NaN if
+        the factor does not exist.
         """
         return DenseInverse(_inverse(system, stop_gradient(self)))
 
     def terms_of_density(self, system: "WeightedSystem", y: Float[Array, "n p"]) -> "Terms":
-        """A function of a system and data. At those given, its derivatives are those of `log |T|`
+        """A function of a system and data. Its derivatives at the given ones are those of `log |T|`
         and of `y.P W y`, P = T^-1, summed over the columns of y.
 
-        The numbers that it holds fixed are functions of the system and of y, differentiable to
-        every order.
+        Its constants are functions of the system and of y, differentiable to every order.
         """
         # d log|T| = tr(P dT). With b = P^T y and a = W b, d(y.P W y) = 2 a.dy + b.dW y - b.dT a (P
-        # W is symmetric). Both are the derivatives of expressions linear in T, W and y.
+        # W is symmetric). Both are derivatives of expressions linear in T, W and y.
         P = self.inverse_of(system)
         b = P.transposed_mv(y)
         a = system.weights.times(b)
@@ -165,14 +164,14 @@ class AbstractFactor(eqx.Module):
         return terms
 
     def covariance_reduction(self, system: "WeightedSystem") -> "AbstractExplanation | None":
-        """The part of a covariance that observations explain, differentiable in the system; None
-        where it is not known by products and solutions.
+        """The reduction of a covariance by the observations, differentiable in the system; None if
+        it is not available from products and solutions.
         """
         return None
 
 
 class AbstractDirectFactor(AbstractFactor):
-    """A factor whose solutions, where they are finite, are right up to rounding."""
+    """A factor with solutions that are accurate to rounding if they are finite."""
 
     @property
     def is_direct(self):
@@ -193,8 +192,9 @@ class AbstractDirectFactor(AbstractFactor):
 class WeightedSystem(eqx.Module):
     """`T = W K + diag(shift)`, the matrix of every quadratic learner, with `W = diag(weights)`.
 
-    T is smooth in a weight at zero, the square root of a weight is not: derivatives are taken of
-    `apply`, factors of the symmetric `M = S K S + diag(shift)`, S = sqrt(W).
+    T is smooth in a weight at zero, but the square root of a weight is not. Derivatives are
+    therefore those of `apply`, and factors those of the symmetric `M = S K S + diag(shift)`, S =
+    sqrt(W).
     """
 
     gram: AbstractGram
@@ -205,12 +205,12 @@ class WeightedSystem(eqx.Module):
     def of(
         gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
     ) -> "WeightedSystem":
-        """The system with one ridge for all points, or one for each."""
+        """The system with one ridge for all points, or one ridge for each."""
         return WeightedSystem(gram, weights, weights.shift_of(ridge))
 
     def gram_of_class(self, kind: type[GramClass]) -> GramClass:
-        """K, for a factor that reads more of it than products. Raises TypeError where it is of
-        another class than the factor is made for.
+        """K, for a factor that needs more than products with it. Raises TypeError if K does not
+        have the class that the factor needs.
         """
         if not isinstance(self.gram, kind):
             raise TypeError(
@@ -221,7 +221,7 @@ class WeightedSystem(eqx.Module):
         return self.gram
 
     def with_jitter(self, factor: AbstractFactor) -> "WeightedSystem":
-        """The system that was factorised: with the jitter that the factor took."""
+        """The factorised system, which includes the jitter of the factor."""
         return self.shifted_by(factor.jitter)
 
     def shifted_by(self, jitter: ArrayLike) -> "WeightedSystem":
@@ -229,7 +229,7 @@ class WeightedSystem(eqx.Module):
         return WeightedSystem(self.gram, self.weights, self.shift + jitter)
 
     def symmetric_form(self) -> lx.AbstractLinearOperator:
-        """M."""
+        """The symmetric form M."""
         return self.gram.symmetric_form(self.weights, self.shift)
 
     def apply(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
@@ -237,34 +237,34 @@ class WeightedSystem(eqx.Module):
         return self.weights.times(self.gram.mv(A)) + self.shift[:, None] * A
 
     def solve(self, factor: AbstractFactor, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`T^-1 B`, by a factor of M; NaN where the solve fails."""
+        """`T^-1 B` by a factor of M; NaN if the solve fails."""
         return _known(*self.solve_and_report(factor, B))
 
     def solve_and_report(
         self, factor: AbstractFactor, B: Float[Array, "n p"]
     ) -> tuple[Float[Array, "n p"], tuple[Any, dict[str, Array]]]:
-        """The same, with how it ended, and figures about it."""
+        """`T^-1 B`, the status of the solve, and its statistics."""
         return self.weights.solve(factor.solve_and_report, self.gram.mv, self.shift, B)
 
     def solve_transposed(
         self, factor: AbstractFactor, B: Float[Array, "n p"]
     ) -> Float[Array, "n p"]:
-        """`T^-T B`, by a factor of M; NaN where the solve fails."""
+        """`T^-T B` by a factor of M; NaN if the solve fails."""
         inner = factor.solve_and_report
         return _known(*self.weights.solve_transposed(inner, self.gram.mv, self.shift, B))
 
     def residual_and_size(
         self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
     ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
-        """`rhs - known - T A`, each column scaled by the power of two that brings that of rhs to
-        size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
+        """`rhs - known - T A`, with each column scaled by the power of two that scales the column
+        of rhs to size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
         """
         unit = unit_of(rhs)
         rhs = times_power_of_two(rhs, -unit)
         known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
         A = times_power_of_two(A, -unit)
         A = jnp.where(jnp.isfinite(A), A, 0)
-        # Without jitter, products that go through few numbers may cancel to a few of their digits.
+        # Without jitter, products through few features may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
         multiply = jax.vmap(self.gram.compensated_mv, 1, 1) if narrow else self.gram.mv
         # rhs - known - (W K + diag(shift)) A.
@@ -274,7 +274,7 @@ class WeightedSystem(eqx.Module):
 
 
 def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
-    """The solution of a solve that was successful, else NaN."""
+    """The solution of a successful solve, otherwise NaN."""
     return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
 
 
@@ -286,13 +286,13 @@ def unit_of(columns: Array) -> Array:
 def solve(
     system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`T^-1 B`, by a factor of T with jitter; differentiable to every order in the system and B.
-    NaN where there is no solution.
+    """`T^-1 B` by a factor of T with jitter, differentiable to every order in the system and B. NaN
+    if there is no solution.
     """
     system = system.with_jitter(factor)
     fixed = stop_gradient(system)
     factor = stop_gradient(factor)
-    # dX = T^-1 (dB - dT X), of which JAX takes dT X from the derivative of `apply`.
+    # dX = T^-1 (dB - dT X), where JAX obtains dT X from the derivative of `apply`.
     return lax.custom_linear_solve(
         system.apply,
         B,
@@ -304,7 +304,7 @@ def solve(
 def solve_transposed(
     system: WeightedSystem, factor: AbstractFactor, B: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`T^-T B`, likewise."""
+    """`T^-T B`, in the same way."""
     system = system.with_jitter(factor)
     fixed = stop_gradient(system)
     factor = stop_gradient(factor)
@@ -321,11 +321,11 @@ def solve_transposed(
 
 
 class AbstractInverse(eqx.Module):
-    """P (n, n), not symmetric where there are weights."""
+    """The inverse P (n, n) of a system, which is not symmetric if there are weights."""
 
     @abc.abstractmethod
     def as_matrix(self) -> Float[Array, "n n"]:
-        """P."""
+        """P as an array."""
 
     @abc.abstractmethod
     def mv(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
@@ -341,11 +341,11 @@ class AbstractInverse(eqx.Module):
 
     @abc.abstractmethod
     def diagonal_of_product(self, system: WeightedSystem) -> Float[Array, " n"]:
-        """`(K P)_ii`, for the K of a system."""
+        """`(K P)_ii` for the K of a system."""
 
     @abc.abstractmethod
     def trace_with(self, system: WeightedSystem) -> Float[Array, ""]:
-        """`tr(P T)` for the T of any system, not only that of which P is the inverse."""
+        """`tr(P T)` for the T of any system, not only the one that P inverts."""
 
 
 class DenseInverse(AbstractInverse):
@@ -360,7 +360,7 @@ class DenseInverse(AbstractInverse):
         return matmul(self.matrix, B)
 
     def transposed_mv(self, B):
-        return matmul(B.T, self.matrix).T  # of P^T, XLA would make a copy
+        return matmul(B.T, self.matrix).T  # with P^T, XLA would make a copy
 
     def diagonal(self):
         return main_diagonal(self.matrix)
@@ -370,17 +370,17 @@ class DenseInverse(AbstractInverse):
         return jnp.sum(self.matrix.T * system.gram.as_matrix(), 1)
 
     def trace_with(self, system):
-        # tr(P W K) + tr(P diag(shift)), without a product of matrices.
+        # tr(P W K) + tr(P diag(shift)), without a matrix product.
         of_gram = jnp.sum(self.matrix.T * system.weights.times(system.gram.as_matrix()))
         return of_gram + jnp.sum(self.diagonal() * system.shift)
 
 
 class AbstractSolvedInverse(AbstractInverse):
-    """An inverse that is never held: products with it are solutions.
+    """A matrix-free inverse: products with it are solutions.
 
     Attributes:
         system: T, without jitter.
-        factor: of T with jitter, a constant to derivatives.
+        factor: the factor of T with jitter, a constant for derivatives.
     """
 
     system: eqx.AbstractVar[WeightedSystem]
@@ -404,7 +404,7 @@ def _inverse(system, factor):
 
 
 def _inverse_by(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:
-    # Of a batch one by one, so that a product which only removed points need is left out.
+    # One by one for a batch, so that a product that only removed points need is skipped.
     shift = system.with_jitter(factor).shift
     return system.weights.inverse(factor.inverse(), system.gram.mv, shift)
 
@@ -424,12 +424,12 @@ def _inverse_jvp(primals, tangents):
 
 
 class AbstractExplanation(eqx.Module):
-    """The part of a covariance k that observations at X explain, `k(x, X) P W k(X, z)` with the
-    inverse P of `T = W K + diag(shift)`.
+    """The reduction of a covariance k by observations at X, `k(x, X) P W k(X, z)`, where P is the
+    inverse of `T = W K + diag(shift)`.
 
     Attributes:
         gram: K.
-        weights: w, None where they are one.
+        weights: w; None if all are one.
         shift: (n,).
     """
 
@@ -439,11 +439,11 @@ class AbstractExplanation(eqx.Module):
 
     @abc.abstractmethod
     def own_factor(self) -> AbstractFactor:
-        """The factor of T, which may have jitter; a constant to derivatives."""
+        """The factor of T, which may have jitter; a constant for derivatives."""
 
     @property
     def dtype(self) -> Any:
-        """The precision that it was computed in."""
+        """The dtype of the computation."""
         return self.shift.dtype
 
     @property
@@ -461,10 +461,10 @@ class AbstractExplanation(eqx.Module):
     def lacking(
         self, values: Float[Array, "n p"], normal: Float[Array, "n p"]
     ) -> Float[Array, "n p"]:
-        """The coefficients `c = P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), of values
+        """The coefficients `c = P (W f + S sqrt(D) z)`, S = sqrt(W) and D = diag(shift), for values
         f of a prior draw at X and standard normal numbers z (n, p).
 
-        The draw less `k(x, X) c` is a draw of the posterior given data of zero (Matheron's rule).
+        The draw minus `k(x, X) c` is a draw of the posterior given data of zero (Matheron's rule).
         """
         system = self.system
         factor = self.own_factor()
@@ -474,5 +474,5 @@ class AbstractExplanation(eqx.Module):
 
 
 def row_at(kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
-    """`k(X, x)`, of which an explanation is made."""
+    """`k(X, x)`, from which covariance reductions are computed."""
     return jax.vmap(lambda point: kernel(point, x))(X)

@@ -1,5 +1,5 @@
-"""Iterations that solve `A x = b` by products: when they stop and how they ended, which the true
-residual decides.
+"""Iterations that solve `A x = b` by products: their stopping rule and their status, which depend
+on the true residual.
 """
 
 import abc
@@ -15,28 +15,28 @@ from kernax.core.base.numerics import eps_of
 
 
 class Best(eqx.Module):
-    """The iterate whose true residual was smallest, for each column by itself.
+    """The iterate with the smallest true residual, for each column separately.
 
     Attributes:
         x: (n,) or (n, p).
-        residual: its size, () or (1, p).
+        residual: the size of the residual, () or (1, p).
     """
 
     x: Float[Array, "n *p"]
     residual: Float[Array, "..."]
 
     def or_better(self, other: "Best") -> "Best":
-        """The one with the smaller residual, for each column by itself."""
+        """The iterate with the smaller residual, for each column separately."""
         smaller = other.residual < self.residual
         x = jnp.where(smaller, other.x, self.x)
         return Best(x, jnp.where(smaller, other.residual, self.residual))
 
 
 class AbstractIterate(eqx.Module):
-    """An iteration after some steps.
+    """The state of an iteration after some steps.
 
     Attributes:
-        best: the best iterate whose true residual is known.
+        best: the best iterate with a known true residual.
         steps: the number of steps so far.
         stuck: whether further steps would not help, () or (1, p).
     """
@@ -47,27 +47,27 @@ class AbstractIterate(eqx.Module):
 
 
 class AbstractMethod(eqx.Module):
-    """A system `A x = b` and a way of solving it step by step.
+    """A system `A x = b` and an iterative method for it.
 
     Attributes:
-        goal: the size of a true residual at which to stop.
+        goal: the size of the true residual at which to stop.
     """
 
     goal: eqx.AbstractVar[Float[Array, ""]]
 
     @abc.abstractmethod
     def size(self, now: Any) -> Float[Array, "..."]:
-        """The size of the residual by recurrence, which may drift away from the true one, () or
-        (1, p).
+        """The size of the residual by recurrence, which may deviate from the true one, () or (1,
+        p).
         """
 
     @abc.abstractmethod
     def first(self) -> AbstractIterate:
-        """Before the first step."""
+        """The state before the first step."""
 
     @abc.abstractmethod
     def step(self, now: Any) -> AbstractIterate:
-        """After one more step."""
+        """The state after one more step."""
 
     @abc.abstractmethod
     def verified(self, now: Any) -> AbstractIterate:
@@ -75,33 +75,31 @@ class AbstractMethod(eqx.Module):
 
 
 class Iteration(eqx.Module):
-    """When an iteration stops: at a relative residual, or after so many steps."""
+    """The stopping rule of an iteration: a relative residual, and a largest number of steps."""
 
     rtol: Float[Array, ""] | float | None
     max_steps: Int[Array, ""] | int
 
     def tolerance(self, dtype: Any) -> Float[Array, ""]:
-        """The relative residual that counts as solved in a dtype."""
+        """The relative residual that counts as converged in a dtype."""
         rtol = _default_tolerance(dtype) if self.rtol is None else self.rtol
         return jnp.asarray(rtol).astype(dtype)
 
     def no_coarser(self, dtype: Any) -> "Iteration":
-        """The iteration with the default tolerance, where that is finer than its own: for
-        differences between a number and one made of the solution, such as variances.
+        """The iteration with the smaller of its tolerance and the default. It is for differences
+        between a number and one computed from the solution, such as variances.
         """
         rtol = jnp.minimum(self.tolerance(dtype), _default_tolerance(dtype))
         return Iteration(rtol, self.max_steps)
 
     def accurate_residual(self, dtype: Any) -> Float[Array, ""]:
-        """The relative residual up to which a solution counts as one: twice the tolerance, as
-        `ending` allows where further steps would not help.
+        """The largest relative residual of a valid solution: twice the tolerance, which `ending`
+        allows if further steps would not help.
         """
         return 2 * self.tolerance(dtype)
 
     def run(self, method: AbstractMethod, every: int) -> Any:
-        """The last iterate. The true residual is computed after every `every` steps, and at the
-        end.
-        """
+        """The last iterate. The true residual is computed every `every` steps and at the end."""
 
         def several_steps(start: AbstractIterate) -> AbstractIterate:
             def go_on(now: AbstractIterate) -> Array:
@@ -118,7 +116,7 @@ class Iteration(eqx.Module):
         return lax.while_loop(unfinished, several_steps, method.first())
 
     def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
-        """lineax's word for how an iteration ended whose best residual is `residual`."""
+        """The status in lineax of an iteration with the best residual `residual`."""
         ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
         close = residual <= jnp.where(stuck, 2, 1) * goal
         return lx.RESULTS.where(close, lx.RESULTS.successful, ended)

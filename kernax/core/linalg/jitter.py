@@ -1,4 +1,4 @@
-"""The ladder of jitter: what is added to a diagonal, step by step, until there is a factor."""
+"""Jitter, which is added to a diagonal in increasing steps until a factor exists."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from kernax.core.base.numerics import eps_of
 
 
 def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
-    """The first jitter that is tried and the last, for a matrix of mean diagonal `scale`."""
+    """The smallest and the largest jitter for a matrix with the mean diagonal `scale`."""
     eps = eps_of(scale)
     first = math.sqrt(eps) if scale.dtype == jnp.float64 else 10 * eps
     return first * scale, 1e-4 * scale
@@ -26,10 +26,10 @@ def with_jitter(
     scale: Float[Array, ""],
     may_help: Any = True,
 ) -> Any:
-    """The first attempt at a factor that is done, with the jitter of `factorise`; else the last.
+    """The first successful attempt at a factor, with the jitter of `factorise`; otherwise the last.
 
     Attempts have an attribute `jitter`. `scale` is the mean diagonal of the matrix, and `may_help`
-    whether jitter can be of use at all.
+    says whether jitter can help at all.
     """
     first, most = range_of_jitter(scale)
     can_grow = jnp.isfinite(scale) & (first > 0) & may_help
@@ -44,13 +44,13 @@ def with_jitter(
         larger = jnp.where(before > 0, jnp.minimum(10 * before, most), first)
         return _Tried(attempt(jnp.where(now.is_first, 0, larger)), jnp.array(False))
 
-    # The plain attempt is the first of the loop, so that it stands in the program once.
+    # The attempt without jitter is the first of the loop, so that the program contains it once.
     none = jax.tree.map(jnp.zeros_like, eqx.filter_eval_shape(attempt, scale))
     return lax.while_loop(go_on, again, _Tried(none, jnp.array(True))).made
 
 
 class _Tried(eqx.Module):
-    """The last attempt at a factor, and whether the first is still to come."""
+    """The last attempt at a factor, and whether the first is still pending."""
 
     made: Any
     is_first: Bool[Array, ""]

@@ -1,4 +1,4 @@
-"""Leading eigenvectors of a symmetric matrix by products with it, a block of columns at a time."""
+"""Leading eigenvectors of a symmetric matrix by products with blocks of columns."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 
-_GUARDS = 4  # vectors beyond those asked for, with which the last of these converge faster
-_MOST_BLOCKS = 12  # in a basis: then it is begun anew from its best vectors
+_GUARDS = 4  # additional vectors, with which the last requested ones converge faster
+_MOST_BLOCKS = 12  # in a basis, which is then restarted from its best vectors
 
 Multiply = Callable[[Float[Array, "n b"]], Float[Array, "n b"]]
 
@@ -21,10 +21,10 @@ class Ritz(eqx.Module):
 
     Attributes:
         values: descending.
-        vectors: orthonormal columns, after the first step; where M has exact zeros, and no further
-            directions are left for a block, some may be zero, or copies of others.
-        residuals: `|M u - l u|` of each.
-        steps: products with a block so far.
+        vectors: orthonormal columns after the first step. If M has exact zeros, and no further
+            directions remain for a block, some may be zero or copies of others.
+        residuals: `|M u - l u|` for each pair.
+        steps: the number of products with a block so far.
     """
 
     values: Float[Array, " b"]
@@ -34,7 +34,7 @@ class Ritz(eqx.Module):
 
 
 class _Basis(eqx.Module):
-    """Orthonormal columns Q and their products `M Q`, both zero where not computed yet, and the
+    """Orthonormal columns Q and their products `M Q`, both zero where not yet computed, and the
     columns that will be orthonormalised as the next block.
     """
 
@@ -49,12 +49,12 @@ class _Basis(eqx.Module):
         place = (0, i * block.shape[1])
         Q = lax.dynamic_update_slice(self.Q, block, place)
         products = lax.dynamic_update_slice(self.products, product, place)
-        # M times the newest block is what widens the space next.
+        # M times the newest block extends the space next.
         return _Basis(Q, products, product)
 
 
 def width_of_block(count: int) -> int:
-    """The columns of a block, for so many eigenvectors."""
+    """The number of columns of a block, for so many eigenvectors."""
     return count + _GUARDS
 
 
@@ -68,24 +68,24 @@ def leading_by_products(
 ) -> Ritz:
     """The `count` leading eigenpairs of M, with residuals of at most `rtol` times the eigenvalue.
 
-    The Rayleigh-Ritz method in the space of `U, M U, M^2 U, ...`, begun anew with the best vectors
-    (block Lanczos: Golub & Underwood 1977; Musco & Musco 2015). Each block is made orthogonal to
-    all before, twice. A block of columns costs little more than one: all numbers of M are read once
-    for both.
+    This is the Rayleigh-Ritz method in the space of `U, M U, M^2 U, ...`, restarted with the best
+    vectors (block Lanczos: Golub & Underwood 1977; Musco & Musco 2015). Each block is
+    orthogonalised twice against all previous ones. A block of columns costs little more than one
+    column, because the numbers of M are read only once.
 
     Arguments:
         multiply: the product with M.
-        start: columns of full rank, `width_of_block(count)` of them.
-        max_steps: products with a block: no basis is begun after so many.
+        start: `width_of_block(count)` columns of full rank.
+        max_steps: the number of products with a block after which no new basis is started.
 
     Returns:
-        All vectors of the last block, also those beyond `count`.
+        All vectors of the last block, including those beyond `count`.
     """
     n, width = start.shape
     blocks = min(_MOST_BLOCKS, n // width)
 
     def go_on(now: Ritz) -> Array:
-        # Rounding of M u leaves a residual of some eps |M|, however good u is.
+        # Rounding of M u gives a residual of a few eps |M|, however good u is.
         noise = 8 * n * eps_of(now.values) * jnp.abs(now.values[0])
         wanted = rtol * jnp.abs(now.values[:count]) + noise
         close = now.residuals[:count] <= wanted
@@ -95,7 +95,7 @@ def leading_by_products(
         basis = _grown(multiply, now.vectors, blocks)
         # The leading Ritz pairs of a basis.
         steps = now.steps + blocks
-        # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L takes no further product.
+        # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L needs no further product.
         values, turns = _largest(matmul(basis.Q.T, basis.products), width)
         vectors = matmul(basis.Q, turns)
         off = matmul(basis.products, turns) - vectors * values[None, :]
@@ -125,11 +125,11 @@ def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Ba
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
-    """Orthonormal columns of a block, orthogonal to Q, by two passes, or three where one of them
-    finds columns that are mostly rounding.
+    """Orthonormal columns of a block, orthogonal to Q, by two passes, or three if one of them
+    produces columns that are mostly rounding.
 
-    Where M has no further direction, rounding is all that is left. The second pass scales it to
-    columns of length one, and the third makes them orthogonal to Q.
+    If M has no further direction, only rounding remains. The second pass scales it to columns of
+    length one, and the third makes them orthogonal to Q.
     """
 
     def go_on(now: _Pass) -> Array:
@@ -139,10 +139,10 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
 
 
 class _Pass(eqx.Module):
-    """A block on the way to orthonormal columns."""
+    """A block during orthonormalisation."""
 
     block: Float[Array, "n b"]
-    hidden: Bool[Array, ""]  # whether rounding hid a column so far, in Q or in the others
+    hidden: Bool[Array, ""]  # whether rounding has dominated a column so far
     passes: Int[Array, ""]
 
     @staticmethod
@@ -151,18 +151,18 @@ class _Pass(eqx.Module):
 
     def next(self, Q: Float[Array, "n m"]) -> "_Pass":
         """The block after one more pass: its part B outside Q becomes `B V L^(-1/2)`, with the
-        eigenvectors V and eigenvalues L of `B^T B` (Stathopoulos & Wu 2002). This takes products
-        alone, and a fraction of the time of Householder's reflections.
+        eigenvectors V and eigenvalues L of `B^T B` (Stathopoulos & Wu 2002). This takes only
+        products, and a fraction of the time of Householder reflections.
         """
         largest = jnp.max(jnp.abs(self.block), 0, keepdims=True)
         unit = self.block / positive_or_one(largest)
-        # B = (I - Q Q^T) U, and then B^T B = V L V^T, so that B V L^(-1/2) is orthonormal.
+        # B = (I - Q Q^T) U and B^T B = V L V^T, so that B V L^(-1/2) is orthonormal.
         left = unit - matmul(Q, matmul(Q.T, unit))
         values, turns = jnp.linalg.eigh(matmul(left.T, left))
-        # Eigenvalues that are rounding may be zero or negative: the columns of these stay short.
+        # Eigenvalues within rounding may be zero or negative: their columns stay short.
         least = left.shape[1] * eps_of(values) * values[-1]
         roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
-        # Where a column was nearly in Q, or in the others, B^T B has a tiny eigenvalue.
+        # If a column was nearly in the span of Q or of the others, B^T B has a tiny eigenvalue.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
         return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
 

@@ -1,5 +1,5 @@
-"""Conjugate gradients as a factor: independent of units, judged by the true residual, with a
-preconditioner and an estimate of the determinant where these are given.
+"""Conjugate gradients as a factor: independent of units, with convergence by the true residual, and
+with an optional preconditioner and determinant estimate.
 """
 
 from collections.abc import Callable
@@ -39,42 +39,43 @@ Multiply = Callable[[Array], Array]
 _VERIFIED_EVERY = 10  # steps
 
 
-# A residual that is no more than rounding must halve within so many steps. For an ill-conditioned
-# system it may rise for some dozens of steps first.
+# A residual within rounding must halve within this many steps. For an ill-conditioned system it may
+# first increase for dozens of steps.
 _PATIENCE = 100
 
 
 class _Progress(eqx.Module):
-    """The size of the best true residual when it last halved, and the number of steps then."""
+    """The size of the best true residual when it last halved, and the step count at that time."""
 
     residual: Float[Array, ""]
     steps: Int[Array, ""]
 
     def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
-        """The progress with the best residual after some more steps."""
+        """The progress after some more steps with the given best residual."""
         halved = residual < self.residual / 2
         return tree_where(halved, _Progress(residual, steps), self)
 
 
 class _Iterate(AbstractIterate):
-    """Conjugate gradients after some steps."""
+    """The state of conjugate gradients after some steps."""
 
     at: ConjugateIterate
     best: Best
     progress: _Progress
-    norm: Float[Array, ""]  # of A, from below: the largest |A v| / |v| so far
+    norm: Float[Array, ""]  # a lower bound of |A|: the largest |A v| / |v| so far
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
 
 
 class _System(AbstractMethod):
-    """`A x = b` with |b| = 1, how it is solved, and the residual at which to stop.
+    """`A x = b` with |b| = 1, the method of solution, and the residual at which to stop.
 
     Attributes:
         multiply: the product with A.
         precondition: the solution by a preconditioner.
-        measure: a linear function of a residual, whose length is its size.
-        start: a vector whose multiple nearest to x is the first iterate; None for zero.
+        measure: a linear function of a residual; the length of its value is the size of the
+            residual.
+        start: a vector; its multiple nearest to x is the first iterate. None means zero.
         goal: the size of a residual at which to stop.
     """
 
@@ -105,14 +106,14 @@ class _System(AbstractMethod):
         )
 
     def _nearest_to_start(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The multiple of the start whose error in the norm of A is least, which is never worse
+        """The multiple of the start with the smallest error in the norm of A, which is never worse
         than zero, and its residual.
         """
         if self.start is None:
             return jnp.zeros_like(self.b), self.b
         image = self.multiply(self.start)
         curvature = matmul(self.start, image)
-        # c = s.b / s.A s minimises 1/2 (c s).A (c s) - b.(c s), s the start.
+        # c = s.b / s.A s minimises 1/2 (c s).A (c s) - b.(c s), where s is the start.
         multiple = matmul(self.start, self.b) / positive_or_one(curvature)
         known = (curvature > 0) & jnp.isfinite(multiple) & jnp.all(jnp.isfinite(image))
         x = jnp.where(known, multiple * self.start, 0)
@@ -120,12 +121,12 @@ class _System(AbstractMethod):
         return x, residual
 
     def step(self, now: _Iterate) -> _Iterate:
-        # No step is taken where A is not positive along the direction d.
+        # There is no step if A is not positive along the direction d.
         d = now.at.direction
         image = self.multiply(d)
         # |A| >= |A d| / |d| for any direction d.
         norm = jnp.maximum(now.norm, _length(image) / _length(d))
-        # The error that rounding leaves in `d.A d`.
+        # The rounding error of `d.A d`.
         rounding = _rounding(norm, d) * _length(d)
         at, _, moves = now.at.next(image, now.at.square > 0, rounding, self.precondition)
         return _Iterate(
@@ -145,7 +146,7 @@ class _System(AbstractMethod):
         progress = now.progress.after(best.residual, now.steps)
         stands = now.steps - progress.steps >= _PATIENCE
         is_rounding = _length(true) <= _rounding(now.norm, x)
-        # Where d = z + c d_before, the true z takes the place of that by recurrence.
+        # In d = z + c d_before, the true z replaces the z of the recurrence.
         anew = ConjugateIterate.first(x, true, self.precondition)
         direction = now.at.direction + (anew.preconditioned - now.at.preconditioned)
         return _Iterate(
@@ -158,15 +159,15 @@ class _System(AbstractMethod):
         )
 
     def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
-        """Whether only the residual by recurrence has reached the goal, and the true one, of that
-        size, has not fallen by half.
+        """Whether only the residual by recurrence has reached the goal, while the true one, of the
+        given size, has not halved.
         """
         drifted = (self.size(now) <= self.goal) & (size > self.goal)
         return drifted & ~(size < now.best.residual / 2)
 
 
 def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:
-    """The error that rounding leaves in `A v`: ten times `eps |A| |v|`."""
+    """A bound of the rounding error of `A v`: ten times `eps |A| |v|`."""
     return 10 * eps_of(v) * norm * _length(v)
 
 
@@ -176,21 +177,21 @@ def _length(v: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def _of_length_one(v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Array, Array]:
-    """A vector over its length, and two numbers whose product is the length."""
+    """A vector divided by its length, and two numbers with the length as their product."""
     largest = positive_or_one(jnp.max(jnp.abs(v)))
     length = positive_or_one(_length(v / largest))
     return v / largest / length, largest, length
 
 
 def _as_many_columns(start: Float[Array, "n c"], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """The start for the columns of B: zeros for columns beyond those that it has."""
+    """The start for the columns of B, padded with columns of zeros."""
     count = B.shape[1]
     missing = max(0, count - start.shape[1])
     return jnp.pad(start[:, :count].astype(B.dtype), ((0, 0), (0, missing)))
 
 
 class Determinant(eqx.Module):
-    """The logarithm of a determinant that was estimated, and the vectors that were used.
+    """An estimated log determinant, and the probe vectors.
 
     Attributes:
         logarithm: the estimate.
@@ -202,15 +203,15 @@ class Determinant(eqx.Module):
 
 
 class KrylovFactor(AbstractIterativeFactor):
-    """Conjugate gradients with one matrix M, by its products.
+    """Conjugate gradients with one matrix M, which only needs products.
 
     Attributes:
         operator: M.
-        preconditioner: a matrix near M, `L L^T`; None for the identity.
-        determinant: of M, where it was asked for.
-        start: columns near the solutions for the columns of right-hand sides, in their order; None
-            for zeros.
-        iteration: when a solve stops.
+        preconditioner: an approximation `L L^T` of M; None for the identity.
+        determinant: the determinant of M, if it was requested.
+        start: approximate solutions for the columns of right-hand sides, in their order; None for
+            zeros.
+        iteration: the stopping rule of a solve.
     """
 
     operator: lx.AbstractLinearOperator
@@ -229,7 +230,7 @@ class KrylovFactor(AbstractIterativeFactor):
         determinant: Determinant | None = None,
         start: Float[Array, "n columns"] | None = None,
     ) -> "KrylovFactor":
-        """The factor of any operator. Nothing is computed."""
+        """The factor of any operator, without any computation."""
         return KrylovFactor(
             operator=operator,
             preconditioner=preconditioner,
@@ -256,7 +257,7 @@ class KrylovFactor(AbstractIterativeFactor):
     def log_determinant(self):
         if self.determinant is None:
             raise ValueError(
-                "ConjugateGradient without determinant= knows no determinant: pass "
+                "ConjugateGradient without determinant= has no determinant: pass "
                 "determinant=StochasticLanczos(key)"
             )
         return self.determinant.logarithm.value
@@ -267,7 +268,7 @@ class KrylovFactor(AbstractIterativeFactor):
         return {"standard_error": self.determinant.logarithm.standard_error / 2}
 
     def probing(self) -> tuple[Float[Array, "n count"], Float[Array, "n count"]]:
-        """`L z` and `L^-T z`, for the vectors z of the determinant: `tr(M^-1 A)` is the mean of
+        """`L z` and `L^-T z` for the vectors z of the determinant. `tr(M^-1 A)` is the mean of
         `(M^-1 L z).A L^-T z`.
         """
         assert self.determinant is not None
@@ -278,14 +279,14 @@ class KrylovFactor(AbstractIterativeFactor):
         return of_left, jax.vmap(self.preconditioner.solve_root_transposed, 1, 1)(z)
 
     def columns_of_density(self, y: Float[Array, "n p"]) -> Float[Array, "n columns"]:
-        """The right-hand sides that the derivative of a density takes: y, and then `L z` where the
-        determinant is known.
+        """The right-hand sides for the derivative of a density: y, and `L z` if there is a
+        determinant.
         """
         return y if self.determinant is None else jnp.concatenate([y, self.probing()[0]], 1)
 
     def terms_of_density(self, system, y):
-        # As for any inverse P = T^-1, but that tr(P dT) is the mean of (P^T L z).dT L^-T z over the
-        # vectors z by which the determinant was estimated. All columns are solved for together.
+        # As for any inverse P = T^-1, except that tr(P dT) is the mean of (P^T L z).dT L^-T z over
+        # the vectors z of the determinant estimate. All columns are solved together.
         factor = stop_gradient(self)
         _, right = factor.probing()
         p = y.shape[1]
@@ -319,15 +320,15 @@ class KrylovFactor(AbstractIterativeFactor):
         return RESULTS.breakdown
 
     def rounding(self, diagonal):
-        # What is left out of the squares, r.M^-1 r, of data as large as those of N(0, M).
+        # The omitted part r.M^-1 r of the squares, for data from N(0, M).
         least = jnp.min(shift_of(self.operator))
         return self.iteration.tolerance(diagonal.dtype) ** 2 * jnp.sum(diagonal) / least
 
     def _column(
         self, vector: Float[Array, " n"], start: Float[Array, " n"] | None
     ) -> tuple[Array, Any, Array]:
-        """`M^-1 b`, lineax's word for how that ended, and the number of steps."""
-        # Both are brought to size one, so that no square below leaves the range of floats.
+        """`M^-1 b`, the status in lineax, and the number of steps."""
+        # Both are scaled to size one, so that no square below leaves the range of floats.
         b, largest, length = _of_length_one(vector)
         curvature = positive_or_one(jnp.abs(matmul(b, self.operator.mv(b))))
         goal = self.iteration.tolerance(b.dtype) * _length(self._measured(b))
@@ -340,12 +341,12 @@ class KrylovFactor(AbstractIterativeFactor):
             goal=goal,
         )
         last = self.iteration.run(system, _VERIFIED_EVERY)
-        # x' of (M / curvature) x' = b, where vector = b length largest.
+        # x' solves (M / curvature) x' = b, where vector = b length largest.
         x = last.best.x * length / curvature * largest
         return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
 
     def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`S r`, with the roots of weights: the residual of `T a = b` as written, of which this is
+        """`S r` with the roots of the weights: the residual of `T a = b`, of which this system is
         the symmetric form.
         """
         if isinstance(self.operator, WeightedForm):
@@ -357,14 +358,14 @@ class KrylovFactor(AbstractIterativeFactor):
 
 
 class KrylovExplanation(AbstractExplanation):
-    """`k(x, X) W P^T k(X, z)`, by a solve for each point.
+    """`k(x, X) W P^T k(X, z)`, with one solve for each point.
 
     Attributes:
         gram: K.
         weights: w, None where they are one.
         shift: (n,).
-        preconditioner: a constant to derivatives.
-        iteration: when the solves stop.
+        preconditioner: the preconditioner, a constant for derivatives.
+        iteration: the stopping rule of the solves.
     """
 
     gram: AbstractGram

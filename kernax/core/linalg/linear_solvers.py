@@ -1,4 +1,4 @@
-"""Linear solvers: lineax's and ours, all of which give a factor."""
+"""Linear solvers, those of lineax and of kernax, and the factors that they make."""
 
 import abc
 import functools
@@ -21,45 +21,45 @@ from kernax.core.operators.structure import AbstractStructure
 
 
 class AbstractSymmetricSolver(lx.AbstractLinearSolver):
-    """A solver of symmetric real systems, which are their own transpose and conjugate.
+    """A solver of symmetric real systems, which equal their transpose and conjugate.
 
-    What a learner asks of a solver besides solutions is said here as of a direct solver.
+    The properties that learners need besides solutions have the values of a direct solver here.
     """
 
     @property
     def needs_whole_matrix(self) -> bool:
-        """Whether it factorises, for which it needs all entries of the matrix at once."""
+        """Whether it needs all entries of the matrix at once, for a factorisation."""
         return False
 
     @property
     def knows_determinant(self) -> bool:
-        """Whether the factor that it makes knows its determinant, as densities need."""
+        """Whether its factor has a determinant, which densities need."""
         return False
 
     def accurate_residual(self, dtype: Any) -> float | Float[Array, ""]:
-        """The relative residual up to which a solution counts as one."""
+        """The largest relative residual of a valid solution."""
         return direct_accuracy(dtype)
 
     @property
     def status_if_inaccurate(self) -> Any:
-        """The result where it claims success, but the residual is above `accurate_residual`."""
+        """The status if the solver claims success, but the residual exceeds `accurate_residual`."""
         return RESULTS.inaccurate
 
     def advice(self) -> str:
-        """What else may help where it has failed: a sentence, with a space before it, or none."""
+        """Further advice after a failure: a sentence that begins with a space, or an empty text."""
         return ""
 
     def cause_of_rounding(self) -> str:
-        """What leaves few digits where `stats["rounding"]` is large, for a message."""
+        """The cause of a large `stats["rounding"]`, for a message."""
         return ROUNDING
 
     def structure_for(
         self, kernel: AbstractKernel, X: PyTree, weights: Any
     ) -> AbstractStructure | None:
-        """The structure that it needs; None where it needs none.
+        """The structure of the points that the solver needs, or None.
 
-        X and the weights (n,), None where there are none, are arrays of NumPy if they are known.
-        Raises ValueError where it needs a structure that the points do not have.
+        X and the weights (n,), or None, are NumPy arrays if they are concrete. Raises ValueError if
+        the points do not have the structure.
         """
         return None
 
@@ -74,7 +74,7 @@ class AbstractSymmetricSolver(lx.AbstractLinearSolver):
 
 
 class AbstractFactorSolver(AbstractSymmetricSolver):
-    """A solver whose state, which `init` makes, is a factor."""
+    """A solver for which `init` returns a factor as its state."""
 
     def compute(self, state: AbstractFactor, vector: Array, options: dict[str, Any]):
         result = lx.RESULTS.where(state.exists, lx.RESULTS.successful, lx.RESULTS.singular)
@@ -83,7 +83,7 @@ class AbstractFactorSolver(AbstractSymmetricSolver):
 
 
 class AbstractDirectSolver(AbstractFactorSolver):
-    """A solver that factorises the whole matrix, and so knows its determinant."""
+    """A solver that factorises the dense matrix, and therefore has its determinant."""
 
     @property
     def needs_whole_matrix(self):
@@ -95,7 +95,7 @@ class AbstractDirectSolver(AbstractFactorSolver):
 
 
 def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> None:
-    """Raises ValueError for options, which would be ignored, of a solver that has none."""
+    """Raises ValueError for options of a solver without options, which would be ignored."""
     if options:
         raise ValueError(
             f"{type(solver).__name__} takes no options, but options has {', '.join(options)}: "
@@ -104,7 +104,7 @@ def refuse_options(solver: lx.AbstractLinearSolver, options: dict[str, Any]) -> 
 
 
 def accurate_residual(solver: lx.AbstractLinearSolver, dtype: Any) -> float | Float[Array, ""]:
-    """The relative residual up to which a solution by any solver counts as one."""
+    """The largest relative residual of a valid solution by any solver."""
     is_ours = isinstance(solver, AbstractSymmetricSolver)
     return solver.accurate_residual(dtype) if is_ours else direct_accuracy(dtype)
 
@@ -117,12 +117,12 @@ def needs_whole_matrix(solver: lx.AbstractLinearSolver) -> bool:
 
 
 def check_knows_determinant(solver: Any) -> None:
-    """Raises ValueError for what is neither None nor a solver that knows the determinant."""
+    """Raises ValueError unless the solver is None or has a determinant."""
     if solver is None:
         return
     if not isinstance(solver, AbstractSymmetricSolver) or not solver.knows_determinant:
         raise ValueError(
-            "solver must be None or one of kernax.solvers that knows the determinant of the "
+            "solver must be None or one of kernax.solvers that computes the determinant of the "
             "matrix, such as JitteredCholesky(), or ConjugateGradient with "
             f"determinant=StochasticLanczos(key), but is {solver!r}"
         )
@@ -138,7 +138,7 @@ def check_is_solver(solver: Any) -> None:
 
 
 def check_makes_factor(solver: Any) -> None:
-    """Raises ValueError for what is neither None nor a solver of this package."""
+    """Raises ValueError unless the solver is None or one of this package."""
     if solver is not None and not isinstance(solver, AbstractFactorSolver):
         raise ValueError(
             "solver must be None or one of kernax.solvers, such as JitteredCholesky() or "
@@ -147,24 +147,24 @@ def check_makes_factor(solver: Any) -> None:
 
 
 def block_size_for(solver: Any) -> str | None:
-    """The `block_size` for a solver: "auto" where it works by products, else None, for all of K."""
+    """The `block_size` for a solver: "auto" if products suffice, otherwise None, for a dense K."""
     works_by_products = solver is not None and not needs_whole_matrix(solver)
     return "auto" if works_by_products else None
 
 
 def advice_on(solver: lx.AbstractLinearSolver | None) -> str:
-    """The advice of any solver, or of none."""
+    """The advice of any solver, or of None."""
     return solver.advice() if isinstance(solver, AbstractSymmetricSolver) else ""
 
 
 def cause_of_rounding(solver: lx.AbstractLinearSolver | None) -> str:
-    """What leaves few digits by any solver, or by none."""
+    """The cause of a large rounding error for any solver, or for None."""
     is_ours = isinstance(solver, AbstractSymmetricSolver)
     return solver.cause_of_rounding() if is_ours else ROUNDING
 
 
 class AbstractIterativeFactor(AbstractFactor):
-    """A matrix and how systems with it are solved by its products. It knows no inverse."""
+    """A factor that solves systems by products with the matrix. It has no inverse."""
 
     @property
     def is_direct(self):
@@ -195,17 +195,17 @@ class AbstractIterativeFactor(AbstractFactor):
         """The name of the solver, for messages."""
 
     def _refusal(self, what: str) -> str:
-        return f"{self.name} knows no {what}: use JitteredCholesky()"
+        return f"{self.name} has no {what}: use JitteredCholesky()"
 
 
 def ending_of_columns(results: Any) -> Any:
-    """The first failure among the results of several columns, as a status of `RESULTS`."""
+    """The first failure among the results of several columns, as a status."""
     failed = jnp.argmax(results != lx.RESULTS.successful)
     return promoted(jax.tree.map(lambda leaf: leaf[failed], results))
 
 
 class SolverFactor(AbstractIterativeFactor):
-    """A linear solver of lineax and what it made of a matrix: it solves, and knows nothing else."""
+    """A linear solver of lineax and its state for a matrix, which only solves systems."""
 
     solver: lx.AbstractLinearSolver
     state: Any
@@ -221,7 +221,7 @@ class SolverFactor(AbstractIterativeFactor):
     def solve_and_report(self, B):
         def column(b):
             x, result, stats = self.solver.compute(self.state, b, self.options)
-            # The figures that a solver of lineax gives, as arrays.
+            # The statistics of a solver of lineax, as arrays.
             known = {name: jnp.asarray(value) for name, value in stats.items() if value is not None}
             return x, result, known
 
@@ -250,7 +250,7 @@ def factor_by(
     operator: lx.AbstractLinearOperator,
     options: dict[str, Any] | None = None,
 ) -> AbstractFactor:
-    """What a solver of lineax makes of an operator, as a factor. `options` are lineax's."""
+    """The state of a lineax solver for an operator, as a factor. `options` are lineax's."""
     options = {} if options is None else options
     state = solver.init(operator, options)
     if isinstance(state, AbstractFactor):
@@ -262,15 +262,15 @@ def factor_by(
 def factorise(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""] | None = None
 ) -> AbstractFactor:
-    """The factor that suits a symmetric positive definite operator: by default that of Cholesky,
-    with jitter where the plain factorisation fails.
+    """The factor that suits a symmetric positive definite operator: by default the Cholesky factor,
+    with jitter if the plain factorisation fails.
 
     Jitter starts at sqrt(eps) (float64) or 10 eps (float32) of `scale`, by default the mean
     diagonal over points of positive weight, and grows tenfold up to 1e-4 of it. A pivot within
     rounding of zero counts as a failure, because a singular matrix often factorises by accident,
-    into noise. Not differentiable: callers have derivative rules of their own.
+    into noise. It is not differentiable: callers have their own derivative rules.
 
-    For operators of one's own: `factorise.register(MyOperator)(function)`.
+    For your own operators use `factorise.register(MyOperator)(function)`.
     """
     return cholesky_factor(operator, scale)
 
@@ -281,12 +281,13 @@ def _(operator: LowRankGram, scale: Float[Array, ""] | None = None) -> LowRankFa
 
 
 class JitteredCholesky(AbstractDirectSolver):
-    """Cholesky's factorisation as a lineax solver, with jitter on the diagonal only if the plain
+    """The Cholesky factorisation as a lineax solver, with jitter on the diagonal only if the plain
     factorisation fails.
 
-    A matrix that needs more than 1e-4 of its mean diagonal is indefinite and gives NaN.
-    `stats["jitter"]` is the amount added. An operator with explicit features, fewer than points, is
-    solved in feature space without jitter, and `stats["features"]` is their number.
+    A matrix that needs a jitter of more than 1e-4 of its mean diagonal counts as indefinite and
+    gives NaN. `stats["jitter"]` is the jitter that was added. An operator with fewer explicit
+    features than points is solved in feature space without jitter, and `stats["features"]` is their
+    number.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -303,20 +304,21 @@ class JitteredCholesky(AbstractDirectSolver):
 
 
 class Auto(AbstractDirectSolver):
-    """Chooses the solver by the kernel, the number of points and the device: the default of
+    """Chooses the solver from the kernel, the number of points and the device: the default of
     `kernel_ridge`, `condition` and `log_marginal_likelihood`.
 
     The first rule that applies decides:
 
-    1. a kernel of fewer explicit features than points, with a positive ridge or noise:
+    1. for a kernel with fewer explicit features than points, and a positive ridge or noise,
        `JitteredCholesky()` of a system of the size of the features;
-    2. in `kernel_ridge` a `block_size`: `ConjugateGradient()`;
-    3. in the other two points along one line, 1000 of them on a CPU and 10000 on an accelerator,
-       and a kernel whose state-space model has at most 10 states: `StateSpace()`, in O(n);
-    4. else `JitteredCholesky()` of the whole matrix.
+    2. in `kernel_ridge` with a `block_size`, `ConjugateGradient()`;
+    3. in the other two, for points along one line, at least 1000 on a CPU or 10000 on an
+       accelerator, and a kernel with a state-space model of at most 10 states, `StateSpace()`, in
+       O(n);
+    4. otherwise `JitteredCholesky()` of the dense matrix.
 
-    `stats["solver"]` of the solution says which one ran, and why. To have the same algorithm
-    everywhere, name it: `solver=kernax.solvers.JitteredCholesky()`.
+    `stats["solver"]` of the solution says which solver ran, and why. For the same algorithm
+    everywhere, pass it: `solver=kernax.solvers.JitteredCholesky()`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -324,7 +326,7 @@ class Auto(AbstractDirectSolver):
         >>> solver = kernax.solvers.Auto()
         >>> solution = kernax.kernel_ridge(kernax.RBF(0.3), X, y, ridge=0.01, solver=solver)
         >>> print(solution.stats["solver"])
-        JitteredCholesky: the whole matrix, as no other rule of Auto applies
+        JitteredCholesky: the default, because no other rule of Auto applies
     """
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> AbstractFactor:
@@ -335,12 +337,12 @@ AUTO = Auto()
 
 
 def unless_auto(solver: Any) -> Any:
-    """What came for a solver, unchecked; None where the function chooses."""
+    """The solver argument, unchecked; None if the function chooses the solver."""
     return None if isinstance(solver, Auto) else solver
 
 
 class SolverThatRan(eqx.Module):
-    """Which solver ran, and why it did. It has no arrays, so that `jit` and `vmap` return it."""
+    """Which solver ran, and why. It has no arrays, so that `jit` and `vmap` return it."""
 
     name: str = eqx.field(static=True)
     reason: str = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""The factor of a matrix that is a product of few features plus a diagonal, and its inverse."""
+"""The factor and the inverse of a matrix of low rank plus a diagonal."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -17,10 +17,10 @@ from kernax.core.operators.operators import LowRankGram
 
 
 class LowRankFactor(AbstractDirectFactor):
-    """The factor of `F F^T + D`, D a positive diagonal. With `D^-1/2 F = Q R` the inverse is
+    """The factor of `F F^T + D` with a positive diagonal D. With `D^-1/2 F = Q R` the inverse is
     `D^-1/2 (Q (I + R R^T)^-1 Q^T + I - Q Q^T) D^-1/2`.
 
-    Woodbury's formula, without the orthogonal Q, would leave an error in the span of F that is |F
+    Woodbury's formula, without the orthogonal Q, would have an error in the span of F that is |F
     F^T| / |D| times larger.
 
     Attributes:
@@ -37,7 +37,7 @@ class LowRankFactor(AbstractDirectFactor):
 
     @staticmethod
     def of(operator: LowRankGram) -> "LowRankFactor":
-        """The factor of an operator whose remainder is positive."""
+        """The factor of an operator with a positive remainder."""
         return sequential_vmap(_low_rank_factor, operator)
 
     def solve(self, B):
@@ -73,9 +73,9 @@ class LowRankFactor(AbstractDirectFactor):
         return LowRankInverse(solved, features, _diagonal_part(system))
 
     def rounding(self, diagonal):
-        # `[R^T; I]` has no singular value below one, so that its determinant is right to eps. Each
-        # of two projections leaves an error of eps of the data outside of the span, independent in
-        # each entry, which moves the square of what is outside.
+        # `[R^T; I]` has no singular value below one, so its determinant is accurate to eps. Each of
+        # two projections has an independent error of eps of the data in each entry outside of the
+        # span, which changes the square of that part.
         return 2 * eps_of(diagonal) * jnp.linalg.norm(jnp.sqrt(diagonal) / self.root)
 
     def rounding_of_inverse(self, diagonal):
@@ -85,7 +85,7 @@ class LowRankFactor(AbstractDirectFactor):
         """The coefficients in Q of the part of B in its span, and the part outside it."""
         within = matmul(self.basis.T, B)
         outside = B - matmul(self.basis, within)
-        # Once more: rounding put some of it inside.
+        # Project twice, because rounding leaves a part in the span.
         return within, outside - matmul(self.basis, matmul(self.basis.T, outside))
 
 
@@ -103,14 +103,14 @@ def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
 
 
 def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
-    """The factor of `I + R R^T`. Its L^T is the triangular factor of a QR of `[R^T; I]`: in the
-    product itself, whatever is below eps of its largest entry would be lost (Higham 2002, chapter
+    """The factor of `I + R R^T`. Its L^T is the triangular factor of a QR of `[R^T; I]`, because
+    the product itself would lose everything below eps of its largest entry (Higham 2002, chapter
     20).
     """
     d = len(R)
     # [R^T; I] = Q U has U^T U = R R^T + I.
     upper = jnp.linalg.qr(jnp.concatenate([R.T, jnp.eye(d, dtype=R.dtype)]), mode="r")
-    # A QR may turn rows around; Cholesky's factor has a positive diagonal.
+    # A QR may change the signs of rows; a Cholesky factor has a positive diagonal.
     upper = jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None] * upper
     exists = jnp.all(jnp.diagonal(upper) > 0)  # false for NaN
     return CholeskyFactor(upper.reshape(-1), jnp.zeros((), R.dtype), exists)
@@ -145,7 +145,7 @@ class LowRankInverse(AbstractInverse):
 
     def diagonal_of_product(self, system):
         gram = low_rank(system)
-        # (K P)_ii = f_i.(P^T F)_i + e_i P_ii for K = F F^T + diag(e), f_i the rows of F.
+        # (K P)_ii = f_i.(P^T F)_i + e_i P_ii for K = F F^T + diag(e), with the rows f_i of F.
         of_features = jnp.sum(gram.features * self.transposed_mv(gram.features), 1)
         return of_features + gram.remainder * self.diagonal()
 
@@ -157,7 +157,7 @@ class LowRankInverse(AbstractInverse):
 
 
 def low_rank(system: WeightedSystem) -> LowRankGram:
-    """The Gram matrix of a system whose factor is of low rank."""
+    """The Gram matrix of a system with a low-rank factor."""
     return system.gram_of_class(LowRankGram)
 
 

@@ -1,4 +1,4 @@
-"""Partial Cholesky factors by greedy or random pivots, and the points that these choose."""
+"""Partial Cholesky factors by greedy or random pivots, and the choice of inducing points."""
 
 from collections.abc import Callable
 
@@ -24,18 +24,18 @@ from kernax.core.kernel.preparation import diagonal_of, prepare
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint, check_memory
 
-_FOOTPRINT = Footprint("inducing_points", 1.05)  # matrices of n x count
+_FOOTPRINT = Footprint("inducing_points", 1.05)  # matrices of size n x count
 
 
 class PartialCholesky(eqx.Module):
-    """`F^T F` near a positive semidefinite matrix K, of some of its rows.
+    """An approximation `F^T F` of a positive semidefinite matrix K, from some of its rows.
 
     Attributes:
-        indices: of the rows that were chosen, the pivots, in their order.
-        rows: F, zero beyond those chosen.
+        indices: the indices of the chosen rows, the pivots, in order.
+        rows: F, zero beyond the chosen rows.
         left: the diagonal of `K - F^T F`, zero at the pivots.
-        free: which rows were not chosen.
-        number: how many were chosen.
+        free: whether each row was not chosen.
+        number: the number of chosen rows.
     """
 
     indices: Int[Array, " count"]
@@ -45,7 +45,7 @@ class PartialCholesky(eqx.Module):
     number: Int[Array, ""]
 
     def filled(self) -> Int[Array, " count"]:
-        """The pivots, and after them the indices of other rows, by what is left of the diagonal."""
+        """The pivots, then the indices of other rows in order of their remaining diagonal."""
         count = len(self.indices)
         rest = lax.top_k(jnp.where(self.free, self.left, -jnp.inf), count)[1]
         order = jnp.arange(count, dtype=jnp.int32)
@@ -66,14 +66,14 @@ def partial_cholesky(
 
     Arguments:
         rows_at: the rows of K at some indices.
-        diagonal: that of K.
-        count: rows at most.
-        least: it stops where the trace of what is left is no more.
-        key: pivots are drawn with chances proportional to the diagonal that is left (Chen, Epperly,
-            Tropp & Webber 2024, algorithm 2.1); without one each is the largest of it.
-        block: how many pivots are drawn together, at most (algorithm 2.2); all blocks are of one
-            size. One without a key.
-        at_least: rows that are chosen whatever is left.
+        diagonal: the diagonal of K.
+        count: the largest number of rows.
+        least: it stops when the trace of the remainder is at most this.
+        key: pivots are drawn with probabilities proportional to the remaining diagonal (Chen,
+            Epperly, Tropp & Webber 2024, algorithm 2.1); without a key the largest entry is chosen.
+        block: the largest number of pivots drawn together (algorithm 2.2); all blocks have one
+            size. It is one without a key.
+        at_least: the number of rows that are chosen whatever the remainder.
     """
     n = len(diagonal)
     rounds = -(-count // block)
@@ -93,16 +93,16 @@ def partial_cholesky(
         # K_P - F_P^T F, the rows of the residual matrix at the pivots P.
         residual = rows_at(pivots) - matmul(F[:, pivots].T, F)
         if block == 1:
-            # R_p / sqrt(R_pp) of the residual matrix R, a step of Cholesky's method.
+            # R_p / sqrt(R_pp) of the residual matrix R, a step of the Cholesky factorisation.
             rows = residual / jnp.sqrt(positive_or_one(now.left[pivots]))[:, None]
         else:
-            # B^T R_P, where B B^T = R_PP^-1: pivots of one block may represent each other.
+            # B^T R_P, where B B^T = R_PP^-1, because pivots of one block may be nearly dependent.
             rows = matmul(inverse_root(residual[:, pivots]).T, residual)
             is_within = now.number + jnp.arange(block, dtype=jnp.int32) < count
             rows = jnp.where(is_within[:, None], rows, 0)
         start = (now.number, jnp.zeros_like(now.number))
-        # R_ii less the squares of the new rows. Rounding may make it negative, and may leave
-        # something at the pivots, where it is zero.
+        # R_ii minus the squares of the new rows. Clip negative rounding, and set the pivots to
+        # zero.
         left = jnp.maximum(now.left - jnp.sum(rows**2, 0), 0)
         return PartialCholesky(
             indices=lax.dynamic_update_slice(now.indices, pivots, start[:1]),
@@ -125,8 +125,8 @@ def partial_cholesky(
 
 
 def _drawn(chances: Float[Array, " n"], key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
-    """Different places, drawn one after the other with these chances."""
-    # The largest of logarithms with Gumbel noise are such a draw (Vieira 2014).
+    """Distinct indices, drawn without replacement with these probabilities."""
+    # The largest log probabilities with Gumbel noise are such a draw (Vieira 2014).
     possible = chances > 0
     logarithms = jnp.where(possible, jnp.log(positive_or_one(chances)), -jnp.inf)
     noise = jax.random.gumbel(key, chances.shape, chances.dtype)
@@ -134,12 +134,12 @@ def _drawn(chances: Float[Array, " n"], key: PRNGKeyArray, count: int) -> Int[Ar
 
 
 def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:
-    """B with `B B^T = A^-1` on the span of the eigenvectors of A that are not rounding, and zero
-    beyond it; the column of the largest eigenvalue first.
+    """B with `B B^T = A^-1` on the span of the eigenvectors of A with eigenvalues above rounding,
+    and zero outside; the column of the largest eigenvalue comes first.
     """
     values, vectors = sequential_vmap(jnp.linalg.eigh, (A + A.T) / 2)
     sound = values > len(A) * eps_of(A) * values[-1]
-    # A = V diag(l) V^T: B = V diag(l)^(-1/2), the largest l first.
+    # A = V diag(l) V^T and B = V diag(l)^(-1/2), with the largest l first.
     roots = jnp.where(sound, 1 / jnp.sqrt(positive_or_one(values)), 0)
     return (vectors * roots[None, :])[:, ::-1]
 
@@ -153,34 +153,35 @@ def inducing_points(
     rtol: ArrayLike | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Solution[PyTree]:
-    """Chooses points of X greedily, each where the conditional variance given the points before it
-    is largest: `argmax_i K_ii - Q_ii`, `Q = K_XZ K_ZZ^-1 K_ZX`.
+    """Chooses points of X greedily, each with the largest conditional variance given the previous
+    points: `argmax_i K_ii - Q_ii`, `Q = K_XZ K_ZZ^-1 K_ZX`.
 
-    This is Cholesky's method with pivots, greedy conditional variance (Burt, Rasmussen & van der
+    This is pivoted Cholesky, or greedy conditional variance selection (Burt, Rasmussen & van der
     Wilk 2020, section 4.4.1). With a key each point is drawn with probability proportional to the
     conditional variance `K_ii - Q_ii`: randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber
-    2024, algorithm 2.1), whose `tr(K - Q)` is near that of the best approximation of about as many
-    columns, also where many points are far from all others, which a greedy choice takes first.
+    2024, algorithm 2.1). Its `tr(K - Q)` is near that of the best approximation with about as many
+    columns, even if many points are outliers, which a greedy choice selects first.
 
     It stops at `n_points` points, or when the residual trace `t = tr(K - Q)` is at most
-    `rtol tr(K)`. With t the approximate posterior of `sgpr` is no further from the exact one than
-    `KL <= t (1 + |y|^2 / (noise + t)) / (2 noise)` (the same, lemma 3), so that an `rtol` well
-    below `2 noise / tr(K)` needs no more points.
+    `rtol tr(K)`. The divergence of the approximate posterior of `sgpr` from the exact one is at
+    most `KL <= t (1 + |y|^2 / (noise + t)) / (2 noise)` (Burt et al. 2020, lemma 3), so that with
+    an `rtol` well below `2 noise / tr(K)` no more points are needed.
 
     Arguments:
         kernel: any kernel.
-        X: a stack of n points of any kind.
-        n_points: points at most, no more than n.
-        rtol: the share of the variance that may remain. The default is sqrt(eps) in float64 and 10
-            eps in float32, beyond which `k(Z, Z)` would be singular to working precision.
-        key: draws the points; without one the choice is greedy.
+        X: a batch of n points of any kind.
+        n_points: the largest number of points, at most n.
+        rtol: the fraction of the variance that may remain. The default is sqrt(eps) in float64 and
+            10 eps in float32; for smaller values `k(Z, Z)` would be singular to working precision.
+        key: the key for random points; without a key the choice is greedy.
 
     Returns:
-        A `Solution` whose `value` is a stack of at most `n_points` points; differentiable in X, as
+        A `Solution` whose `value` is a batch of at most `n_points` points, differentiable in X, as
         copies of its points. Under a transformation, where their number cannot depend on values,
-        there are always `n_points`: after the stop those with most of the variance left. Stats:
-        `places` of the points in X, their `number` up to the stop, and the `trace` left by these,
-        relative to tr(K). It takes O(n n_points^2) operations and O(n n_points) memory.
+        there are always `n_points` points: after the stop, those with the largest remaining
+        variance. Stats: `places`, the indices of the points in X; `number`, their number up to the
+        stop; and `trace`, the remaining trace relative to tr(K). It takes O(n n_points^2)
+        operations and O(n n_points) memory.
 
     Raises:
         ValueError: bad points or numbers.
@@ -203,7 +204,7 @@ def inducing_points(
     if key is not None:
         check_key(key)
     dtype = dtype_of(X)
-    # The share of the variance below which what is left is mostly rounding.
+    # The fraction of the variance below which the remainder is mostly rounding.
     default = eps_of(dtype) ** 0.5 if dtype == jnp.float64 else 10 * eps_of(dtype)
     tolerance = as_scalar(default if rtol is None else rtol, dtype, "rtol", NONNEGATIVE)
     arguments = *stop_gradient((kernel, X)), tolerance, n_points, key
@@ -220,7 +221,7 @@ def inducing_points(
 
 @compiled
 def _pivots(kernel, X, tolerance, count, key):
-    """The places of the points chosen, and after them those with most of the variance left."""
+    """The indices of the chosen points, followed by those with the largest remaining variance."""
     variances = diagonal_of(kernel, X)
     whole = jnp.sum(variances)
     end = partial_cholesky(
@@ -232,7 +233,7 @@ def _pivots(kernel, X, tolerance, count, key):
         at_least=1,
     )
     left = jnp.sum(end.left)
-    # NaN anywhere makes both so.
+    # NaN anywhere makes both NaN.
     result = RESULTS.where(jnp.isfinite(left + whole), RESULTS.successful, RESULTS.nonfinite)
     stats = {"number": end.number, "trace": left / positive_or_one(whole)}
     return Solution(end.filled(), result, stats)

@@ -1,4 +1,4 @@
-"""Matrices of low rank near a Gram matrix, whose inverses make conjugate gradients faster."""
+"""Preconditioners: low-rank approximations of a Gram matrix that accelerate conjugate gradients."""
 
 import abc
 import math
@@ -25,11 +25,11 @@ from kernax.core.operators.operators import WeightedForm
 
 
 class Preconditioner(eqx.Module):
-    """`P = L L^T = F F^T + D`, D a positive diagonal, by a square root `L = D^1/2 (Q C Q^T + I - Q
-    Q^T)`.
+    """`P = L L^T = F F^T + D` with a positive diagonal D, by the square root `L = D^1/2 (Q C Q^T +
+    I - Q Q^T)`.
 
-    All that is done with it are products of matrices: LAPACK's triangular solves of a few columns
-    take many times as long, and it is asked for in every step.
+    It is only applied by matrix products, because every step uses it, and LAPACK's triangular
+    solves of a few columns take many times as long.
 
     Attributes:
         basis: Q, an orthonormal basis of the span of `D^-1/2 F`, (n, r).
@@ -47,7 +47,7 @@ class Preconditioner(eqx.Module):
     def of(
         F: Float[Array, "n r"], diagonal: Float[Array, " n"], rows: RowsOverMesh | None = None
     ) -> "Preconditioner":
-        """That of F and the diagonal of D, whose rows may be spread over a mesh."""
+        """The preconditioner for F and the diagonal of D; rows may be spread over a mesh."""
         root = jnp.sqrt(diagonal)
         # D^-1/2 F = Q R: D^-1/2 P D^-1/2 = Q (I + R R^T) Q^T + I - Q Q^T, and C C^T = I + R R^T.
         basis, R = tsqr(F / root[:, None], rows)
@@ -78,7 +78,7 @@ class Preconditioner(eqx.Module):
         return 2 * (of_span + jnp.sum(jnp.log(self.root)))
 
     def _turned(self, v: Float[Array, " n"], *factors: Float[Array, "r r"]) -> Float[Array, " n"]:
-        """`(Q A Q^T + I - Q Q^T) v`, of the factors of A, the first one applied first."""
+        """`(Q A Q^T + I - Q Q^T) v` for a product A of factors, in the order of application."""
         # v + Q (A - I) Q^T v.
         within = matmul(self.basis.T, v)
         turned = within
@@ -88,32 +88,32 @@ class Preconditioner(eqx.Module):
 
 
 class AbstractPreconditioner(Printed):
-    """A recipe for an approximation `P = F F^T + D` of `M = S K S + D` whose inverse is cheap.
+    """A method to compute an approximation `P = F F^T + D` of `M = S K S + D` with a cheap inverse.
 
     A preconditioner changes the number of steps of conjugate gradients, not their solution.
     """
 
     @abc.abstractmethod
     def features(self, form: WeightedForm) -> tuple[Float[Array, "n r"], Float[Array, ""]]:
-        """Returns F, and a number to add to D that accounts for the remainder `S K S - F F^T`."""
+        """F, and a number to add to D that accounts for the remainder `S K S - F F^T`."""
 
     def made_of(self, operator: lx.AbstractLinearOperator) -> Preconditioner:
-        """Returns P, which derivatives treat as a constant."""
+        """The preconditioner P, a constant for derivatives."""
         if not isinstance(operator, WeightedForm):
             raise ValueError(
                 f"{type(self).__name__} is for Gram matrices, but the operator is a "
-                f"{type(operator).__name__}: leave out the preconditioner"
+                f"{type(operator).__name__}: omit the preconditioner"
             )
         form = stop_gradient(operator)
         F, rest = self.features(form)
-        # Divided by less than this, rounding would be all that is left.
+        # Division by less than this would leave only rounding.
         least = eps_of(F) ** 0.75 * jnp.max(form.diagonal())
         remainder = jnp.maximum(form.shift + rest, least)
         return Preconditioner.of(F, remainder, spread_of(form.gram))
 
 
 def shift_of(operator: lx.AbstractLinearOperator) -> Float[Array, " n"]:
-    """D of `S K S + D`, which bounds the eigenvalues from below; zero where it is not known."""
+    """D of `S K S + D`, a lower bound of the eigenvalues; zero if it is not known."""
     if isinstance(operator, WeightedForm):
         return operator.shift
     return jnp.zeros_like(operator.in_structure(), shape=(operator.in_size(),))
@@ -126,25 +126,25 @@ def _check_rank(rank: Any) -> None:
 
 
 def default_rank(n: int) -> int:
-    """Twice the root of the number of points; at most all."""
+    """Twice the root of the number of points, at most all points."""
     return min(n, 2 * math.isqrt(n))
 
 
 def _rank(rank: int | None, n: int) -> int:
-    """The rank that was asked for, or the default one; at most all."""
+    """The requested or default rank, at most the number of points."""
     return default_rank(n) if rank is None else min(n, rank)
 
 
 class NystromPreconditioner(AbstractPreconditioner):
-    """Randomised Nystrom approximation: `F F^T = A W (W^T A W)^-1 W^T A`, A = S K S, of a random
+    """Randomised Nystrom approximation: `F F^T = A W (W^T A W)^-1 W^T A`, A = S K S, with a random
     orthonormal W (n, rank) (Frangella, Tropp & Udell 2023, algorithm 2.1).
 
-    It takes one product with `rank` columns, which costs as much as some `rank / 10` steps of
+    It takes one product with `rank` columns, which costs as much as about `rank / 10` steps of
     conjugate gradients, and is nearly the best approximation of that rank.
 
     Attributes:
-        key: the directions depend on it.
-        rank: default `2 sqrt(n)`.
+        key: the key for the random directions.
+        rank: the number of columns, by default `2 sqrt(n)`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -173,31 +173,31 @@ class NystromPreconditioner(AbstractPreconditioner):
         # `S K S W`.
         product = form.weights.times_roots(form.gram.mv(form.weights.times_roots(W)))
         sketch = product / unit
-        # A shift that is taken off again afterwards, as rounding may make W^T A W indefinite.
+        # A shift, subtracted again below, because rounding may make W^T A W indefinite.
         shift = eps_of(sketch) * jnp.linalg.norm(sketch)
         sketch = sketch + shift * W
-        # With A + shift I for A, G = A W B of B B^T = (W^T A W)^-1 is U diag(s) V^T, and the
+        # With A + shift I for A, G = A W B with B B^T = (W^T A W)^-1 is U diag(s) V^T, and the
         # eigenvalues s^2 of G G^T are those of F F^T plus the shift.
         inner = matmul(W.T, sketch)
         columns = matmul(sketch, inverse_root(inner))
         U, singular = svd_by_tsqr(columns, rows)
         values = jnp.maximum(singular**2 - shift, 0)
-        # What F leaves is taken to be as large as the least eigenvalue of F F^T.
+        # The remainder is assumed to be as large as the smallest eigenvalue of F F^T.
         return U * jnp.sqrt(unit * values)[None, :], unit * values[-1]
 
 
 @renamed(block="block_size")
 class PivotedCholesky(AbstractPreconditioner):
-    """Partial Cholesky factor of `S K S` whose pivots are drawn with probability proportional to
-    the residual diagonal (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
+    """Partial Cholesky factor of `S K S` with random pivots, drawn with probabilities proportional
+    to the residual diagonal (Chen, Epperly, Tropp & Webber 2024, algorithm 2.2).
 
-    It computes `rank` rows of K, hardly more than one product, and stops earlier where the residual
-    trace is below the trace of D, since more columns would hardly save steps.
+    It computes `rank` rows of K, at hardly more cost than one product, and stops earlier if the
+    residual trace is below the trace of D, because more columns would hardly save steps.
 
     Attributes:
-        key: the pivots depend on it.
-        rank: the largest number of columns; default `2 sqrt(n)`.
-        block_size: how many pivots are drawn together, at most; all blocks are of one size.
+        key: the key for the random pivots.
+        rank: the largest number of columns, by default `2 sqrt(n)`.
+        block_size: the largest number of pivots drawn together; all blocks have one size.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

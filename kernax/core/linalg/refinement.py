@@ -1,4 +1,4 @@
-"""Iterative refinement: a rough solution of a linear system, improved by its residual."""
+"""Iterative refinement of solutions of a linear system."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from kernax.core.base.powers import in_own_unit, times_power_of_two
 
 
 class _Refinement(eqx.Module):
-    """A solution of a linear system, its residual, and whether the last step was worth it."""
+    """A solution of a linear system, its residual, and whether the last step improved it."""
 
     solution: Array
     residual: Array
@@ -21,7 +21,7 @@ class _Refinement(eqx.Module):
 
     @staticmethod
     def of(b: Array) -> "_Refinement":
-        """Before the first solve, whose solution is taken whatever its residual."""
+        """The state before the first solve, which is accepted whatever its residual."""
         size = jnp.full((), jnp.inf, b.dtype)
         return _Refinement(jnp.zeros_like(b), b, size, jnp.array(True))
 
@@ -29,10 +29,10 @@ class _Refinement(eqx.Module):
 def refined(
     solve: Callable[[Array], Array], apply: Callable[[Array], Array], rhs: Array
 ) -> tuple[Array, Float[Array, ""]]:
-    """`solve(rhs)`, refined while each step halves the residual; and the relative residual.
+    """`solve(rhs)`, refined while each step halves the residual, and the relative residual.
 
-    For a `solve` that knows a digit or two of `apply^-1` (Higham 2002, Accuracy and Stability of
-    Numerical Algorithms, chapter 12). Both are linear: rhs may have any unit.
+    It is for a `solve` that is accurate to a digit or two of `apply^-1` (Higham 2002, Accuracy and
+    Stability of Numerical Algorithms, chapter 12). Both are linear, so rhs may have any unit.
     """
     b, unit = in_own_unit(rhs)
     whole = jnp.linalg.norm(b)
@@ -46,14 +46,14 @@ def refined(
     def go_on(now: _Refinement) -> Array:
         return now.faster & (now.size > goal)
 
-    # The first solve is one of the loop, so that it stands in the program once.
+    # The first solve is part of the loop, so that the program contains it once.
     end = lax.while_loop(go_on, once, _Refinement.of(b))
     relative = end.size / positive_or_one(whole)
     return times_power_of_two(end.solution, unit), relative
 
 
 def _better_of(now: _Refinement, solution: Array, residual: Array) -> _Refinement:
-    """The new solution where its residual is smaller, else the one at hand."""
+    """The new solution if its residual is smaller, otherwise the current one."""
     size = jnp.linalg.norm(residual)
     taken = jnp.isinf(now.size) | (size < now.size)
     return _Refinement(

@@ -1,4 +1,4 @@
-"""Blocks of a linear system, drawn at random and solved exactly one after the other."""
+"""Sketch-and-project: random blocks of a linear system are solved exactly, one after the other."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _VERIFIED_EVERY = 5  # sweeps
 
 
 class BlockedSystem(eqx.Module):
-    """`M = S K S + diag(shift)`, parts of which are computed from K.
+    """`M = S K S + diag(shift)`, with parts that are computed from K.
 
     Attributes:
         gram: K.
@@ -43,7 +43,7 @@ class BlockedSystem(eqx.Module):
 
     @staticmethod
     def of(operator: lx.AbstractLinearOperator) -> "BlockedSystem":
-        """The parts of an operator. Raises ValueError for one that is known by products alone."""
+        """The parts of an operator. Raises ValueError for an operator that only has products."""
         if isinstance(operator, WeightedForm):
             inside = BlockedSystem.of(operator.gram)
             roots = operator.weights.times_roots(jnp.ones_like(operator.shift))
@@ -55,8 +55,8 @@ class BlockedSystem(eqx.Module):
         gram = as_gram(operator)
         if isinstance(gram, ForeignGram):
             raise ValueError(
-                f"SketchAndProject needs blocks of the matrix, but {type(operator).__name__} has "
-                "products only: use kernax.gram_operator, or ConjugateGradient()"
+                f"SketchAndProject needs blocks of the matrix, but {type(operator).__name__} only "
+                "has products: use kernax.gram_operator, or ConjugateGradient()"
             )
         ones = jnp.ones(gram.in_size(), gram.in_structure().dtype)
         return BlockedSystem(gram, ones, jnp.zeros_like(ones))
@@ -86,29 +86,29 @@ class BlockedSystem(eqx.Module):
         """`M[:, indices] U`."""
         inside = self.roots[indices][:, None] * U
         product = self.gram.columns_product(indices, inside)
-        # Of the columns of diag(shift) only the rows at the indices are not zero.
+        # The columns of diag(shift) are zero except in the rows at the indices.
         own = self.shift[indices][:, None] * U
         return (self.roots[:, None] * product).at[indices].add(own)
 
 
 class _Direction(eqx.Module):
-    """A change D of X, and `M D`; of zeros where there is none."""
+    """A change D of X, and `M D`; zeros if there is none."""
 
     change: Float[Array, "n p"]
     image: Float[Array, "n p"]
 
 
 class _Iterate(AbstractIterate):
-    """All columns after some sweeps.
+    """The state of all columns after some sweeps.
 
     Attributes:
         X: the solution so far.
-        residual: by recurrence.
-        last: the last direction, of which `d.M d` is one or zero.
-        best: of each column.
-        steps: how many sweeps there were, for each column alike.
-        stuck: of each column.
-        key: for the order of the points.
+        residual: the residual by recurrence.
+        last: the last direction d; `d.M d` is one or zero.
+        best: the best iterate of each column.
+        steps: the number of sweeps, the same for all columns.
+        stuck: whether each column is stuck.
+        key: the key for the order of the points.
     """
 
     X: Float[Array, "n p"]
@@ -121,7 +121,7 @@ class _Iterate(AbstractIterate):
 
 
 def _products(U: Float[Array, "n p"], V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
-    """The product of each column with the other."""
+    """The inner products of the columns of two matrices."""
     return jnp.sum(U * V, 0, keepdims=True)
 
 
@@ -132,8 +132,8 @@ def _lengths(V: Float[Array, "n p"]) -> Float[Array, "1 p"]:
 def _swept(
     system: BlockedSystem, residual: Float[Array, "n p"], order: Int[Array, " n"], block: int
 ) -> _Direction:
-    """The change of X by one pass through the points in some order, block by block: each solves its
-    own equations, given what those before it have done.
+    """The change of X by one pass through the points in some order, block by block: each block
+    solves its own equations, given the changes by the previous blocks.
 
     It minimises `1/2 x.M x - b.x` over the coefficients of each block in turn.
     """
@@ -142,11 +142,11 @@ def _swept(
     size = -(-n // blocks)
 
     def solve_block(i: Array, now: _Direction) -> _Direction:
-        # The last block begins early enough to be a whole one.
+        # The last block starts early enough to be complete.
         indices = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
-        # M_BB u = (r - M d)_B for the indices B of a block, d the change so far.
+        # M_BB u = (r - M d)_B for the indices B of a block, where d is the change so far.
         U = _solved(system.block(indices), residual[indices] - now.image[indices])
-        # u at B moves M d by M[:, B] u.
+        # u at B changes M d by M[:, B] u.
         image = now.image + system.columns_product(indices, U)
         return _Direction(now.change.at[indices].add(U), image)
 
@@ -155,31 +155,31 @@ def _swept(
 
 
 def _solved(matrix: Float[Array, "b b"], rhs: Float[Array, "b p"]) -> Float[Array, "b p"]:
-    """`A^-1 B`; zero where A is not positive definite."""
+    """`A^-1 B`; zero if A is not positive definite."""
     factor = cholesky_factor(DenseGram(matrix))
     return jnp.where(factor.exists, factor.solve(rhs), 0)
 
 
 def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:
-    """The part d of a direction for which `d.M e = 0`, e the last one, scaled to `d.M d = 1`, and
-    whether that is known; zero where it is not positive to rounding.
+    """The part d of a direction with `d.M e = 0` for the last direction e, scaled to `d.M d = 1`,
+    and whether that is reliable; zero if `d.M d` is not positive to rounding.
     """
-    # d = s - (s.M e) e of the new direction s, as e.M e = 1; M d likewise, without a product.
+    # d = s - (s.M e) e for the new direction s, as e.M e = 1; the same for M d, without a product.
     along = _products(new.change, last.image)
     change = new.change - along * last.change
     image = new.image - along * last.image
     square = _products(change, image)
-    # Below this d.M d is the rounding of its own sum.
+    # Below this d.M d is within the rounding of its sum.
     known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
     unit = jnp.where(known, jax.lax.rsqrt(positive_or_one(square)), 0)
     return _Direction(unit * change, unit * image), known
 
 
 class _Sweeps(AbstractMethod):
-    """`M X = B` of columns of length one, solved by sweeps.
+    """`M X = B` for columns of length one, solved by sweeps.
 
     Attributes:
-        block: how many points are solved for together.
+        block: the number of points in a block.
         goal: the length of a residual at which to stop.
     """
 
@@ -206,14 +206,14 @@ class _Sweeps(AbstractMethod):
         )
 
     def step(self, now: _Iterate) -> _Iterate:
-        # One sweep, made conjugate to the direction before, and the best step along it. The step of
-        # a sweep alone lies in the span of both, so that the error in the norm of M is no larger
-        # than without.
+        # One sweep, made conjugate to the previous direction, and the best step along it. The step
+        # of a sweep alone is in the span of both, so the error in the norm of M is not larger than
+        # without.
         key, of_order = jax.random.split(now.key)
         order = jax.random.permutation(of_order, len(now.X))
         swept = _swept(self.system, now.residual, order, self.block)
         direction, known = _conjugate(swept, now.last)
-        # The best x + c d has c = d.r / d.M d, and d.M d = 1.
+        # The best x + c d has c = d.r / d.M d, where d.M d = 1.
         length = _products(direction.change, now.residual)
         return _Iterate(
             X=now.X + length * direction.change,
@@ -228,7 +228,7 @@ class _Sweeps(AbstractMethod):
     def verified(self, now: _Iterate) -> _Iterate:
         true = self.B - self.system.mv(now.X)
         lengths = _lengths(true)
-        # Where rounding has left half of it, more sweeps leave as much. True for NaN.
+        # If half of it is rounding, more sweeps would not reduce it. True for NaN.
         drifted = ~(_lengths(true - now.residual) <= lengths / 2) & (lengths != 0)
         return eqx.tree_at(
             lambda now: (now.residual, now.best, now.stuck),
@@ -238,7 +238,7 @@ class _Sweeps(AbstractMethod):
 
 
 def default_block(n: int) -> int:
-    """How many of n points are solved for together: ten times the root of n; at most all."""
+    """The default number of points in a block: ten times the root of n, at most n."""
     return min(n, int(10 * np.sqrt(n)))
 
 
@@ -247,35 +247,36 @@ class SketchAndProject(AbstractSymmetricSolver):
     """Solves the equations of random blocks of points exactly, one block after the other, until `|b
     - A x| <= rtol |b|` in the 2-norm. Blocks are drawn without replacement.
 
-    Each sweep through all blocks is made conjugate to the one before, with an exact line search
-    along it. This accelerates as Nesterov's method does, without parameters. Solving the equations
-    of a block is a projection by the sketch that picks it (Gower & Richtarik 2015; Rathore,
-    Frangella, Yang, Derezinski & Udell 2024, whose ASkotch solves blocks approximately and takes
-    Nesterov's steps).
+    Each sweep through all blocks is made conjugate to the previous one, with an exact line search
+    along it. This accelerates like Nesterov's method, without parameters. Solving the equations of
+    a block is a projection by the sketch that selects it (Gower & Richtarik 2015; Rathore,
+    Frangella, Yang, Derezinski & Udell 2024, whose method ASkotch solves blocks approximately and
+    uses Nesterov acceleration).
 
-    A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes `n
-    block_size^2 / 3` operations for the factors besides. Where rows of K are computed for each
-    product, it took about twice as long as a step; where K is held, ten to twenty times as long. It
-    holds `block_size^2` entries, and what a product of the operator holds.
+    A sweep computes every entry of K once, as a step of `ConjugateGradient` does, and takes another
+    `n block_size^2 / 3` operations for the factors. With a matrix-free K it took about twice as
+    long as a step, with a dense K ten to twenty times as long. It needs memory for `block_size^2`
+    entries and for a product of the operator.
 
-    It is faster where K has many large eigenvalues, for each of which conjugate gradients take a
-    step: of kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps what plain
-    conjugate gradients did not in 400 steps. Where A is well conditioned, or has only a few large
-    eigenvalues, a few dozen steps of those are cheaper. Where the ridge is tiny (1e-4 there) it is
-    slow as well: 100 sweeps left 2e-2 on kin40k. Where a Cholesky factor fits into memory, up to
-    some 10000 points, that is faster than either.
+    It is faster if K has many large eigenvalues, for each of which conjugate gradients take a step:
+    on kin40k and elevators with a ridge of 1e-2 it reached in 15 to 44 sweeps a residual that plain
+    conjugate gradients did not reach in 400 steps. If A is well conditioned, or has only a few
+    large eigenvalues, a few dozen steps of conjugate gradients are cheaper. With a tiny ridge (1e-4
+    there) it is slow as well: after 100 sweeps the residual was 2e-2 on kin40k. If a Cholesky
+    factor fits into memory, up to about 10000 points, that is faster than either.
 
-    Nothing depends on the units of A and b. Columns of b share the blocks. The residual is computed
-    anew every five sweeps and at the end, so that the true one decides. Where rounding accounts for
-    half of it, or a direction has no curvature, the value is the best iterate, and the result
-    `breakdown` unless its residual is within twice rtol. `stats["steps"]` counts the sweeps.
+    The result does not depend on the units of A and b. Columns of b share the blocks. The true
+    residual, which is computed every five sweeps and at the end, decides about convergence. If
+    rounding accounts for half of it, or a direction has no curvature, the value is the best
+    iterate, and the result is `breakdown` unless its residual is within twice rtol.
+    `stats["steps"]` is the number of sweeps.
 
     Attributes:
-        key: draws the order of the points. Another key gives another solution within rtol.
-        block_size: how many points are solved for together; default ten times the root of n.
-        rtol: relative residual at which to stop; default eps^(2/3), 4e-11 in float64 and 2e-5 in
-            float32.
-        max_steps: sweeps, at most; default 300.
+        key: the key for the order of the points. Another key gives another solution within rtol.
+        block_size: the number of points in a block, by default ten times the root of n.
+        rtol: the relative residual at which to stop, by default eps^(2/3), 4e-11 in float64 and
+            2e-5 in float32.
+        max_steps: the largest number of sweeps, by default 300.
 
     It needs blocks of the matrix: a dense one, or `gram_operator`, with a `block_size` or without.
 
@@ -301,7 +302,7 @@ class SketchAndProject(AbstractSymmetricSolver):
 
     @property
     def _iteration(self) -> Iteration:
-        """When it stops."""
+        """The stopping rule."""
         return Iteration(self.rtol, self.max_steps)
 
     def accurate_residual(self, dtype):
@@ -337,7 +338,7 @@ class SketchAndProject(AbstractSymmetricSolver):
         """The best solution of each column, its relative residual, whether it is stuck, and the
         number of sweeps.
         """
-        # Everything is brought to size one, so that no square below leaves the range of floats.
+        # Everything is scaled to size one, so that no square below leaves the range of floats.
         largest = positive_or_one(jnp.max(jnp.abs(B), 0, keepdims=True))
         size = positive_or_one(_lengths(B / largest))
         scale = positive_or_one(system.mean_diagonal())
@@ -349,7 +350,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             goal=self.tolerance(B.dtype),
         )
         last = self._iteration.run(method, _VERIFIED_EVERY)
-        # (M / scale) X' = B / (largest size), so that X = X' size largest / scale.
+        # (M / scale) X' = B / (largest size) gives X = X' size largest / scale.
         X = last.best.x * size / scale * largest
         steps = jnp.broadcast_to(last.steps, B.shape[1])
         return X, last.best.residual[0], last.stuck[0], steps
@@ -359,13 +360,13 @@ class SketchAndProject(AbstractSymmetricSolver):
         return default_block(n) if self.block_size is None else min(n, self.block_size)
 
     def tolerance(self, dtype) -> Array:
-        """The relative residual that counts as solved in a dtype."""
+        """The relative residual that counts as converged in a dtype."""
         return self._iteration.tolerance(dtype)
 
 
 def _sharing_blocks(solved: Any) -> Any:
-    """`solved(arrays, B)` as a function of one vector b. Under a `vmap` over b alone it is called
-    once, for all vectors as columns.
+    """`solved(arrays, B)` as a function of one vector b. A `vmap` over b alone calls it once, with
+    all vectors as columns.
     """
 
     def of_one(arrays, b):

@@ -1,5 +1,5 @@
-"""Solves with triangular and with dense square matrices, with derivatives, and of linear systems
-that are known by products.
+"""Solves with triangular matrices, with dense square matrices and with matrix-free operators, and
+their derivatives.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from kernax.core.base.powers import in_own_unit, times_power_of_two
 def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
     """`L^-1 B` for a lower triangular L, with its derivatives."""
     apply = lambda x: matmul(jnp.tril(L), x)
-    # dX = L^-1 (dB - dL X), of which JAX takes dL X from the derivative of `apply`.
+    # dX = L^-1 (dB - dL X), where JAX obtains dL X from the derivative of `apply`.
     return lax.custom_linear_solve(apply, B, _triangular(L, 0), _triangular(L, 1))
 
 
@@ -35,7 +35,7 @@ def inverse_of_lower(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def _triangular(L: Float[Array, "n n"], trans: int) -> Callable:
-    """The solution with L, or with its transpose, as `lax.custom_linear_solve` takes it."""
+    """The solution with L or its transpose, in the form for `lax.custom_linear_solve`."""
     by_lapack = lambda L, B: solve_triangular(L, B, trans=trans, lower=True, check_finite=False)
     return lambda _, B: sequential_vmap(by_lapack, lax.stop_gradient(L), B)
 
@@ -53,14 +53,14 @@ def solve_by_lu(A: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array,
 def solve_by_products(
     multiply: Callable[[Array], Array], rhs: Array, tol: float, *, restart: int, max_steps: int
 ) -> Array:
-    """The x of `multiply(x) = rhs`, of any linear function, by GMRES; NaN where it fails, and so
-    are its derivatives.
+    """The solution x of `multiply(x) = rhs` for any linear function, by GMRES; value and
+    derivatives are NaN if it fails.
     """
     solver = lx.GMRES(rtol=tol, atol=tol, restart=restart, max_steps=max_steps)
 
     def solve(multiply: Callable[[Array], Array], rhs: Array) -> Array:
-        # GMRES takes a right-hand side below its absolute tolerance for zero, as that of a small
-        # cotangent: in its own units none is.
+        # GMRES treats a right-hand side below its absolute tolerance as zero, such as a small
+        # cotangent, so the right-hand side is scaled to its own unit.
         in_units, unit = in_own_unit(rhs)
         operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
         solution = lx.linear_solve(operator, in_units, solver, throw=False)

@@ -1,4 +1,4 @@
-"""Orthonormal bases of tall matrices, whose rows may be spread over a mesh."""
+"""QR and singular value decompositions of tall matrices, possibly spread over a mesh."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,11 +11,11 @@ from kernax.core.operators.mesh import RowsOverMesh, on_parts
 def tsqr(
     A: Float[Array, "n r"], rows: RowsOverMesh | None
 ) -> tuple[Float[Array, "n r"], Float[Array, "r r"]]:
-    """`A = Q R`, Q of orthonormal columns, R upper triangular.
+    """`A = Q R` with orthonormal columns of Q and an upper triangular R.
 
-    Where rows are spread, each device takes the factors of its own, and all together those of the
-    triangular ones, one below the other (Demmel, Grigori, Hoemmen & Langou 2012, section 3). Those
-    alone, devices x r^2 numbers, are exchanged.
+    If rows are spread, each device factorises its own rows, and all devices together factorise the
+    triangular factors, stacked below each other (Demmel, Grigori, Hoemmen & Langou 2012, section
+    3). Only these, devices x r^2 numbers, are exchanged.
     """
     if rows is None:
         return sequential_vmap(jnp.linalg.qr, A)

@@ -1,4 +1,4 @@
-"""The linear system of all quadratic learners, its solutions and their derivative."""
+"""Solutions of the linear system of all quadratic learners, and their derivative."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,12 +42,12 @@ def weighted_solve(
     """Solves `(W K + diag(shift)) A = rhs` for a positive semidefinite K, differentiable to every
     order in K, the weights, the shift and rhs.
 
-    A point of weight zero is removed exactly, also where its shift was zero, and the derivative in
-    its weight is right. A `factor` of `system.symmetric_form()`, if known, is used instead of
-    making one with the solver; `options` are those of lineax.
+    A point of weight zero is removed exactly, even if its shift is zero, and the derivative in its
+    weight is correct. A known `factor` of `system.symmetric_form()` replaces the one that the
+    solver would make; `options` are those of lineax.
 
-    Returns the solution, the result of all columns, and stats: the solver's own, and the largest
-    true `residual`, `|rhs - T a| / |rhs|`.
+    Returns the solution, the status over all columns, and stats: those of the solver, and the
+    largest true `residual`, `|rhs - T a| / |rhs|`.
     """
     A, _, result, stats = _weighted_solve(system, rhs, factor, options, solver=solver)
     return A, result, stats
@@ -66,25 +66,24 @@ def _solved(system, rhs, factor, options, solver):
     system = system.with_jitter(factor)
 
     def inner(B: Float[Array, "n p"]) -> tuple[Float[Array, "n p"], Any]:
-        # In units of each column its squares stay in the range of floats. The units are those of
-        # `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
-        # leave that range where they are very large or small.
+        # Each column is scaled so that its squares stay in the range of floats. The units are those
+        # of `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
+        # leave that range for very large or small weights.
         unit = unit_of(B)
         in_units, (word, stats) = factor.solve_and_report(times_power_of_two(B, -unit))
         is_finite = jnp.all(jnp.isfinite(in_units))
         return times_power_of_two(in_units, unit), (word, stats, is_finite)
 
     A, (word, stats, is_finite) = system.weights.solve(inner, system.gram.mv, system.shift, rhs)
-    # The residual is that of what is returned: back in the units of the problem, entries may be
-    # less than the smallest float.
+    # The residual is that of the returned solution: in the units of the problem, entries may be
+    # below the smallest float.
     off, size = system.residual_and_size(A, rhs)
     relative = jnp.linalg.norm(off, axis=0) / size
     result = _verdict(word, is_finite, jnp.max(relative), factor)
-    # Finite in its own units alone, a solution has left the range of floats.
+    # A solution that is only finite in its own units has left the range of floats.
     is_known = jnp.all(jnp.isfinite(A))
     result = RESULTS.where(is_finite & ~is_known, RESULTS.nonfinite, result)
-    # With a direct factor finite values suffice: under jit, a residual that nobody reads is then
-    # not computed.
+    # With a direct factor finite values suffice, so that jit can omit an unused residual.
     sound = is_known if factor.is_direct else result != RESULTS.nonfinite
     A = jnp.where(sound, A, jnp.nan)
     stats = stats | {"residual": jnp.max(relative)}
@@ -94,7 +93,7 @@ def _solved(system, rhs, factor, options, solver):
 
 
 def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFactor) -> Any:
-    """The result of all columns. A solver's success counts only if the true residual is small."""
+    """The status over all columns; success also requires a small true residual."""
     unsound = (word == RESULTS.successful) & ~is_finite
     result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
     claimed = result == RESULTS.successful
@@ -105,10 +104,10 @@ def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFacto
 
 @_weighted_solve.def_jvp
 def _weighted_solve_jvp(primals, tangents, *, solver):
-    # From T(args) A = rhs(args), T = W K + shift: T dA = d rhs - dT A. The system is solved as
-    # written, unsymmetric, because it is smooth at weight zero and sqrt(W) is not; with the factor
-    # at hand, and in a form that JAX can transpose and differentiate again. A failed solve gives
-    # NaN tangents, not an exception.
+    # From T(args) A = rhs(args), T = W K + shift: T dA = d rhs - dT A. The system is solved in its
+    # unsymmetric form, because it is smooth at weight zero and sqrt(W) is not, with the given
+    # factor, and in a form that JAX can transpose and differentiate again. A failed solve gives NaN
+    # tangents, not an exception.
     outputs = _weighted_solve(*primals, solver=solver)
     A, reusable, *_ = outputs
     system, _, _, options = primals
@@ -147,20 +146,19 @@ def without_border(
     along: Float[Array, " n"] | None = None,
     bias_of: Callable[[Array, Array], Array] = quotient,
 ) -> tuple[Float[Array, "n *p"], Float[Array, "*p"]]:
-    """A and b of the bordered system `T A + border b = rhs`, `along . A = total`, from the two
-    solutions `T^-1 rhs` and `T^-1 border`.
+    """The solution A and b of the bordered system `T A + border b = rhs`, `along . A = total`, from
+    `T^-1 rhs` and `T^-1 border`.
 
-    This is how unpenalised constants beside an expansion are found. A border of one column is (n,),
-    and every column of A has a number b of its own. Where T takes the c columns of A together, the
-    border has c columns, one for the constant of each: (n, c, c), the last axis that of b.
+    It determines the unpenalised constants of an expansion. A border of one column is (n,), and
+    every column of A has its own number b. If T acts on the c columns of A together, the border has
+    c columns, one for each constant: (n, c, c), where the last axis is that of b.
 
-    `along` is one for each point unless it is given. `bias_of(pull, sums)` solves `pull b = sums`
-    for a number or matrix (c, c) `pull`, and chooses b where that is zero, as where all weights
-    are.
+    `along` is by default one for each point. `bias_of(pull, sums)` solves `pull b = sums` for a
+    number or matrix (c, c) `pull`, and chooses b if that is zero, as it is if all weights are zero.
     """
     along = jnp.ones_like(of_border, shape=len(of_border)) if along is None else along
-    # In units of the border's solution: of a tiny ridge its sum would overflow, and b = y / inf be
-    # zero.
+    # Use units of the border's solution, because with a tiny ridge its sum would overflow, and b =
+    # y / inf would be zero.
     size = stop_gradient(jnp.max(jnp.abs(of_border)))
     size = positive_or_one(size)
     # A = T^-1 rhs - T^-1 border b and along.A = total give b by
@@ -183,10 +181,10 @@ def solve(
 ) -> Solution[Array]:
     """Solves `A x = rhs` for a positive semidefinite lineax operator, rhs of shape (n,) or (n, p).
 
-    `solver` defaults to `JitteredCholesky()`; any lineax solver for such operators will do, with
-    its `options`, such as a preconditioner. Differentiable to every order in the operator and in
-    rhs. Stats: those of the solver (`jitter`, or `steps`), and the true relative `residual`, the
-    largest of all columns.
+    `solver` defaults to `JitteredCholesky()`. Any lineax solver for such operators is accepted,
+    with its `options`, such as a preconditioner. The solution is differentiable to every order in
+    the operator and in rhs. Stats: those of the solver (`jitter`, or `steps`), and the largest true
+    relative `residual` of all columns.
 
     Raises ValueError for an operator that is not tagged as positive semidefinite, a rhs of another
     shape, and for an argument that is not an operator or not a solver. With `throw=True` a failed
@@ -207,7 +205,7 @@ def solve(
         raise ValueError(
             "operator must be one of lineax, such as gram_operator(kernel, X, ridge=0.1), but is "
             f"of type {type(operator).__name__}: lineax.MatrixLinearOperator(K, "
-            "lineax.positive_semidefinite_tag) makes one of an array"
+            "lineax.positive_semidefinite_tag) converts an array"
         )
     if not lx.is_positive_semidefinite(operator):
         raise ValueError(
@@ -223,7 +221,7 @@ def solve(
 
 
 def _system_of(operator: lx.AbstractLinearOperator) -> WeightedSystem:
-    """The system of an operator. Where that is `K + diag(shift)`, the shift is kept apart."""
+    """The system of an operator. For `K + diag(shift)` the shift is kept separately."""
     if isinstance(operator, WeightedForm) and not operator.weights.removes:
         return WeightedSystem(operator.gram, operator.weights, operator.shift)
     gram = as_gram(operator)

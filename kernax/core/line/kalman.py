@@ -1,15 +1,15 @@
 """The factor of a Gram matrix along a line: a Kalman filter, one step for each point.
 
-Everything here is of sorted points, of weights w and not of their square roots, and smooth in a
-weight at zero. With P h the covariance of the states with the value at a point, and F what the
-points before it explain of the covariance of the states, the filter is (in the form of Foreman-
-Mackey et al. 2017, "Fast and scalable Gaussian process modeling", which is Cholesky's factor `L D
-L^T` of `W K + diag(d)` in O(n))
+All functions are for sorted points, and use weights w and not their square roots, so that they are
+smooth in a weight at zero. Let P h be the covariance of the states with the value at a point, and F
+the reduction of the covariance of the states by the previous points. The filter (in the form of
+Foreman-Mackey et al. 2017, "Fast and scalable Gaussian process modeling", which is the Cholesky
+factorisation `L D L^T` of `W K + diag(d)` in O(n)) is
 
     F = A F A^T,  q = P h - F h,  s = w h.q + d,  F = F + q q^T w / s,
 
-and data y leave the innovations `v = y - h.x` with `x = A x`, then `x = x + q v w / s`. The usual
-form, with `Q = P - A P A^T` added in each step, loses its digits where points are close.
+and data y have the innovations `v = y - h.x` with `x = A x`, then `x = x + q v w / s`. The usual
+form, which adds `Q = P - A P A^T` in each step, loses digits if points are close.
 """
 
 import equinox as eqx
@@ -23,18 +23,18 @@ from kernax.core.line.recursions import AbstractRecursions, Gains, congruence, o
 
 
 class KalmanFilter(eqx.Module):
-    """The filter of `W K + diag(d)` at n sorted points, of m states.
+    """The filter of `W K + diag(d)` at n sorted points, with m states.
 
     Attributes:
         observation: h, (m,).
-        seen: `A^T h` of each point: its value is the product with the states at the point before,
-            (n, m).
-        kept: `(I - q h^T w / s) A` of each point, (n, m, m): x there is `kept x + q w y / s` of the
-            x at the point before.
-        gains: q of each point, (n, m).
-        shares: w / s of each point, (n,).
-        variances: s of each point, (n,).
-        recursions: how the recursions from point to point are computed.
+        seen: `A^T h` for each point, (n, m); the value of the point is the product with the states
+            at the previous point.
+        kept: `(I - q h^T w / s) A` for each point, (n, m, m); x there is `kept x + q w y / s` with
+            x at the previous point.
+        gains: q for each point, (n, m).
+        shares: w / s for each point, (n,).
+        variances: s for each point, (n,).
+        recursions: the method for recursions from point to point.
     """
 
     observation: Float[Array, " m"]
@@ -49,7 +49,7 @@ class KalmanFilter(eqx.Module):
     def of(
         chain: Chain, weights: Float[Array, " n"], found: Gains, recursions: AbstractRecursions
     ) -> "KalmanFilter":
-        """The filter of known gains."""
+        """The filter with known gains."""
         # x = A x + q w (y - h.A x) / s = kept x + q w y / s.
         seen = matmul(chain.observation, chain.transitions)
         shares = weights / found.variances
@@ -64,45 +64,43 @@ class KalmanFilter(eqx.Module):
         )
 
     def states(self, Y: Float[Array, "n p"]) -> Float[Array, "n m p"]:
-        """For each point, the means x of the states at the point before it, given the data up to
-        there; zero for the first one.
+        """For each point, the means x of the states at the previous point, given the data up to
+        there; zero for the first point.
         """
         return self.recursions.vectors(self.kept, self.gains, self._shared(Y))
 
     def explained(self) -> Float[Array, "n m m"]:
-        """For each point, F at the point before it, that point's own share included; zero for the
-        first one.
-        """
+        """For each point, F at the previous point, including that point; zero for the first."""
         # A = kept + q (A^T h)^T w / s.
         transitions = self.kept + jax.vmap(outer)(self._shared(self.gains), self.seen)
         return self.recursions.covariances(transitions, self.gains, self.shares)
 
     def innovations(self, Y: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`v`, of each column."""
+        """The innovations `v` for each column."""
         return Y - self.recursions.readings(self.kept, self.gains, self._shared(Y), self.seen)
 
     def later(self, innovations: Float[Array, "n p"]) -> Float[Array, "n m p"]:
-        """r of each point, by which the data after it correct the states there, (n, m, p): one step
+        """r for each point, the correction of the states there by later data, (n, m, p). One step
         back is `r = A^T (r + h w b)`, `b = (v - q.r) / s`.
         """
         shared = self._shared(innovations)
         return self.recursions.vectors(self.kept, self.seen, shared, back=True)
 
     def smoothed(self, innovations: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """`b = (K W + diag(d))^-1 Y`, from the innovations of Y."""
+        """`b = (K W + diag(d))^-1 Y` from the innovations of Y."""
         shared = self._shared(innovations)
         later = self.recursions.readings(self.kept, self.seen, shared, self.gains, back=True)
         return (innovations - later) / self.variances[:, None]
 
     def information(self) -> Float[Array, "n m m"]:
-        """N of each point, the information of the points after it on the states there, which does
-        not depend on the data.
+        """N for each point, the information of later points about the states there, which does not
+        depend on the data.
         """
         return self.recursions.covariances(self.kept, self.seen, self.shares, back=True)
 
     def beside(self, i: Int[Array, ""]) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
-        """F at the last of the first i points, which those explain, and N at the next point, the
-        information of all others on the states there. Each is zero where there are no such points.
+        """F at the last of the first i points, given these, and N at the next point, the
+        information of all others about the states there. Each is zero if there are no such points.
         """
         last = jnp.maximum(i - 1, 0)
         q = self.gains[last]
@@ -120,11 +118,11 @@ class KalmanFilter(eqx.Module):
     def diagonals(
         self, information: Float[Array, "n m m"], shift: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The diagonals of `P = (W K + diag(d))^-1` and of `K P`. The latter is the variance of the
-        value at each point given the data, over d, where d may be zero.
+        """The diagonals of `P = (W K + diag(d))^-1` and of `K P`. The latter is the posterior
+        variance of the value at each point divided by d, where d may be zero.
         """
         # P_ii = (1 + w q.N q / s) / s, and (K P)_ii = (1 - d P_ii) / w = (h.q - d q.N q / s) / s,
-        # as s = w h.q + d. The last is smooth in w at zero.
+        # as s = w h.q + d. The last form is smooth in w at zero.
         size = jnp.sum(at_points(self.gains, information) * self.gains, 1)
         own = matmul(self.gains, self.observation)
         of_posterior = (own - shift / self.variances * size) / self.variances
@@ -136,5 +134,5 @@ class KalmanFilter(eqx.Module):
 
 
 def at_points(a: Float[Array, "n m"], B: Float[Array, "n m p"]) -> Float[Array, "n p"]:
-    """`a_i^T B_i` of each point."""
+    """`a_i^T B_i` for each point."""
     return matmul(a[:, None, :], B)[:, 0]

@@ -1,5 +1,5 @@
 """The Kalman filter as the factor of a Gram matrix along a line, its inverse, and the covariance
-that observations explain, each in O(n).
+reduction, each in O(n).
 """
 
 from typing import Any
@@ -32,11 +32,12 @@ from kernax.core.operators.operators import mean_diagonal
 
 
 class KalmanFactor(AbstractDirectFactor):
-    """`S K S + diag(d)`, S the square roots of weights w, by the filter of `W K + diag(d)`.
+    """The factor of `S K S + diag(d)`, with S the square roots of weights w, by the filter of `W K
+    + diag(d)`.
 
     Attributes:
         line: the order of the points.
-        roots: the diagonal of S, of the sorted points.
+        roots: the diagonal of S for the sorted points.
     """
 
     filter: KalmanFilter
@@ -46,8 +47,8 @@ class KalmanFactor(AbstractDirectFactor):
     exists: Bool[Array, ""]
 
     def solve(self, B):
-        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`: points of
-        # weight zero change no state, so that any number may stand there in what is filtered.
+        # `M^-1 B = S (K W + d)^-1 S^-1 B` where weights are positive, elsewhere `B / d`. Points of
+        # weight zero do not change the states, so the filtered data may have any number there.
         columns = self._sorted(B.reshape(len(B), -1))
         roots = self.roots[:, None]
         kalman = self.filter
@@ -62,7 +63,7 @@ class KalmanFactor(AbstractDirectFactor):
     def whitened(self, B):
         columns = self._sorted(B)
         roots = self.roots[:, None]
-        # b.M^-1 b = sum_i w_i v_i^2 / s_i of a column b, with the innovations v of S^-1 b. Where
+        # b.M^-1 b = sum_i w_i v_i^2 / s_i for a column b, with the innovations v of S^-1 b. Where
         # w_i = 0, s_i is d_i and the term is b_i^2 / d_i.
         innovations = self.filter.innovations(columns / positive_or_one(roots))
         white = jnp.where(roots > 0, roots * innovations, columns)
@@ -78,7 +79,7 @@ class KalmanFactor(AbstractDirectFactor):
         return self.line.unsorted(self._known(diagonal))
 
     def log_determinant(self):
-        # log |M| = sum_i log s_i, of L D L^T with the s_i in D.
+        # log |M| = sum_i log s_i, from L D L^T with the s_i in D.
         return jnp.sum(jnp.log(self._known(self.filter.variances)))
 
     def inverse_of(self, system):
@@ -89,7 +90,7 @@ class KalmanFactor(AbstractDirectFactor):
         known = jnp.where(self.exists, 1, jnp.nan)
 
         def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
-            # All of it stands in the second term.
+            # The second term contains all of it.
             of_density = found.beside(system.with_jitter(self), y)
             return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
 
@@ -105,9 +106,9 @@ class KalmanFactor(AbstractDirectFactor):
         )
 
     def rounding(self, diagonal):
-        # To first order an error dF in what is explained of the states at a point moves log |M| by
-        # -tr(N dF), N the information of the points after it, and one in M_ii by P_ii dM_ii. Errors
-        # of 2 eps in each entry are independent from point to point.
+        # To first order an error dF at a point changes log |M| by -tr(N dF), where N is the
+        # information of later points, and an error in M_ii changes it by P_ii dM_ii. Errors of 2
+        # eps in each entry are independent from point to point.
         kalman = self.filter
         information = kalman.information()
         of_states = information[:-1] * kalman.explained()[1:]
@@ -119,7 +120,7 @@ class KalmanFactor(AbstractDirectFactor):
         return self.rounding(diagonal)
 
     def _sorted(self, B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """The rows in the order of the line, NaN where there is no factor."""
+        """The rows in the order of the line; NaN if there is no factor."""
         return self._known(B[self.line.order])
 
     def _known(self, B: Array) -> Array:
@@ -135,7 +136,7 @@ class _Attempt(eqx.Module):
 
 
 class _Matrix(eqx.Module):
-    """`S K S + diag(shift)` of sorted points, and its diagonal."""
+    """`S K S + diag(shift)` for sorted points, and its diagonal."""
 
     chain: Chain
     weights: Float[Array, " n"]
@@ -144,7 +145,7 @@ class _Matrix(eqx.Module):
     recursions: AbstractRecursions
 
     def attempt(self, jitter: Float[Array, ""]) -> _Attempt:
-        """The filter with some jitter. As for Cholesky's factor, a pivot within rounding of zero is
+        """The filter with some jitter. As for a Cholesky factor, a pivot within rounding of zero is
         a failure.
         """
         found = self.recursions.gains(self.chain, self.weights, self.shift + jitter)
@@ -174,11 +175,11 @@ def _(operator: LineForm, scale: Float[Array, ""] | None = None) -> KalmanFactor
 
 
 class LineInverse(AbstractSolvedInverse):
-    """`P = T^-1` of a system along a line.
+    """`P = T^-1` for a system along a line.
 
     Attributes:
         system: T, without jitter.
-        factor: of T with jitter, a constant to derivatives.
+        factor: the factor of T with jitter, a constant for derivatives.
     """
 
     system: WeightedSystem
@@ -186,7 +187,7 @@ class LineInverse(AbstractSolvedInverse):
 
     @property
     def along(self) -> Along:
-        """T, with jitter."""
+        """T with jitter, along the line."""
         return Along.of(self.system.with_jitter(self.factor))
 
     def diagonal(self):
@@ -196,15 +197,15 @@ class LineInverse(AbstractSolvedInverse):
         return self._diagonals()[1]
 
     def trace_with(self, system):
-        # To first order about T, the system of which this is the inverse. There tr(P T) = n, and
-        # -1/2 tr(P dT) is the inner product of dT with the slopes for y = 0.
+        # To first order around T, the system that this inverts. There tr(P T) = n, and -1/2 tr(P
+        # dT) is the inner product of dT with the slopes for y = 0.
         own = self.system.with_jitter(self.factor)
         nothing = jnp.zeros_like(own.shift)[:, None]
         found = slopes(Along.of(own), nothing)
         return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Those of P and of `K P`."""
+        """The diagonals of P and of `K P`."""
         along = self.along
         kalman = filter_of(along)
         found = jnp.stack(kalman.diagonals(kalman.information(), along.shift))
@@ -214,15 +215,15 @@ class LineInverse(AbstractSolvedInverse):
 
 
 class LineExplanation(AbstractExplanation):
-    """By the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`, smooth in a weight at zero. A
-    variance is found from the filter at the neighbours of x: those of a batch of k points take O(n
-    + k log n).
+    """The covariance reduction by the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`,
+    smooth in a weight at zero. Variances come from the filter at the neighbours of x; those of a
+    batch of k points take O(n + k log n).
 
     Attributes:
         gram: K.
-        weights: w, None where they are one.
+        weights: w; None if all are one.
         shift: (n,), the jitter included.
-        filter: of T, with its derivatives.
+        filter: the filter of T, with its derivatives.
     """
 
     gram: LineGram
@@ -242,18 +243,18 @@ class LineExplanation(AbstractExplanation):
         return stop_gradient(factor)
 
     def explained(self, kernel, X, x, z):
-        if z is x and eqx.is_array(x):  # x of a term of a sum is a module, and no place
+        if z is x and eqx.is_array(x):  # x of a term of a sum is a module, not a coordinate
             return self._explained_at(x[self.gram.line.column])
         u = self._innovations(kernel, X, x)
         v = self._innovations(kernel, X, z)
         return dot(self.filter.shares * u, v)
 
     def _explained_at(self, place: Float[Array, ""]) -> Float[Array, ""]:
-        """`h.F h + s.N s`, `s = P h - F h`: F is the covariance of the states that the points
-        before explain, N the information of the points after on the states.
+        """`h.F h + s.N s`, `s = P h - F h`, with the reduction F of the covariance of the states by
+        the previous points, and the information N of later points about the states.
 
-        The recursions for F and N do not depend on the place, so that `vmap` over places runs them
-        once.
+        The recursions for F and N do not depend on the coordinate, so that `vmap` over coordinates
+        runs them once.
         """
         line = self.gram.line
         model = self.gram.model
@@ -262,51 +263,52 @@ class LineExplanation(AbstractExplanation):
         i = jnp.searchsorted(stop_gradient(places), stop_gradient(place), side="right")
         before, after = self.filter.beside(i)
         n = len(places)
-        # Not by a maximum, whose derivative would be halved at a point itself.
+        # A maximum is not used, because its derivative would be halved at a point itself.
         since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
         until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
         there = model.transition(since)
         on = model.transition(until)
-        # With the transitions A from the point before to the place, and B on to the next point, F
-        # at the place is A F A^T of the former, and N is B^T N B of the latter.
+        # With the transitions A from the previous point to the coordinate, and B from there to the
+        # next point, F at the coordinate is A F A^T with F of the former, and N is B^T N B with N
+        # of the latter.
         seen = matmul(h, there)
         known = matmul(before, seen)
         left = matmul(on, matmul(model.stationary(), h) - matmul(there, known))
         return dot(seen, known) + dot(left, matmul(after, left))
 
     def _innovations(self, kernel: AbstractKernel, X: PyTree, x: PyTree) -> Float[Array, " n"]:
-        """v(x), of k(X, x)."""
+        """The innovations v(x) of k(X, x)."""
         row = row_at(kernel, X, x)
         return self.filter.innovations(row[self.gram.order][:, None])[:, 0]
 
 
 @renamed(harmonics="n_harmonics")
 class StateSpace(AbstractDirectSolver):
-    """The Kalman filter: exact solves in O(n) for points along one line and a kernel that has a
+    """The Kalman filter: exact solves in O(n) for points along one line and a kernel with a
     state-space model.
 
-    The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic, whose
-    Fourier series is cut off, constants, and sums, products, powers and scales of these. Points may
-    be in any order, and several of them may be the same. A series needs two states for each of its
-    `n_harmonics`, a sum has the states of all its terms, and the numbers of states of a product's
-    factors multiply; m states take O(n m^3) operations. Where the part of a series that is cut off
-    exceeds eps^(2/3) of the variance, as for a short lengthscale of a periodic kernel, the solve
-    fails with `nonfinite`: take more harmonics.
+    The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic (by a
+    truncated Fourier series), constants, and sums, products, powers and scales of these. Points may
+    be in any order and may coincide. A series needs two states for each of its `n_harmonics`, a sum
+    has the states of all its terms, and in a product the numbers of states of the factors multiply;
+    m states take O(n m^3) operations. If the truncated part of a series exceeds eps^(2/3) of the
+    variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`: use
+    more harmonics.
 
-    The evidence and its derivatives lose digits where the variance of the process is large compared
-    with the noise, but no more than with the dense matrix. `rounding`, among the stats of
-    `condition`, says how many: derivatives in the logarithms of parameters are off by at most ten
-    times as much, for targets that are likely under the process (in float64, at a variance of 1e5
-    times the noise, some 1e-10; at 1e9 times some 1e-6).
+    The evidence and its derivatives lose digits if the variance of the process is large compared
+    with the noise, but not more than with the dense matrix. The stat `rounding` of `condition`
+    estimates the error of the evidence; the error of derivatives in the logarithms of parameters is
+    at most ten times as large, for targets that are likely under the process (in float64 about
+    1e-10 for a variance of 1e5 times the noise, and 1e-6 for 1e9 times).
 
     Attributes:
-        n_harmonics: how many frequencies represent a periodic kernel.
-        parallel: True computes the recursions from point to point by blocks of points side by side
-            (Sarkka & Garcia-Fernandez 2021), in some hundred steps and two to three times the
-            operations; False takes one point after the other. Both are as exact as `rounding` says;
-            where K is nearly singular, one may need jitter where the other does not. On a CPU,
+        n_harmonics: the number of frequencies that represent a periodic kernel.
+        parallel: True computes the recursions from point to point for blocks of points in parallel
+            (Sarkka & Garcia-Fernandez 2021), in about a hundred steps with two to three times the
+            operations; False computes them point by point. Both have the accuracy that `rounding`
+            states; if K is nearly singular, one may need jitter where the other does not. On a CPU,
             blocks take as long for one state, and three to ten times as long for more. The default
-            (None) is one point after the other on a CPU, and blocks on any other device.
+            (None) is False on a CPU and True on any other device.
 
     Raises ValueError for kernels without a state-space model, for points that are not along one
     line, and in learners other than Gaussian processes.
@@ -329,8 +331,8 @@ class StateSpace(AbstractDirectSolver):
 
     def advice(self):
         return (
-            " A periodic kernel of a short lengthscale needs more terms of its Fourier series, as "
-            f"by StateSpace(n_harmonics={2 * self.n_harmonics})."
+            " A periodic kernel with a short lengthscale needs more terms of its Fourier series: "
+            f"StateSpace(n_harmonics={2 * self.n_harmonics})."
         )
 
     def structure_for(self, kernel, X, weights):
@@ -340,8 +342,8 @@ class StateSpace(AbstractDirectSolver):
         refuse_options(self, options)
         if not isinstance(operator, LineForm):
             raise ValueError(
-                "StateSpace solves for points along a line, for which functions of Gaussian "
-                "processes look; elsewhere use JitteredCholesky()"
+                "StateSpace() is for functions of Gaussian processes, with points along a line; "
+                "elsewhere use JitteredCholesky()"
             )
         factor = factorise(operator)
         assert isinstance(factor, KalmanFactor)

@@ -1,4 +1,4 @@
-"""Gram matrices of points along a line, whose products take O(n)."""
+"""Gram matrices of points along a line, with products in O(n)."""
 
 import equinox as eqx
 import jax
@@ -20,14 +20,14 @@ from kernax.core.operators.structure import AbstractStructure
 
 
 class OrderAlongLine(AbstractStructure):
-    """Points in their order along a line.
+    """The order of points along a line.
 
     Attributes:
-        order: the places in the stack of the points in ascending order.
-        ranks: the place along the line of each point of the stack.
+        order: the indices in the batch of the points in ascending order.
+        ranks: the rank along the line of each point of the batch.
         column: the coordinate along the line.
-        harmonics: the number of terms for kernels that are a series.
-        recursions: how the recursions from point to point are computed.
+        harmonics: the number of terms for kernels that are series.
+        recursions: the method for recursions from point to point.
     """
 
     order: Int[Array, " n"]
@@ -43,14 +43,14 @@ class OrderAlongLine(AbstractStructure):
         harmonics: int,
         parallel: bool | None = None,
     ) -> "OrderAlongLine":
-        """The order of a stack. Known points are sorted here, not in the compiled program."""
+        """The order of a batch. Concrete points are sorted here, not in the compiled program."""
         places = stop_gradient(points[:, column])
         if is_concrete(places):
             order = np.argsort(np.asarray(places), kind="stable")
             ranks = jnp.asarray(np.argsort(order))
             order = jnp.asarray(order)
         else:
-            # XLA would sort constants while it compiles, which takes a thousand times as long.
+            # XLA would sort constants during compilation, which takes a thousand times as long.
             places = lax.optimization_barrier(places)
             is_sorted = jnp.all(jnp.diff(places) >= 0)
             order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
@@ -63,13 +63,13 @@ class OrderAlongLine(AbstractStructure):
         pass
 
     def unsorted(self, values: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-        """Values of sorted points in the order of the stack."""
+        """Values of sorted points in the order of the batch."""
         return values[self.ranks]
 
 
 def recursions_for(parallel: bool | None) -> AbstractRecursions:
-    """By parallel scans, or point after point. For None the default device decides: a CPU is faster
-    point after point, an accelerator by parallel scans.
+    """The method of recursions: parallel scans, or point by point. For None the default device
+    decides: a CPU is faster point by point, an accelerator with parallel scans.
     """
     if parallel is None:
         parallel = not _is_on_cpu()
@@ -82,22 +82,22 @@ def _is_on_cpu() -> bool:
 
 
 def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
-    """Order and ranks of points that are sorted."""
+    """Order and ranks of sorted points."""
     numbers = jnp.arange(len(places))
     return numbers, numbers
 
 
 def _sorted(places: Float[Array, " n"]) -> tuple[Array, Array]:
-    """Order and ranks of points that are not sorted."""
+    """Order and ranks of unsorted points."""
     order = jnp.argsort(places)
     return order, jnp.argsort(order)
 
 
 class LineGram(AbstractComputedGram):
-    """The Gram matrix of a kernel that has a state-space model, at points in any order.
+    """The Gram matrix of a kernel with a state-space model, at points in any order.
 
-    A product is one recursion along the sorted points and one back, of m numbers each. Nothing of
-    size n^2 is held; `rows` and `submatrix` are computed by the kernel itself.
+    A product is one recursion along the sorted points and one back, with m numbers each. No array
+    of size n^2 is formed; `rows` and `submatrix` evaluate the kernel itself.
     """
 
     kernel: AbstractKernel
@@ -106,7 +106,7 @@ class LineGram(AbstractComputedGram):
 
     @property
     def order(self) -> Int[Array, " n"]:
-        """The places in the stack of the points in their order along the line."""
+        """The indices in the batch of the points in their order along the line."""
         return self.line.order
 
     @property
@@ -127,7 +127,7 @@ class LineGram(AbstractComputedGram):
         return self.mv(in_places(indices, values, len(self.points)))
 
     def squares_in_products(self, vector):
-        # The squares of K_ij are the Gram matrix of the squared kernel.
+        # The squares of K_ij form the Gram matrix of the squared kernel.
         square = LineGram(self.kernel**2, self.points, self.line)
         return square.mv(vector**2)
 
@@ -138,12 +138,12 @@ class LineGram(AbstractComputedGram):
 def _product(
     chain: Chain, recursions: AbstractRecursions, V: Float[Array, "n p"]
 ) -> Float[Array, "n p"]:
-    """`K V` of sorted points: for each, the sum over the points before it, its own term, and the
-    sum over those after it.
+    """`K V` for sorted points: for each, the sum over previous points, its own term, and the sum
+    over later points.
     """
     A = chain.transitions
-    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is read by A_i^T h,
-    # backwards x = A_i^T x + A_i^T h v_i^T is read by P h, each before the step of its point.
+    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is multiplied by A_i^T h,
+    # backwards x = A_i^T x + A_i^T h v_i^T is multiplied by P h, each before the step of its point.
     seen = matmul(chain.observation, A)
     start = jnp.broadcast_to(chain.start, seen.shape)
     before = recursions.readings(A, start, V, seen)
@@ -152,25 +152,25 @@ def _product(
 
 
 class LineForm(AbstractStructuredForm):
-    """`S K S + diag(shift)`, S = sqrt(W), of points along a line."""
+    """`S K S + diag(shift)`, S = sqrt(W), for points along a line."""
 
     gram: LineGram
     weights: AbstractWeights
     shift: Float[Array, " n"]
 
 
-# On two cores the line is faster than Cholesky's factor from some hundred points on (9 states: 2.5
-# against 13 ms at 1000): below, answers stay those of the matrix to the last bit.
+# On two cores the line is faster than the Cholesky factor from about a hundred points on (9 states:
+# 2.5 against 13 ms at 1000); below, results stay bitwise those of the matrix.
 _MANY_POINTS = 1000
-# On accelerators neither is measured. There a factor of so many points takes longer than some
-# hundred steps of small arrays, whatever these take, and the matrix fills a gigabyte.
+# On accelerators neither is measured. There a factorisation for so many points takes longer than
+# about a hundred steps on small arrays, and the matrix fills a gigabyte.
 _MANY_ON_ACCELERATORS = 10_000
 _FEW_STATES = 10
 
 
 def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | None:
-    """The line on which points are where a factor along it is faster than that of the whole matrix;
-    else None.
+    """The line of the points if a factor along it is faster than that of the dense matrix;
+    otherwise None.
     """
     if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
@@ -183,7 +183,7 @@ def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | N
 
 
 def _columns(kernel: AbstractKernel, X: PyTree) -> frozenset[int]:
-    """The columns of vectors that may be the line; none for points of another kind."""
+    """The columns of vectors that may be the line; none for other kinds of points."""
     is_array = isinstance(X, np.ndarray | jax.Array) and X.ndim == 2
     return kernel.sufficient_columns(X.shape[1]) if is_array else frozenset()
 
@@ -196,8 +196,8 @@ def line_for(
     """
     if kernel.state_space(harmonics) is None:
         raise ValueError(
-            f"StateSpace needs a kernel that has a state-space model, but {type(kernel).__name__} "
-            "has none that is known: take Matern kernels of nu = 1/2, 3/2 or 5/2, cosine and "
+            f"StateSpace needs a kernel with a state-space model, but {type(kernel).__name__} has "
+            "none that is known: use Matern kernels with nu = 1/2, 3/2 or 5/2, cosine and "
             "periodic kernels, constants, or sums and products of these"
         )
     columns = _columns(kernel, X)
@@ -207,12 +207,12 @@ def line_for(
 
 
 def _why_no_line(kernel: AbstractKernel, X: PyTree) -> str:
-    """Why points are along none, and what to do."""
+    """Why points are not along a line, and what to do."""
     if isinstance(X, np.ndarray | jax.Array) and X.ndim == 1:
-        return f"X is a stack of numbers of shape {X.shape}: X[:, None] has a column"
+        return f"X is a batch of numbers of shape {X.shape}: pass X[:, None], which has a column"
     if not isinstance(X, np.ndarray | jax.Array):
         return f"X is a {type(X).__name__}: pass vectors, an array of shape (n, d)"
     return (
-        f"X is of shape {X.shape} and {type(kernel).__name__} looks at more than one column: "
-        "On(kernel, column) picks one"
+        f"X has shape {X.shape} and {type(kernel).__name__} depends on more than one column: "
+        "On(kernel, column) selects one"
     )

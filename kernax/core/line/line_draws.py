@@ -17,18 +17,18 @@ from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.smoothing import Along, filter_of
 from kernax.core.operators.memory import Footprint, check_memory
 
-# Of n points and observations along a line and p draws, n x p.
+# Matrices of size n x p, for n points and observations along a line and p draws.
 _FOOTPRINT = Footprint("sample along a line", 5.2, "fewer draws at a time")
 
 
 class LineDraws(eqx.Module):
-    """Draws about zero with the covariance of a process.
+    """Draws with mean zero and the covariance of a process.
 
     Attributes:
         values: (m, p), p draws at m points.
         jitter: the variance that was added to that of the prior at every point.
         exists: whether the prior covariance has a factor.
-        is_finite: whether it is finite.
+        is_finite: whether the prior covariance is finite.
     """
 
     values: Float[Array, "m p"]
@@ -38,11 +38,11 @@ class LineDraws(eqx.Module):
 
 
 class LineSampler(eqx.Module):
-    """A process at points along a line: of a prior, or given observations.
+    """A process at points along a line: a prior, or a process given observations.
 
     Attributes:
-        gram: K of the prior at the m points, and behind them those that were observed.
-        explanation: what the observations explain; None for a prior.
+        gram: K of the prior at the m points, followed by the observed points.
+        explanation: the covariance reduction by the observations; None for a prior.
         m: the number of points.
     """
 
@@ -64,11 +64,12 @@ class LineSampler(eqx.Module):
         return self.draws_of(normal, noise)
 
     def draws_of(self, normal: Float[Array, "size p"], noise: Float[Array, "n p"]) -> LineDraws:
-        """Draws as linear functions of standard normal numbers, for the prior and for the noise.
+        """Draws from standard normal numbers, of which they are linear functions, for prior and
+        noise.
 
-        Those given observations are draws of the prior at all points, less what their values at the
-        observed points, with noise, explain (Matheron's rule; Durbin & Koopman 2002, "A simple and
-        efficient simulation smoother").
+        Draws given observations are draws of the prior at all points, minus their prediction from
+        the values at the observed points with noise (Matheron's rule; Durbin & Koopman 2002, "A
+        simple and efficient simulation smoother").
         """
         prior = _prior_draws(self.gram, normal)
         if self.explanation is None:
@@ -85,26 +86,26 @@ class LineSampler(eqx.Module):
 
 
 def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
-    """`L sqrt(D) z` of standard normal numbers z, by the filter of `K + jitter I = L D L^T`.
+    """`L sqrt(D) z` for standard normal numbers z, by the filter of `K + jitter I = L D L^T`.
 
-    A value is what the points before it make of it, plus `sqrt(s) z`, after which the states move
-    by `q z / sqrt(s)`.
+    A value is its prediction from the previous points, plus `sqrt(s) z`; then the states change by
+    `q z / sqrt(s)`.
     """
     line = gram.line
     places = gram.points[gram.order, line.column]
-    # A copy of the point before it adds nothing: weight zero, and any variance.
+    # A copy of the previous point adds nothing: it has weight zero and an arbitrary variance.
     is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(places) > 0])
     weights = is_new.astype(normal.dtype)
     shift = 1 - weights
     factor = factorise(LineForm(gram, PointWeights(line.unsorted(weights)), line.unsorted(shift)))
     assert isinstance(factor, KalmanFactor)
     chain = gram.chain()
-    # Once more, with derivatives.
+    # Compute it again, with derivatives.
     kalman = filter_of(Along(chain, weights, shift + factor.jitter, line.recursions))
     exists = factor.exists & jnp.all(kalman.variances > 0)
     deviations = jnp.sqrt(jnp.where(exists, kalman.variances, 1))[:, None]
     z = weights[:, None] * normal[gram.order]
-    # x = A x + q z / sqrt(s), of which a value is (A^T h).x before the step, plus sqrt(s) z.
+    # x = A x + q z / sqrt(s); a value is (A^T h).x before the step, plus sqrt(s) z.
     readings = line.recursions.readings
     moved = readings(chain.transitions, kalman.gains, z / deviations, kalman.seen)
     is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))
@@ -113,15 +114,15 @@ def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
 
 
 def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> LineSampler | None:
-    """How a prior is drawn from along a line; None where it is not along one, or where it is as
-    well drawn from by its matrix at so few points.
+    """A sampler of a prior along a line; None if the points are not along a line, or so few that
+    the dense matrix serves as well.
     """
     line = line_of_many_points(kernel, X)
     return None if line is None else LineSampler(LineGram(kernel, X, line), None, len(X))
 
 
 def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> LineSampler | None:
-    """How a process given observations is drawn from, where these are along a line; else None."""
+    """A sampler of a process given observations along a line, or None."""
     if not isinstance(explanation, LineExplanation):
         return None
     own = explanation.gram

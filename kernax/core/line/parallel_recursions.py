@@ -1,8 +1,8 @@
-"""The recursions of `recursions` by blocks of points that are computed side by side.
+"""The recursions of `recursions` by blocks of points that are computed in parallel.
 
-Each step is a map of one family, of which a run of steps is one as well: affine maps of vectors,
-congruences of covariances, and for the filter linear fractional maps. So what runs of points do is
-found side by side, and composed by a parallel scan (Sarkka & Garcia-Fernandez 2021, "Temporal
+Each step is a map of a family that is closed under composition: affine maps of vectors, congruences
+of covariances, and linear fractional maps for the filter. The maps of runs of points are therefore
+computed in parallel, and composed by a parallel scan (Sarkka & Garcia-Fernandez 2021, "Temporal
 parallelization of Bayesian smoothers").
 """
 
@@ -30,10 +30,11 @@ from kernax.core.line.recursions import (
 
 
 class ParallelRecursions(AbstractRecursions):
-    """By blocks of points, in three passes: what each block does as a whole, all side by side; what
-    stands before each, by a parallel scan over blocks; and the recursion, all blocks side by side.
+    """Recursions by blocks of points, in three passes: the map of each block, all in parallel; the
+    state before each block, by a parallel scan over blocks; and the recursion, all blocks in
+    parallel.
 
-    It takes two to three times the operations, in `2 b + log2(n / b)` steps; b points a block.
+    It takes two to three times the operations, in `2 b + log2(n / b)` steps for b points per block.
     """
 
     def vectors(self, A, a, V, *, back=False):
@@ -50,7 +51,7 @@ class ParallelRecursions(AbstractRecursions):
 
     def gains(self, chain, weights, shift):
         A, w = _blocks((chain.transitions, weights))
-        # A point beyond the last one has A = 0, w = 0 and d = 1, so that s is not zero.
+        # Padding points have A = 0, w = 0 and d = 1, so that s is not zero.
         d = _blocks(shift, fill=1)
         whole = jax.vmap(_as_fractional, (0, 0, 0, None))(A, w, d, chain)
         runs = _prefixes(_fractional_after, whole)
@@ -58,13 +59,13 @@ class ParallelRecursions(AbstractRecursions):
         return _joined(found, len(weights))
 
 
-# What a block does as a whole.
+# The map of a block.
 
 
 def _as_affine(
     A: Float[Array, "b m m"], a: Float[Array, "b m"], V: Float[Array, "b p"]
 ) -> tuple[Float[Array, "m m"], Float[Array, "m p"]]:
-    """`x -> B x + y`, as (B, y)."""
+    """The map `x -> B x + y` of a block, as (B, y)."""
 
     def step(run, at):
         # x -> A (B x + y) + a v^T.
@@ -79,7 +80,7 @@ def _as_affine(
 def _as_congruence(
     A: Float[Array, "b m m"], a: Float[Array, "b m"], scales: Float[Array, " b"]
 ) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
-    """`F -> B F B^T + G`, as (B, G)."""
+    """The map `F -> B F B^T + G` of a block, as (B, G)."""
 
     def step(run, at):
         # F -> A (B F B^T + G) A^T + scale a a^T.
@@ -92,12 +93,12 @@ def _as_congruence(
 
 
 class _Fractional(eqx.Module):
-    """`F -> C + M F (I - J F)^-1 M^T`, of the filter over some points.
+    """The map `F -> C + M F (I - J F)^-1 M^T` of the filter over some points.
 
     Attributes:
         moved: M, (m, m).
-        added: C, the F to which F = 0 is mapped, (m, m).
-        seen: J, what the points tell of the states before them, (m, m).
+        added: C, the image of F = 0, (m, m).
+        seen: J, the information of the points about the states before them, (m, m).
     """
 
     moved: Float[Array, "*n m m"]
@@ -111,9 +112,9 @@ def _as_fractional(
     shift: Float[Array, " b"],
     chain: Chain,
 ) -> _Fractional:
-    """The map of a block of points. One more point makes it `C = A C A^T + q q^T w / s`, `J = J +
-    M^T A^T h h^T A M w / s` and `M = (I - q h^T w / s) A M`, with q and s of a filter that starts
-    at the block.
+    """The map of a block of points. One more point changes it to `C = A C A^T + q q^T w / s`, `J =
+    J + M^T A^T h h^T A M w / s` and `M = (I - q h^T w / s) A M`, with q and s of a filter that
+    starts at the block.
     """
     start = chain.start
     h = chain.observation
@@ -137,7 +138,7 @@ def _as_fractional(
     return lax.scan(step, _Fractional(identity, nothing, nothing), (A, weights, shift))[0]
 
 
-# What two runs of points do, one after the other.
+# The composition of the maps of two consecutive runs of points.
 
 
 def _affine_after(first, second):
@@ -155,15 +156,17 @@ def _congruence_after(first, second):
 
 
 def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
-    """By `E = (I - C1 J2)^-1`: `M = M2 E M1`, `C = C2 + M2 E C1 M2^T`, `J = J1 + M1^T J2 E M1`.
+    """The composition with `E = (I - C1 J2)^-1`: `M = M2 E M1`, `C = C2 + M2 E C1 M2^T`, `J = J1 +
+    M1^T J2 E M1`.
 
-    The matrix that is inverted has eigenvalues in [0, 1]: one minus the squared correlations of
-    what both runs tell of the states between them. None is zero but where there is no factor.
+    The inverted matrix has eigenvalues in [0, 1]: one minus the squared correlations between the
+    information of both runs about the states between them. An eigenvalue is only zero if there is
+    no factor.
     """
     identity = jnp.eye(len(first.moved), dtype=first.moved.dtype)
     between = identity - small_product(first.added, second.seen)
     gained = small_product(first.added, second.moved.T)
-    # E M1 and E C1 M2^T, of one solve.
+    # E M1 and E C1 M2^T from one solve.
     solved = small_solution(between, jnp.concatenate([first.moved, gained], 1))
     moved, gained = jnp.split(solved, 2, 1)
     seen = small_product(first.moved.T, small_product(second.seen, moved))
@@ -175,7 +178,7 @@ def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
 
 
 def _affine(run: Callable, parts: tuple[Array, ...], back: bool) -> Array:
-    """A recursion of vectors, all blocks side by side."""
+    """A recursion of vectors, with all blocks in parallel."""
     A, *others = parts
     blocks = _blocks((_all_directed(A, back), *others), back)
     runs = _prefixes(_affine_after, jax.vmap(_as_affine)(*blocks[:3]))
@@ -183,19 +186,20 @@ def _affine(run: Callable, parts: tuple[Array, ...], back: bool) -> Array:
 
 
 def _prefixes(after: Callable, runs: Any) -> Any:
-    """What all blocks do up to each one, from what each does alone: of twice as many in each of
-    log2 steps (Hillis & Steele 1986, "Data parallel algorithms").
+    """The composed maps of all blocks up to each one, from the maps of single blocks, by a scan
+    that doubles the number of composed blocks in each step (Hillis & Steele 1986, "Data parallel
+    algorithms").
 
-    It is one short loop. Steps that are written out, as by `lax.associative_scan`, take several
-    times as long to compile.
+    It is one short loop. The unrolled steps of `lax.associative_scan` take several times as long to
+    compile.
     """
     count = len(jax.tree.leaves(runs)[0])
     places = jnp.arange(count)[:, None, None]
 
     def doubled(k: Array, runs: Any) -> Any:
-        # A run of 2^k blocks follows the one that ends before it: together they are 2^(k+1).
+        # A run of 2^k blocks follows the one that ends before it; together they have 2^(k+1).
         length = jnp.left_shift(1, k)
-        # Zero where there is none: what is not taken must have a derivative as well.
+        # Zero if there is none, because an unused branch must have a derivative as well.
         shifted = lambda leaf: jnp.where(places < length, 0, jnp.roll(leaf, length, 0))
         earlier = jax.tree.map(shifted, runs)
         longer = jax.vmap(after)(earlier, runs)
@@ -205,7 +209,7 @@ def _prefixes(after: Callable, runs: Any) -> Any:
 
 
 def _before(X: Float[Array, "b m p"]) -> Float[Array, "b m p"]:
-    """The state before each block: that after the block before it, zero for the first one."""
+    """The state before each block: that after the previous block, or zero for the first."""
     return jnp.concatenate([jnp.zeros_like(X[:1]), X[:-1]])
 
 
@@ -213,7 +217,7 @@ _POINTS_OF_BLOCK = 32
 
 
 def _blocks(parts: Any, back: bool = False, fill: int = 0) -> Any:
-    """Arrays of n points as blocks of points, the last one filled up."""
+    """Arrays of n points as blocks of points, with the last block padded."""
 
     def split(part: Float[Array, "n *m"]) -> Float[Array, "c b *m"]:
         count = -(-len(part) // _POINTS_OF_BLOCK)
@@ -241,17 +245,17 @@ def _all_directed(A: Float[Array, "n m m"], back: bool) -> Float[Array, "n m m"]
 
 
 def _identity(A: Float[Array, "b m m"]) -> Float[Array, "m m"]:
-    """That of a run of no points."""
+    """The map of an empty run of points."""
     return jnp.eye(A.shape[1], dtype=A.dtype)
 
 
 def _symmetric(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
-    """A without what rounding leaves between its triangles."""
+    """A, symmetrised to remove rounding differences between its triangles."""
     return (A + A.T) / 2
 
 
 def small_solution(A: Float[Array, "m m"], B: Float[Array, "m p"]) -> Float[Array, "m p"]:
-    """`A^-1 B`, of up to two states without a call for each matrix of a batch."""
+    """`A^-1 B`, for up to two states without a call for each matrix of a batch."""
     if len(A) == 1:
         return B / A[0, 0]
     if len(A) > 2:

@@ -1,4 +1,4 @@
-"""Recursions along ordered points, of a few numbers each, and how they go from point to point."""
+"""Recursions along ordered points, with a few numbers each, and their sequential form."""
 
 import abc
 
@@ -12,11 +12,11 @@ from kernax.core.kernel.state_space import Chain
 
 
 class Gains(eqx.Module):
-    """What a Kalman filter knows of the matrix, whatever the data.
+    """The quantities of a Kalman filter that do not depend on the data.
 
     Attributes:
-        gains: q of each point, (n, m).
-        variances: s of each point, (n,).
+        gains: q for each point, (n, m).
+        variances: s for each point, (n,).
     """
 
     gains: Float[Array, "*n m"]
@@ -26,8 +26,8 @@ class Gains(eqx.Module):
 class AbstractRecursions(eqx.Module):
     """Recursions along n points, all of which start from zero.
 
-    With `back` they run from the last point to the first one, with A_i^T in place of A_i. What they
-    return is of each point, before its own step.
+    With `back` they run from the last point to the first one, with A_i^T in place of A_i. The
+    results are the states before the step of each point.
     """
 
     @abc.abstractmethod
@@ -66,14 +66,15 @@ class AbstractRecursions(eqx.Module):
 
     @abc.abstractmethod
     def gains(self, chain: Chain, weights: Float[Array, " n"], shift: Float[Array, " n"]) -> Gains:
-        """Gains and variances of the filter of `W K + diag(shift)`, d the shift of a point:
+        """Gains and variances of the filter of `W K + diag(shift)`, where d is the shift of a
+        point:
 
         F = A F A^T,  q = P h - F h,  s = w h.q + d,  F = F + q q^T w / s.
         """
 
 
 class SequentialRecursions(AbstractRecursions):
-    """Point after point, in O(n m^3) operations."""
+    """Recursions point by point, in O(n m^3) operations."""
 
     def vectors(self, A, a, V, *, back=False):
         return vectors_from(jnp.zeros((a.shape[1], V.shape[1]), V.dtype), A, a, V, back=back)
@@ -90,7 +91,7 @@ class SequentialRecursions(AbstractRecursions):
         return gains_from(nothing, chain.transitions, weights, shift, chain)
 
 
-# Each is a short loop of its own: XLA takes ten times as long for a step that returns much.
+# Each is a separate short loop, because XLA takes ten times as long for steps with many outputs.
 
 
 def vectors_from(
@@ -100,7 +101,7 @@ def vectors_from(
     V: Float[Array, "n p"],
     back: bool = False,
 ) -> Float[Array, "n m p"]:
-    """`AbstractRecursions.vectors` from a given x on, instead of zero."""
+    """`AbstractRecursions.vectors` starting from a given x instead of zero."""
 
     def step(x, at):
         A, a, v = at
@@ -117,7 +118,7 @@ def readings_from(
     readers: Float[Array, "n m"],
     back: bool = False,
 ) -> Float[Array, "n p"]:
-    """`AbstractRecursions.readings` from a given x on, instead of zero."""
+    """`AbstractRecursions.readings` starting from a given x instead of zero."""
 
     def step(x, at):
         A, a, v, reader = at
@@ -134,7 +135,7 @@ def covariances_from(
     scales: Float[Array, " n"],
     back: bool = False,
 ) -> Float[Array, "n m m"]:
-    """`AbstractRecursions.covariances` from a given F on, instead of zero."""
+    """`AbstractRecursions.covariances` starting from a given F instead of zero."""
 
     def step(F, at):
         A, a, scale = at
@@ -150,7 +151,7 @@ def gains_from(
     shift: Float[Array, " n"],
     chain: Chain,
 ) -> Gains:
-    """`AbstractRecursions.gains` from a given F on, at some of the points of a chain."""
+    """`AbstractRecursions.gains` starting from a given F, at some of the points of a chain."""
     start = chain.start
     h = chain.observation
 
@@ -170,7 +171,7 @@ def gain_at(
     start: Float[Array, " m"],
     h: Float[Array, " m"],
 ) -> tuple[Float[Array, " m"], Float[Array, ""]]:
-    """q and s of a point."""
+    """q and s for a point."""
     # q = P h - F h, s = w h.q + d.
     q = start - jnp.sum(F * h[None, :], 1)
     return q, w * jnp.sum(h * q) + d
@@ -181,8 +182,8 @@ def _directed(A: Float[Array, "m m"], back: bool) -> Float[Array, "m m"]:
     return A.T if back else A
 
 
-# Up to so many states all of a product of small matrices is one sum: XLA then keeps the body of a
-# loop over points in one function of a CPU, where each step takes 30 to 50 ns, and not 500.
+# Up to this many states a product of small matrices is written as one sum. XLA then keeps the body
+# of a loop over points in one function on a CPU, and a step takes 30 to 50 ns instead of 500 ns.
 _FEW_STATES = 4
 
 

@@ -15,7 +15,7 @@ from kernax.core.line.recursions import AbstractRecursions, outer
 
 
 class Along(eqx.Module):
-    """A system along a line, with all its parts in the order of the sorted points."""
+    """A system along a line, with all parts in the order of the sorted points."""
 
     chain: Chain
     weights: Float[Array, " n"]
@@ -35,12 +35,12 @@ class Along(eqx.Module):
 
 
 def line_gram(system: WeightedSystem) -> LineGram:
-    """The Gram matrix of a system whose factor is along a line."""
+    """The Gram matrix of a system with a factor along a line."""
     return system.gram_of_class(LineGram)
 
 
 def filter_of(along: Along) -> KalmanFilter:
-    """The filter, with its derivatives."""
+    """The filter with its derivatives."""
     found = along.recursions.gains(along.chain, along.weights, along.shift)
     return KalmanFilter.of(along.chain, along.weights, found, along.recursions)
 
@@ -49,12 +49,12 @@ class Slopes(eqx.Module):
     """The derivatives of `-1/2 (p log |T| + y.P W y)` in the parts of a system along a line.
 
     Attributes:
-        transitions: in A of each point, (n, m, m).
-        start: in `P h`, (m,).
-        variance: in `h.P h`, ().
-        weights: in w, (n,).
-        shift: in d, (n,).
-        data: in y, (n, p).
+        transitions: the derivatives in A of each point, (n, m, m).
+        start: the derivative in `P h`, (m,).
+        variance: the derivative in `h.P h`, ().
+        weights: the derivatives in w, (n,).
+        shift: the derivatives in d, (n,).
+        data: the derivatives in y, (n, p).
     """
 
     transitions: Float[Array, "n m m"]
@@ -73,7 +73,7 @@ class Slopes(eqx.Module):
 
     def beside(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
         """The inner product with the parts of a system, and with data."""
-        # Not with sorted weights: the derivative of sorting would be a loop over all points.
+        # The weights are not sorted, because the derivative of sorting would loop over all points.
         gram = line_gram(system)
         of_weights = dot(gram.line.unsorted(self.weights), system.weights.values)
         of_shift = dot(gram.line.unsorted(self.shift), system.shift)
@@ -82,13 +82,13 @@ class Slopes(eqx.Module):
 
 
 class Smoothed(eqx.Module):
-    """What a smoothing pass finds at each point.
+    """The results of a smoothing pass at each point.
 
     Attributes:
-        explained: F of the point before, (n, m, m).
-        states: x, the mean of the states at the point before, (n, m, p).
-        later: r, by which the data after each point correct the states there, (n, m, p).
-        information: N, the information of those data on the states there, (n, m, m).
+        explained: F of the previous point, (n, m, m).
+        states: x, the mean of the states at the previous point, (n, m, p).
+        later: r, the correction of the states at each point by later data, (n, m, p).
+        information: N, the information of those data about the states there, (n, m, m).
         b: `P^T y`, (n, p).
         inverse: the diagonal of P, (n,).
         posterior: the diagonal of `K P`, (n,).
@@ -106,10 +106,10 @@ class Smoothed(eqx.Module):
 
     @staticmethod
     def of(system: Along, y: Float[Array, "n p"]) -> "Smoothed":
-        """By the filter of `kalman`, and its recursions back."""
+        """The smoothing pass by the filter of `kalman` and its backward recursions."""
         kalman = filter_of(system)
         states = kalman.states(y)
-        # v = y - h.A x, x of the point before.
+        # v = y - h.A x, with x of the previous point.
         v = y - at_points(kalman.seen, states)
         later = kalman.later(v)
         information = kalman.information()
@@ -127,25 +127,27 @@ class Smoothed(eqx.Module):
 
 
 def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
-    """The slopes of a system and data, by one smoothing pass."""
-    # -1/2 (p tr(P dT) + b.dW y - b.dT a) with a = W b and y = K a + d b, summed over columns:
-    # (w_i |b_i|^2 - p P_ii) / 2 in d_i, -(d_i |b_i|^2 + p (K P)_ii) / 2 in w_i; and -a in y.
+    """The slopes for a system and data, by one smoothing pass."""
+    # -1/2 (p tr(P dT) + b.dW y - b.dT a) with a = W b and y = K a + d b, summed over columns, has
+    # the derivatives (w_i |b_i|^2 - p P_ii) / 2 in d_i, -(d_i |b_i|^2 + p (K P)_ii) / 2 in w_i, and
+    # -a in y.
     now = Smoothed.of(system, y)
     w = system.weights
     p = y.shape[1]
     a = w[:, None] * now.b
-    # r_j = sum_i a_i (A_i ... A_j+1)^T h over i > j. With (P W)_ij in place of a_i that sum is
-    # -N q w / s of point j. So the slope in P h sums a_j r_j + p N q w / s over all points.
+    # r_j = sum_i a_i (A_i ... A_j+1)^T h over i > j. With (P W)_ij in place of a_i that sum is -N q
+    # w / s of point j. The derivative in P h is therefore the sum of a_j r_j + p N q w / s over all
+    # points.
     of_later = at_points(a, jnp.swapaxes(now.later, 1, 2)) + p * now.informed
     squares = jnp.sum(now.b**2, 1)
     of_shift = (w * squares - p * now.inverse) / 2
     # `r x^T - (r r^T - p N) A F`, where r and N of each point include its own observation. It is
-    # that of Koopman & Shephard 1992, "Exact score for time series models in state space form", for
-    # `Q = P - A P A^T`, whose terms that cancel are left out.
+    # the derivative of Koopman & Shephard 1992, "Exact score for time series models in state space
+    # form", for `Q = P - A P A^T`, without terms that cancel.
     h = system.chain.observation
-    # r = r + h w b, as in one step back of the smoother.
+    # r = r + h w b, as in one backward step of the smoother.
     r = now.later + h[None, :, None] * a[:, None, :]
-    # N = (I - q h^T w / s)^T N (I - q h^T w / s) + h h^T w / s, multiplied out.
+    # N = (I - q h^T w / s)^T N (I - q h^T w / s) + h h^T w / s, expanded.
     crossed = h[None, :, None] * now.informed[:, None, :]
     own = (system.weights * now.inverse)[:, None, None] * outer(h, h)[None]
     N = now.information - crossed - jnp.swapaxes(crossed, 1, 2) + own

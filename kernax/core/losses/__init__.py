@@ -1,4 +1,4 @@
-"""Losses and likelihoods, integrals of likelihoods, and Newton's method for the mode of a smooth
+"""Losses and likelihoods, integrals of likelihoods, and Newton's method for the minimum of a smooth
 risk.
 """
 

@@ -1,7 +1,7 @@
-"""Losses `L(y, f)` of a target and a value, element by element. All are convex in f, except for
-likelihoods whose `convex` is False.
+"""Losses `L(y, f)` of a target and a value, element by element. All are convex in f, except
+likelihoods with `convex = False`.
 
-A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear one has no
+A smooth loss has a derivative and a curvature, for Newton's method. A piecewise linear loss has no
 curvature, but a dual over a box: `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`
 for some t, low, high and epsilon.
 """
@@ -32,11 +32,11 @@ from kernax.core.losses.quadrature import Values
 
 
 class AbstractLoss(Printed):
-    """`L(y, f)` for a target y and a value f, and the prediction of y that f stands for.
+    """A loss `L(y, f)` of a target y and a value f, with the prediction of y from f.
 
     `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
-    rows). `of_difference` is True where L depends on `y - f` alone: a large bias is then subtracted
-    from y, not added to f, and costs no digits.
+    rows). `of_difference` is True if L depends only on `y - f`: a large bias is then subtracted
+    from y instead of added to f, and costs no digits.
     """
 
     targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
@@ -60,7 +60,7 @@ class AbstractLoss(Printed):
 
     @abc.abstractmethod
     def response(self, f: Values) -> Values:
-        """The inverse link, which turns f into a prediction: a mean, a probability of +1, a
+        """The inverse link, which converts f to a prediction: a mean, a probability of +1, a
         quantile, or a sign.
         """
 
@@ -70,21 +70,21 @@ class AbstractSmoothLoss(AbstractLoss):
 
     @abc.abstractmethod
     def curvature(self, y: Values, f: Values) -> Values:
-        """The second derivative in f, >= 0 where the loss is convex."""
+        """The second derivative in f, >= 0 if the loss is convex."""
 
 
 class AbstractLikelihood(AbstractSmoothLoss):
-    """A smooth loss that normalises: `L(y, f) = -log p(y | f)`, and the moments of y under it.
+    """A negative log likelihood `L(y, f) = -log p(y | f)`, with the moments of y given f.
 
-    Where p is log-concave in f for every y, L is convex; otherwise `convex` must say so.
+    L is convex if p is log-concave in f for every y; otherwise `convex` must be False.
     """
 
     @abc.abstractmethod
     def moments(self, f: Values) -> tuple[Values, Values]:
         """The mean and the variance of y given f."""
 
-    # Integrals over f ~ N(mean, variance): by `nodes` of the trapezoid rule (by default 192 in
-    # float64, 96 in float32), unless a likelihood says more.
+    # Integrals over f ~ N(mean, variance) use `nodes` of the trapezoid rule (by default 192 in
+    # float64, 96 in float32), unless a likelihood overrides them.
 
     @renamed(nodes="n_nodes")
     def expected_loss(
@@ -108,38 +108,37 @@ class AbstractLikelihood(AbstractSmoothLoss):
         return quadrature.predicted_moments(self, mean, variance, n_nodes)
 
     def bounded_loss(self, y: Values, mean: Values, variance: Values) -> Values:
-        """At least `E[-log p(y | f)]` for `f ~ N(mean, variance)`, and that itself where the
-        likelihood is log-concave; it increases in the variance. Raises ValueError where no bound is
-        known.
+        """An upper bound of `E[-log p(y | f)]` for `f ~ N(mean, variance)`, exact if the likelihood
+        is log-concave; it increases with the variance. Raises ValueError if no bound is known.
         """
         if not self.convex:
             raise ValueError(
                 f"{type(self).__name__} is not log-concave, and no bound of its expected loss is "
-                "known: take a log-concave likelihood"
+                "known: use a log-concave likelihood"
             )
         return self.expected_loss(y, mean, variance)
 
-    # Where the trapezoid rule has its nodes.
+    # The location of the nodes of the trapezoid rule.
 
     def turn(
         self, y: Values, mean: Values, unit: Values, ends: tuple[Values, Values]
     ) -> tuple[Values, Values]:
-        """Where the loss turns between two ends, and within which width, in units from the mean."""
+        """The location and the width of the turn of the loss between two ends, from the mean."""
         return quadrature.turn(self, y, mean, unit, ends)
 
     def window(self, y: Values, mean: Values, variance: Values) -> tuple[Values, Values]:
         """The ends, as distances from the mean, beyond which `p(y | f) N(f | mean, variance)` is
-        rounding of its mode.
+        negligible compared with its mode.
         """
         return quadrature.window(self, y, mean, variance)
 
 
 class AbstractPiecewiseLinearLoss(AbstractLoss):
-    """A loss whose dual is a box."""
+    """A piecewise linear loss, with a dual over a box."""
 
     @abc.abstractmethod
     def box(self, y: Values, c: Values) -> tuple[Values, Values, Values, Values]:
-        """`(t, low, high, epsilon)` for the dual of `c L(y, f)`.
+        """The parameters `(t, low, high, epsilon)` of the dual of `c L(y, f)`.
 
         `c L(y, f) = max over low <= b <= high of b (t - f) - epsilon |b|`.
         """
@@ -152,7 +151,7 @@ def check_one_number(value: Array, name: str, advice: str) -> None:
         raise ValueError(f"{name} must be one number, but has the shape {shape}: {advice}")
 
 
-_ONE_FIT_EACH = "fit each of several by jax.vmap"
+_ONE_FIT_EACH = "fit several with jax.vmap"
 
 
 class Squared(AbstractSmoothLoss):
@@ -247,7 +246,7 @@ class Logistic(AbstractLikelihood):
         return up - down, 4 * up * down
 
 
-Bernoulli = Logistic  # the name of the same as a likelihood
+Bernoulli = Logistic  # its name as a likelihood
 
 
 class SquaredHinge(AbstractSmoothLoss):
@@ -308,7 +307,8 @@ class Poisson(AbstractLikelihood):
     @renamed(nodes="n_nodes")
     def predicted_moments(self, mean, variance, n_nodes=None):
         centre = jnp.exp(mean + variance / 2)
-        # E y = E exp(f) and Var y = E exp(f) + Var exp(f), the latter (E exp(f))^2 (exp(v) - 1).
+        # E y = E exp(f) and Var y = E exp(f) + Var exp(f), where Var exp(f) = (E exp(f))^2 (exp(v)
+        # - 1).
         return centre, centre + centre**2 * jnp.expm1(variance)
 
 
@@ -361,7 +361,7 @@ class Absolute(AbstractPiecewiseLinearLoss):
 
 
 class Pinball(AbstractPiecewiseLinearLoss):
-    """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: for the tau-quantile.
+    """`tau (y - f)` for y >= f, else `(1 - tau) (f - y)`: the loss for the tau-quantile.
 
     See Koenker & Bassett 1978. Raises ValueError for a tau that is not one number between 0 and 1.
 
@@ -426,18 +426,19 @@ def slopes_far_out(
     """The slopes `L'(y, f)` at `f = -16 (1 + size)` and `16 (1 + size)`, the size |y| by default.
 
     A loss has its minimum at a finite f if the first is not positive and the second not negative.
-    If it falls for ever, its slope there is 1e-7 of that at zero: small, but not zero by underflow.
+    If it decreases forever, its slope there is 1e-7 of that at zero: small, but without underflow
+    to zero.
     """
     far = jnp.broadcast_to(16 * (1 + (abs(y) if size is None else size)), y.shape)
     return loss.derivative(y, -far), loss.derivative(y, far)
 
 
 def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
-    """Raises ValueError for a loss with several minima, where a function looks for the only one."""
+    """Raises ValueError for a loss that may have several minima."""
     if not loss.convex:
         name = type(loss).__name__
         raise ValueError(
-            f"{verb} takes convex losses, such as log-concave likelihoods, and {name} is not one"
+            f"{verb} needs a convex loss, such as a log-concave likelihood, and {name} is not one"
             f"{instead}"
         )
 
@@ -452,7 +453,7 @@ def check_loss_of_number(loss: object) -> None:
     if loss.targets == "classes":
         raise ValueError(
             f"loss must be one of a single number f, but is {type(loss).__name__}: learn a column "
-            "of signs for each class, by jax.vmap"
+            "of signs for each class, with jax.vmap"
         )
 
 
@@ -465,7 +466,7 @@ def as_targets_of(
     *,
     both_signs: bool = True,
 ) -> Array:
-    """Targets of the kind that a loss takes. Signs must be both there, if `both_signs`."""
+    """Targets of the kind that a loss needs. With `both_signs`, both signs must occur."""
     if loss.targets == "signs":
         return as_signs(y, n, dtype, weights) if both_signs else as_signs_of_any_class(y, n, dtype)
     targets = as_targets(y, n, dtype)

@@ -1,4 +1,4 @@
-"""The mode of a smooth convex loss and half a squared norm, by Newton's method."""
+"""The minimum of a smooth convex loss plus half a squared norm, by Newton's method."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,9 +52,9 @@ def newton_fit(
 ) -> Mode:
     """The minimiser of `sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`.
 
-    Without a bias b is 0. `start` are coefficients and bias, if some near the minimum are known.
-    Differentiable in every other array among these, to any order. With the loss `-log p(y | f)` and
-    ridge 1 it is the mode of the posterior of a Gaussian process.
+    Without a bias b is 0. `start` holds coefficients and bias near the minimum, if they are known.
+    The result is differentiable in all other arrays, to any order. With the loss `-log p(y | f)`
+    and ridge 1 it is the mode of the posterior of a Gaussian process.
     """
     w = weights.values
     unit = None
@@ -64,7 +64,7 @@ def newton_fit(
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     if unit is not None:
         stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
-    # Whether no number of a problem is NaN or inf.
+    # Whether all numbers of a problem are finite.
     parameters = sum(map(jnp.sum, jax.tree.leaves(risk.loss)), jnp.zeros_like(risk.ridge))
     total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.y) + parameters
     is_known = jnp.isfinite(total) & is_finite(risk.gram)
@@ -84,10 +84,10 @@ def _has_no_minimum(
     weights: Float[Array, " n"],
     bias: bool,
 ) -> Bool[Array, ""]:
-    """Whether the risk falls for ever, where its slope would become zero by underflow alone.
+    """Whether the risk decreases forever, so that its slope would only become zero by underflow.
 
-    The sum of the losses may fall along the bias, which has no penalty. Without a ridge a single
-    loss may fall.
+    The sum of the losses may decrease along the bias, which has no penalty. Without a ridge a
+    single loss may decrease.
     """
     present = weights > 0
     alone = (ridge == 0) & jnp.any(present & _falls(*slopes_far_out(loss, y)))
@@ -98,7 +98,7 @@ def _has_no_minimum(
 
 
 def _falls(down: Float[Array, "*n"], up: Float[Array, "*n"]) -> Bool[Array, "*n"]:
-    """Whether a convex function with these slopes, far to the left and right, falls at one end."""
+    """Whether a convex function with these slopes far to the left and right falls at an end."""
     return ~((down <= 0) & (up >= 0))
 
 
@@ -122,13 +122,13 @@ class _SmoothRisk(AbstractConvexProblem):
         if self.near is None:
             return far
         near = self.at(self.near)
-        # A guess that is worse than none, or NaN, is none.
+        # A start that is worse than the default, or NaN, is ignored.
         return tree_where(self.objective(near) < self.objective(far), near, far)
 
     def _without_a_guess(self) -> Iterate:
         bias = jnp.zeros_like(self.y[0])
         if self.bias and self.loss.targets == "numbers":
-            # Far from all targets the curvatures of Huber's loss are zero.
+            # Far from all targets the curvatures of the Huber loss are zero.
             bias = _median(self.y, self.weights)
         nothing = jnp.zeros_like(self.y)
         return Iterate(jnp.append(nothing, bias), nothing)
@@ -137,9 +137,9 @@ class _SmoothRisk(AbstractConvexProblem):
         return values_at_points(self.gram, x[:-1])
 
     def correction(self, point):
-        # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 where there is a bias: IRLS
-        # as a correction, so that an error of the solve, jitter included, costs a step and no
-        # digits. Nothing is divided by h.
+        # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 with a bias. This is IRLS
+        # written as a correction, so that an error of the solve, jitter included, costs a step but
+        # no digits. There is no division by h.
         a = point.x[:-1]
         y, f = self._compared(point)
         g = self._gradient(y, f)
@@ -148,14 +148,14 @@ class _SmoothRisk(AbstractConvexProblem):
         if not self.bias:
             d = _solved(self.gram, h, self.ridge, residual[:, None])
             return jnp.append(d[:, 0], jnp.zeros_like(point.x[-1]))
-        # Where all curvatures are zero, the bias follows the gradient.
+        # If all curvatures are zero, the bias follows the gradient.
         downhill = -jnp.sum(g) / jnp.sum(self.weights)
         return self._with_bias(h, residual, -jnp.sum(a), downhill)
 
     def _with_bias(self, h, residual, total, downhill):
         """The d and d_b with `(H K + ridge) d + h d_b = residual` and `sum d = total`."""
-        # With u = (H K + ridge)^-1 residual and v = (H K + ridge)^-1 h it is d = u - v d_b, and
-        # from sum d = total follows d_b = (sum u - total) / sum v.
+        # With u = (H K + ridge)^-1 residual and v = (H K + ridge)^-1 h the solution is d = u - v
+        # d_b, and sum d = total gives d_b = (sum u - total) / sum v.
         d = _solved(self.gram, h, self.ridge, jnp.stack([residual, h], 1))
         bias_of = partial(quotient, otherwise=downhill)
         step, of_bias = without_border(d[:, 0], d[:, 1], total, bias_of=bias_of)
@@ -183,16 +183,16 @@ class _SmoothRisk(AbstractConvexProblem):
         return stationarity_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
 
     def _rounding_of_gradient(self, y, f, g, of_f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """How far off g may be where f may be off by `of_f`: to first order, and by differences.
+        """The possible error of g if f has the error `of_f`, to first order and by differences.
 
-        The first order is not enough for losses whose curvature jumps.
+        The first order is not sufficient for losses with a discontinuous curvature.
         """
         tried = [abs(self._gradient(y, f + off) - g) for off in (of_f, -of_f)]
         return jnp.maximum(self._curvature(y, f) * of_f, jnp.maximum(*tried))
 
     def settled(self, point):
-        # The coefficients that the condition ridge a + g = 0 gives. Where K is singular to
-        # rounding, f is the same for these and for others.
+        # The coefficients that satisfy ridge a + g = 0. If K is singular to rounding, f is the same
+        # for these and for others.
         x = point.x
         known = self.ridge > 0
         a = -self._gradient(*self._compared(point)) / jnp.where(known, self.ridge, 1)
@@ -200,8 +200,8 @@ class _SmoothRisk(AbstractConvexProblem):
 
     def objective(self, point):
         losses = self.loss(self.y, point.values + point.x[-1])
-        weighted = jnp.where(self.weights > 0, self.weights * losses, 0)  # 0 inf is no number
-        # In units of the largest coefficient: beyond the largest float terms may be inf and -inf.
+        weighted = jnp.where(self.weights > 0, self.weights * losses, 0)  # 0 times inf is NaN
+        # Use units of the largest coefficient, because terms may overflow to inf and -inf.
         a = point.x[:-1]
         largest = positive_or_one(jnp.max(abs(a)))
         # a.K a = largest (a / largest).f.
@@ -209,7 +209,7 @@ class _SmoothRisk(AbstractConvexProblem):
         return jnp.sum(weighted) + self.ridge / 2 * square
 
     def _compared(self, point):
-        """y and f; both without the bias, where the loss depends on their difference alone."""
+        """y and f; both without the bias if the loss depends only on their difference."""
         bias = point.x[-1]
         if self.loss.of_difference:
             return self.y - bias, point.values
@@ -230,11 +230,12 @@ def _solved(
     ridge: Float[Array, ""],
     columns: Float[Array, "n p"],
 ) -> Float[Array, "n p"]:
-    """`(H K + ridge)^-1 columns`, with everything scaled to one for the solver.
+    """`(H K + ridge)^-1 columns`, with all numbers scaled to size one for the solver.
 
     Each row is divided by its diagonal entry, and each column by its largest entry.
     """
-    # With E = diag(h K_ii + ridge) the rows are those of E^-1 (H K + ridge), whose diagonal is one.
+    # With E = diag(h K_ii + ridge) the rows are those of E^-1 (H K + ridge), which has a diagonal
+    # of one.
     entry = stop_gradient(h * gram.diagonal() + ridge)
     entry = positive_or_one(entry)
     columns = columns / entry[:, None]

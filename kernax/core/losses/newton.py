@@ -43,7 +43,7 @@ class Stationarity(eqx.Module):
 
 
 class Iterate(eqx.Module):
-    """An argument x of F, and values computed from it once because they cost most."""
+    """An argument x of F, and expensive values that are computed from it once."""
 
     x: Array
     values: Array
@@ -58,45 +58,45 @@ class AbstractConvexProblem(eqx.Module):
 
     @abc.abstractmethod
     def values(self, x: Array) -> Array:
-        """What `Iterate` holds beside x, such as a product with a matrix."""
+        """The values of an `Iterate` in addition to x, such as a product with a matrix."""
 
     @abc.abstractmethod
     def correction(self, point: Iterate) -> Array:
-        """Newton's step d, `F''(x) d = -F'(x)`, or one close enough to it that F falls along it."""
+        """The Newton step d, `F''(x) d = -F'(x)`, or a descent direction close to it."""
 
     @abc.abstractmethod
     def correction_to_differentiate(self, point: Iterate) -> Array:
-        """Newton's step at the minimum, differentiable in the fields and in x.
+        """The Newton step at the minimum, differentiable in the fields and in x.
 
         NaN where the derivatives would be wrong.
         """
 
     @abc.abstractmethod
     def slope_along(self, point: Iterate, direction: Array) -> Callable[[Array], Array]:
-        """The function `t -> d/dt F(x + t direction)`, to be called for many t."""
+        """The function `t -> d/dt F(x + t direction)`, which is called for many t."""
 
     @abc.abstractmethod
     def stationarity(self, point: Iterate) -> Stationarity:
-        """The residual of F'(x) = 0, computed without the curvature that steps are made of."""
+        """The residual of F'(x) = 0, computed without the curvature that determines steps."""
 
     @abc.abstractmethod
     def settled(self, point: Iterate) -> Array:
-        """An x with the same F up to rounding, perhaps closer to F'(x) = 0, or the point's own."""
+        """An x with the same F up to rounding, possibly closer to F'(x) = 0, or x itself."""
 
     @abc.abstractmethod
     def objective(self, point: Iterate) -> Float[Array, ""]:
         """F(x)."""
 
     def at(self, x: Array) -> Iterate:
-        """The point whose argument is x."""
+        """The iterate with the argument x."""
         return Iterate(x, self.values(x))
 
 
 class _Progress(eqx.Module):
     """The state of Newton's method between two evaluations of the stationarity residual.
 
-    That evaluation is most of the compiled program, so it stands in the loop and nowhere else: the
-    loop evaluates the start first, then each step, and the settled point last.
+    That evaluation is most of the compiled program, so it only occurs inside the loop: the loop
+    evaluates the start first, then each step, and the settled point last.
     """
 
     point: Iterate  # the best so far
@@ -104,14 +104,14 @@ class _Progress(eqx.Module):
     tried: Array  # the x that is evaluated next
     steps: Int[Array, ""]  # the number of steps evaluated; -1 before the start has been
     must_help: Bool[Array, ""]  # whether the stationarity residual must be lower at `tried`
-    stuck: Bool[Array, ""]  # whether the last step improved little where it should have
+    stuck: Bool[Array, ""]  # whether the last step improved less than required
     finite: Bool[Array, ""]  # whether the last step led to finite numbers
-    settling: Bool[Array, ""]  # whether there are no more steps, and the settled point is tried
+    settling: Bool[Array, ""]  # whether there are no more steps and the settled point is tried
     ended: Bool[Array, ""]
 
     @staticmethod
     def before(problem: AbstractConvexProblem) -> "_Progress":
-        """Before the start is evaluated."""
+        """The state before the start is evaluated."""
         point = problem.start()
         unknown = eqx.filter_eval_shape(problem.stationarity, point)
         stationarity = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
@@ -129,13 +129,13 @@ def newton(
     """Newton's method with a line search by slopes, until the stationarity residual is within
     `rtol` or rounding.
 
-    Nothing is decided by values of F, whose rounding hides the last half of the digits, nor by the
-    size of a step. Success depends on the last point alone: its stationarity residual must be
-    within rtol (default sqrt(eps)) of its terms and rounding. The iteration ends where that holds
-    to 8 eps (or rtol), or where the stationarity residual no longer falls.
+    Decisions use neither values of F, where rounding hides half of the digits, nor the size of a
+    step. Success depends only on the last point: its stationarity residual must be within rtol
+    (default sqrt(eps)) of its terms and rounding. The iteration stops when that holds to 8 eps (or
+    rtol), or when the stationarity residual no longer decreases.
 
     Returns:
-        x, the result (successful; inaccurate, where neither x nor rounding can be improved;
+        x, the result (successful; inaccurate, if neither x nor rounding can be improved;
         max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
         `residual`, the relative stationarity residual.
     """
@@ -146,19 +146,20 @@ def newton(
     def again(now: _Progress) -> _Progress:
         now = _evaluated(problem, now)
         arrived = now.stationarity.within(goal, excuse=1 / 16)
-        # A member of a batch that has ended must not ask for steps while others go on.
+        # A finished member of a batch must not request steps while others continue.
         no_more = arrived | now.stuck | ~now.finite | (now.steps >= max_steps) | now.ended
-        # Chooses what is evaluated next: a Newton step, or the settled point if `no_more` follow.
+        # Chooses the next point to evaluate: a Newton step, or the settled point if `no_more`
+        # follow.
         step = partial(_step, problem, bar)
         no_step = lambda point, stationarity: (point.x, jnp.array(False))
-        # A batch computes no steps where no member takes one, as before it ends.
+        # A batch computes no step if no member takes one, as before it ends.
         any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
         x, must_help = lax.cond(any_steps, step, no_step, now.point, now.stationarity)
         tried = jnp.where(no_more, problem.settled(now.point), x)
         return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)
-    # How Newton's method ended, from its last step and from how close the point is.
+    # The status of Newton's method, from its last step and the residual of the point.
     endings = (
         (end.stationarity.within(bar), RESULTS.successful),
         (~end.finite, RESULTS.nonfinite),
@@ -172,7 +173,7 @@ def newton(
 
 def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
     """Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
-    fall and did not, or x or its stationarity residual is not finite.
+    decrease and did not, or x or its stationarity residual is not finite.
     """
     point = problem.at(now.tried)
     stationarity = problem.stationarity(point)
@@ -183,7 +184,7 @@ def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
     left_before = now.stationarity.relative()
     further = ~jnp.all(stationarity.left <= now.stationarity.left)
     worse = jnp.where(now.settling, further, now.must_help & ~(left < left_before))
-    back = (worse | ~finite) & (now.steps >= 0)  # the start is taken whatever it is
+    back = (worse | ~finite) & (now.steps >= 0)  # the start is always accepted
     point, stationarity = tree_where(back, (now.point, now.stationarity), (point, stationarity))
     slow = now.must_help & ~(left < left_before / 2)
     before_settling = (now.steps, now.stuck, now.finite)
@@ -202,20 +203,20 @@ def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
 def _step(
     problem: AbstractConvexProblem, bar: ArrayLike, point: Iterate, stationarity: Stationarity
 ) -> tuple[Array, Bool[Array, ""]]:
-    """x after Newton's step, shortened where F would rise; whether the stationarity residual must
-    fall there.
+    """x after the Newton step, shortened if F would increase, and whether the stationarity residual
+    must decrease there.
     """
     direction = problem.correction(point)
     slope = problem.slope_along(point, direction)
-    # Of the sign of F'(x).d = -d.F''(x) d, which is negative but for rounding.
+    # It has the sign of F'(x).d = -d.F''(x) d, which is negative except for rounding.
     at_zero = slope(jnp.zeros_like(direction, shape=()))
-    # Near the minimum a step of full length is Newton's own, and the stationarity residual falls
-    # to a fraction of itself unless it is rounding. The same holds where F does not change along
-    # the step, as for coefficients that K maps to zero. Elsewhere the stationarity residual may
-    # rise, but F falls.
+    # Near the minimum a step has full length, and the stationarity residual decreases to a fraction
+    # of itself unless it is rounding. The same holds if F does not change along the step, as for
+    # coefficients that K maps to zero. Elsewhere the stationarity residual may increase, but F
+    # decreases.
     in_full = stationarity.within(bar) | ~(at_zero < 0)
     length = _length(slope, at_zero, skip=in_full)
-    # Where a step is shortened to the rounding of the full one, the gradient is rounding as well.
+    # If a step is shortened to the rounding of the full one, the gradient is rounding as well.
     return point.x + length * direction, in_full | (length <= eps_of(direction))
 
 
@@ -236,7 +237,7 @@ class _Bracket(eqx.Module):
 
     @staticmethod
     def of(slope: Callable[[Array], Array], at_zero: Array) -> "_Bracket":
-        """Between 0 and 1, where 1 is tried first."""
+        """The bracket between 0 and 1, where 1 is tried first."""
         zero = jnp.zeros_like(at_zero)
         one = jnp.ones_like(at_zero)
         high = _Slope(one, slope(one))
@@ -244,15 +245,14 @@ class _Bracket(eqx.Module):
 
 
 def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Float[Array, ""]:
-    """A t <= 1 where the slope, negative at t = 0, is small or still negative.
+    """A step length t <= 1 where the slope, negative at t = 0, is small or still negative.
 
-    It is 1 if the slope there is at most a tenth of |at_zero|, or with `skip` in any case; else a
-    t where |slope| is at most half of that. The slope of a convex function rises in t; its zero is
-    found by secants and halving in turn. A slope that overflows counts as positive.
+    It is 1 if the slope there is at most a tenth of |at_zero|, or with `skip`; otherwise a t where
+    |slope| is at most half of |at_zero|. The slope of a convex function increases with t; secants
+    and bisection in turn find its zero. A slope that overflows counts as positive.
 
-    No t is larger than 1: coefficients that K maps to zero, on which F does not depend, are
-    multiplied by 1 - t in a step, and after several long steps their rounding errors would be
-    larger than everything else.
+    t is never larger than 1: a step multiplies coefficients that K maps to zero, on which F does
+    not depend, by 1 - t, and after several long steps their rounding errors would dominate.
     """
     first_bar = abs(at_zero) / 10
     later_bar = abs(at_zero) / 2
@@ -267,12 +267,12 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
 
 
 def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
-    """A bracket that ends at what was tried, and a next try inside."""
+    """The bracket that ends at the tried length, and the next length to try inside."""
     short = now.tried.value <= 0
     low = tree_where(short, now.tried, now.low)
     high = tree_where(short, now.high, now.tried)
-    # Where the chord is zero: slope(low) / (slope(low) - slope(high)) of the way from low to high,
-    # and at least a tenth of it from either end.
+    # The zero of the chord is at slope(low) / (slope(low) - slope(high)) of the way from low to
+    # high, and is kept at least a tenth of the way from either end.
     secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
     secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
     t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
@@ -296,8 +296,8 @@ def minimum(
 def _one_more(
     end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem
 ) -> tuple[Array, Any, dict[str, Array]]:
-    """What `newton` returned after one more step, whose derivative is that of the minimum."""
+    """The result of `newton` after one more step, whose derivative is that of the minimum."""
     x, result, stats = end
-    # x + d with d = -F''(x)^-1 F'(x): where F'(x) = 0 its derivative in x is zero, and in the
-    # fields it is that of the minimum, -F''^-1 dF'.
+    # x + d with d = -F''(x)^-1 F'(x): if F'(x) = 0 its derivative in x is zero, and in the fields
+    # it is that of the minimum, -F''^-1 dF'.
     return x + problem.correction_to_differentiate(problem.at(x)), result, stats

@@ -1,4 +1,4 @@
-"""Likelihoods `p(y | f)` of one observation given the latent value of a process, as their negative
+"""Likelihoods `p(y | f)` of one observation given the latent value of a process, as negative
 logarithms.
 
 `Logistic` and `Poisson` are in `losses`.
@@ -33,7 +33,7 @@ _TERMS = 40
 
 
 class Probit(AbstractLikelihood):
-    """`-log Phi(y f)`, y = -1 or +1, Phi the normal distribution function.
+    """`-log Phi(y f)`, y = -1 or +1, with the normal distribution function Phi.
 
     Examples:
         >>> likelihood = kernax.likelihoods.Probit()
@@ -71,8 +71,8 @@ class Probit(AbstractLikelihood):
 
 
 def _hazard(z: Values) -> tuple[Values, Values]:
-    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; below z = -5, where h and z cancel, by
-    a continued fraction.
+    """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; a continued fraction is used below z =
+    -5, where h and z cancel.
     """
     far = z < _TAIL
     t = -jnp.where(far, z, _TAIL)
@@ -95,7 +95,7 @@ def _excess_of_hazard(t: Values) -> Values:
 class Gaussian(AbstractLikelihood):
     """`(y - f)^2 / (2 noise) + log(2 pi noise) / 2`, noise one variance, or one for each point.
 
-    Raises ValueError where noise has another shape than f, as at new points.
+    Raises ValueError if noise has another shape than f, as at new points.
 
     Examples:
         >>> likelihood = kernax.likelihoods.Gaussian(noise=0.25)
@@ -138,9 +138,9 @@ class Gaussian(AbstractLikelihood):
     def _noise_of(self, f: Values) -> Values:
         if self.noise.ndim and self.noise.shape != f.shape:
             raise ValueError(
-                f"noise has shape {self.noise.shape}, one for each point to learn from, but there "
-                f"are values of shape {f.shape}: the noise of other points is not known, so pass "
-                "one noise for all, or predict the latent value alone"
+                f"noise has shape {self.noise.shape}, one for each training point, but there are "
+                f"values of shape {f.shape}: the noise of other points is not known, so pass "
+                "one noise for all, or predict only the latent value"
             )
         return jnp.ones_like(f) * self.noise
 
@@ -149,14 +149,14 @@ _NOT_OF_EACH_POINT = "one for each point would not be known at new points"
 
 
 class StudentT(AbstractLikelihood):
-    """Student's t distribution about f, for numbers with outliers.
+    """Student's t distribution around f, for numerical targets with outliers.
 
     With `z = (y - f) / scale` and nu degrees it is `(nu + 1) / 2 log(1 + z^2 / nu) + log scale +
     log(pi nu) / 2 - log(Gamma((nu + 1) / 2) / Gamma(nu / 2))`. It is not log-concave: the farther a
     target is from f, the less influence it has, and a posterior may have several modes.
-    `variational` and `svgp` take it, by a bound (Tipping & Lawrence 2005); other functions refuse
-    it. For at most two degrees of freedom y has infinite variance; for at most one it has no mean,
-    and its median f is returned instead.
+    `variational` and `svgp` accept it, by a bound (Tipping & Lawrence 2005); other functions raise
+    ValueError. For at most two degrees of freedom y has infinite variance; for at most one it has
+    no mean, and its median f is returned instead.
 
     Raises ValueError for degrees or a scale that are not one positive number.
 
@@ -185,7 +185,8 @@ class StudentT(AbstractLikelihood):
 
     def of_square(self, squares: Values) -> Values:
         """The loss as a function of z^2, in which it is concave."""
-        # By b = 1 / nu, in which many degrees are a small number and derivatives keep their digits.
+        # Use b = 1 / nu, which is small for many degrees of freedom, so that derivatives keep their
+        # digits.
         b = 1 / self.degrees
         # rising = log(Gamma((nu + 1) / 2) / Gamma(nu / 2)) - log(nu / 2) / 2, and log(2 pi) / 2 +
         # log(nu / 2) / 2 = log(pi nu) / 2.
@@ -203,7 +204,7 @@ class StudentT(AbstractLikelihood):
         b = 1 / self.degrees
         squares = ((y - f) / self.scale) ** 2
         # (nu + 1) (nu - z^2) / (nu + z^2)^2 / scale^2, negative for |z| > sqrt(nu). It is divided
-        # by `bent` twice, since the square of `bent` may overflow.
+        # by `bent` twice, because the square of `bent` may overflow.
         bent = 1 + b * squares
         return (1 + b) / bent * ((1 - b * squares) / bent) / self.scale**2
 
@@ -218,19 +219,19 @@ class StudentT(AbstractLikelihood):
         return f, jnp.ones_like(f) * variance
 
     def bounded_loss(self, y, mean, variance):
-        # By Jensen's inequality, as the loss is concave in z^2: E z^2 = ((y - m)^2 + v) / scale^2.
+        # Jensen's inequality, as the loss is concave in z^2: E z^2 = ((y - m)^2 + v) / scale^2.
         off = (y - mean) / self.scale
         return self.of_square(off**2 + variance / self.scale / self.scale)
 
     def turn(self, y, mean, unit, ends):
-        # Its width, or the distance of its poles from the real line.
+        # The width of the likelihood, or the distance of its poles from the real line.
         unit = positive_or_one(unit)
         width = self.scale * jnp.sqrt(jnp.minimum(self.degrees, 1))
         return (y - mean) / unit, width / unit
 
     def window(self, y, mean, variance):
-        # The product may have two modes; it is below that at the mean wherever the normal
-        # distribution falls by more than the likelihood may rise.
+        # The product may have two modes. It is below its value at the mean wherever the normal
+        # distribution decreases by more than the likelihood can increase.
         powers, _ = size(mean.dtype)
         rise = self(y, mean) - self(y, y)
         reach = jnp.sqrt(2 * (powers + rise) * variance)
@@ -238,11 +239,11 @@ class StudentT(AbstractLikelihood):
 
 
 class NegativeBinomial(AbstractLikelihood):
-    """Counts y >= 0 of mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts whose
-    rates differ (Hilbe 2011, section 8.2).
+    """Counts y >= 0 with mean `m = exp(f)` and variance `m + dispersion m^2`: Poisson counts with
+    varying rates (Hilbe 2011, section 8.2).
 
     With `r = 1 / dispersion` it is `(y + r) log(1 + m / r) - y log(m / r) - log C(y + r - 1, y)`;
-    as the dispersion vanishes it is `Poisson`.
+    as the dispersion tends to zero it tends to `Poisson`.
 
     Raises ValueError for a dispersion that is not one positive number.
 
@@ -259,7 +260,7 @@ class NegativeBinomial(AbstractLikelihood):
         check_one_number(self.dispersion, "dispersion", _NOT_OF_EACH_POINT)
 
     def __call__(self, y, f):
-        # Without y log(r), which stands in two terms:
+        # Without y log(r), which cancels between two terms:
         # r log(1 + m / r) + y log(1 + m / r) - y f - log(Gamma(r + y) / Gamma(r) / r^y) + log y!
         is_few, mean, log_odds, dispersion = self._odds(f)
         softplus = jax.nn.softplus(log_odds)
@@ -279,8 +280,8 @@ class NegativeBinomial(AbstractLikelihood):
         return (1 + self.dispersion * y) * damped * share
 
     def _odds(self, f: Values) -> tuple[Array, Values, Values, Values]:
-        """Whether `m / r < 1`; m there; elsewhere, where m may overflow, `log(m / r)` and the
-        dispersion. Numbers that are not asked for are harmless.
+        """Whether `m / r < 1`; m in that case; and, for the other case, where m may overflow,
+        `log(m / r)` and the dispersion. Unused numbers are harmless.
         """
         is_few = f + jnp.log(self.dispersion) < 0
         dispersion = jnp.where(is_few, 1, self.dispersion)
@@ -310,7 +311,7 @@ class NegativeBinomial(AbstractLikelihood):
 
 
 class Categorical(AbstractLoss):
-    """`-log softmax(f)_c` for a one-hot row y of class c and a value f for each class.
+    """`-log softmax(f)_c` for a one-hot row y of class c, with one value f for each class.
 
     Examples:
         >>> likelihood = kernax.likelihoods.Categorical()
@@ -332,13 +333,13 @@ class Categorical(AbstractLoss):
 
 
 class CustomLikelihood(AbstractLikelihood):
-    """`-log_density(parameters, y, f)`, for a function of one y and one f; derivatives in f are
-    those of JAX.
+    """`-log_density(parameters, y, f)`, for a function of one y and one f; JAX computes derivatives
+    in f.
 
-    Both functions are static: they must take everything that is learned through `parameters`, a
-    module or any pytree of arrays. The density must be log-concave in f and twice differentiable,
-    which is not checked. Predictions of y need `mean_and_variance(parameters, f)`, those of y given
-    f, and raise ValueError without it.
+    Both functions are static, so everything that is learned must be in `parameters`, a module or
+    any pytree of arrays. The density must be log-concave in f and twice differentiable, which is
+    not checked. Predictions of y need `mean_and_variance(parameters, f)`, the moments of y given f,
+    and raise ValueError without it.
 
     Examples:
         >>> def log_density(rate, y, f):
@@ -369,7 +370,7 @@ class CustomLikelihood(AbstractLikelihood):
         of_one = self.mean_and_variance
         if of_one is None:
             raise ValueError(
-                "this CustomLikelihood does not know the mean and the variance of y: pass "
+                "this CustomLikelihood has no mean and variance of y: pass "
                 "mean_and_variance=function, where function(parameters, f) returns both"
             )
         return _element_by_element(lambda f: of_one(self.parameters, f), f)
@@ -380,12 +381,12 @@ class CustomLikelihood(AbstractLikelihood):
 
 
 def _element_by_element(function: Callable, *arrays: Values) -> Any:
-    """The function of each entry of arrays of one shape, (n,) or a number."""
+    """The function applied to each entry of arrays of one shape, (n,) or ()."""
     return function(*arrays) if arrays[0].ndim == 0 else jax.vmap(function)(*arrays)
 
 
 class Shifted(AbstractLikelihood):
-    """`-log p(y | f + mean)`: a likelihood of the part f that a process adds to its mean."""
+    """`-log p(y | f + mean)`: a likelihood of f, the process without its mean."""
 
     inner: AbstractLikelihood
     mean: Float[Array, " n"]
@@ -395,8 +396,8 @@ class Shifted(AbstractLikelihood):
         return self.inner.convex
 
     def compared(self, y: Values, f: Values) -> tuple[Values, Values]:
-        """The y and f of the inner likelihood. Where it depends on y - f alone the mean is
-        subtracted from y, which costs f no digits.
+        """The y and f of the inner likelihood. If it depends only on y - f the mean is subtracted
+        from y, which costs f no digits.
         """
         return (y - self.mean, f) if self.inner.of_difference else (y, f + self.mean)
 

@@ -1,13 +1,13 @@
 """Integrals of likelihoods over normal distributions of the latent value f.
 
-What a likelihood has no closed form of is integrated here by the trapezoid rule, which for
-analytic functions converges exponentially in the number of nodes (Trefethen & Weideman 2014): 192
-of them in float64, 96 in float32. Nodes are closer together where the slope of the loss turns, so
-that a wide distribution does not step over it: expected logistic losses are right to 1e-9 for
-deviations from 1e-3 to 1e6, and densities to 2e-9 up to 1e16, where even nodes, or Gauss-Hermite
-ones, leave errors of 1e-2 from a hundred on. Expectations take nodes over the normal distribution.
-The density of y takes nodes where the product of likelihood and distribution is, which may be far
-from the mean and much narrower. By nodes, derivatives in a variance of zero are zero.
+Integrals without a closed form use the trapezoid rule, which converges exponentially in the number
+of nodes for analytic functions (Trefethen & Weideman 2014): 192 nodes in float64, 96 in float32.
+Nodes are denser where the slope of the loss turns, so that a wide distribution does not step over
+the turn. Expected logistic losses are accurate to 1e-9 for deviations from 1e-3 to 1e6, and
+densities to 2e-9 up to 1e16, whereas equidistant or Gauss-Hermite nodes have errors of 1e-2 from a
+deviation of a hundred on. Expectations use nodes over the normal distribution. The density of y
+uses nodes where the product of likelihood and distribution is large, which may be far from the mean
+and much narrower. Computed by nodes, derivatives in a variance of zero are zero.
 """
 
 import functools
@@ -30,21 +30,22 @@ Values = Float[Array, "*n"]
 
 _HALVINGS = 60
 
-# The least width within which a loss turns, as a part of the span, in float64 and in float32: with
-# less, nodes away from the turn would be too few; a loss needs more of them than a density.
+# The smallest width of the turn of a loss, as a fraction of the span, in float64 and in float32.
+# With a smaller width, too few nodes would be away from the turn; a loss needs more of them than a
+# density.
 _SHARPEST_LOSS = 1e-8, 1e-5
 _SHARPEST_DENSITY = 1e-10, 1e-7
 
 
 def size(dtype: Any) -> tuple[int, int]:
-    """By how many powers of e an integrand falls within its window, and the number of nodes."""
+    """The number of powers of e by which an integrand falls within its window, and of nodes."""
     return (38, 192) if dtype == jnp.float64 else (18, 96)
 
 
 @functools.cache
 def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of the standard normal distribution and their weights, which sum to one: computed in
-    float64, and rounded once.
+    """Nodes of the standard normal distribution and their weights, which sum to one, computed in
+    float64 and rounded once.
     """
     powers, default = size(dtype)
     # exp(-x^2 / 2) falls by `powers` powers of e at x = sqrt(2 powers).
@@ -68,7 +69,7 @@ def expectation(
     """
     places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, n_nodes))
     deviation = safe_sqrt(variance)
-    # E g(f) is about sum_k weights_k g(mean + deviation x_k), x_k the nodes.
+    # E g(f) is about sum_k weights_k g(mean + deviation x_k) with the nodes x_k.
     values = jax.vmap(lambda place: function(mean + deviation * place))(places)
     average = lambda value: jnp.tensordot(weights, value, 1, precision=jax.lax.Precision.HIGHEST)
     return jax.tree.map(average, values)
@@ -89,7 +90,7 @@ def expected_loss(
     ends = -reach, reach
     turn = fixed.turn(of_y, at, wide, ends)
     places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, n_nodes or default)
-    # Weights m_k exp(-x_k^2 / 2), m_k the masses of the nodes, made to sum to one.
+    # Weights m_k exp(-x_k^2 / 2), with the masses m_k of the nodes, normalised to sum to one.
     weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
     losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
     return jnp.sum(weights * losses, 0)
@@ -102,14 +103,14 @@ def log_normaliser(
     variance: Values,
     n_nodes: int | None = None,
 ) -> Values:
-    """`log E p(y | f)` for `f ~ N(mean, variance)`: the log density of y that they predict."""
+    """`log E p(y | f)` for `f ~ N(mean, variance)`: the predicted log density of y."""
     known = variance > 0
     spread = positive_or_one(variance)
     fixed, of_y, at, wide = stop_gradient((likelihood, y, mean, spread))
 
     def log_product(off: Values) -> Values:
         # log p(y | f) - (f - mean)^2 / (2 v) at f = at + off, where `at` is the mean without its
-        # derivative: f stays where it is as the mean moves, and off is exact beside a large mean.
+        # derivative: f stays fixed as the mean changes, and off is exact for a large mean.
         return -likelihood(y, at + off) - (off + (at - mean)) ** 2 / (2 * spread)
 
     count = n_nodes or size(mean.dtype)[1]
@@ -117,8 +118,8 @@ def log_normaliser(
     turn = fixed.turn(of_y, at, jnp.ones_like(at), ends)
     places, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
     logs = jax.vmap(log_product)(places) + log_masses
-    # log sum_k m_k p(y | f_k) exp(-(f_k - mean)^2 / (2 v)) / sqrt(2 pi v), f_k = mean + places_k
-    # and m_k the masses of the nodes.
+    # log sum_k m_k p(y | f_k) exp(-(f_k - mean)^2 / (2 v)) / sqrt(2 pi v), with f_k = mean +
+    # places_k and the masses m_k of the nodes.
     log_integral = logsumexp(logs, 0) - jnp.log(2 * jnp.pi * spread) / 2
     return jnp.where(known, log_integral, -likelihood(y, mean))
 
@@ -129,8 +130,8 @@ def _nodes(
     sharpest: tuple[float, float],
     count: int,
 ) -> tuple[Float[Array, "k ..."], Float[Array, "k ..."]]:
-    """Nodes of the trapezoid rule between two ends, closer together where a loss turns, and the
-    logarithms of their masses.
+    """Nodes of the trapezoid rule between two ends, denser where a loss turns, and the logarithms
+    of their masses.
 
     They are `centre + width sinh(t)` for even steps of t.
     """
@@ -155,11 +156,11 @@ def turn(
     unit: Values,
     ends: tuple[Values, Values],
 ) -> tuple[Values, Values]:
-    """Where a loss turns between two ends, and within which width, in units from the mean.
+    """The location and the width of the turn of a loss between two ends, relative to the mean.
 
-    The slope of a convex loss increases: it is where the slope is half of the way from its value at
-    one end to that at the other, and the width within which it makes half of that way. The middle
-    and the whole span for a slope that hardly changes.
+    The slope of a convex loss increases. The location is where the slope is halfway between its
+    values at the two ends, and the width is the interval in which it covers half of that range. For
+    a slope that hardly changes it is the middle and the whole span.
     """
     low, high = ends
     slope = lambda place: likelihood.derivative(y, mean + unit * place)
@@ -177,7 +178,7 @@ def turn(
 
 
 class _Bracket(eqx.Module):
-    """Two ends between which a decreasing function changes its sign."""
+    """A bracket in which a decreasing function changes its sign."""
 
     low: Array
     high: Array
@@ -185,7 +186,7 @@ class _Bracket(eqx.Module):
 
 
 def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """Where a decreasing function of each entry is zero, by halving; the nearest end if nowhere."""
+    """The zero of a decreasing function for each entry, by bisection; the nearest end if none."""
     halved = functools.partial(_halved, function)
     start = _Bracket(low, high, jnp.zeros((), jnp.int32))
     end = lax.while_loop(lambda now: now.steps < _HALVINGS, halved, start)
@@ -202,11 +203,11 @@ def _halved(function: Callable[[Array], Array], now: _Bracket) -> _Bracket:
 
 
 def window(likelihood: Any, y: Values, mean: Values, variance: Values) -> tuple[Values, Values]:
-    """The ends, as distances from the mean, between which `p(y | f) N(f | mean, variance)` is more
-    than rounding of its mode.
+    """The ends, as distances from the mean, between which `p(y | f) N(f | mean, variance)` is not
+    negligible compared with its mode.
 
-    The product is log-concave, and falls at least as fast as the normal distribution on both sides
-    of its mode, which is between the mean and `mean - variance L'(y, mean)`.
+    The product is log-concave, and decreases at least as fast as the normal distribution on both
+    sides of its mode, which is between the mean and `mean - variance L'(y, mean)`.
     """
     powers, _ = size(mean.dtype)
 
@@ -216,12 +217,12 @@ def window(likelihood: Any, y: Values, mean: Values, variance: Values) -> tuple[
     def slope(off: Values) -> Values:
         return -likelihood.derivative(y, mean + off) - off / variance
 
-    # The mode is where off = -variance L'(y, mean + off). As L' increases, it is between 0 and the
+    # The mode is at off = -variance L'(y, mean + off). As L' increases, it is between 0 and the
     # right-hand side at off = 0.
     pull = -variance * likelihood.derivative(y, mean)
     mode = _root(slope, jnp.minimum(pull, 0), jnp.maximum(pull, 0))
-    # The ends are where the product is exp(-powers) of that at its mode. They are no farther from
-    # it than those of the normal distribution alone.
+    # At the ends the product is exp(-powers) of its value at the mode. They are not farther from
+    # the mode than those of the normal distribution alone.
     least = log_product(mode) - powers
     reach = jnp.sqrt(2 * powers * variance)
     right = _root(lambda d: log_product(mode + d) - least, jnp.zeros_like(reach), reach)
@@ -232,10 +233,10 @@ def window(likelihood: Any, y: Values, mean: Values, variance: Values) -> tuple[
 def bounded_slopes(
     likelihood: Any, y: Values, mean: Values, variance: Values
 ) -> tuple[Values, Values]:
-    """The derivative of `bounded_loss` in the mean, and twice that in the variance.
+    """The derivative of `bounded_loss` in the mean, and twice the derivative in the variance.
 
-    For an expectation the second is that of the curvature, by Bonnet's and Price's theorems, and
-    the second derivative in the mean, which is known at a variance of zero too.
+    For an expectation the second is the expected curvature, by the theorems of Bonnet and Price,
+    and equals the second derivative in the mean, which also exists at a variance of zero.
     """
     if likelihood.convex:
         # dE[L] / dmean = E[L'], and d^2 E[L] / dmean^2 = E[L''] = 2 dE[L] / dvariance.
@@ -251,7 +252,7 @@ def predicted_moments(
 ) -> tuple[Values, Values]:
     """The mean and the variance of y for `f ~ N(mean, variance)`.
 
-    The variance is the mean of that given f, and the variance of the mean given f.
+    The variance is the mean of the variance given f plus the variance of the mean given f.
     """
     centre, given_f = expectation(likelihood.moments, mean, variance, n_nodes)
     off = lambda f: (likelihood.moments(f)[0] - centre) ** 2

@@ -1,5 +1,5 @@
-"""The Hessian of the softmax loss over all classes, and the inverse of what Newton's method makes
-of it.
+"""The Hessian of the softmax loss over all classes, and the inverse of the matrix of Newton's
+method.
 """
 
 import abc
@@ -23,10 +23,10 @@ def hessian(P, weights, v):
     """`w_i (P_i v_i - P_i (P_i . v_i))`, the second derivative of the loss in f applied to v (n,
     classes).
 
-    About the value at the likeliest class: where that is nearly certain the difference would
-    cancel.
+    It is computed relative to the value at the likeliest class, because the difference would cancel
+    if that class is nearly certain.
     """
-    # The entries of P_i sum to one, so that a constant added to v_i changes nothing.
+    # The entries of P_i sum to one, so adding a constant to v_i changes nothing.
     v = v - jnp.sum(_likeliest(P) * v, 1, keepdims=True)
     return weights[:, None] * P * (v - jnp.sum(P * v, 1, keepdims=True))
 
@@ -43,9 +43,9 @@ def _likeliest(P):
 
 
 class AbstractHessianInverse(abc.ABC):
-    """`(W K + ridge I)^-1`, differentiable in everything through the products it inverts.
+    """`(W K + ridge I)^-1`, differentiable in all arguments through the products that it inverts.
 
-    NaN where more than the share `most_left` of the right-hand side is left.
+    NaN if the residual is more than the fraction `most_left` of the right-hand side.
     """
 
     args: tuple[Any, Array, Array, Array]  # K, the probabilities P, the ridge, the weights
@@ -53,7 +53,7 @@ class AbstractHessianInverse(abc.ABC):
 
     @abc.abstractmethod
     def _roughly_solved(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """The solution, to a digit or two at least."""
+        """The solution, accurate to at least one or two digits."""
 
     def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
         return lax.custom_linear_solve(
@@ -67,8 +67,8 @@ class AbstractHessianInverse(abc.ABC):
         return jnp.where(share <= self.most_left, solution, jnp.nan)
 
     def _solved(self, r):
-        # For small ridges the sum over the classes is so close to singular that in float32 the
-        # second digit may be lost.
+        # For small ridges the sum over the classes is so close to singular that the second digit
+        # may be lost in float32.
         gram, P, ridge, weights = stop_gradient(self.args)
         return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
 
@@ -86,14 +86,15 @@ class AbstractHessianInverse(abc.ABC):
 
 
 class HessianInverse(AbstractHessianInverse):
-    """That of a K of n^2 numbers, by factors of size n for each class and one for all.
+    """The inverse for a dense K, by factors of size n for each class and one for all classes.
 
     The error of the rough solution is about eps times the largest eigenvalue of `w K / ridge`.
     """
 
     def __init__(self, gram, P, ridge, weights, most_left):
         # With K = L L^T, D_c = w P_c and V_c = L R_c^-T, R_c R_c^T = ridge + L^T D_c L, K (ridge +
-        # D_c K)^-1 is S_c = V_c V_c^T. So values f_c = K a_c with ridge a_c + D_c (f_c - q) = r_c,
+        # D_c K)^-1 is S_c = V_c V_c^T. Therefore values f_c = K a_c with ridge a_c + D_c (f_c - q)
+        # = r_c,
         # q = sum_c P_c f_c, are S_c (r_c + D_c q), and with g_c = w^1/2 P_c (I - sum_c g_c S_c g_c)
         # w^1/2 q = w^1/2 sum_c P_c S_c r_c: a matrix with eigenvalues between 0 and 1, of which
         # sums lose no more than eps.
@@ -121,7 +122,8 @@ class HessianInverse(AbstractHessianInverse):
         # This q is w^1/2 times that of the constructor: f_c = S_c (r_c + w^1/2 P_c q), and the
         # solution is a = (r - W f) / ridge.
         q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
-        # Which leaves the step of D instead of W <= D: shorter, but downhill too.
+        # This gives the step for D instead of W <= D, which is shorter but also a descent
+        # direction.
         q = jnp.where(self.total.exists, q, 0)
         f = self._values(r + self.root_of_weights[:, None] * P * q[:, None])
         return (r - hessian(P, weights, f)) / ridge
@@ -132,7 +134,7 @@ class HessianInverse(AbstractHessianInverse):
 
 
 def _root(gram: DenseGram) -> Float[Array, "n n"]:
-    """L with `L L^T = K` to some eps of its mean diagonal; zero where K is."""
+    """L with `L L^T = K` to a few eps of its mean diagonal; zero if K is zero."""
     mean = jnp.mean(gram.diagonal())
     first, _ = range_of_jitter(mean)
     lower = cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
@@ -140,7 +142,7 @@ def _root(gram: DenseGram) -> Float[Array, "n n"]:
 
 
 class HessianInverseOfFeatures(AbstractHessianInverse):
-    """That of `K = F F^T` of D features, by one factor of size D times the number of classes."""
+    """The inverse for `K = F F^T` with D features, by one factor of size D times classes."""
 
     def __init__(self, gram, P, ridge, weights, most_left):
         # u = F^T a solves (ridge + F^T W F) u = F^T r, where W couples the classes, and a is (r - W
@@ -161,14 +163,14 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
 
 
 def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "m m"]:
-    """`F^T W F` over all features and classes, m of both, the features of a class in a row."""
+    """`F^T W F` over all m combinations of features and classes, ordered by class."""
     others = sum_of_others(P)
     d = F.shape[1]
     c = P.shape[1]
 
     def block(pair):
         i, j = pair
-        # The block of the classes i and j: F^T diag(w P_i (delta_ij - P_j)) F.
+        # The block of classes i and j is F^T diag(w P_i (delta_ij - P_j)) F.
         of_both = jnp.where(i == j, others[:, i], -P[:, j])
         return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
 
@@ -178,7 +180,7 @@ def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "
 
 
 def hessian_inverse(gram: AbstractGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
-    """`(W K + ridge I)^-1` of a K however held, W the Hessian at the probabilities P."""
+    """`(W K + ridge I)^-1` for any representation of K; W is the Hessian at P."""
     has_features = isinstance(gram, LowRankGram)
     kind = HessianInverseOfFeatures if has_features else HessianInverse
     return kind(gram, P, ridge, weights, most_left)

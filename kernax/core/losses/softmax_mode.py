@@ -1,5 +1,5 @@
-"""The mode of the softmax loss over several classes and half a squared norm, by Newton's method
-with the full Hessian over all of them.
+"""The minimum of the softmax loss plus half a squared norm, by Newton's method with the full
+Hessian over all classes.
 """
 
 from typing import Any, NamedTuple
@@ -54,14 +54,14 @@ def softmax_fit(
     """The minimiser of `-sum_i w_i Y_i.log softmax(f_i) + ridge/2 sum_c a_c.K a_c`, `f = offset +
     K a + b`.
 
-    Without a bias b is 0. Differentiable in every array among these, to any order. With ridge 1 it
+    Without a bias b is 0. The result is differentiable in all arrays, to any order. With ridge 1 it
     is the mode of the posterior of Gaussian processes, one for each class.
     """
     weights, ridge, unit = in_common_unit(weights, ridge)
     risk = _SoftmaxRisk(gram, Y, offset, ridge, weights, bias)
     x, result, stats = minimum(risk, rtol=rtol, max_steps=max_steps)
     stats = stats | {"objective": times_power_of_two(stats["objective"], unit)}
-    # Whether no number of a problem is NaN or inf.
+    # Whether all numbers of a problem are finite.
     total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.Y) + jnp.sum(risk.offset)
     is_known = jnp.isfinite(total) & is_finite(risk.gram)
     result = RESULTS.where(is_known, result, RESULTS.nonfinite)
@@ -87,31 +87,31 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return values_at_points(self.gram, x[:-1])
 
     def at(self, x):
-        # Balanced of the rounding of many steps before it is judged: where K is large this rounds
-        # the values anew.
+        # Remove the rounding of many steps before evaluation; for a large K this rounds the values
+        # again.
         return super().at(_balanced(x))
 
     def correction(self, point):
         return self._correction(point, self._left(point), most_left=jnp.inf)
 
     def correction_to_differentiate(self, point):
-        # What is left at the minimum is rounding, of which no solve need know digits: it counts as
-        # zero.
+        # The residual at the minimum is rounding and counts as zero, so that no solve needs its
+        # digits.
         left = self._left(point)
         most_left = direct_accuracy(left.dtype)
         return self._correction(point, left - stop_gradient(left), most_left)
 
     def _correction(self, point, left, most_left):
         # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W
-        # d_b, and sums of zero over the points. W has constants in its kernel, so that d_b is fixed
-        # up to one, and sums to zero.
+        # d_b, and sums of zero over the points. W maps constants to zero, so d_b is only determined
+        # up to a constant, and sums to zero.
         P = jax.nn.softmax(self._function(point))
         inverse = hessian_inverse(self.gram, P, self.ridge, self.weights, most_left)
         if not self.bias:
             return _balanced(jnp.append(inverse(left), jnp.zeros_like(point.x[-1:]), 0))
 
-        # All right-hand sides at once: the inverse stands in the program once, however many classes
-        # there are.
+        # All right-hand sides together, so that the program contains the inverse once for any
+        # number of classes.
         columns = jnp.append(left[None], _hessian_of_biases(P, self.weights), 0)
         solutions = jax.vmap(inverse)(columns)
         of_border = jnp.moveaxis(solutions[1:], 0, 2)
@@ -154,26 +154,27 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return self.offset + point.values + point.x[-1:]
 
     def _left(self, point):
-        """`-(ridge a + g)`, which is zero at the minimum."""
+        """The residual `-(ridge a + g)`, which is zero at the minimum."""
         return -(self.ridge * point.x[:-1] + self._gradient(self._function(point)))
 
     def _gradient(self, f):
         P = jax.nn.softmax(f)
-        # w (P - Y). Of a point's own class P - 1 is minus the sum of the other P: nothing cancels.
+        # w (P - Y). For the class of a point P - 1 is minus the sum of the other P, without
+        # cancellation.
         return self.weights[:, None] * jnp.where(
             self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P
         )
 
 
 def _balanced(x):
-    """Rows that sum to zero, as they do at the minimum. Rounding of the gradient, over the ridge,
-    may be far more than x.
+    """Rows shifted to sum to zero, as at the minimum. Rounding of the gradient divided by the ridge
+    may be much larger than x.
     """
     return x - jnp.mean(x, 1, keepdims=True)
 
 
 def _hessian_of_biases(P, weights):
-    """What the Hessian makes of a bias of one in each class, (classes, n, classes)."""
+    """The Hessian applied to a bias of one in each class, (classes, n, classes)."""
 
     def of_one(bias: Float[Array, " c"]) -> Float[Array, "n c"]:
         return hessian(P, weights, jnp.broadcast_to(bias, P.shape))
@@ -182,13 +183,13 @@ def _hessian_of_biases(P, weights):
 
 
 def _biases(pull, sums):
-    """The b with `pull b = sums`, where pull maps constants to zero and the sums have no constant
-    part. Where pull is zero, as all points are certain of their class, b is the sums.
+    """The solution b of `pull b = sums`, where pull maps constants to zero and the sums have no
+    constant part. If pull is zero, because the class of every point is certain, b equals the sums.
     """
     trace = jnp.trace(pull)
     identity = jnp.eye(len(pull), dtype=pull.dtype)
-    # pull + tr(pull) / c^2 1 1^T: constants, which pull maps to zero, get the eigenvalue
-    # tr(pull) / c. The b of sums without a constant part stays the same.
+    # In pull + tr(pull) / c^2 1 1^T constants, which pull maps to zero, have the eigenvalue
+    # tr(pull) / c. The b for sums without a constant part is unchanged.
     whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
 
     def solved(_, b):

@@ -20,26 +20,26 @@ from kernax.core.operators.operators import AbstractGram
 
 
 def values_at_points(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
-    """`K a`, by `compensated_mv` where a third of the digits cancels and all of K is held."""
+    """`K a`, by `compensated_mv` if a third of the digits cancels and K is dense."""
     plain = gram.mv(a)
     if not gram.is_dense:
         return plain
-    # Of a batch one by one, each by the product that it needs.
+    # A batch is computed one by one, each with the product that it needs.
     value = sequential_vmap(_compensated_where_needed, gram, a, plain)
     return plain + (
         value - stop_gradient(plain)
-    )  # the careful value, with the derivative of the plain
+    )  # the compensated value, with the derivative of the plain one
 
 
 def _compensated_where_needed(
     gram: AbstractGram, a: Float[Array, "n *c"], plain: Float[Array, "n *c"]
 ) -> Float[Array, "n *c"]:
-    """`K a`, which is `plain` where few digits cancel."""
+    """`K a`, which is `plain` if few digits cancel."""
 
     def careful(a):
         return gram.compensated_mv(a) if a.ndim == 1 else jax.vmap(gram.compensated_mv, 1, 1)(a)
 
-    # Whether a third of the digits of `f = K a` is lost, by a bound on the terms of the sums.
+    # Whether a third of the digits of `f = K a` is lost, from a bound on the terms of the sums.
     root = jnp.sqrt(abs(gram.diagonal()))
     # As |K_ij| <= sqrt(K_ii K_jj), |K_ij a_j| sums to at most sqrt(K_ii) sum_j sqrt(K_jj) |a_j|.
     terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
@@ -48,9 +48,10 @@ def _compensated_where_needed(
 
 
 def unseen(gram: AbstractGram, dtype: Any) -> float:
-    """The part of the bound `rounding_of_values` by which `values_at_points` may still be off.
+    """The fraction of the bound `rounding_of_values` that the error of `values_at_points` may
+    reach.
 
-    1/16 without the extra digits: errors add up like a random walk, and the bound like a sum.
+    It is 1/16 without the extra digits: errors add up like a random walk, and the bound like a sum.
     """
     return 2.0 ** -extra_bits(gram.in_size(), dtype) if gram.is_dense else 1 / 16
 
@@ -66,7 +67,7 @@ def slope_of_risk(
 ) -> Callable[[Array], Float[Array, ""]]:
     """The slope at t of `sum_i w_i L(f_i + t (Kd + d_b)) + ridge/2 (a + t d).K (a + t d)`.
 
-    It is divided by the largest entry of the direction, as products would otherwise over- or
+    It is divided by the largest entry of the direction, because products would otherwise over- or
     underflow. `gradient` is that of the losses. Several classes are columns, and d_b a row.
     """
     # With v = Kd + d_b and g at f + t v the slope is g.v + ridge (a + t d).Kd
@@ -91,15 +92,15 @@ def rounding_of_values(
 ) -> Float[Array, "n *c"]:
     """The rounding error of `f = K a + b`: `eps (sqrt(K_ii) sum_j sqrt(K_jj) |a_j| + |b|)`.
 
-    This is a bound, since `|K_ij| <= sqrt(K_ii K_jj)`; `root` is the root of K's diagonal. Several
-    classes are columns, root then is one too, and b a row.
+    This is a bound, because `|K_ij| <= sqrt(K_ii K_jj)`; `root` is the root of K's diagonal.
+    Several classes are columns; root is then a column, and b a row.
     """
     eps = eps_of(a)
     return eps * (root * _over_points(root * abs(a)) + abs(b))
 
 
 def rounding_of_coefficients(ridge: Float[Array, ""]) -> Float[Array, ""]:
-    """How far off `ridge a` may be where coefficients below the least normal float are zero."""
+    """The error of `ridge a` if coefficients below the smallest normal float are zero."""
     return ridge * jnp.finfo(ridge.dtype).tiny
 
 
@@ -119,10 +120,10 @@ def stationarity_of(
 ) -> Stationarity:
     """The stationarity residual of `of_norm + of_loss = 0` and, with a bias, of `sum of_loss = 0`.
 
-    Each entry counts times `root`, its part in f. Newton's method excuses a residual of up to four
-    times the rounding error, which is therefore limited to `eps^(1/3) / 12` of the terms and of the
-    gradient at f = 0. Where the `unseen` part of the error exceeds that limit, four times that part
-    is added to the residual.
+    Each entry is multiplied by `root`, its effect on f. Newton's method accepts a residual of up to
+    four times the rounding error, which is therefore limited to `eps^(1/3) / 12` of the terms and
+    of the gradient at f = 0. If the `unseen` part of the error exceeds that limit, four times that
+    part is added to the residual.
     """
     root = root / jnp.where(jnp.any(root > 0), jnp.max(root), 1)
     stationarity = Stationarity(
@@ -145,12 +146,12 @@ def stationarity_of(
 
 
 def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."]:
-    """The limit on rounding: of the largest entry and, with a bias, of the sum."""
+    """The limits on the rounding of the largest entry and, with a bias, of the sum."""
     largest = jnp.max(terms)
     most = eps_of(terms) ** (1 / 3) / 12 * largest
     if not bias:
         return most
-    # The limit for the sum takes the 2-norm of the terms instead of their maximum.
+    # The limit for the sum uses the 2-norm of the terms instead of their maximum.
     in_units = terms / positive_or_one(largest)
     length = jnp.sqrt(jnp.sum(in_units**2))
     return most * jnp.stack([jnp.ones_like(length), length])

@@ -1,4 +1,4 @@
-"""Gram matrices as operators: dense, computed a tile at a time, in features, over a mesh of
+"""Gram matrices as operators: dense, matrix-free in tiles, in explicit features, and over a mesh of
 devices; `gram` and `gram_operator`.
 """
 

@@ -1,4 +1,4 @@
-"""Matrix-vector products whose terms cancel."""
+"""Accurate matrix-vector products with terms that cancel."""
 
 import math
 
@@ -10,18 +10,18 @@ from kernax.core.base.powers import exponent_of, times_power_of_two
 
 
 def extra_bits(n: int, dtype: jnp.dtype) -> int:
-    """How many more bits of a product of n terms `compensated_product` gets right than `matmul`.
+    """The number of additional correct bits of `compensated_product` over `matmul`, for n terms.
 
-    For n = 1000 these are 21 in float64, and 7 in float32.
+    For n = 1000 it is 21 in float64, and 7 in float32.
     """
-    # n products of numbers of b bits sum to 2 b + log2(n) bits at most, which fit in a float.
+    # A sum of n products of numbers of b bits has at most 2 b + log2(n) bits, which fit in a float.
     return (jnp.finfo(dtype).nmant + 1 - math.ceil(math.log2(n + 1))) // 2
 
 
 def compensated_product(K: Array, v: Array) -> Array:
-    """`K v` for a vector, with `extra_bits` more than `matmul` where its terms cancel.
+    """`K v` for a vector, with `extra_bits` more than `matmul` if its terms cancel.
 
-    K and v are split into leading bits, so few that their products are summed without a rounding
+    K and v are split into leading bits, few enough that their products are summed without rounding
     error (Ozaki et al. 2012, Numerical Algorithms 59), and a rest, whose products are rounded.
     Derivatives are meaningless.
     """
@@ -42,5 +42,5 @@ def _coarse(x: Array, bits: int) -> Array:
     """
     digits = jnp.finfo(x.dtype).nmant + 1
     unit = times_power_of_two(jnp.ones((), x.dtype), exponent_of(jnp.max(abs(x))) - bits)
-    # Floats near 1.5 2^(digits - 1) unit are one unit apart, so that adding it rounds x to units.
+    # Floats near 1.5 2^(digits - 1) unit are one unit apart, so adding it rounds x to units.
     return 1.5 * 2.0 ** (digits - 1) * unit

@@ -1,4 +1,4 @@
-"""Gram matrices computed by a kernel: as an array, or part by part where they are never held."""
+"""Gram matrices computed by a kernel: as an array, or matrix-free."""
 
 import abc
 
@@ -22,7 +22,7 @@ from kernax.errors import NonFiniteError
 def gram_of_prepared(
     kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None
 ) -> Float[Array, "n m"]:
-    """`gram` of a kernel and points from `prepare`, which has checked them already."""
+    """`gram` for a kernel and points from `prepare`, which has already checked them."""
     return checked_pairs(kernel, X, Z, None)[0]
 
 
@@ -33,10 +33,10 @@ def checked_pairs(
     block_size: int | None,
     spread: RowsOverMesh | None = None,
 ) -> tuple[Float[Array, "n m"], tuple[Float[Array, " _"], ...]]:
-    """The matrix, and `k(x, x)` over each stack. Arguments are those of `pairs_of`.
+    """The matrix, and `k(x, x)` for each batch. Arguments are those of `pairs_of`.
 
-    Raises MemoryBudgetError where the matrix does not fit into memory, NonFiniteError where it is
-    known to hold NaN or inf.
+    Raises MemoryBudgetError if the matrix does not fit into memory, and NonFiniteError if a
+    concrete matrix has NaN or inf.
     """
     check_pairs_fit(kernel, X, Z)
     K, finite, diagonals = pairs_of(kernel, X, Z, block_size, spread)
@@ -44,13 +44,13 @@ def checked_pairs(
         wider = " or use float64" if K.dtype == jnp.float32 else ""
         raise NonFiniteError(
             f"{name_of(kernel)} is NaN or inf on these points in {K.dtype}: rescale "
-            f"inputs{wider}, and leave out points where the kernel is not defined"
+            f"inputs{wider}, and omit points where the kernel is not defined"
         )
     return K, diagonals
 
 
 def check_pairs_fit(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> None:
-    """Raises MemoryBudgetError where the matrix of one stack, or of two, does not fit."""
+    """Raises MemoryBudgetError if the matrix of one batch, or of two, does not fit."""
     check_memory(X, Z, first=lambda: eqx.filter_eval_shape(_of_first_points, kernel, X, Z))
 
 
@@ -60,7 +60,7 @@ def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> Arr
 
 
 class AbstractComputedGram(AbstractUnheldGram):
-    """The Gram matrix of a kernel at points, never held: each subclass computes products in its own
+    """A matrix-free Gram matrix of a kernel at points: each subclass computes products in its own
     way, and the kernel computes parts of the matrix.
 
     The whole matrix (`as_matrix`), rows and submatrices raise as `gram` does.
@@ -87,7 +87,7 @@ class AbstractComputedGram(AbstractUnheldGram):
     def rows(self, indices):
         part = points_at(self.points, indices)
         K = gram_of_prepared(self.kernel, part, self.points)
-        # A point beside itself is k(x, x) exactly, as in the whole matrix.
+        # The value of a point with itself is exactly k(x, x), as in the dense matrix.
         return K.at[jnp.arange(len(indices)), indices].set(diagonal_of(self.kernel, part))
 
     def submatrix(self, indices):

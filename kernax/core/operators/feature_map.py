@@ -1,4 +1,4 @@
-"""Explicit features of kernels: where they are few, solves with them are cheaper than with K."""
+"""Kernels with explicit features; if there are few, solves with them are cheaper than with K."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -16,7 +16,7 @@ from kernax.core.operators.operators import LowRankGram
 
 
 class FeatureMap(AbstractKernel):
-    """`phi(x) . phi(z)`, summed over every entry of phi's output.
+    """`phi(x) . phi(z)`, summed over all entries of phi's output.
 
     phi is a module (a network) or a plain function of a point. Raises ValueError for anything else.
 
@@ -34,7 +34,7 @@ class FeatureMap(AbstractKernel):
         return dot(self.features(x), self.features(z))
 
     def features(self, x: PyTree) -> Float[Array, " D"]:
-        """Every entry of `phi(x)` in one vector; numbers, integers and booleans as floats."""
+        """All entries of `phi(x)` in one vector; numbers, integers and booleans as floats."""
         as_floats = lambda leaf: (
             leaf if eqx.is_inexact_array(leaf) else jnp.asarray(leaf).astype(dtype_of(x))
         )
@@ -45,7 +45,7 @@ class FeatureMap(AbstractKernel):
 
 
 def low_rank_gram(kernel: AbstractKernel) -> Callable[[PyTree], LowRankGram] | None:
-    """A function from a stack to its Gram matrix by features; None where none are known."""
+    """A function from a batch to its Gram matrix by features; None without known features."""
     of_stack = kernel.low_rank()
     return None if of_stack is None else lambda X: LowRankGram(*of_stack(X))
 

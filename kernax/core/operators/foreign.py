@@ -13,7 +13,7 @@ from kernax.core.operators.operators import (
 
 
 class ForeignGram(AbstractUnheldGram):
-    """Any operator of lineax as a Gram matrix: by its products, or by all of it as an array."""
+    """Any operator of lineax as a Gram matrix, by its products or as an array."""
 
     operator: lx.AbstractLinearOperator
 

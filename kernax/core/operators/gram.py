@@ -1,7 +1,7 @@
-"""Gram matrices of any kernel: as an array, and as operators that need not hold them.
+"""Gram matrices of any kernel, as arrays and as dense or matrix-free operators.
 
-`gram` and `gram_operator` are for users, and check their arguments. Learners, which have checked
-theirs already, call `gram_of_prepared` or `operator_of_prepared`.
+`gram` and `gram_operator` are for users, and check their arguments. Learners, which have already
+checked theirs, call `gram_of_prepared` or `operator_of_prepared`.
 """
 
 import abc
@@ -45,17 +45,17 @@ from kernax.core.operators.tiles import product_by_rows, product_by_tiles, squar
 def gram(
     kernel: AbstractKernel, X: PyTree, Z: PyTree | None = None, *, block_size: int | None = None
 ) -> Float[Array, "n m"]:
-    """Returns the Gram matrix `K[i, j] = k(x_i, z_j)`, shape (n, m).
+    """The Gram matrix `K[i, j] = k(x_i, z_j)`, shape (n, m).
 
     `gram(kernel, X)` is symmetric, with the exact diagonal `k(x_i, x_i)`. All rows are computed
-    together, unless the kernel needs much more memory than a number per pair, such as a table for
-    each pair of strings: then as many rows at a time as fit a fixed budget, computed again in the
-    backward pass. `block_size` sets that number of rows; under an outer `vmap` each member uses the
-    whole budget. Where the rows of X are spread over a mesh, those of the matrix are as well, and
-    it may be symmetric to rounding only.
+    together, unless the kernel needs much more memory than one number per pair, such as a table for
+    each pair of strings. In that case as many rows at a time are computed as fit a fixed budget,
+    and computed again in the backward pass. `block_size` sets that number of rows; under an outer
+    `vmap` each member uses the whole budget. If the rows of X are spread over a mesh, so are those
+    of the matrix, and it may only be symmetric up to rounding.
 
     Raises:
-        ValueError: points of the wrong shape, or NaN or inf in them; a bad block_size.
+        ValueError: points of the wrong shape, or with NaN or inf; an invalid block_size.
         NonFiniteError: the kernel is NaN or inf on these points.
         MemoryBudgetError: the matrix would not fit into memory.
 
@@ -81,7 +81,7 @@ def gram(
 def cross_gram(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None = None
 ) -> Float[Array, "n m"]:
-    """`gram` of two stacks that have been checked."""
+    """`gram` for two checked batches."""
     spread = rows_over_mesh(X)
     if spread is not None:
         X = by_rows(X, spread)
@@ -93,7 +93,7 @@ def cross_gram(
 
 
 def gram_diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
-    """Returns the diagonal `k(x_i, x_i)`, shape (n,).
+    """The diagonal `k(x_i, x_i)`, shape (n,).
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -115,14 +115,15 @@ def gram_operator(
     """The Gram matrix as a lineax operator: `K` (n, n), `K + ridge I`, or `k(x_i, z_j)` (n, m).
 
     Without `block_size` the operator stores the dense matrix. With it, the operator is matrix-free:
-    each product computes K in tiles of at most `block_size` rows' worth of numbers (on a CPU, no
+    each product computes K in tiles with at most as many numbers as `block_size` rows (on a CPU, no
     more than fit its caches), in the forward and in the backward pass, so that memory is
-    O(block_size n). "auto" stores the matrix for up to 8192 points and is matrix-free beyond, and
-    for rows over a mesh (`kernax.scale.rows_over`), where each device computes its own rows.
+    O(block_size n). "auto" stores the matrix for up to 8192 points. It is matrix-free for more
+    points, and for rows over a mesh (`kernax.scale.rows_over`), where each device computes its own
+    rows.
 
     The operator of X alone is tagged as positive semidefinite for lineax. Without a ridge it has,
-    dense or matrix-free: products with one column or many (`mv`), `diagonal()`, `rows(indices)`,
-    `columns_product(indices, values)`, `submatrix(indices)`. The operator of X and Z has a
+    dense or matrix-free, products with one or more columns (`mv`), `diagonal()`, `rows(indices)`,
+    `columns_product(indices, values)` and `submatrix(indices)`. The operator of X and Z has a
     transpose.
 
     Raises as `gram` does, and ValueError for a ridge together with Z.
@@ -143,14 +144,14 @@ def gram_operator(
             return operator
         return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
     if ridge is not None:
-        raise ValueError("ridge goes with one stack alone, but Z came too: leave out one of them")
+        raise ValueError("ridge goes with one batch of points, but Z came too: omit one of them")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
     return BlockedCrossGram(kernel, X, Z, block_size, spread)
 
 
 def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
-    """`K + ridge I`, held or not as K is."""
+    """`K + ridge I`, dense or matrix-free as K is."""
     n = gram.in_size()
     if gram.is_dense:
         return DenseGram(gram.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
@@ -158,14 +159,13 @@ def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinea
 
 
 class Layout(eqx.Module):
-    """How a Gram matrix is held: whole, by few features, by a structure such as a line or a grid,
-    or not at all, where each product computes it in blocks of rows.
+    """The representation of a Gram matrix: dense, by explicit features, by a structure such as a
+    line or a grid, or matrix-free, where each product computes it in blocks of rows.
 
     The layout is chosen once, before anything is compiled.
 
     Attributes:
-        spread: the mesh over which rows are spread, where they are computed in blocks or as
-            features.
+        spread: the mesh over which rows are spread, if they are computed in blocks or as features.
     """
 
     block_size: int | None = eqx.field(static=True, default=None)
@@ -175,12 +175,12 @@ class Layout(eqx.Module):
 
     @property
     def is_dense(self) -> bool:
-        """Whether n^2 numbers are held."""
+        """Whether all n^2 numbers are stored."""
         return self.block_size is None and not self.in_features and self.structure is None
 
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
-    """The Gram matrix of a kernel and points from `prepare`, held as the layout says."""
+    """The Gram matrix of a kernel and points from `prepare`, in the given layout."""
     if layout.block_size is not None and layout.spread is not None:
         return MeshGram(kernel, X, layout.block_size, layout.spread)
     if layout.block_size is not None:
@@ -198,9 +198,9 @@ _ROWS_AT_ONCE = 128
 
 
 def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -> int | None:
-    """A block size, or None for a matrix that is held; for "auto" the one that suits n points.
+    """A block size, or None for a dense matrix; for "auto" the one that suits n points.
 
-    Raises ValueError for what is neither None, a positive integer nor "auto".
+    Raises ValueError unless it is None, a positive integer or "auto".
     """
     if isinstance(block_size, str) and block_size == "auto":
         return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
@@ -209,10 +209,11 @@ def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -
 
 
 class BlockedGram(AbstractComputedGram):
-    """The Gram matrix of a stack; each product computes tiles of it and keeps none.
+    """A matrix-free Gram matrix of a batch; each product computes it in tiles.
 
-    At most `block_size n` numbers are held at a time, in the backward pass as well. The diagonal is
-    `k(x, x)`, as in `gram`: the distance of a point to itself would be rounded like any other.
+    At most `block_size n` numbers are in memory at a time, in the backward pass as well. The
+    diagonal is exactly `k(x, x)`, as in `gram`; the distance of a point to itself would be rounded
+    like any other.
     """
 
     kernel: AbstractKernel
@@ -235,7 +236,7 @@ class BlockedGram(AbstractComputedGram):
 
 
 class AbstractCrossGram(lx.AbstractLinearOperator):
-    """`k(x_i, z_j)` of two stacks, (n, m)."""
+    """`k(x_i, z_j)` for two batches, (n, m)."""
 
     @abc.abstractmethod
     def rows(self, indices: Int[Array, " k"]) -> Float[Array, "k m"]:
@@ -243,7 +244,7 @@ class AbstractCrossGram(lx.AbstractLinearOperator):
 
 
 class CrossGram(AbstractCrossGram):
-    """`k(x_i, z_j)` of two stacks in one array."""
+    """`k(x_i, z_j)` for two batches as one array."""
 
     matrix: Float[Array, "n m"]
 
@@ -267,13 +268,13 @@ class CrossGram(AbstractCrossGram):
 
 
 class BlockedCrossGram(AbstractCrossGram):
-    """`k(x_i, z_j)` of two stacks; products compute `block_size` rows at a time and keep none."""
+    """`k(x_i, z_j)` for two batches, matrix-free; products compute `block_size` rows at a time."""
 
     kernel: AbstractKernel
     X: PyTree
     Z: PyTree
     block_size: int = eqx.field(static=True)
-    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of X
+    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of the rows of X
 
     def mv(self, vector):
         if self.spread is None:

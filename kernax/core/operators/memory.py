@@ -1,4 +1,4 @@
-"""Whether the dense matrices of a function fit into memory, checked before anything is compiled."""
+"""Checks that the dense matrices of a function fit into memory, before anything is compiled."""
 
 import math
 import os
@@ -18,18 +18,19 @@ from kernax.errors import MemoryBudgetError
 
 
 class Footprint(NamedTuple):
-    """What a public function holds at one time, and what to do where that does not fit: stated
-    beside the function, which hands it down.
+    """The memory of a public function, and advice if it does not fit. It is defined next to the
+    function, which passes it on.
 
     Attributes:
-        verb: its name, for messages.
-        matrices: how many matrices, of n x n numbers unless the function says so, its compiled
-            program holds as temporaries and results.
-        instead: what does the same without such a matrix; None where there is nothing but fewer
-            points. `m` is a number of centres, and `key` a random key.
-        of_each_column: matrices for each column of targets, or whatever else is counted.
-        more_in_float32: matrices.
-        fewer: what to take fewer of where `instead` is None.
+        verb: the name of the function, for messages.
+        matrices: the number of matrices, n x n unless the function says otherwise, that its
+            compiled program needs as temporaries and results.
+        instead: an alternative without such a matrix; None if there is none except fewer points.
+            `m` is a number of centres, and `key` a random key.
+        of_each_column: the number of matrices for each column of targets, or for each item of
+            another count.
+        more_in_float32: the number of additional matrices in float32.
+        fewer: what to use fewer of if `instead` is None.
         closing: the end of the message.
     """
 
@@ -42,12 +43,12 @@ class Footprint(NamedTuple):
     closing: str = ""
 
     def matrices_in(self, dtype: Any, columns: int = 1) -> float:
-        """How many matrices there are in a precision, for some columns."""
+        """The number of matrices for a precision and a number of columns."""
         more = 0 if dtype == jnp.float64 else self.more_in_float32
         return self.matrices + more + self.of_each_column * columns
 
     def advice(self, in_single: bool) -> str:
-        """What to do if the matrices do not fit, and whether they would in single precision."""
+        """Advice if the matrices do not fit, including float32 if they fit in single precision."""
         fewer = f"take {self.fewer}" + (", or float32" if in_single else "")
         return fewer if self.instead is None else f"use {self.instead}, or {fewer}{self.closing}"
 
@@ -55,10 +56,10 @@ class Footprint(NamedTuple):
 GRAM = Footprint(
     "gram",
     1.0,
-    'kernax.gram_operator(kernel, X, block_size="auto") for products that hold none of it',
+    'kernax.gram_operator(kernel, X, block_size="auto") for matrix-free products',
 )
-_SMALL = 2**30  # bytes that any machine has: for less, the check is left out
-MOST_HELD = 8192  # points whose matrix is held where it need not be: half a GiB in float64
+_SMALL = 2**30  # bytes that any machine has; for less, the check is omitted
+MOST_HELD = 8192  # points with a matrix that is stored anyway: half a GiB in float64
 
 
 def check_memory(
@@ -72,10 +73,10 @@ def check_memory(
 ) -> None:
     """Raises MemoryBudgetError if the dense matrices of a function would not fit into memory.
 
-    This counts what the function itself computes, for one member of a `vmap`, without derivatives
-    and predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is that of the
-    matrices, by default that of X. Where they do not fit, `first` is called before that is said: it
-    traces the program, so that shapes that do not go together are named instead.
+    This counts the computation of the function itself, for one member of a `vmap`, without
+    derivatives and predictions. Less than 1 GiB is not checked, nor are traced points. `dtype` is
+    that of the matrices, by default that of X. If they do not fit, `first` is called before the
+    error: it traces the program, so that an error about incompatible shapes takes precedence.
     """
     n = count(X)
     m = n if Z is None else count(Z)
@@ -105,14 +106,15 @@ def check_numbers(
     for_each: tuple[float, float] = (1.0, 1.0),
     devices: Any = None,
 ) -> None:
-    """Raises MemoryBudgetError if so many numbers of a dtype, of which `what` takes most, would not
-    fit into memory: of a function that holds no n x n matrices.
+    """Raises MemoryBudgetError if a number of numbers of a dtype, mostly for `what`, would not fit
+    into memory. It is for functions without n x n matrices.
 
     Arguments:
-        numbers: as they are returned or kept.
-        for_each: how many the program holds for each of them, in float64 and in float32.
-        instead: what to do, for the message.
-        devices: where they would be; by default JAX's first.
+        numbers: the number of numbers that are returned or kept.
+        for_each: the number of numbers that the program needs for each of them, in float64 and in
+            float32.
+        instead: the advice, for the message.
+        devices: the devices of the numbers, by default JAX's first.
     """
     dtype = np.dtype(dtype)
     needed = for_each[0 if dtype == jnp.float64 else 1] * numbers * dtype.itemsize
@@ -127,35 +129,35 @@ def check_numbers(
 
 
 def check_held_by_each(n: int, footprint: Footprint, devices: int) -> None:
-    """Raises ValueError for more rows over a mesh than `MOST_HELD`, for a function that needs dense
-    matrices whole, on each device.
+    """Raises ValueError for more than `MOST_HELD` rows over a mesh, for a function that needs
+    complete dense matrices on each device.
     """
     if n <= MOST_HELD:
         return
     instead = footprint.instead or footprint.fewer
     raise ValueError(
-        f"{footprint.verb} needs dense ({n}, {n}) matrices whole, but X is on a mesh, its rows "
-        f"over {devices} devices, and each holds only those of up to {MOST_HELD} points: use "
+        f"{footprint.verb} needs complete dense ({n}, {n}) matrices, but X is on a mesh of "
+        f"{devices} devices, each of which stores those of at most {MOST_HELD} points: use "
         f"{instead}, or X on one device"
     )
 
 
 def in_gib(size: float | int) -> str:
-    """A number of bytes in GiB, below a hundred with a digit after the point."""
+    """A number of bytes in GiB, with one decimal digit below a hundred."""
     gib = size / 2**30
     return f"{gib:.1f} GiB" if gib < 100 else f"{gib:.0f} GiB"
 
 
 def _named(matrices: float, n: int, m: int) -> str:
-    """How many dense matrices there are, in words."""
+    """The number and the shape of dense matrices, for messages."""
     if matrices == 1:
         return f"a dense ({n}, {m}) matrix"
     return f"{matrices:g} dense ({n}, {m}) matrices"
 
 
 def available_memory(devices: Iterable[Any]) -> int:
-    """Bytes free on all of the devices; on a CPU, in the machine, or in the container that this
-    process runs in. Devices of other processes are assumed to have as much free as its own.
+    """The free bytes on all of the devices; on a CPU those of the machine, or of the container of
+    this process. Devices of other processes are assumed to have as much free memory as its own.
     """
     devices = list(devices)
     own = [device for device in devices if device.process_index == jax.process_index()]
@@ -172,8 +174,8 @@ def available_memory(devices: Iterable[Any]) -> int:
 
 
 def _free_host_memory() -> int:
-    """Bytes free in the machine; all of its memory where the system says no more than that, and
-    without a bound where it says nothing, as on Windows.
+    """The free bytes of the machine; all of its memory if the system does not report free memory,
+    and infinity if it reports nothing, as on Windows.
     """
     try:
         with open("/proc/meminfo") as lines:
@@ -185,8 +187,8 @@ def _free_host_memory() -> int:
         return sys.maxsize if pages is None else os.sysconf("SC_PAGE_SIZE") * os.sysconf(pages)
 
 
-# Where Linux says how much memory a container may use, how much it does, and, among other figures,
-# how much of that holds copies of files: control groups of version 2, and of version 1.
+# The files in which Linux reports the memory limit of a container, its memory use and, among other
+# statistics, the part that holds copies of files: control groups of version 2, and of version 1.
 _ROOT = Path("/sys/fs/cgroup")
 _GROUPS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
@@ -200,12 +202,12 @@ _GROUPS = (
 
 
 def _free_in_group(limit: str, used: str, figures: str, of_files: str) -> float:
-    """Bytes that the container of this process may still take; infinite where there is no limit."""
+    """The bytes that the container of this process may still use; infinite if there is no limit."""
     try:
-        most = int((_ROOT / limit).read_text())  # no number, but "max", without a limit
+        most = int((_ROOT / limit).read_text())  # "max" instead of a number if there is no limit
         taken = int((_ROOT / used).read_text())
         named = dict(line.split() for line in (_ROOT / figures).read_text().splitlines())
-        # Copies of files are given up when memory is short.
+        # Copies of files are dropped when memory is short.
         return float(most - taken + int(named.get(of_files, 0)))
     except (OSError, ValueError):
         return math.inf

@@ -1,4 +1,4 @@
-"""Rows that are spread over the devices of a mesh."""
+"""Batches of points with rows that are spread over the devices of a mesh."""
 
 import math
 from collections.abc import Callable
@@ -19,29 +19,29 @@ from kernax.core.operators.operators import AbstractGram, ScaledGram
 
 
 class RowsOverMesh(NamedTuple):
-    """The first axis of every array of a stack is divided evenly over axes of a mesh."""
+    """The first axis of every array of a batch is divided evenly over axes of a mesh."""
 
     mesh: Mesh | AbstractMesh
     axes: tuple[str, ...]
 
     @property
     def parts(self) -> int:
-        """How many devices share the rows."""
+        """The number of devices that share the rows."""
         return math.prod(self.mesh.shape[axis] for axis in self.axes)
 
     @property
     def spec(self) -> PartitionSpec:
-        """How an array of rows is partitioned, for `jax.shard_map`."""
+        """The partition of an array of rows, for `jax.shard_map`."""
         return PartitionSpec(self.axes)
 
 
 def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
-    """How the rows of a stack are spread; None for a stack on one device, or whole on each.
+    """The distribution of the rows of a batch; None for a batch on one device, or copied to each.
 
-    Of a traced stack only the mesh is known: that of the arrays it is computed from, or else that
+    For a traced batch only the mesh is known: that of the arrays it is computed from, or else that
     of `jax.set_mesh`. Its rows are then assumed to be spread over as many of the first automatic
-    axes as share them evenly. If they are laid out otherwise XLA moves them, and to divide a stack
-    that is whole on each device costs nothing.
+    axes as share them evenly. If they are laid out otherwise XLA moves them, and dividing a batch
+    that is copied to each device costs nothing.
     """
     n = count(X)
     leaves = jax.tree.leaves(X)
@@ -53,7 +53,7 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 
 
 def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
-    """How one array of n rows is spread."""
+    """The distribution of one array of n rows."""
     if isinstance(leaf, jax.core.Tracer):
         return _evenly(_mesh_of(leaf), n)
     sharding = getattr(leaf, "sharding", None)
@@ -66,7 +66,7 @@ def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
 
 
 def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
-    """Over as many of the first automatic axes as share n rows evenly."""
+    """The distribution over as many of the first automatic axes as share n rows evenly."""
     rows = RowsOverMesh(mesh, _automatic(mesh))
     while n % rows.parts:
         rows = RowsOverMesh(mesh, rows.axes[:-1])
@@ -85,8 +85,8 @@ def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
 
 
 def check_same_devices(X: PyTree, **others: PyTree) -> None:
-    """Raises ValueError, by name, for arrays that are known to be on other devices than X: JAX does
-    not compute with both.
+    """Raises ValueError, naming the array, for arrays on other devices than X, because JAX cannot
+    compute with both.
     """
     of_X = _devices_of(X)
     if not of_X:
@@ -96,13 +96,13 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
         if devices and of_X != devices:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
-                f"{_in_words(devices)}: {OVER_A_MESH} spreads them all over one mesh, and arrays "
-                "of NumPy are moved to the devices of X"
+                f"{_in_words(devices)}: {OVER_A_MESH} spreads them all over one mesh, and NumPy "
+                "arrays are moved to the devices of X"
             )
 
 
 def _devices_of(tree: PyTree) -> frozenset[Any]:
-    """The devices of the first committed array; none where no array is committed to any."""
+    """The devices of the first committed array; none if no array is committed to devices."""
     for leaf in jax.tree.leaves(tree):
         if isinstance(leaf, jax.Array) and is_concrete(leaf) and leaf.committed:
             return frozenset(leaf.devices())
@@ -110,13 +110,13 @@ def _devices_of(tree: PyTree) -> frozenset[Any]:
 
 
 def _in_words(devices: frozenset[Any]) -> str:
-    """One device by its name, several by their number and the name of the first one."""
+    """The name of one device, or the number of several and the name of the first."""
     first = min(devices, key=lambda device: device.id)
     return f"{first} alone" if len(devices) == 1 else f"{len(devices)} devices from {first} on"
 
 
 def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
-    """How the rows of vectors that a Gram matrix is multiplied with are spread."""
+    """The distribution of the rows of vectors that a Gram matrix multiplies."""
     if isinstance(gram, ScaledGram):
         return spread_of(gram.gram)
     return getattr(gram, "spread", None)
@@ -124,24 +124,24 @@ def spread_of(gram: AbstractGram) -> RowsOverMesh | None:
 
 @compiled
 def whole_on_each(tree: PyTree, rows: RowsOverMesh) -> Any:
-    """The same arrays, all of them on every device of the mesh."""
+    """The same arrays, copied to every device of the mesh."""
     return lax.with_sharding_constraint(tree, NamedSharding(rows.mesh, PartitionSpec()))
 
 
 @compiled
 def by_rows(X: PyTree, rows: RowsOverMesh) -> Any:
-    """The same stack, its rows over the mesh."""
+    """The same batch, with its rows over the mesh."""
     return lax.with_sharding_constraint(X, NamedSharding(rows.mesh, rows.spec))
 
 
 def on_parts(
     function: Callable, rows: RowsOverMesh, whole: PyTree, *stacks: PyTree, joined: bool = False
 ) -> Any:
-    """`function(whole, *parts)` on every device, where `whole` is the same on all of them, and the
-    parts are the device's own rows of the stacks.
+    """`function(whole, *parts)` on every device, where `whole` is the same on all devices, and the
+    parts are the device's own rows of the batches.
 
-    It returns rows, which are put together, or with `joined` what is the same on all devices.
-    Inside, `jax.lax` has collectives over `rows.axes`.
+    It returns rows, which are concatenated, or with `joined` values that are the same on all
+    devices. The function may use the collectives of `jax.lax` over `rows.axes`.
     """
     arrays, rest = eqx.partition(whole, eqx.is_array)
 
@@ -149,7 +149,7 @@ def on_parts(
         return function(eqx.combine(arrays, rest), *parts)
 
     in_specs = (PartitionSpec(), *[rows.spec] * len(stacks))
-    # Without a record of what varies over devices, which loops inside of kernels do not keep.
+    # Variation over devices is not tracked, because loops inside of kernels do not preserve it.
     out_specs = PartitionSpec() if joined else rows.spec
     mapped = jax.shard_map(
         of_part, mesh=rows.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False

@@ -1,4 +1,4 @@
-"""The Gram matrix of points that are spread over the devices of a mesh, by its products."""
+"""The matrix-free Gram matrix of points that are spread over the devices of a mesh."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,21 +20,21 @@ from kernax.core.operators.tiles import product_by_rows, product_by_tiles, produ
 
 
 class MeshGram(AbstractComputedGram):
-    """The Gram matrix of a stack whose rows are spread over a mesh, never held.
+    """The matrix-free Gram matrix of a batch with rows that are spread over a mesh.
 
-    The devices stand in a circle. For a product each computes the tiles of its own block of points,
-    and of its points beside those of the devices at the offsets 1, 2, ... from it, which are passed
-    to it with their part of the vectors. K is symmetric: up to half of the circle, a tile is
-    computed once, for its rows and its columns, and what the columns get is passed back. Opposite
-    devices, of an even number, each compute what their own rows get.
+    The devices form a ring. For a product each computes the tiles of its own block of points, and
+    those of its points with the points of the devices at the offsets 1, 2, ..., which are passed to
+    it with their part of the vectors. As K is symmetric, up to half of the ring a tile is computed
+    once, for its rows and its columns, and the result for the columns is passed back. In a ring of
+    even length, opposite devices each compute the result for their own rows.
 
-    Nothing but blocks of points and vectors is exchanged, one at a time, forwards and backwards:
-    each device holds O((block_size + d) n / devices) numbers. Derivatives are exact, of every
+    Only blocks of points and vectors are exchanged, one at a time, in the forward and the backward
+    pass: each device needs O((block_size + d) n / devices) numbers. Derivatives are exact to every
     order.
 
     Attributes:
-        block_size: rows of K that are computed at a time.
-        spread: over what mesh.
+        block_size: the number of rows of K that are computed at a time.
+        spread: the mesh of the rows.
     """
 
     kernel: AbstractKernel
@@ -50,7 +50,7 @@ class MeshGram(AbstractComputedGram):
         return product_over_mesh(whole, self.points, self.block_size, self.spread)
 
     def squares_in_products(self, vector):
-        # The squares of the entries are the Gram matrix of the square of the kernel.
+        # The squared entries form the Gram matrix of the squared kernel.
         squares = MeshGram(self.kernel * self.kernel, self.points, self.block_size, self.spread)
         return squares.mv(vector**2)
 
@@ -62,17 +62,17 @@ class MeshGram(AbstractComputedGram):
 def _product(
     kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], most_rows: int, spread: RowsOverMesh
 ) -> Float[Array, "n p"]:
-    """`K V`, of points and vectors that are spread alike."""
+    """`K V` for points and vectors with the same distribution."""
     return on_parts(partial(_rows_of_product, most_rows, spread), spread, kernel, X, V)
 
 
 def _rows_of_product(
     most_rows: int, spread: RowsOverMesh, kernel: AbstractKernel, X: PyTree, V: Float[Array, "m p"]
 ) -> Float[Array, "m p"]:
-    """Those of the points X of this device, V being its part of the vectors."""
+    """The rows of the product for the points X of this device, with its part V of the vectors."""
 
-    # In the backward pass the points of another device are passed on again, so that no more than
-    # one block of them is held.
+    # In the backward pass the points of another device are passed on again, so that at most one
+    # block of them is in memory.
     @partial(jax.checkpoint, prevent_cse=False)
     def at_offset(offset, kernel, X, V):
         Z, of_Z = _passed_on((X, V), offset, _from_offset, spread)
@@ -88,7 +88,7 @@ def _rows_of_product(
         return product + at_offset(offset, kernel, X, V), None
 
     product = product_by_tiles(kernel, X, V, most_rows * count(X))
-    # The offsets below half of the circle; of an even number the opposite device is left.
+    # The offsets below half of the ring; for an even number the opposite device remains.
     if spread.parts > 2:
         product, _ = lax.scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
     return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
@@ -97,20 +97,20 @@ def _rows_of_product(
 def _passed_on(
     block: PyTree, offset: Int[Array, ""], pass_on: Callable, spread: RowsOverMesh
 ) -> PyTree:
-    """`pass_on` of a block by an offset that a loop counts, the same on all devices: a branch for
-    each offset, as these must be known where a program is compiled.
+    """`pass_on` of a block by an offset that a loop counts, the same on all devices. There is a
+    branch for each offset, because offsets must be known at compile time.
     """
     offsets = range(1, (spread.parts + 1) // 2)
     return lax.switch(offset - 1, [partial(pass_on, each, spread) for each in offsets], block)
 
 
 def _back_to(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
-    """The block of the device at an offset backwards: what it has computed for this one."""
+    """The block that the device at a backward offset has computed for this one."""
     return _from_offset(-offset, spread, block)
 
 
 def _from_offset(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
-    """The block of the device that stands at an offset from this one in the circle."""
+    """The block of the device at an offset from this one in the ring."""
     parts = spread.parts
     senders = [((i + offset) % parts, i) for i in range(parts)]
     return jax.tree.map(lambda leaf: lax.ppermute(leaf, spread.axes, senders), block)
@@ -123,8 +123,8 @@ def product_over_mesh(
     most_rows: int,
     spread: RowsOverMesh,
 ) -> Float[Array, "n *p"]:
-    """`k(X, Z) V` of points X over a mesh. What is `whole` on each device is the kernel, Z, V, and
-    the indices of Z in X, None where they are other points.
+    """`k(X, Z) V` for points X over a mesh. `whole`, which is copied to each device, contains the
+    kernel, Z, V, and the indices of Z in X, or None for other points.
     """
 
     def of_part(whole, X):

@@ -1,9 +1,9 @@
-"""Gram matrices as lineax operators, held or not.
+"""Gram matrices as lineax operators, dense or matrix-free.
 
-Every Gram matrix has the same methods: products with one or many columns, rows, columns and
-submatrices on demand, its diagonal. Callers need not know how it is held. Those made of a kernel
-and points are in `gram`, those of some operator of lineax in `foreign`; here are those made of
-arrays.
+Every Gram matrix has the same methods: products with one or many columns, rows, products with
+columns, submatrices, and its diagonal. Callers need not know its representation. Operators for a
+kernel and points are in `gram`, those for other operators of lineax in `foreign`; this file has
+those made of arrays.
 """
 
 import abc
@@ -24,39 +24,39 @@ Indices = Int[Array, " m"]
 
 
 class AbstractGram(lx.AbstractLinearOperator):
-    """A positive semidefinite matrix K (n, n), held or not.
+    """A positive semidefinite matrix K (n, n), dense or matrix-free.
 
-    An operator of one's own, such as a low-rank approximation or a Kronecker product, is a subclass
-    with these methods; every learner takes it. How its `symmetric_form` is best factorised is
-    registered with `factorise`.
+    Your own operator, such as a low-rank approximation or a Kronecker product, is a subclass with
+    these methods, and every learner accepts it. Register with `factorise` how its `symmetric_form`
+    is best factorised.
     """
 
     @property
     @abc.abstractmethod
     def solves_one_by_one(self) -> bool:
-        """Whether a batch of solves goes through `batching.sequential_vmap`: where K is arrays,
-        whose factors call LAPACK.
+        """Whether a batch of solves uses `batching.sequential_vmap`: if K consists of arrays,
+        because their factors call LAPACK.
         """
 
     @property
     @abc.abstractmethod
     def is_dense(self) -> bool:
-        """Whether all n^2 numbers are held."""
+        """Whether all n^2 numbers are stored."""
 
     @property
     @abc.abstractmethod
     def largest_rank(self) -> int:
-        """An upper bound of the rank of K without the diagonal that is added to it: n, or the
-        number of features.
+        """An upper bound of the rank of K, without a diagonal that is added to it: n, or the number
+        of features.
         """
 
     @abc.abstractmethod
     def mv(self, vector: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
-        """`K v`, of one vector or of many columns."""
+        """`K v` for one vector or many columns."""
 
     @abc.abstractmethod
     def compensated_mv(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`K v` with more digits where terms cancel, if K is held. Derivatives are meaningless."""
+        """`K v` with more digits if terms cancel and K is dense. Derivatives are meaningless."""
 
     @abc.abstractmethod
     def squares_in_products(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -74,15 +74,15 @@ class AbstractGram(lx.AbstractLinearOperator):
     def columns_product(
         self, indices: Indices, values: Float[Array, "m *p"]
     ) -> Float[Array, "n *p"]:
-        """`K[:, indices] @ values`; an index may be given twice."""
+        """`K[:, indices] @ values`; an index may occur twice."""
 
     @abc.abstractmethod
     def submatrix(self, indices: Indices) -> Float[Array, "m m"]:
-        """`K[indices][:, indices]`; all of them differ."""
+        """`K[indices][:, indices]`; all indices are distinct."""
 
     @abc.abstractmethod
     def held(self) -> "AbstractGram":
-        """The same matrix held: all of its numbers, or the factors it is a product of."""
+        """The same matrix in stored form: all of its numbers, or the factors of its product."""
 
     @abc.abstractmethod
     def symmetric_form(
@@ -131,7 +131,7 @@ class DenseGram(AbstractGram):
 
     def columns_product(self, indices, values):
         n = len(self.matrix)
-        # To gather columns takes as long as to read three times as many.
+        # Gathering columns takes as long as reading three times as many.
         if 3 * len(indices) <= n:
             return matmul(self.matrix[indices].T, values)
         return matmul(self.matrix, in_places(indices, values, n))
@@ -153,7 +153,7 @@ class DenseGram(AbstractGram):
 
 
 class AbstractUnheldGram(AbstractGram):
-    """One that holds no numbers of K: they are made of it where they are asked for."""
+    """A matrix-free Gram operator, which computes numbers of K when they are needed."""
 
     @property
     def solves_one_by_one(self):
@@ -172,13 +172,13 @@ class AbstractUnheldGram(AbstractGram):
 
 
 class LowRankGram(AbstractGram):
-    """`F F^T + diag(remainder)`, F (n, features): never a matrix of n^2 numbers.
+    """`F F^T + diag(remainder)` with F (n, features), without a matrix of n^2 numbers.
 
-    The Gram matrix of a kernel of few features has no remainder; sparse approximations of a process
-    have one (the fully independent conditional of Snelson & Ghahramani 2006).
+    The Gram matrix of a kernel with explicit features has no remainder; sparse approximations of a
+    process have one (the fully independent conditional of Snelson & Ghahramani 2006).
 
     Attributes:
-        spread: over what mesh the rows of F are: a `RowsOverMesh`, or None.
+        spread: the mesh of the rows of F, a `RowsOverMesh`, or None.
     """
 
     features: Float[Array, "n d"]
@@ -212,7 +212,8 @@ class LowRankGram(AbstractGram):
         return of_features + self.remainder * vector
 
     def squares_in_products(self, vector):
-        # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, and what the remainder adds where j = i.
+        # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, plus the contribution of the remainder for j
+        # = i.
         squares = vector**2
         inside = matmul(self.features.T, squares[:, None] * self.features)
         of_features = jnp.sum(matmul(self.features, inside) * self.features, 1)
@@ -229,7 +230,8 @@ class LowRankGram(AbstractGram):
     def columns_product(self, indices, values):
         inside = matmul(self.features[indices].T, values)
         alone = expand_to(self.remainder[indices], values) * values
-        # F (F_I^T U), and the remainder in the rows I; it is added, as an index may come twice.
+        # F (F_I^T U), plus the remainder in the rows I, which is added because an index may occur
+        # twice.
         return matmul(self.features, inside).at[indices].add(alone)
 
     def submatrix(self, indices):
@@ -251,7 +253,7 @@ class LowRankGram(AbstractGram):
 
 
 class ScaledGram(AbstractGram):
-    """`gain K`, holding K as it is: their product would be one matrix more."""
+    """`gain K`, which stores K unchanged, because their product would be another matrix."""
 
     gram: AbstractGram
     gain: Float[Array, ""]
@@ -303,24 +305,22 @@ class ScaledGram(AbstractGram):
 
 
 def in_places(indices: Indices, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
-    """n rows, of which those at `indices` are given and the others zero; the sum of those at one
-    place.
-    """
+    """n rows with the given ones at `indices`, summed if an index occurs twice; zero elsewhere."""
     return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[indices].add(values)
 
 
 def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
-    """Whether K holds no NaN and no inf: the mean of a row with one of them is not finite."""
+    """Whether K has neither NaN nor inf: the mean of a row with one of them is not finite."""
     n = gram.in_size()
     means = stop_gradient(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
     return jnp.all(jnp.isfinite(means))
 
 
 class WeightedForm(lx.AbstractLinearOperator):
-    """`S K S + diag(shift)`, S = sqrt(W), holding K as it is.
+    """`S K S + diag(shift)`, S = sqrt(W), which stores K unchanged.
 
-    A sum and products of lineax's operators would do the same, but inside `jax.shard_map` lineax
-    refuses parts that vary over different axes of the mesh.
+    Sums and products of lineax operators would be equivalent, but inside `jax.shard_map` lineax
+    rejects parts that vary over different axes of the mesh.
     """
 
     gram: AbstractGram
@@ -342,14 +342,14 @@ class WeightedForm(lx.AbstractLinearOperator):
         return self
 
     def in_structure(self):
-        return jax.eval_shape(lambda: self.shift)  # with the axes of a mesh that it varies over
+        return jax.eval_shape(lambda: self.shift)  # with the axes of a mesh over which it varies
 
     def out_structure(self):
         return self.in_structure()
 
 
 def mean_diagonal(operator: lx.AbstractLinearOperator) -> Float[Array, ""]:
-    """The mean of the diagonal; of `S K S + diag(shift)` over the points of positive weight."""
+    """The mean of the diagonal; for `S K S + diag(shift)` over the points of positive weight."""
     diagonal = lx.diagonal(operator)
     if isinstance(operator, (WeightedForm, AbstractStructuredForm)):
         return operator.weights.mean(diagonal)
@@ -357,7 +357,7 @@ def mean_diagonal(operator: lx.AbstractLinearOperator) -> Float[Array, ""]:
 
 
 class AbstractStructuredForm(lx.AbstractLinearOperator):
-    """`S K S + diag(shift)`, S = sqrt(W), for a K of some structure: `factorise` has a method for
+    """`S K S + diag(shift)`, S = sqrt(W), for a K with some structure; `factorise` has a method for
     each subclass.
     """
 
@@ -367,7 +367,7 @@ class AbstractStructuredForm(lx.AbstractLinearOperator):
 
     @property
     def dense(self) -> WeightedForm:
-        """The same matrix, of which nothing is known but its products."""
+        """The same matrix as an operator that only has products."""
         return WeightedForm(self.gram, self.weights, self.shift)
 
     def mv(self, vector):
@@ -390,7 +390,7 @@ class AbstractStructuredForm(lx.AbstractLinearOperator):
         return self.in_structure()
 
 
-# Structures that no Gram matrix is known to have.
+# Structures that Gram matrices are not known to have.
 _NEVER = (
     lx.is_diagonal,
     lx.is_tridiagonal,
@@ -402,11 +402,12 @@ _NEVER = (
 
 
 def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool) -> None:
-    """Registers a class of operators with lineax: its structure, and how it is materialised.
+    """Registers a class of operators with lineax: its structure, and its conversion to an array.
 
-    Gram matrices of one stack are symmetric and positive semidefinite; those of two are neither.
+    Gram matrices of one batch are symmetric and positive semidefinite; those of two are neither.
     """
-    # Registers which structures every operator of a class has, and which none is known to have.
+    # Register the structures that every operator of a class has, and those that none is known to
+    # have.
     for fact in (lx.is_symmetric, lx.is_positive_semidefinite):
         fact.register(operator)(lambda _: of_one_stack)
     for fact in _NEVER:

@@ -1,4 +1,4 @@
-"""How a Gram matrix is computed: all pairs at once where they fit, in tiles or rows where not."""
+"""The computation of Gram matrices: all pairs at once if they fit, otherwise tiles or rows."""
 
 import math
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
 
-# Floats that pairs computed at one time may hold between them: on a CPU, what the cache of a core
-# holds; elsewhere, what keeps an accelerator busy.
+# The number of floats for pairs that are computed at one time: on a CPU, as many as fit into the
+# cache of a core; elsewhere, enough to keep an accelerator busy.
 _BUDGET = {"cpu": 3 * 2**14}
 _LARGE_BUDGET = 2**26
 
 
 class CheckedPairs(NamedTuple):
-    """A Gram matrix, whether all of it is finite, and `k(x, x)` over each of its stacks."""
+    """A Gram matrix, whether all of it is finite, and `k(x, x)` for each of its batches."""
 
     matrix: Float[Array, "n m"]
     finite: Bool[Array, ""]
@@ -42,8 +42,8 @@ def pairs_of(
     block_size: int | None = None,
     spread: RowsOverMesh | None = None,
 ) -> CheckedPairs:
-    """`k(x_i, z_j)`; of one stack (`Z=None`) symmetric, with the exact diagonal. Of two stacks,
-    where the rows of X are `spread`, each device computes its own rows, of all Z.
+    """`k(x_i, z_j)`; for one batch (`Z=None`) symmetric, with the exact diagonal. For two batches,
+    if the rows of X are `spread`, each device computes its own rows, for all Z.
 
     Inside a compiled function XLA does not compute the fields that are not used.
     """
@@ -83,7 +83,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
 def _by_rows_over_mesh(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None, spread: RowsOverMesh
 ) -> Float[Array, "n m"]:
-    """`k(x_i, z_j)`, of which each device computes some of its rows at a time. Points alone are
+    """`k(x_i, z_j)`, where each device computes some of its rows at a time. Only points are
     exchanged.
     """
 
@@ -99,8 +99,8 @@ def _whole_over_mesh(
 ) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
     """K by rows over a mesh, and K or the larger of K and K^T, entry by entry.
 
-    Only points are exchanged: K^T is computed as K is. With the points of both sides over the mesh
-    XLA would exchange matrices, one for each coordinate.
+    Only points are exchanged, and K^T is computed like K. With the points of both sides over the
+    mesh XLA would exchange matrices, one for each coordinate.
     """
     columns = whole_on_each(X, spread)
     K = all_pairs(kernel, X, columns)
@@ -126,7 +126,7 @@ def _matrix(
 
 
 def check_scalar(kernel: AbstractKernel, K: Array) -> None:
-    """Raises ValueError unless the kernel gave a real number for each pair."""
+    """Raises ValueError unless the kernel returned a real number for each pair."""
     if not eqx.is_array(K):
         raise ValueError(
             f"a kernel must return a real scalar, but {name_of(kernel)} returns a "
@@ -144,7 +144,7 @@ def _diagonal(kernel: AbstractKernel, X: PyTree) -> Float[Array, " n"]:
 
 
 def _all_finite(K: Array) -> Array:
-    """Whether a matrix holds no NaN and no inf."""
+    """Whether a matrix has neither NaN nor inf."""
     # NaN or inf makes the mean of its column so; the product runs as fast as K can be read.
     means = matmul(jnp.full(len(K), 1 / len(K), K.dtype), lax.stop_gradient(K))
     return jnp.all(jnp.isfinite(means))
@@ -167,9 +167,9 @@ def all_pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Array:
 
 
 def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Array, "n n"]:
-    """K in square tiles; those below the diagonal are transposes, which halves the work.
+    """K in square tiles. Tiles below the diagonal are transposes, which halves the work.
 
-    Recomputed in the backward pass.
+    The tiles are computed again in the backward pass.
     """
     n = count(X)
     blocks = -(-n // side)
@@ -187,7 +187,7 @@ def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Ar
 
 
 def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, "_ _"]:
-    """The symmetric matrix whose tiles on and above the diagonal are given, row by row."""
+    """The symmetric matrix from its tiles on and above the diagonal, which are given row by row."""
     everywhere = tiles[_places_of_tiles(blocks)]
     above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
     K = jnp.where(above, everywhere, jnp.swapaxes(everywhere, 2, 3))
@@ -196,7 +196,7 @@ def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, 
 
 
 def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
-    """Of every block, the place of its tile, or of that of its mirror image, row by row."""
+    """The index of the tile of every block, or of its mirror image, row by row."""
     rows, columns = np.triu_indices(blocks)
     indices = np.zeros((blocks, blocks), int)
     indices[rows, columns] = np.arange(len(rows))
@@ -205,11 +205,11 @@ def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
 
 def _symmetric(K: Array, mirrored: bool) -> Array:
     """The larger of K and K^T, entry by entry; on a CPU K itself if the kernel is `mirrored`."""
-    # The matrix product of a CPU is symmetric bitwise already, and a transposition there would cost
-    # twice the product. Not the mean of both: XLA may fuse the last multiplication of K, but not
-    # that of K.T, into the addition, unrounded, and the mean would not be symmetric. And no K.T,
-    # which, fused with the maximum and the diagonal, takes jaxlib 0.10.2 minutes to compile from
-    # n = 1000 on.
+    # The matrix product of a CPU is already bitwise symmetric, and a transposition there would cost
+    # twice the product. The mean of both would not be symmetric: XLA may fuse the last
+    # multiplication of K, but not that of K.T, into the addition, unrounded. K.T is avoided
+    # because, fused with the maximum and the diagonal, it takes jaxlib 0.10.2 minutes to compile
+    # from n = 1000 on.
     i = jnp.arange(len(K), dtype=jnp.int32)
 
     def larger(K):
@@ -224,19 +224,19 @@ def _symmetric(K: Array, mirrored: bool) -> Array:
 def pairs_at_once(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, block_size: int | None = None
 ) -> int:
-    """How many pairs to compute together: `block_size` rows, or as many as fit a fixed budget.
+    """The number of pairs to compute together: `block_size` rows, or as many as fit a fixed budget.
 
-    A kernel of vectors holds a number or two for each pair, and all pairs are computed in one
-    program that holds the matrix and little else. A kernel of strings may hold a table for each
-    pair, of as many numbers as the product of two lengths: for 400 strings together that would be
-    gigabytes. See `_held_by` for how this is found out.
+    A kernel of vectors needs a number or two for each pair, and all pairs are computed in one
+    program that stores the matrix and little else. A kernel of strings may need a table for each
+    pair, with as many numbers as the product of two lengths, which for 400 strings together would
+    be gigabytes. `_held_by` determines this.
 
-    - At most 4 numbers a pair: all pairs at once, unless what each point holds by itself (such as a
-      histogram of substrings) exceeds the large budget; then a square block of them.
-    - More: as many pairs as fit the budget of the device. On a CPU that is what the cache of one
-      core holds: 256 pairs of strings of 57 letters take half as long together as 1024 do.
+    - At most 4 numbers per pair: all pairs at once, unless the numbers for each point (such as a
+      histogram of substrings) exceed the large budget; then a square block of them.
+    - More: as many pairs as fit the budget of the device. On a CPU that is the cache of one core:
+      for strings of 57 letters, 256 pairs at a time take half as long as 1024 at a time.
 
-    Under an outer `vmap` all members together hold more, which is not known here.
+    Under an outer `vmap` all members together need more memory, which is not known here.
     """
     n = count(X)
     m = count(Z)
@@ -252,25 +252,25 @@ def pairs_at_once(
 
 
 def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
-    """How many rows of `k(x_i, z_j)` to compute together: `most` of a plain kernel, of one that
-    needs much memory for a pair as few as `pairs_at_once` says.
+    """The number of rows of `k(x_i, z_j)` to compute together: `most` for a simple kernel, and the
+    number from `pairs_at_once` for a kernel that needs much memory per pair.
     """
     return max(1, min(most, pairs_at_once(kernel, X, Z) // max(1, count(Z))))
 
 
 class _Held(NamedTuple):
-    """How many numbers the largest intermediate result of a kernel holds."""
+    """The number of numbers in the largest intermediate result of a kernel."""
 
     pair: int  # for each pair
-    row: int  # for each point of the first stack
+    row: int  # for each point of the first batch
 
 
 def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
-    """What a kernel holds, from its traces with 2 and 3 points a side.
+    """The memory of a kernel, from its traces with 2 and 3 points per side.
 
     Every intermediate result of i and j points has a size `pair i j + row i + column j + rest`: a
-    second difference leaves what it holds for each pair, a first one what it holds for each row.
-    The largest counts, as XLA frees most of them in turn.
+    second difference gives the numbers for each pair, a first difference those for each row. The
+    largest result counts, because XLA frees most of them in turn.
     """
     sizes = partial(_sizes_of_results, kernel, X, Z)
     of_pair = sizes(3, 3) - sizes(3, 2) - sizes(2, 3) + sizes(2, 2)
@@ -281,7 +281,7 @@ def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
 def _sizes_of_results(
     kernel: AbstractKernel, X: PyTree, Z: PyTree, rows: int, columns: int
 ) -> Int[np.ndarray, " results"]:
-    """The sizes of all intermediate results for that many points, and zero."""
+    """The sizes of all intermediate results for the given numbers of points, and zero."""
     shapes = _shapes(X, rows), _shapes(Z, columns)
     trace = jax.make_jaxpr(lambda X, Z: all_pairs(kernel, X, Z))(*shapes)
     return np.array([0, *_sizes(trace.jaxpr)])
@@ -292,7 +292,7 @@ def _shapes(stack: PyTree, n: int) -> PyTree:
 
 
 def _sizes(jaxpr: Any) -> Iterator[int]:
-    """The size of every intermediate result, those inside loops and calls included."""
+    """The size of every intermediate result, including those inside loops and calls."""
     for equation in jaxpr.eqns:
         yield from (math.prod(out.aval.shape) for out in equation.outvars)
         for inner in jex.jaxprs_in_params(equation.params):

@@ -1,4 +1,4 @@
-"""What makes a Gram matrix smaller than its n^2 numbers, found once before anything is compiled."""
+"""Structures of points with Gram matrices of fewer than n^2 numbers, found before compilation."""
 
 import abc
 
@@ -10,14 +10,14 @@ from kernax.core.operators.operators import AbstractGram
 
 
 class AbstractStructure(eqx.Module):
-    """What is known of a stack of points, such as their order along a line, by which the Gram
-    matrix of a kernel is held in fewer numbers.
+    """A structure of a batch of points, such as their order along a line, with which the Gram
+    matrix of a kernel needs fewer numbers.
     """
 
     @abc.abstractmethod
     def gram(self, kernel: AbstractKernel, X: PyTree) -> AbstractGram:
-        """The Gram matrix of the kernel and the points for which this was found."""
+        """The Gram matrix of the kernel and the points with this structure."""
 
     @abc.abstractmethod
     def check_noise(self, noise: Float[Array, "*n"]) -> None:
-        """Raises ValueError for a noise that a matrix of this structure cannot have."""
+        """Raises ValueError for a noise that a matrix with this structure cannot have."""

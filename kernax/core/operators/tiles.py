@@ -1,4 +1,4 @@
-"""Products with Gram matrices that are never held: in tiles that stay in a cache, or by rows."""
+"""Matrix-free products with Gram matrices: in tiles that stay in a cache, or by rows."""
 
 import math
 from functools import partial
@@ -17,9 +17,9 @@ from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairs import all_pairs, pairs_at_once, rows_at_once
 from kernax.core.operators.pairwise.product import product_in_registers
 
-# Two tiles in one step, side by side, keep two cores busy.
+# Two tiles in one step keep two cores busy.
 _TOGETHER = 2
-# Bytes of a tile: on a CPU, what the second cache of a core holds.
+# Bytes of a tile: on a CPU, the size of the second-level cache of a core.
 _LARGEST_TILE = {"cpu": 2**20}
 _LARGEST_ELSEWHERE = 2**26
 
@@ -28,16 +28,16 @@ _LARGEST_ELSEWHERE = 2**26
 def product_by_tiles(
     kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], most_pairs: int
 ) -> Float[Array, "n p"]:
-    """`K V` of one stack, with the exact diagonal `k(x, x)`.
+    """`K V` for one batch, with the exact diagonal `k(x, x)`.
 
-    K is symmetric: a tile above the diagonal is computed once, for its rows and its columns. In the
-    backward pass it is computed again. No more than `most_pairs` pairs are held at a time. On a GPU
-    all pairs are computed in registers instead, and none is held, where the kernel suits.
+    As K is symmetric, a tile above the diagonal is computed once, for its rows and its columns. It
+    is computed again in the backward pass. At most `most_pairs` pairs are in memory at a time. On a
+    GPU, for suitable kernels, all pairs are computed in registers instead, and none is stored.
     """
     in_registers = product_in_registers(kernel, X, None, V)
     if in_registers is not None:
         return in_registers
-    # How many blocks of points make tiles that are small enough: three, seven, eleven, ...
+    # The number of blocks of points with small enough tiles: three, seven, eleven, ...
     largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
     pairs = min(
         largest // dtype_of(X).itemsize, most_pairs // _TOGETHER, pairs_at_once(kernel, X, X)
@@ -50,16 +50,15 @@ def product_by_tiles(
 
 
 class _Tiles(eqx.Module):
-    """K without its diagonal, cut into square tiles, and what it is multiplied by.
+    """K without its diagonal, in square tiles, and the vectors that it multiplies.
 
-    The blocks of points stand in a circle of 2m + 1. Block i is paired with those at the offsets 0,
-    1, ..., m from it, by which every pair of blocks is there once. Since m is odd, these are pairs
-    of offsets: a block and two neighbouring ones make a step.
+    The blocks of points form a ring of length 2m + 1. Block i is paired with those at the offsets
+    0, 1, ..., m, so that every pair of blocks occurs once. As m is odd, offsets come in pairs: a
+    step uses a block and two neighbouring ones.
 
     Attributes:
-        parts: the points in blocks, of as many points each; the last point again where there are
-            too few.
-        values: the vectors (blocks, p, side), zero where points stand again.
+        parts: the points in blocks of equal size, padded with copies of the last point.
+        values: the vectors (blocks, p, side), zero for the copies.
     """
 
     kernel: AbstractKernel
@@ -74,7 +73,7 @@ class _Tiles(eqx.Module):
 
     def product(self) -> Float[Array, "blocks p side"]:
         """`(K - diag(K)) V`."""
-        # Inside of a scan nothing needs to be kept from being computed once for both passes.
+        # Inside of a scan there is no need to prevent common subexpression elimination.
         at_offsets = jax.checkpoint(_Tiles.at_offsets, prevent_cse=False)
 
         def step(product, offset):
@@ -85,9 +84,9 @@ class _Tiles(eqx.Module):
         return lax.scan(step, jnp.zeros_like(self.values), _TOGETHER * jnp.arange(steps))[0]
 
     def at_offsets(self, offset: Int[Array, ""]) -> Float[Array, "blocks p side"]:
-        """What the tiles of every block and those at an offset and at the next one from it add."""
-        # All blocks are moved at once: in the backward pass, a block picked from all of them would
-        # be added to an array of zeros for all of them.
+        """The contributions of the tiles of each block with those at an offset and the next one."""
+        # All blocks are moved at once, because in the backward pass a single selected block would
+        # be added to an array of zeros for all blocks.
         parts = _at_offset(offset, self.parts, 1)
         values = _at_offset(offset, self.values, 2)
         of_step = jax.checkpoint(_Tiles.of_step, prevent_cse=False)
@@ -96,7 +95,7 @@ class _Tiles(eqx.Module):
             return of_step(self, offset, *xs)
 
         to_rows, to_columns = lax.map(step, (self.parts, self.values, parts, values))
-        # What block i adds for the blocks i + offset and i + offset + 1 is put where those stand.
+        # Contributions of block i to the blocks i + offset and i + offset + 1 are moved to those.
         to_first, to_second = jnp.split(to_columns, 2, 2)
         return to_rows + _moved(to_first, offset) + _moved(to_second, offset + 1)
 
@@ -108,32 +107,32 @@ class _Tiles(eqx.Module):
         columns: PyTree,
         of_columns: Float[Array, "p both"],
     ) -> tuple[Float[Array, "p side"], Float[Array, "p both"]]:
-        """What one block and the two at an offset from it add to the product: for the rows of their
-        tiles, and for the columns.
+        """The contributions of one block and the two at an offset from it to the product: for the
+        rows of their tiles, and for the columns.
         """
         tile = all_pairs(self.kernel, _copied(rows), _copied(columns)).astype(of_rows.dtype)
         first = offset == 0
         tile = jnp.where(first & jnp.eye(*tile.shape, dtype=bool), 0, tile)
-        # A tile on the diagonal holds both halves of what is symmetric.
+        # A tile on the diagonal contains both symmetric halves.
         again = first & (jnp.arange(tile.shape[1]) < len(tile))
         return _times(of_columns, tile, 1), jnp.where(again[None, :], 0, _times(of_rows, tile, 0))
 
 
 def _in_blocks(leaf: Array, filling: Array, blocks: int) -> Array:
-    """An array in blocks of as many rows each, the last of them filled up with a row."""
+    """An array in blocks of equal numbers of rows, padded with the given row."""
     side = -(-len(leaf) // blocks)
     filled = jnp.concatenate([leaf, jnp.repeat(filling, blocks * side - len(leaf), 0)])
     return filled.reshape(blocks, side, *leaf.shape[1:])
 
 
 def _moved(blocks: PyTree, offset: Int[Array, ""] | int) -> PyTree:
-    """The blocks moved on in their circle: block i stands where block i + offset was."""
+    """The blocks rotated in their ring: block i moves to position i + offset."""
     return jax.tree.map(lambda leaf: jnp.roll(leaf, offset, 0), blocks)
 
 
 def _at_offset(offset: Int[Array, ""], blocks: PyTree, axis: int) -> PyTree:
-    """For every block, the one at an offset from it and the next one, joined along the axis of
-    their points.
+    """For every block, the one at an offset from it and the next one, concatenated along the axis
+    of points.
     """
     first = _moved(blocks, -offset)
     joined = lambda *pair: jnp.concatenate(pair, axis)
@@ -141,9 +140,9 @@ def _at_offset(offset: Int[Array, ""], blocks: PyTree, axis: int) -> PyTree:
 
 
 def _copied(points: PyTree) -> PyTree:
-    """The same points in an array of their own, by a gather, which XLA fuses with nothing: on a CPU
-    it would else read them for each entry from the array of all blocks, which takes four times as
-    long (8 coordinates, jaxlib 0.10.2).
+    """The same points in a separate array, by a gather, which XLA does not fuse. Otherwise it would
+    read them on a CPU for each entry from the array of all blocks, which takes four times as long
+    (8 coordinates, jaxlib 0.10.2).
     """
 
     def copy(leaf):
@@ -155,8 +154,8 @@ def _copied(points: PyTree) -> PyTree:
 
 
 def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) -> Array:
-    """`V K^T` or `V K`, as the axis of K that is summed over is 1 or 0."""
-    # Vectors in rows: with K on the right, XLA copies no tile to transpose it.
+    """`V K^T` or `V K`, depending on whether the sum is over axis 1 or 0 of K."""
+    # Vectors are rows: with K on the right, XLA copies no tile to transpose it.
     dimensions = (((1,), (axis,)), ((), ()))
     return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)
 
@@ -170,11 +169,11 @@ def products_both_ways(
     of_Z: Float[Array, "m p"],
     most_rows: int,
 ) -> tuple[Float[Array, "n p"], Float[Array, "m p"]]:
-    """`k(X, Z) V` and `k(X, Z)^T U`, of V beside Z and U beside X, some rows at a time.
+    """`k(X, Z) V` and `k(X, Z)^T U`, with V for Z and U for X, some rows at a time.
 
     A row is computed once for both, and again in the backward pass.
     """
-    # How many rows of `k(X, Z)` make a tile that is small enough.
+    # The number of rows of `k(X, Z)` of a small enough tile.
     largest = _LARGEST_TILE.get(jax.default_backend(), _LARGEST_ELSEWHERE)
     in_cache = largest // (dtype_of(X, Z).itemsize * count(Z))
     rows_of_tile = max(1, min(in_cache, rows_at_once(kernel, X, Z, most_rows)))
@@ -194,7 +193,7 @@ def products_both_ways(
 def _both_ways(
     kernel: AbstractKernel, Z: PyTree, of_Z: Float[Array, "p m"], rows: PyTree, of_rows: Array
 ) -> tuple[Float[Array, "p side"], Float[Array, "p m"]]:
-    """What the tile of some rows adds to the product for those, and for its columns."""
+    """The contributions of the tile of some rows to the products for its rows and its columns."""
     tile = all_pairs(kernel, _copied(rows), Z).astype(of_rows.dtype)
     return _times(of_Z, tile, 1), _times(of_rows, tile, 0)
 
@@ -210,7 +209,7 @@ def product_by_rows(
 ) -> Float[Array, "n *p"]:
     """`k(X, Z) V`, some rows at a time, computed again in the backward pass.
 
-    Where Z are the points of X at `indices`, a point beside itself is exactly `k(x, x)`.
+    If Z are the points of X at `indices`, the value of a point with itself is exactly `k(x, x)`.
     """
 
     if indices is None:
@@ -243,5 +242,5 @@ def squares_by_rows(
 
 
 def _row(kernel: AbstractKernel, x: PyTree, Z: PyTree) -> Float[Array, " m"]:
-    """`k(x, z_j)` for every point of a stack."""
+    """`k(x, z_j)` for every point of a batch."""
     return jax.vmap(lambda z: kernel(x, z))(Z)

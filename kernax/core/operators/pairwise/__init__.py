@@ -1,5 +1,5 @@
-"""Sums over all pairs of two stacks on a GPU, computed in registers: no entry of a Gram matrix is
-written to memory.
+"""Sums over all pairs of two batches in the registers of a GPU, without writing entries of a Gram
+matrix to memory.
 """
 
 # May import: kernax.core.base, kernax.core.kernel.

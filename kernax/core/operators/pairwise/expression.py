@@ -1,8 +1,8 @@
 """A function of two points as arithmetic on numbers, so that a GPU can compute it in registers.
 
-A function of parameters, of a row and of a column is traced by JAX, and its trace is evaluated
-anew: what depends on a row alone, or on a column alone, is computed for all of them beforehand, as
-JAX computes anything; what depends on both becomes a graph of `Number`s, one for each scalar.
+JAX traces a function of parameters, of a row and of a column, and the trace is evaluated again:
+values that depend only on a row, or only on a column, are computed beforehand for all rows or
+columns by JAX; values that depend on both become a graph of `Number`s, one for each scalar.
 """
 
 import operator
@@ -22,21 +22,21 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
-# What a number depends on: bits, so that `|` joins them.
+# The dependence of a number, as bits, so that `|` combines them.
 THETA = 0
 ROW = 1
 COLUMN = 2
 PAIR = ROW | COLUMN
 
-# Operations on numbers that a kernel of Triton computes as they are.
+# Operations on numbers that a Triton kernel computes directly.
 _ELEMENTWISE = {
     *("max", "min", "pow", "atan2", "sqrt", "rsqrt", "exp2", "log", "log1p", "expm1", "tanh"),
     *("logistic", "sin", "cos", "abs", "sign", "is_finite"),
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
 }
-# Operations that change nothing about a number.
+# Operations that do not change a number.
 _IDENTITIES = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
-# Operations that stand for the function in their parameters.
+# Operations that call the function in their parameters.
 _CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -56,19 +56,19 @@ class NotArithmetic(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """A number for each pair: what it is computed from, and how.
+    """A number for each pair: its operation and arguments.
 
     Attributes:
-        level: THETA, ROW, COLUMN or PAIR, which every operation has.
+        level: THETA, ROW, COLUMN or PAIR; operations have PAIR.
         operation: the name of a primitive of JAX, "fma", "exp2_of_negative", "constant" or "leaf".
-        arguments: the numbers that it is computed from.
+        arguments: the numbers from which it is computed.
         array: the values of a leaf, a scalar or one for each row or column; or a constant.
-        function: the operation on arrays, where it is a primitive of JAX.
+        function: the operation on arrays, if it is a primitive of JAX.
         is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a square of
             such a number.
-        is_condition: whether it is true or false.
+        is_condition: whether it is a boolean.
         known_sign: the sign of a leaf, as in `sign`.
-        sign: 1 where the number is known to be zero or more, -1 where zero or less, 0 elsewhere.
+        sign: 1 if the number is known to be >= 0, -1 if <= 0, otherwise 0.
     """
 
     level: int
@@ -99,7 +99,7 @@ class Number:
 
     @cached_property
     def normalised(self) -> tuple["Number", "Number"]:
-        """A power of two and what is left, of a parameter that is their product."""
+        """A power of two and the remaining factor of a parameter."""
         one = jnp.ones_like(self.array)
         power = times_power_of_two(one, exponent_of(jnp.abs(self.array)))
         rest = Number(THETA, "leaf", array=self.array / power, is_normal=True)
@@ -107,7 +107,7 @@ class Number:
 
 
 def _sign_of(number: Number) -> int:
-    """The sign of a number whose arguments know theirs."""
+    """The sign of a number from the signs of its arguments."""
     arguments = number.arguments
     signs = [argument.sign for argument in arguments]
     match number.operation:
@@ -134,8 +134,8 @@ def _sign_of(number: Number) -> int:
 
 @dataclass
 class _Value:
-    """What a variable of a trace stands for: an array that is computed beforehand, with an axis of
-    rows or columns in front, or an array of numbers for each pair.
+    """The value of a variable of a trace: an array that is computed beforehand, with a leading axis
+    of rows or columns, or an array of numbers for each pair.
     """
 
     level: int
@@ -164,7 +164,7 @@ def _leaves(level: int, array: Any) -> np.ndarray:
 
 
 def _leaf(level: int, array: Array) -> Number:
-    """A number that is computed beforehand; one that is true or false is read as 1 or 0."""
+    """A number that is computed beforehand; booleans become 1 or 0."""
     if array.dtype == bool:
         leaf = Number(level, "leaf", array=jnp.where(array, 1.0, 0.0))
         return Number(PAIR, "ne", (leaf, _constant(0.0)), function=lax.ne, is_condition=True)
@@ -193,7 +193,7 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
 def _computed(
     operation: str, function: Callable, *arguments: Number, is_condition: bool = False
 ) -> Number:
-    """An operation: of a pair a step of the graph, of anything less computed beforehand."""
+    """An operation: a step of the graph for pairs, otherwise computed beforehand."""
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
     if level == PAIR:
         if operation in ("max", "min") and any(a.is_condition for a in arguments):
@@ -220,7 +220,7 @@ def _is_zero(a: Number) -> bool:
 
 
 def _theta_product(a: Number, b: Number) -> Number:
-    """The product of two parameters, with what is known of its sign."""
+    """The product of two parameters, with its sign if it is known."""
     if a.operation == b.operation == "constant":
         return _constant(a.array * b.array)
     dtype = jnp.result_type(a.array, b.array)
@@ -269,7 +269,7 @@ def _add(a: Number, b: Number) -> Number:
     if joined is not None:
         return joined
     if _is_scaled(a) and _is_scaled(b) and a.arguments[0] is b.arguments[0]:
-        # t a + t b = t (a + b): a common factor is multiplied once.
+        # t a + t b = t (a + b), so that a common factor is multiplied once.
         (t, rest) = a.arguments
         if t.is_normal:
             return _scaled(t, _add(rest, b.arguments[1]))
@@ -320,7 +320,7 @@ def _integer_pow(a: Number, y: int) -> Number:
 
 def _exp(a: Number) -> Number:
     if a.level == PAIR and a.sign == -1:
-        # exp(a) = 2^(a log2(e)): of negative a the rounding of the exponent is harmless.
+        # exp(a) = 2^(a log2(e)); for negative a the rounding of the exponent is harmless.
         return Number(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
     return _computed("exp", lax.exp, a)
 
@@ -339,7 +339,7 @@ def _select(condition: Number, no: Number, yes: Number) -> Number:
 
 
 def _joined(a: Number, b: Number) -> Number | None:
-    """The sum of two choices by one condition, each of which is zero where the other is not."""
+    """The sum of two choices by one condition, where always one of the two is zero."""
     if a.operation != "select_n" or b.operation != "select_n":
         return None
     (condition, *of_a) = a.arguments
@@ -407,7 +407,7 @@ def _pad(a, filling, *, padding_config):
     result = np.full(spread, filling)
     result[tuple(slice(None, None, inner + 1) for inner in steps)] = a
     for axis, (low, high, _) in enumerate(padding_config):
-        # Less than nothing at an end cuts numbers off.
+        # Negative padding removes numbers at an end.
         kept = range(max(0, -low), result.shape[axis] - max(0, -high))
         ends = [(0, 0)] * a.ndim
         ends[axis] = (max(0, low), max(0, high))
@@ -442,11 +442,11 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
 def expressions(
     jaxpr: Any, theta: Sequence, rows: Sequence, columns: Sequence, most_steps: int = 800
 ) -> list[np.ndarray]:
-    """The outputs of a function of parameters, of one row and of one column, as arrays of numbers.
+    """The outputs of a function of parameters, one row and one column, as arrays of numbers.
 
     `jaxpr` is its closed trace; `rows` and `columns` hold all of them, along a first axis.
 
-    Raises NotArithmetic for a function that is more than `most_steps` operations on numbers.
+    Raises NotArithmetic for a function with more than `most_steps` operations on numbers.
     """
     values = [_Value(THETA, array) for array in theta]
     values += [_Value(ROW, array) for array in rows]
@@ -495,7 +495,7 @@ def _of_equation(equation: Any, inputs: list[_Value]) -> list[_Value]:
     if level != PAIR:
         outputs = _beforehand(equation, inputs, level)
         if level == THETA and name in _STRUCTURAL and len(inputs) == 1:
-            # The same parameter in several places stays one number.
+            # The same parameter stays one number wherever it occurs.
             structured = _listed(_STRUCTURAL[name](inputs[0].numbers, **equation.params))
             for output, numbers in zip(outputs, structured):
                 output.known_numbers = numbers
@@ -519,7 +519,7 @@ def _listed(a: Any) -> list:
 
 
 def _of_numbers(equation: Any, numbers: list) -> Any:
-    """An operation on arrays of numbers."""
+    """The outputs of an operation on arrays of numbers."""
     name = equation.primitive.name
     params = equation.params
     if name in _IDENTITIES:
@@ -576,14 +576,14 @@ def _bound(equation: Any, *arrays: ArrayLike) -> list[Array]:
 
 
 def _shared_by_pairs(equation: Any, inputs: list[_Value]) -> list[_Value] | None:
-    """The outputs of a function with a rule for batches that are the same for all pairs; None where
-    they are not.
+    """The outputs of a function with a batching rule, if they are the same for all pairs; otherwise
+    None.
     """
     inner = next(value.level for value in reversed(inputs) if value.level)
     axes = tuple(0 if value.level == inner else None for value in inputs)
     if any(value.level == PAIR for value in inputs):
         return None
-    # Of the other side any one will do.
+    # Any point of the other side serves.
     others = [value.array if value.level in (THETA, inner) else value.array[0] for value in inputs]
     try:
         outputs = jax.vmap(partial(_bound, equation), axes, out_axes=None)(*others)
@@ -596,7 +596,7 @@ def _unrolled(equation: Any, inputs: list[_Value]) -> list[_Value]:
     """The outputs of a `scan` over a few coordinates."""
     params = equation.params
     body = params["jaxpr"]
-    # Of constants, carry and xs, and of carry and ys, the last have an axis more than in the body.
+    # In (constants, carry, xs) and in (carry, ys) the last have one more axis than in the body.
     n_xs = _with_axis_more(equation.invars, body.in_avals)
     n_ys = _with_axis_more(equation.outvars, body.out_avals)
     n_carry = len(equation.outvars) - n_ys

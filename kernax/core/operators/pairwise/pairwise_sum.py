@@ -1,4 +1,4 @@
-"""`out_i = sum_j function(theta, row_i, column_j)`, and its derivatives: such sums again."""
+"""`out_i = sum_j function(theta, row_i, column_j)`; its derivatives are such sums again."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from kernax.core.base.numerics import is_concrete
 from kernax.core.operators.pairwise.expression import NotArithmetic, expressions
 from kernax.core.operators.pairwise.triton_kernel import sums_of
 
-# Numbers that are held at one time where the sum is not computed in registers.
+# The number of numbers in memory at one time if the sum is not computed in registers.
 _NUMBERS_AT_ONCE = 2**22
 
 _sum_over_pairs = jex.Primitive("sum_over_pairs")
@@ -31,13 +31,13 @@ def sum_over_pairs(
     *,
     interpret: bool = False,
 ) -> PyTree:
-    """`out_i = sum_j function(theta, row_i, column_j)` of trees of arrays.
+    """`out_i = sum_j function(theta, row_i, column_j)` for trees of arrays.
 
     On a GPU no result for a pair is written to memory. Derivatives of all orders, in both modes,
-    are sums over pairs again: of the rows one over columns, of the columns one over rows. `vmap`
-    takes one member after the other.
+    are sums over pairs again: for rows a sum over columns, for columns a sum over rows. `vmap`
+    computes one member after the other.
 
-    `interpret` computes in an interpreter of the GPU's kernel, for tests on a CPU.
+    `interpret` uses an interpreter of the GPU kernel, for tests on a CPU.
     """
     first = partial(jax.tree.map, lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype))
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), theta)
@@ -100,7 +100,7 @@ def _grouped(flat: Sequence, sizes: tuple[int, ...]) -> tuple[list, list, list]:
 
 
 def _in_registers(*flat, trace, sizes, interpret):
-    """The sums as one kernel of the GPU; by rows where the function is more than arithmetic."""
+    """The sums as one GPU kernel, or by rows if the function is not arithmetic."""
     (theta, rows, columns) = _grouped(flat, sizes)
     (n, m) = (len(rows[0]), len(columns[0]))
     by_rows = partial(_by_rows, *flat, trace=trace, sizes=sizes, interpret=interpret)
@@ -115,7 +115,7 @@ def _in_registers(*flat, trace, sizes, interpret):
 
 
 def _by_rows(*flat, trace, sizes, interpret):
-    """The sums of some rows at a time."""
+    """The sums, for some rows at a time."""
     del interpret
     (theta, rows, columns) = _grouped(flat, sizes)
     (n, m) = (len(rows[0]), len(columns[0]))
@@ -140,7 +140,7 @@ def _on_other_platforms(*flat, interpret, **params):
 def _lowered_for_gpu(context, *arguments, **params):
     lower = mlir.lower_fun(_in_registers, multiple_results=True)
     with warnings.catch_warnings():
-        # Triton is to leave JAX in time; until then there is no other way to registers.
+        # JAX will remove Triton eventually; until then there is no other way to use registers.
         warnings.filterwarnings("ignore", message=".*Pallas Triton", category=DeprecationWarning)
         return lower(context, *arguments, **params)
 
@@ -192,7 +192,7 @@ def _jvp(primals, tangents, *, trace, sizes, interpret):
 
 def _transpose(cotangents, *flat, trace, sizes, interpret):
     """The transpose of a sum that is linear in some of its arguments: the cotangent of a row or of
-    a parameter is a sum over columns, that of a column a sum over rows.
+    a parameter is a sum over columns, and that of a column is a sum over rows.
     """
     is_linear = [ad.is_undefined_primal(x) for x in flat]
     avals = [x.aval if linear else x for x, linear in zip(flat, is_linear)]
@@ -207,13 +207,13 @@ def _transpose(cotangents, *flat, trace, sizes, interpret):
     (theta, rows, columns) = _grouped(known, sizes)
 
     def transposed(wanted, theta, row, column):
-        """What one pair adds: `c_k = (d f / d a_k)^T c` for the wanted arguments a_k."""
+        """The contribution of one pair: `c_k = (d f / d a_k)^T c` for the wanted arguments a_k."""
         (row, of_pair, _) = row
         (column, _) = column
         given = [*theta, *row, *column]
 
         def linear(*parts):
-            # In an argument that is not wanted the function is linear as well: zero adds nothing.
+            # The function is linear in unwanted arguments as well, so zero adds nothing.
             arguments = [
                 jnp.zeros(shape.shape, shape.dtype) if x is None else x
                 for x, shape in zip(given, shapes)
@@ -224,7 +224,7 @@ def _transpose(cotangents, *flat, trace, sizes, interpret):
 
         return list(jax.linear_transpose(linear, *(shapes[i] for i in wanted))(of_pair))
 
-    # Numbers of rows and columns are known even where none of their arrays is.
+    # The numbers of rows and columns are known even if none of their arrays is.
     rows = (rows, cotangents, jnp.zeros(n, cotangents[0].dtype))
     columns = (columns, jnp.zeros(m, cotangents[0].dtype))
     first_of_columns = sizes[0] + sizes[1]

@@ -18,15 +18,15 @@ from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_
 
 # With more vectors than these, matrix products with tiles of K are faster.
 _MOST_VECTORS = 8
-# Coordinates and parameters; the derivative in a parameter is held for each row.
+# Coordinates and parameters; the derivative in a parameter is stored for each row.
 _MOST_NUMBERS = 128
-# The switch, read when a program is traced: "0" in the environment computes all products in tiles.
+# A switch that is read when a program is traced: "0" computes all products in tiles.
 _SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
 
 
 def mode() -> str:
-    """How sums over pairs are computed: "registers" on a GPU that Triton compiles for, "tiles"
-    elsewhere and where the environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
+    """The method for sums over pairs: "registers" on a GPU for which Triton compiles; "tiles"
+    elsewhere, and if the environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
     """
     is_on = os.environ.get(_SWITCH, "1") != "0"
     has_registers = is_on and jax.default_backend() == "gpu" and _compiles_for(jax.devices()[0])
@@ -35,7 +35,7 @@ def mode() -> str:
 
 @cache
 def _compiles_for(device: Any) -> bool:
-    """Whether JAX has Triton, and this is a device of NVIDIA of compute capability 8 or more."""
+    """Whether JAX has Triton and this is an NVIDIA device of compute capability 8 or more."""
     has_triton = find_spec("jax.experimental.pallas.triton") is not None
     is_of_nvidia = "cuda" in device.client.platform_version
     return has_triton and is_of_nvidia and int(device.compute_capability.split(".")[0]) >= 8
@@ -44,10 +44,10 @@ def _compiles_for(device: Any) -> bool:
 def product_in_registers(
     kernel: AbstractKernel, X: PyTree, Z: PyTree | None, V: Float[Array, "m p"]
 ) -> Float[Array, "n p"] | None:
-    """`k(X, Z) V`, or `k(X, X) V` with the exact diagonal where Z is None; None where a kernel, its
-    points or the device do not suit.
+    """`k(X, Z) V`, or `k(X, X) V` with the exact diagonal if Z is None; None if the kernel, its
+    points or the device are not suitable.
 
-    Every kernel suits that is arithmetic on a few numbers of two vectors of floats.
+    A kernel is suitable if it is arithmetic on a few numbers of two vectors of floats.
     """
     how = mode()
     columns = X if Z is None else Z
@@ -59,10 +59,10 @@ def product_in_registers(
         (i, x) = row
         (j, z, v) = column
         k = eqx.combine(theta, static)(x, z)
-        # A point beside itself is k(x, x) exactly, which is added below.
+        # The value of a point with itself is exactly k(x, x), which is added below.
         return (jnp.where(i == j, 0, k) if Z is None else k) * v
 
-    # Whole numbers that floats hold exactly.
+    # Whole numbers that floats represent exactly.
     places = partial(jnp.arange, dtype=V.dtype)
     rows = (places(count(X)), X)
     others = (places(count(columns)), columns, V)
@@ -73,7 +73,7 @@ def product_in_registers(
 
 
 def _suit(parameters: PyTree, X: PyTree, Z: PyTree, V: Array) -> bool:
-    """Whether points are vectors of floats as V are, and a pair is computed from few numbers."""
+    """Whether points are vectors of floats like V, and a pair is computed from few numbers."""
     leaves = jax.tree.leaves((X, Z))
     if V.dtype not in (jnp.float32, jnp.float64) or V.ndim != 2:
         return False

@@ -1,7 +1,7 @@
-"""The kernel that sums over pairs in the registers of a GPU, written in Pallas for Triton.
+"""The GPU kernel that sums over pairs in registers, written in Pallas for Triton.
 
-A program owns a block of rows, some of them in each thread, and runs over the columns, whose
-numbers are scalars to it. The columns are split among programs where there are few rows.
+A program computes a block of rows, some of them in each thread, and runs over the columns, whose
+numbers are scalars. If there are few rows, the columns are split among programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from kernax.core.operators.pairwise.expression import COLUMN, ROW, THETA, Number
 
 _THREADS = 128  # four warps
 _UNROLLED = 4  # columns in one step of the loop
-_CHUNK = 256  # columns that are summed before their sum is added to the total, with compensation
-_REGISTERS = 160  # of a thread, for what its rows hold
-_PROGRAMS = 16384  # many for each place on a GPU, so that none waits long for the last
-_LEAST_COLUMNS = 512  # of a program
+_CHUNK = 256  # columns that are summed before their sum is added to the total with compensation
+_REGISTERS = 160  # of a thread, for the numbers of its rows
+_PROGRAMS = 16384  # many for each processor of a GPU, so that none waits long for the last
+_LEAST_COLUMNS = 512  # per program
 
 
 def sums_of(
     outputs: Sequence[np.ndarray], n: int, m: int, dtype: Any, *, interpret: bool
 ) -> list[Array]:
-    """`sum_j number_ij` of arrays of numbers, each (n, *shape)."""
+    """`sum_j number_ij` for arrays of numbers, each (n, *shape)."""
     numbers = [number for output in outputs for number in output.ravel()]
     totals = _sums(numbers, n, m, jnp.dtype(dtype), interpret)
     results = []
@@ -79,7 +79,7 @@ def _parameters() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """How the work is cut: blocks of `rows` rows, and `splits` parts of `columns` columns."""
+    """The partition of the work: blocks of `rows` rows, and `splits` parts of `columns` columns."""
 
     rows: int
     blocks: int
@@ -88,8 +88,8 @@ class _Shape:
 
     @staticmethod
     def of(n: int, m: int, inputs: int, outputs: int) -> "_Shape":
-        """The cut for n rows and m columns, of as many numbers a row."""
-        # A thread holds for each of its rows the inputs, the sums, and some steps of the graph.
+        """The partition for n rows and m columns, with the given number of numbers per row."""
+        # A thread stores for each of its rows the inputs, the sums, and some steps of the graph.
         per_thread = 8
         while per_thread > 1 and per_thread * (inputs + outputs + 6) > _REGISTERS:
             per_thread //= 2
@@ -105,7 +105,7 @@ def _power_of_two(size: int) -> int:
 
 
 def _stacked(leaves: list[Number], shape: tuple[int, ...], dtype: Any) -> Array:
-    """The values of leaves, filled up with zeros to a power of two of them."""
+    """The values of leaves, padded with zeros to a power of two of them."""
     arrays = [jnp.broadcast_to(leaf.array, shape).astype(dtype) for leaf in leaves]
     zeros = jnp.zeros(shape, dtype)
     return jnp.stack([*arrays, *[zeros] * (_power_of_two(len(leaves)) - len(leaves))])
@@ -145,12 +145,12 @@ def _kernel(
 
         return lax.fori_loop(np.int32(0), count, step, sums)
 
-    # Kahan's sum: y = x - c, t' = t + y, c' = (t' - t) - y is what rounding added to t'.
+    # Kahan summation: y = x - c, t' = t + y, and c' = (t' - t) - y is the rounding error of t'.
     def compensated(totals, lost, sums):
         corrected = [x - c for x, c in zip(sums, lost)]
         larger = [t + y for t, y in zip(totals, corrected)]
         added = [(new - t) - y for new, t, y in zip(larger, totals, corrected)]
-        # Of an infinite sum nothing is lost, rather than inf - inf.
+        # For an infinite sum the correction is zero instead of inf - inf.
         lost = [jnp.where(abs(new) < jnp.inf, c, 0) for new, c in zip(larger, added)]
         return tuple(larger), tuple(lost)
 
@@ -179,7 +179,7 @@ def _values_of(
     interpret: bool,
     values: dict[Number, Array],
 ) -> list[Array]:
-    """The numbers of a block of rows beside one column, of the values of the leaves."""
+    """The numbers of a block of rows and one column, from the values of the leaves."""
     values = dict(values)
 
     def value_of(number):
@@ -199,7 +199,7 @@ def _values_of(
 
 
 def _operation(number: Number, interpret: bool) -> Any:
-    """How an operation of the graph is computed."""
+    """The result of an operation of the graph."""
     if number.operation == "fma":
         return partial(_by_instruction, "fma.rn", lambda a, b, c: a * b + c, interpret)
     if number.operation == "exp2_of_negative":
@@ -210,7 +210,7 @@ def _operation(number: Number, interpret: bool) -> Any:
 
 
 def _of_float32(instruction: str, function: Callable, interpret: bool, a: Array) -> Array:
-    """An instruction where the GPU has one, right to two units in the last place."""
+    """A GPU instruction if there is one, accurate to two units in the last place."""
     return (
         _by_instruction(instruction, function, interpret, a)
         if a.dtype == jnp.float32
@@ -221,7 +221,7 @@ def _of_float32(instruction: str, function: Callable, interpret: bool, a: Array)
 def _by_instruction(
     instruction: str, function: Callable, interpret: bool, *arguments: Array
 ) -> Array:
-    """One instruction of the GPU: Triton has no name for it, or takes several for the same."""
+    """One GPU instruction, for which Triton has no name or uses several instructions."""
     if interpret:
         return function(*arguments)
     from jax.experimental.pallas import triton
