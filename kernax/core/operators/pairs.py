@@ -242,6 +242,8 @@ def pairs_at_once(
     m = count(Z)
     if block_size is not None:
         return block_size * m
+    if _holds_little(kernel, X, Z):
+        return n * m
     held = _held_by(kernel, X, Z)
     if n * held.row > _LARGE_BUDGET:
         n = m = max(1, min(n, m, _LARGE_BUDGET // held.row))
@@ -256,6 +258,17 @@ def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int
     number from `pairs_at_once` for a kernel that needs much memory per pair.
     """
     return max(1, min(most, pairs_at_once(kernel, X, Z) // max(1, count(Z))))
+
+
+def _holds_little(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> bool:
+    """Whether one trace shows what `pairs_at_once` asks for: no result of more than 4 numbers a
+    pair, and no more than the large budget for the points of X. False where it leaves that open.
+    """
+    # A result of r points a side holds `pair r^2 + row r + column r + rest` numbers, none of these
+    # negative: at least `pair r^2` and at least `row r`.
+    r = 1024
+    largest = int(_sizes_of_results(kernel, X, Z, r, r).max())
+    return largest <= 4 * r * r and count(X) * (largest // r) <= _LARGE_BUDGET
 
 
 class _Held(NamedTuple):
@@ -273,8 +286,10 @@ def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
     largest result counts, because XLA frees most of them in turn.
     """
     sizes = partial(_sizes_of_results, kernel, X, Z)
-    of_pair = sizes(3, 3) - sizes(3, 2) - sizes(2, 3) + sizes(2, 2)
-    of_row = sizes(3, 2) - sizes(2, 2) - 2 * of_pair
+    of_2_and_2 = sizes(2, 2)
+    of_3_and_2 = sizes(3, 2)
+    of_pair = sizes(3, 3) - of_3_and_2 - sizes(2, 3) + of_2_and_2
+    of_row = of_3_and_2 - of_2_and_2 - 2 * of_pair
     return _Held(int(of_pair.max()), int(of_row.max()))
 
 
