@@ -1,5 +1,7 @@
 """scikit-learn's own checks of estimators, and what is learned by gradients, which take longer."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -69,14 +71,15 @@ def test_an_estimator_is_one_to_scikit_learn(estimator, check):
     check(estimator)
 
 
-CHECKS_OF_CLASSES = [
+CHECKS: Any = list(estimator_checks_generator(ours.SVC()))
+CHECKS_OF_CLASSIFIERS = [
     pytest.param(check, id=check.func.__name__)
-    for _, check in estimator_checks_generator(ours.SVC())
+    for _, check in CHECKS
     if "classifiers" in check.func.__name__
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS_OF_CLASSES)
+@pytest.mark.parametrize("check", CHECKS_OF_CLASSIFIERS)
 def test_a_classifier_passes_the_checks_of_classifiers(check):
     check(ours.SVC(**SMALL["SVC"]))
 
