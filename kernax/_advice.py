@@ -1,5 +1,5 @@
-"""What learners advise where their dense matrices do not fit into memory, or a kernel lacks the
-features that they need.
+"""The advice that learners give if their dense matrices do not fit into memory, or a kernel lacks
+the features that they need.
 """
 
 IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"

@@ -1,6 +1,5 @@
-"""Probabilities from decision values, such as those of `svm_leave_one_out`: Platt's sigmoid and
-isotonic regression, and what they return. For several classes, probabilities of pairs are
-coupled.
+"""Probabilities from decision values, such as those of `svm_leave_one_out`: Platt's sigmoid,
+isotonic regression, and pairwise coupling for several classes.
 """
 
 from kernax.supervised.machines.coupling import pairwise_coupling

@@ -1,5 +1,5 @@
-"""Intervals and sets that cover a given share of new targets, whatever the model: from the
-leave-one-out predictions of a process, and from points that any model has not seen.
+"""Conformal prediction: intervals and sets that cover a given share of new targets, whatever the
+model, from the leave-one-out predictions of a process, or from held-out points.
 """
 
 from kernax.gp.jackknife import jackknife_plus

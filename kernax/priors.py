@@ -1,5 +1,5 @@
-"""Prior densities of parameters, for `log_prior(model, priors)`: a term of a loss, or of the log
-density that a sampler takes. Your own is a subclass of `AbstractPrior`.
+"""Prior densities of parameters, for `log_prior(model, priors)`, a term of a loss or of the log
+density that a sampler uses. To write your own, derive from `AbstractPrior`.
 """
 
 from kernax.core.kernel.prior_densities import (

@@ -1,6 +1,5 @@
-"""Samples as points of a kernel's space: their means, the distances between these, tests of whether
-two samples come from one distribution, a sample from a density, and whether pairs are independent,
-and few points that stand for many.
+"""Samples as points in the space of a kernel: mean embeddings and their distances; tests of two
+samples, of goodness of fit and of independence; subsamples that represent many points.
 """
 
 from kernax.unsupervised.goodness_of_fit import goodness_of_fit_test, stein_discrepancy

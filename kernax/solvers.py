@@ -1,4 +1,4 @@
-"""Solvers of the linear systems and quadratic programmes of learners: their argument `solver`.
+"""Solvers of the linear systems and quadratic programmes of learners, for their argument `solver`.
 
 `Auto` chooses one, and is the default of `kernel_ridge` and `condition`.
 `JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of

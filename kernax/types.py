@@ -1,8 +1,8 @@
-"""The classes of what functions return, for annotations and `isinstance`, and `Invariance`, which
-kernels state.
+"""The classes of the results of functions, for annotations and `isinstance`, and `Invariance`,
+which kernels state.
 
-Nobody needs to make one of them by hand, except an `InducingNormal`, from which `svgp_bound` may
-start. `kernax.Solution` and `kernax.KernelExpansion` are of `kernax` itself.
+You need not construct any of them, except an `InducingNormal` as a start for `svgp_bound`.
+`Solution` and `KernelExpansion` are names of `kernax` itself.
 """
 
 from kernax.core.kernel.kernel import Invariance

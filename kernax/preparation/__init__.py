@@ -1,4 +1,4 @@
-"""From columns to points and targets, and from a model's values back to the user's units.
+"""Prepares columns as points and targets, and returns predictions in the user's units.
 
 Functions between raw points and the units of the data are `Standardised`, by `standardised_fit`;
 decision values become classes and probabilities in a `Classifier`, by `fit_classes`. Means and

@@ -1,4 +1,4 @@
-"""Cells of a table as they are written: what is a number, what is missing, where a cell stands."""
+"""Cells of a table as text: which are numbers, which are missing, and where a cell is."""
 
 import dataclasses
 import difflib
@@ -22,13 +22,12 @@ _COMMA_BETWEEN_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The cells of a column as they are written, and the place of each, for messages.
+    """The cells of a column as text, and the place of each, for messages.
 
     Attributes:
-        places: of the cells, such as `line 2` where there is a file.
-        file: its name; without one, places are whole.
-        written: the cells as they are written, where `cells` have points in place of decimal
-            commas.
+        places: the places of the cells, such as `line 2` in a file.
+        file: the name of the file; without one, places name the row.
+        written: the original cells, if `cells` have points in place of decimal commas.
 
     Examples:
         >>> places = ("line 2", "line 3", "line 4")
@@ -51,8 +50,8 @@ class Column:
 
     @functools.cached_property
     def first_text(self) -> str | None:
-        """The place and text of the first cell that is no number, such as NA; None if all are, or
-        are empty.
+        """The place and text of the first cell that is not a number, such as NA; None if all cells
+        are numbers or empty.
         """
         for row, cell in enumerate(self.cells):
             if cell and as_number(cell) is None:
@@ -73,23 +72,23 @@ class Column:
 
     @functools.cached_property
     def numeric(self) -> int:
-        """How many cells that are not missing are numbers, or are meant to be."""
+        """How many of the present cells are numbers, or are meant to be."""
         return sum(as_number(cell) is not None or _has_comma(cell) for cell in self.present)
 
     @property
     def known(self) -> "Column":
-        """The rows whose cells are not missing."""
+        """The rows with cells that are not missing."""
         return self.rows(np.flatnonzero([not is_missing(cell) for cell in self.cells]))
 
     @property
     def as_written(self) -> "Column":
-        """The same with the commas that were read as points."""
+        """The same column with its original decimal commas."""
         if self.written is None:
             return self
         return dataclasses.replace(self, cells=self.written, written=None)
 
     def place(self, row: int) -> str:
-        """Where a cell stands, with its file and its column."""
+        """The place of a cell, with its file and its column."""
         short = self.places[row]
         return f"{self.file}, {short}, column {quoted(self.name)}" if self.file else short
 
@@ -104,14 +103,14 @@ class Column:
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a cell says that its value is not known: it is empty, NA, N/A, NaN, null or ?."""
+    """Whether a cell marks a missing value: it is empty, NA, N/A, NaN, null or ?."""
     return cell.strip().lower() in _MISSING
 
 
 def numbers(column: Column, missing: float | None = None) -> Float[np.ndarray, " n"]:
-    """The numbers in the cells of a column, and a number for those that are missing, if given.
+    """The numbers in the cells of a column; missing cells get the given number, if any.
 
-    Raises ValueError, with their places, for cells without one.
+    Raises ValueError, with their places, for cells that are not numbers.
     """
 
     def problem(cell: str) -> str | None:
@@ -123,7 +122,7 @@ def numbers(column: Column, missing: float | None = None) -> Float[np.ndarray, "
 
 
 def no_number(cell: str) -> str | None:
-    """Why a cell is no finite number, for `check_cells`; None where it is one."""
+    """The problem of a cell that is not a finite number, for `check_cells`; None for any other."""
     if not cell.strip():
         return _EMPTY
     value = as_number(cell)
@@ -136,7 +135,7 @@ def no_number(cell: str) -> str | None:
 
 
 def no_empty_cell(cell: str) -> str | None:
-    """Why an empty cell is refused, for `check_cells`; None for any other."""
+    """The problem of an empty cell, for `check_cells`; None for any other."""
     return None if cell else _EMPTY
 
 
@@ -144,8 +143,8 @@ def check_cells(column: Column, problem: Callable[[str], str | None]) -> None:
     """Raises ValueError for cells with a problem: the first, and others with the same one.
 
     Arguments:
-        problem: what is wrong with a cell, with `{cell}` where its text is to stand; None for a
-            cell that is right.
+        problem: a function that returns what is wrong with a cell, with `{cell}` in place of its
+            text; None for a correct cell.
     """
     message = message_of_cells(column, problem)
     if message is not None:
@@ -153,7 +152,7 @@ def check_cells(column: Column, problem: Callable[[str], str | None]) -> None:
 
 
 def message_of_cells(column: Column, problem: Callable[[str], str | None]) -> str | None:
-    """What `check_cells` raises, as text; None where all cells are right."""
+    """The message of `check_cells`; None if all cells are correct."""
     found = [(row, what) for row, cell in enumerate(column.cells) if (what := problem(cell))]
     if not found:
         return None
@@ -164,13 +163,13 @@ def message_of_cells(column: Column, problem: Callable[[str], str | None]) -> st
 
 
 def _place_and_text(column: Column, row: int) -> str:
-    """The line of a cell, and what it holds, if anything."""
+    """The place of a cell, and its text, if any."""
     cell = column.cells[row]
     return f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row]
 
 
 def likewise(places: Sequence[str]) -> str:
-    """A clause on more places with the same mistake: `; likewise in a, b and 3 more lines`.
+    """A clause that lists more places with the same mistake: `; likewise in a, b and 3 more lines`.
 
     The first few are named; nothing for no places.
     """
@@ -184,10 +183,11 @@ def likewise(places: Sequence[str]) -> str:
 
 
 def with_decimal_commas(column: Column) -> Column:
-    """A column with points in place of decimal commas, where its numbers are written with them.
+    """The column with points in place of decimal commas, if its numbers are written with commas.
 
-    They are where some cells hold a comma before decimals, no cell holds a point, and no more than
-    half are something else, which are mistakes. Other columns are returned as they are.
+    This is assumed if some cells contain a comma before decimals, no cell contains a point, and at
+    most half of the cells, which are mistakes, contain anything else. Other columns are returned
+    unchanged.
     """
     commas = sum(_is_decimal_comma(cell) for cell in column.present)
     whole = sum(as_number(cell) is not None for cell in column.present)
@@ -205,21 +205,22 @@ def _is_decimal_comma(cell: str) -> bool:
 
 
 def announcement_of_commas(column: Column) -> str | None:
-    """Says that decimal commas were read; None where there were none."""
+    """A line that says that decimal commas were converted; None if there were none."""
     if column.written is None:
         return None
     written = [cell for cell in column.written if _is_decimal_comma(cell)]
     if not written:
         return None
     cell = written[0]
-    line = f"decimal commas of {quoted(column.name)} were read: {cell} is {cell.replace(',', '.')}"
+    name = quoted(column.name)
+    line = f"decimal commas of {name} were converted: {cell} is {cell.replace(',', '.')}"
     if all(map(_COMMA_BETWEEN_THOUSANDS.fullmatch, written)):
         return f"{line} (if such commas are between thousands, leave them out)"
     return line
 
 
 def remedy_of(cell: str) -> str:
-    """How to write a number that has marks which are not read; nothing for other texts."""
+    """Advice on a number with marks that are not parsed; empty for other texts."""
     if _has_comma(cell) or _BETWEEN_THOUSANDS.fullmatch(cell):
         return "write a point before decimals, and nothing between thousands"
     number = cell.removesuffix("%").rstrip()
@@ -229,15 +230,15 @@ def remedy_of(cell: str) -> str:
 
 
 def _has_comma(cell: str) -> bool:
-    """Whether a cell is a number but for a comma in it."""
+    """Whether a cell would be a number without its commas."""
     digits = cell.replace(",", "", 1).replace(".", "").strip().lstrip("+-")
     return "," in cell and digits.isdigit()
 
 
 def as_number(cell: str) -> float | None:
-    """A number as other programs read it; None for any other text."""
+    """The number in a text as other programs parse it; None for any other text."""
     try:
-        # Python reads 1_000 as a thousand, other programs do not.
+        # Python parses 1_000 as a thousand, other programs do not.
         return float(cell.replace("_", "?"))
     except ValueError:
         return None
@@ -254,13 +255,13 @@ def listed(names: Sequence[str]) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Names beside each other, the first thirty of them."""
+    """A list of names, the first thirty of them."""
     shown = ", ".join(names[:_SHOWN])
     return f"{shown}, ..." if len(names) > _SHOWN else shown
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """`did you mean 'weight'? ` for the most similar of some names; nothing where none is."""
+    """`did you mean 'weight'? ` with the most similar of some names; empty if none is similar."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {quoted(near[0])}? " if near else ""
 
@@ -271,7 +272,7 @@ def quoted(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A text as it is, in quotes where it has a comma or strange spaces and marks, or is long."""
+    """A text as it is, in quotes if it contains a comma or unusual spaces and marks, or is long."""
     plain = text.isprintable() and text == " ".join(text.split())
     return text if plain and "," not in text and len(text) <= 40 else quoted(text)
 

@@ -25,7 +25,7 @@ Label = str | int | float | bool
 
 
 def _as_labels(classes: Sequence[Any]) -> tuple[Label, ...]:
-    """Labels as a tuple of Python's own values. Raises ValueError unless they are two or more."""
+    """Labels as a tuple of Python values. Raises ValueError unless there are at least two."""
     if isinstance(classes, str) or not isinstance(classes, (Sequence, np.ndarray)):
         raise ValueError(f"classes must be a tuple of labels, but is {classes!r}")
     labels = tuple(label.item() if isinstance(label, np.generic) else label for label in classes)
@@ -35,22 +35,23 @@ def _as_labels(classes: Sequence[Any]) -> tuple[Label, ...]:
 
 
 class Classifier(Printed):
-    """A function whose values decide between classes, and the labels of the classes in order.
+    """A classifier: a function that decides between classes by its values, and the labels of the
+    classes in order.
 
     Attributes:
-        function: of a point: one value for two classes, positive for the second of them, or a value
-            for each of several, of which the largest decides. Also an `ApproximatePosterior` of
-            signs, a `CategoricalPosterior`, import or relevance vectors; all of these may be
-            `Standardised` without a target.
-        classes: their labels: strings, integers or booleans.
-        calibration: of decision values: `platt(f, y).value` or `isotonic(f, y)` of
-            `kernax.calibration`, from values at points that were not learned from. For several
-            classes a tuple of one for each, against the rest; probabilities are divided by
-            their sum.
-        log_odds: whether values are log odds, as those of logistic regression and of the softmax
-            are. Posteriors, import and relevance vectors give probabilities of their own.
+        function: a function of a point. For two classes it returns one value, positive for the
+            second of them; for several a value for each class, the largest of which decides. Also
+            an `ApproximatePosterior` of signs, a `CategoricalPosterior`, import or relevance
+            vectors; all of these may be `Standardised` without a target.
+        classes: the labels of the classes: strings, integers or booleans.
+        calibration: turns decision values into probabilities: `platt(f, y).value` or `isotonic(f,
+            y)` of `kernax.calibration`, from values at points that were not used for training. For
+            several classes a tuple with one for each class against the rest; probabilities are
+            divided by their sum.
+        log_odds: whether values are log odds, as in logistic and softmax regression. Posteriors,
+            import and relevance vectors have probabilities of their own.
 
-    Methods take one point; `jax.vmap(classifier.probability)(X)` takes a stack.
+    Methods take one point; `jax.vmap(classifier.probability)(X)` maps over a batch of points.
 
     Examples:
         >>> classifier = kernax.preparation.Classifier(lambda x: x[0] - 0.5, ("low", "high"))
@@ -80,7 +81,9 @@ class Classifier(Printed):
         self._check_calibration()
 
     def _check_calibration(self) -> None:
-        """Raises ValueError unless there is one for two classes, or one for each of several."""
+        """Raises ValueError unless there is one calibration for two classes, or one for each of
+        several.
+        """
         if self.calibration is None:
             return
         several = len(self.classes) > 2
@@ -100,42 +103,42 @@ class Classifier(Printed):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """That of the value at a point."""
+        """The shape of the value at a point."""
         return () if len(self.classes) == 2 else (len(self.classes),)
 
     def __call__(self, x: PyTree) -> Float[Array, "*c"]:
-        """The decision value at a point, of several classes one for each.
+        """The decision value at a point; for several classes one for each.
 
-        Of posteriors the log odds of the probabilities of two classes, or the logarithms of those
+        Posteriors give the log odds of the probabilities of two classes, or the log probabilities
         of several.
         """
         return decision_value(*_unwrapped(self.function, x))
 
     def index(self, x: PyTree) -> Int[Array, ""]:
-        """The place in `classes` of the class predicted at a point; -1 where values are NaN.
+        """The index in `classes` of the class predicted at a point; -1 where values are NaN.
 
-        Where values are calibrated, that of the most probable class.
+        If values are calibrated, it is the index of the most probable class.
         """
         if self.calibration is None:
             return index_of(self(x))
         return index_of(self.log_probability(x))
 
     def predict(self, x: PyTree) -> Label:
-        """The label that is predicted at one point.
+        """The predicted label at one point.
 
-        Raises ValueError under `jit` or `vmap`, where labels are no arrays, and for NaN.
+        Raises ValueError for NaN, and under `jit` or `vmap`, because labels are not arrays.
         """
         index = self.index(x)
         if not is_concrete(index):
             raise ValueError(
-                "predict returns a label, which is not an array: under jit or vmap take "
-                "classifier.index, the place of the label in classifier.classes; of a stack of "
-                "points outside of them classifier.labels(X)"
+                "predict returns a label, which is not an array: under jit or vmap use "
+                "classifier.index, the index of the label in classifier.classes; for a batch of "
+                "points outside of them use classifier.labels(X)"
             )
         return labels_at(self.classes, np.asarray(index)[None])[0]
 
     def labels(self, X: PyTree) -> np.ndarray:
-        """The labels (m,) that are predicted at a stack of m points. Raises ValueError for NaN."""
+        """The predicted labels (m,) of a batch of m points. Raises ValueError for NaN."""
         # The points are standardised here, those of NumPy by NumPy; `_indices` expects them so.
         _, X = _unwrapped(self.function, X)
         X = jax.tree.map(jnp.asarray, X)
@@ -161,9 +164,9 @@ class Classifier(Printed):
         if not hasattr(function, "probability"):
             raise ValueError(
                 "the values of this function are not known to be log odds, and have no "
-                "probability: pass calibration=, such as kernax.calibration.platt(f, y).value of "
-                "values at points that were not learned from, or log_odds=True for values of "
-                "kernel_logistic and kernel_softmax"
+                "probability: pass calibration=, such as kernax.calibration.platt(f, y).value "
+                "from values at points that were not used for training, or log_odds=True for "
+                "values of kernel_logistic and kernel_softmax"
             )
         probability = function.probability(point)
         both = jnp.stack([1 - probability, probability]) if probability.ndim == 0 else probability
@@ -171,13 +174,13 @@ class Classifier(Printed):
 
 
 def _check_is_function(function: Any, name: str) -> None:
-    """Raises ValueError for what is neither a function nor a module, as posteriors are."""
+    """Raises ValueError for anything but a function or a module, as posteriors are."""
     if not callable(function) and not isinstance(function, eqx.Module):
         raise ValueError(f"{name} must be a function, but is {str(function)[:60]!r}")
 
 
 def labels_at(classes: tuple[Label, ...], indices: np.ndarray) -> list[Label]:
-    """The labels of these indices. Raises ValueError for -1, which stands for NaN."""
+    """The labels with these indices. Raises ValueError for -1, which marks NaN."""
     if np.any(indices < 0):
         raise ValueError("a value is NaN, from which no class can be predicted")
     return [classes[index] for index in indices]
@@ -185,18 +188,18 @@ def labels_at(classes: tuple[Label, ...], indices: np.ndarray) -> list[Label]:
 
 @eqx.filter_jit
 def _indices(classifier: Classifier, X: PyTree) -> Int[Array, " m"]:
-    """The index at each of a stack of points."""
+    """The index at each of a batch of points."""
     bare = eqx.tree_at(lambda node: node.function, classifier, _inside(classifier.function))
     return jax.vmap(bare.index)(X)
 
 
 def _unwrapped(function: Any, x: PyTree) -> tuple[Any, PyTree]:
-    """The function inside, and the point as it takes it."""
+    """The inner function, and the point as it takes it."""
     return (_inside(function), function.point(x)) if _wraps(function) else (function, x)
 
 
 def _inside(function: Any) -> Any:
-    """The function of standardised points, or itself."""
+    """The function of standardised points, or the function itself."""
     return function.function if _wraps(function) else function
 
 
@@ -205,9 +208,9 @@ def _wraps(function: Any) -> bool:
 
 
 def shape_of_values(function: Any) -> tuple[int, ...] | None:
-    """The shape of a decision value, where that is known; for posteriors that of log odds.
+    """The shape of a decision value, if known; for posteriors that of log odds.
 
-    Raises ValueError for a posterior of no classes.
+    Raises ValueError for a posterior without classes.
     """
     if isinstance(function, KernelExpansion):
         return function.bias.shape
@@ -237,15 +240,17 @@ def _(function: CategoricalPosterior, x: PyTree) -> Array:
 
 
 def index_of(value: Float[Array, "*c"]) -> Int[Array, ""]:
-    """The place of the class that a value decides for: of two 1 where it is positive, otherwise 0,
-    of several that of the largest; -1 for NaN.
+    """The index of the predicted class: for two classes 1 if the value is positive, otherwise 0;
+    for several that of the largest value; -1 for NaN.
     """
     best = jnp.argmax(value) if value.ndim else (value > 0).astype(int)
     return jnp.where(jnp.any(jnp.isnan(value)), -1, best)
 
 
 def log_probabilities_of(value: Float[Array, "*c"]) -> Float[Array, " c"]:
-    """Of log odds of the second of two classes, or of a value for each of several."""
+    """Log probabilities from the log odds of the second of two classes, or from a value for each of
+    several.
+    """
     odds = jnp.stack([jnp.zeros_like(value), value]) if value.ndim == 0 else value
     return jax.nn.log_softmax(odds)
 
@@ -259,7 +264,7 @@ def _calibrated(calibration: Any, value: Float[Array, "*c"]) -> Float[Array, " c
         return jnp.log(jnp.stack([1 - probability, probability]))
     each = jnp.stack([part(value[c]) for c, part in enumerate(calibration)])
     total = jnp.sum(each)
-    # Where each class has probability zero against the rest, none is more likely than another.
+    # If every class has probability zero against the rest, all are equally likely.
     none = total == 0
     return jnp.log(jnp.where(none, 1 / len(calibration), each / jnp.where(none, 1, total)))
 
@@ -287,13 +292,13 @@ def fit_classes(
             columns (n, c) for several. `partial(standardised_fit, fit, target=False)` standardises
             the columns of X as well.
         labels: (n,) strings, integers or booleans, in a list, an array or a column of a table.
-        weights: (n,), handed to `fit` as they are.
+        weights: (n,), passed to `fit` unchanged.
         one_vs_rest: pass several classes to `fit` as columns of -1 and +1 (n, c), for learners such
             as `svm`.
         log_odds, calibration: as for `Classifier`.
 
-    The classes are read from the labels, which must be concrete: under `jit`, `grad` or `vmap`,
-    make `y` outside, by `kernax.signs` or `kernax.one_hot`, and the `Classifier` inside.
+    The classes come from the labels, which must be concrete: under `jit`, `grad` or `vmap`, make
+    `y` outside, by `kernax.signs` or `kernax.one_hot`, and the `Classifier` inside.
 
     Raises ValueError for fewer than two classes, labels of mixed kinds or that are fractions, and
     whatever `fit` raises.

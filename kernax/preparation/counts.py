@@ -1,4 +1,4 @@
-"""The distribution of counts that a latent process predicts, and its quantiles."""
+"""The predictive distribution of counts under a latent process, and its quantiles."""
 
 import importlib
 import math
@@ -21,13 +21,15 @@ def distribution_of_counts(
     mean: Float[np.ndarray, " n"],
     variance: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
-    """`P(y <= k) = E[P(y <= k | f)]` for `f ~ N(mean, variance)`, the rate exp(f).
+    """The distribution function of counts, `P(y <= k) = E[P(y <= k | f)]` for `f ~ N(mean,
+    variance)`, with the rate exp(f).
 
-    `P(y <= k | f) = P(g > f)`, g the logarithm of a Gamma(k + 1) variable for `Poisson`, and of its
-    ratio to one of Gamma(1 / dispersion), over the dispersion, for `NegativeBinomial`. Where the
-    deviation of g is at least a node's distance, the expectation is taken by the trapezoid rule.
-    Where it is less, eleven times less than that of f, g is as good as normal. Measured errors are
-    at most 3e-5 for dispersions up to 1/2 and variances up to 900, mostly 1e-8. Zero for k < 0.
+    `P(y <= k | f) = P(g > f)`, where g is the logarithm of a Gamma(k + 1) variable for `Poisson`,
+    and of its ratio to a Gamma(1 / dispersion) variable, divided by the dispersion, for
+    `NegativeBinomial`. If the deviation of g is at least the distance of the nodes, the trapezoid
+    rule computes the expectation. If it is less, which is eleven times less than that of f, g is
+    treated as normal. Measured errors are at most 3e-5 for dispersions up to 1/2 and variances up
+    to 900, mostly 1e-8. The value is zero for k < 0.
     """
     deviation = np.sqrt(variance)
     centre, spread = _logarithms(likelihood, counts)
@@ -81,10 +83,10 @@ def quantile_of_counts(
     variance: Float[np.ndarray, " n"],
     moments: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]],
 ) -> Float[np.ndarray, " n"]:
-    """The smallest counts k with `P(y <= k) >= share`, 0 < share < 1.
+    """Quantiles of counts: the smallest counts k with `P(y <= k) >= share`, 0 < share < 1.
 
     Arguments:
-        mean, variance: of f, one for each row.
+        mean, variance: those of f, one for each row.
         moments: the mean and the variance of y. By Cantelli's inequality a quantile is at most
             `sqrt(share / (1 - share))` deviations above the mean, and `sqrt((1 - share) / share)`
             below.
@@ -104,7 +106,7 @@ def _quantile(
     variance: np.ndarray,
     moments: tuple[np.ndarray, np.ndarray],
 ) -> Float[np.ndarray, " n"]:
-    """`quantile_of_counts` of all rows at once, by bisection."""
+    """`quantile_of_counts` for all rows at once, by bisection."""
     known = np.isfinite(moments[0] + moments[1])
     centre = np.where(known, moments[0], 0)
     spread = np.sqrt(np.where(known, moments[1], 0))
@@ -121,5 +123,5 @@ def _quantile(
 
 
 def _special() -> Any:
-    """SciPy's special functions, which take a moment to import."""
+    """SciPy's special functions, which are slow to import."""
     return importlib.import_module("scipy.special")

@@ -1,4 +1,4 @@
-"""Dates as days, and as places in the year, the week and the day."""
+"""Dates as days, and as phases of the year, the week and the day."""
 
 import calendar
 import dataclasses
@@ -13,7 +13,7 @@ from kernax.preparation.cells import Column, check_cells, message_of_cells, quot
 from kernax.preparation.encoders import AbstractEncoder
 
 _DAY = 86400.0
-# The parts of a date in their order, and what they are where they are not written.
+# The parts of a date in their order, and their values if absent.
 _LEAST = {"year": 1, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
 _MONTHS = [name.lower() for name in calendar.month_abbr][1:]
 _NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
@@ -36,7 +36,9 @@ _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # days
 
 
 def date_in(cell: str, form: str) -> datetime.datetime | None:
-    """The date in a cell, written in the order of `FORMATS[form]`; None where there is none."""
+    """The date in a cell, written in the order of `FORMATS[form]`; None if it is not such a
+    date.
+    """
     match = _PATTERNS[form].fullmatch(cell.strip())
     if match is None:
         return None
@@ -71,10 +73,11 @@ def forms_of(cells: tuple[str, ...]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Date(AbstractEncoder):
-    """Days since the first date, and sine and cosine of cycles: the year, the week, the day.
+    """Encodes dates as days since the first date, and as sine and cosine of the year, the week and
+    the day.
 
     A cycle is used if the training rows span two of its periods, and their usual step is at most a
-    third of it.
+    third of a period.
     """
 
     name: str
@@ -121,7 +124,7 @@ class Date(AbstractEncoder):
         return np.stack([np.asarray(values, float) for values in columns], 1)
 
     def announcement(self, column):
-        return f"dates of {self.name!r}, read as {self.form}, became {self._in_words}"
+        return f"dates of {self.name!r}, parsed as {self.form}, became {self._in_words}"
 
     @property
     def remark(self):
@@ -129,14 +132,14 @@ class Date(AbstractEncoder):
 
     @property
     def _in_words(self) -> str:
-        """Of what the columns are made."""
+        """The names of the columns, for messages."""
         days = f"days since {self.first.removesuffix('T00:00:00')}"
         waves = [f"of the {cycle}" for cycle in self.cycles]
         return f"{days}, and sine and cosine {' and '.join(waves)}" if waves else days
 
 
 def _recurs(cycle: str, days: Float[np.ndarray, " n"]) -> bool:
-    """Whether different days, in their order, last for two periods and show at least its thirds."""
+    """Whether different days, in order, span two periods and resolve a third of one."""
     if len(days) < 2:
         return False
     period = _PERIODS[cycle]
@@ -144,17 +147,17 @@ def _recurs(cycle: str, days: Float[np.ndarray, " n"]) -> bool:
 
 
 def _dates(column: Column, form: str) -> list[datetime.datetime]:
-    """The date in each cell. Raises ValueError, with its place, where there is none."""
+    """The date in each cell. Raises ValueError, with its place, for a cell without a date."""
     check_cells(column, lambda cell: None if date_in(cell, form) else no_date(cell, form))
     dates = (date_in(cell, form) for cell in column.cells)
     return [date for date in dates if date is not None]
 
 
 def no_date(cell: str, form: str) -> str:
-    """Says that a cell is no date, for `check_cells`."""
+    """The problem of a cell that is not a date, for `check_cells`."""
     if not cell:
         return "the cell is empty, and dates are not filled in: remove such rows, or fill them in"
-    return f"{{cell}} is no date written as {form}"
+    return f"{{cell}} is not a date written as {form}"
 
 
 def _of_year(date: datetime.datetime) -> float:
@@ -178,10 +181,9 @@ _LIKE_A_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?:[T ].*)?")
 
 
 def unclear_dates(column: Column) -> str | None:
-    """Why the dates of a column cannot be read; None where they can, or where it holds none.
+    """Why the dates of a column cannot be parsed; None if they can, or if it has none.
 
-    They may be written in several orders, in one that can be read in two ways, or in one that is
-    not known.
+    They may be written in several orders, in an ambiguous order, or in an unknown one.
     """
     forms = forms_of(column.present)
     if len(forms) > 1:
@@ -206,12 +208,13 @@ def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
 
 
 def _first_unclear(column: Column, usual: str | None) -> str | None:
-    """Names cells that are not written as the others; where no order is usual, the first cell."""
+    """Names cells that are written unlike the others; if no order is usual, the first cell."""
     known = column.known
     if usual is None:
         cell = quoted(known.cells[0])
         orders = ", ".join(FORMATS)
-        return f"{known.place(0)}: {cell} looks like a date, of which these are read: {orders}"
+        place = known.place(0)
+        return f"{place}: {cell} looks like a date, but only these orders are parsed: {orders}"
 
     def problem(cell: str) -> str | None:
         is_date = date_in(cell, usual) is not None

@@ -1,7 +1,8 @@
-"""Columns of cells as columns of floats, or as strings: one encoder for each kind of column.
+"""Encoders turn columns of cells into columns of floats, or into strings: one encoder for each kind
+of column.
 
-An encoder is learned from the cells of some rows, turns the cells of any rows into numbers, and can
-be written down as notes, from which the same encoder comes back.
+An encoder learns from the cells of some rows, turns the cells of any rows into numbers, and can be
+saved as notes, from which it can be restored.
 """
 
 import abc
@@ -31,12 +32,12 @@ from kernax.preparation.cells import (
 
 MOST_CATEGORIES = 50
 _NAME_OF_NAMES = re.compile(r"(.*[ _.-])?(id|index|row|nr|no|key)", re.IGNORECASE)
-_MUCH_ALIKE = 0.74  # of four letters two exchanged, of five one missing
+_MUCH_ALIKE = 0.74  # two of four letters exchanged, or one of five missing
 _LIKE_A_DATE = re.compile(r"((?:1[89]|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 
 
 class AbstractEncoder(abc.ABC):
-    """How one column of a table is prepared. Subclasses are frozen dataclasses of plain values."""
+    """The encoder of one column of a table. Subclasses are frozen dataclasses of plain values."""
 
     kind: ClassVar[str]  # its name in notes
     name: str  # of the column
@@ -49,12 +50,12 @@ class AbstractEncoder(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def learned(cls, column: Column, rows: Int[np.ndarray, " m"]) -> "AbstractEncoder":
-        """The encoder that is learned from some of the rows; all cells say how they are written."""
+        """The encoder learned from some of the rows; all cells decide how they are parsed."""
 
     @property
     @abc.abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of floats."""
+        """The names of its columns of floats."""
 
     @property
     def measured(self) -> tuple[bool, ...]:
@@ -65,25 +66,23 @@ class AbstractEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encoded(self, column: Column) -> Float[np.ndarray, "n d"]:
-        """The columns of floats. Raises ValueError, at its place, for a cell of another kind."""
+        """The columns of floats. Raises ValueError, with its place, for a cell of another kind."""
 
     def announcement(self, column: Column) -> str | None:
-        """One line on the treatment of a column; None if there was nothing to decide."""
+        """A line on the treatment of the column; None if nothing had to be decided."""
         return None
 
     def strangers(self, column: Column) -> tuple[str, ...]:
-        """How cells with values that do not occur in the training rows are treated, a line for each
-        kind.
-        """
+        """Lines on cells with values that do not occur in the training rows, one for each kind."""
         return ()
 
     @property
     def remark(self) -> str | None:
-        """One line on the treatment of new cells; None if they are used unchanged."""
+        """A line on the treatment of new cells; None if they are used unchanged."""
         return None
 
     def notes(self) -> dict[str, Any]:
-        """All fields, as values that JSON can hold."""
+        """All fields, as values that JSON supports."""
         fields = {field.name: getattr(self, field.name) for field in _fields(type(self))}
         return {"kind": self.kind} | fields
 
@@ -98,7 +97,7 @@ def _fields(cls: Any) -> tuple[dataclasses.Field, ...]:
 
 
 def _checked(value: Any, field: dataclasses.Field) -> Any:
-    """A value from notes. Raises TypeError or ValueError for one of another type than the field."""
+    """A value from notes. Raises TypeError or ValueError unless it has the type of the field."""
     if field.type == tuple[str, ...]:
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
             raise TypeError(f"{field.name} must be a list of strings, but is {str(value)[:60]!r}")
@@ -116,7 +115,7 @@ def _checked(value: Any, field: dataclasses.Field) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Number(AbstractEncoder):
-    """Numbers as they are.
+    """Encodes numbers as they are.
 
     Examples:
         >>> column = kernax.preparation.Column("age", ("31", "7"), ("line 2", "line 3"))
@@ -159,14 +158,14 @@ class Number(AbstractEncoder):
 
 
 def _are_names(cells: tuple[str, ...]) -> bool:
-    """Whether cells are whole numbers, each of which is there once."""
+    """Whether cells are whole numbers that each occur once."""
     return len(set(cells)) == len(cells) and all(cell.isdigit() for cell in cells)
 
 
 @dataclasses.dataclass(frozen=True)
 class FilledNumber(AbstractEncoder):
-    """Numbers, the missing ones filled with the median of the others, and a column of 1 where one
-    was missing and 0 elsewhere.
+    """Encodes numbers with missing values: these are filled with the median of the others, and a
+    second column is 1 where a value was missing and 0 elsewhere.
 
     Examples:
         >>> column = kernax.preparation.Column("age", ("31", ""), ("line 2", "line 3"))
@@ -188,8 +187,7 @@ class FilledNumber(AbstractEncoder):
         known = numbers(column.rows(rows).known)
         if not len(known):
             raise ValueError(
-                f"all cells of {column.name!r} are empty in the rows to learn from: leave the "
-                "column out"
+                f"all cells of {column.name!r} are empty in the training rows: leave the column out"
             )
         with np.errstate(over="ignore"):  # numbers this large are refused when standardised
             return cls(column.name, float(np.median(known)))
@@ -221,7 +219,7 @@ class FilledNumber(AbstractEncoder):
 
 @dataclasses.dataclass(frozen=True)
 class Category(AbstractEncoder):
-    """A column for each word, 1 where the cell is that word and 0 elsewhere.
+    """Encodes categories: a column for each word, 1 where the cell is that word and 0 elsewhere.
 
     Missing cells are a category of their own if there were some in the training rows.
 
@@ -273,12 +271,12 @@ class Category(AbstractEncoder):
         text = f"{what} of {self.name!r} {verb}: {shortened([bare(word) for word in words])}"
         empty = f"; {plural(column.missing, 'empty cell')} of it became {self.columns[-1]!r}"
         lines = self.strangers(column)
-        strange = "".join(f"; among rows not learned from, {line}" for line in lines)
+        strange = "".join(f"; outside the training rows, {line}" for line in lines)
         return text + (empty if "" in self.words else "") + self._doubts(column) + strange
 
     def _doubts(self, column: Column) -> str:
-        """Words that may be others misspelt: those of a single cell that are much like another, and
-        those that differ in capitals alone.
+        """Words that may be misspelt: those of a single cell that resemble another word, and those
+        that only differ in capitals.
         """
         counts = collections.Counter(column.present)
         words = sorted(counts)
@@ -298,15 +296,15 @@ class Category(AbstractEncoder):
         strange = [cell for cell in column.cells if not is_missing(cell) and cell not in known]
         lines = []
         if strange:
-            what = f"a category that was not learned from, such as {quoted(strange[0])}"
+            what = f"a category that the training rows do not have, such as {quoted(strange[0])}"
             lines.append(self._stranger(len(strange), column, what))
         if column.missing and "" not in known:
-            what = "nothing, as no cell did that was learned from"
+            what = "nothing, unlike every cell of the training rows"
             lines.append(self._stranger(column.missing, column, what))
         return tuple(lines)
 
     def _stranger(self, count: int, column: Column, what: str) -> str:
-        """Says of so many cells what they hold, and what becomes of them."""
+        """A line that says how many cells contain such a value, and how they are encoded."""
         verb = "holds" if count == 1 else "hold"
         return (
             f"{count} of {plural(len(column.cells), 'cell')} of {self.name!r} {verb} {what}: all "
@@ -334,7 +332,8 @@ class Tokens(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Text(AbstractEncoder):
-    """A column of text: its name, the kind of its tokens, and all tokens of the training rows.
+    """Encodes text as strings: the name of the column, the kind of its tokens, and all tokens of
+    the training rows.
 
     It becomes a batch of strings, not columns of floats.
 
@@ -365,7 +364,7 @@ class Text(AbstractEncoder):
         return np.zeros((len(column.cells), 0))
 
     def strings(self, cells: Sequence[str]) -> Strings:
-        """The cells as a stack; tokens outside the alphabet match nothing."""
+        """The cells as a batch of strings; tokens outside the alphabet match nothing."""
         return encode(_split(cells, self.tokens), self.alphabet, unknown="gap")
 
     def strangers(self, column):
@@ -374,7 +373,7 @@ class Text(AbstractEncoder):
         strange = sum(known.isdisjoint(tokens) for tokens in _split(cells, self.tokens))
         if not strange:
             return ()
-        seen = f"of the {len(self.alphabet)} {self.tokens} that were learned from"
+        seen = f"of the {len(self.alphabet)} {self.tokens} of the training rows"
         return (
             f"{strange} of {len(cells)} cells of {self.name!r} hold none {seen}, which tells the "
             "model nothing",
@@ -382,7 +381,7 @@ class Text(AbstractEncoder):
 
 
 def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
-    """A column of text whose alphabet holds every token of these cells.
+    """A column of text with an alphabet of all tokens of these cells.
 
     Examples:
         >>> tokens = kernax.preparation.Tokens.LETTERS

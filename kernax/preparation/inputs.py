@@ -1,4 +1,4 @@
-"""Columns of a table as points: encoded and standardised numbers, and strings."""
+"""Turns columns of a table into points: encoded and standardised numbers, and strings."""
 
 import dataclasses
 import warnings
@@ -18,13 +18,13 @@ from kernax.preparation.standards import Standards, standards_of_columns
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inputs:
-    """How the columns of a table become points.
+    """The preparation of the columns of a table as points.
 
     Attributes:
-        encoders: one for each column of the table that is used.
+        encoders: one for each used column of the table.
         target: the name of the target.
-        standards: means and deviations of the d columns of numbers that encoders make.
-        commas: the names of columns whose numbers were written with decimal commas.
+        standards: means and deviations of the d columns of numbers from the encoders.
+        commas: the names of columns with decimal commas.
     """
 
     encoders: tuple[AbstractEncoder, ...]
@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def groups(self) -> Int[np.ndarray, " d"]:
-        """The number of the column of the table that each of the d columns of numbers came from:
+        """The number of the column of the table that each of the d columns of numbers comes from;
         the columns of one category share it.
         """
         sizes = [len(encoder.columns) for encoder in self.encoders]
@@ -66,12 +66,13 @@ class Inputs:
     def numbers(self, columns: Sequence[Column]) -> Float[np.ndarray, "n d"]:
         """The columns of numbers, in their own units.
 
-        Raises ValueError, at its place, for a cell of another kind than what was learned from.
+        Raises ValueError, with its place, for a cell of another kind than those of the training
+        rows.
         """
         return _joined(self.encoders, self._own(columns))
 
     def points(self, columns: Sequence[Column]) -> PyTree:
-        """Standardised numbers (n, d), or strings where there are none and one column of text;
+        """Standardised numbers (n, d), or strings if there are no numbers and one column of text;
         otherwise the tuple of the numbers, if any, and the strings of each column of text.
 
         Arguments:
@@ -84,19 +85,17 @@ class Inputs:
         return self._as_points(Z, strings)
 
     def _as_points(self, Z: Float[np.ndarray, "n d"], strings: list[Strings]) -> PyTree:
-        """Numbers and strings together: what there is of them, in a tuple where it is more than one
-        stack.
-        """
+        """Numbers and strings together: in a tuple if there is more than one batch."""
         parts = ([Z] if self.columns or not strings else []) + strings
         return parts[0] if len(parts) == 1 else tuple(parts)
 
     def blank(self) -> PyTree:
-        """A stack of one point as `points` makes them: zeros, and strings without tokens."""
+        """A batch of one point, as `points` makes them: zeros, and strings without tokens."""
         strings = [text.strings(("",)) for text in self.texts]
         return self._as_points(np.zeros((1, len(self.columns))), strings)
 
     def place_of(self, text: str) -> int | None:
-        """Where the strings of a column are in the tuple that points are; None if alone."""
+        """The index of the strings of a column in the tuple of points; None if they are alone."""
         if len(self.texts) + bool(self.columns) == 1:
             return None
         return bool(self.columns) + [one.name for one in self.texts].index(text)
@@ -126,11 +125,13 @@ class Inputs:
                 warnings.warn(line, FeaturelessWarning, stacklevel=2)
 
     def _own(self, columns: Sequence[Column]) -> list[Column]:
-        """The column of each encoder, of text as it is written. Raises ValueError for none."""
+        """The column of each encoder, text columns unparsed. Raises ValueError for a missing
+        column.
+        """
         by_name = {column.name: column for column in columns}
         lacking = [encoder.name for encoder in self.encoders if encoder.name not in by_name]
         if lacking:
-            raise ValueError(f"there is no column {lacking[0]!r}, which was learned from")
+            raise ValueError(f"there is no column {lacking[0]!r}, which the model requires")
         own = []
         for encoder in self.encoders:
             column = by_name[encoder.name]
@@ -157,7 +158,7 @@ class Inputs:
 def _joined(
     encoders: Sequence[AbstractEncoder], columns: Sequence[Column]
 ) -> Float[np.ndarray, "n d"]:
-    """The columns of numbers of all encoders beside each other."""
+    """The columns of numbers of all encoders, side by side."""
     rows = len(columns[0].cells) if columns else 0
     parts = [encoder.encoded(column) for encoder, column in zip(encoders, columns)]
     return np.concatenate([np.zeros((rows, 0)), *parts], 1)
@@ -171,16 +172,17 @@ def learned_inputs(
     texts: Sequence[str] = (),
     tokens: Tokens = Tokens.LETTERS,
 ) -> Inputs:
-    """Learns how columns become points: means, medians, categories and alphabets, from some rows.
+    """Learns the preparation of columns as points: means, medians, categories and alphabets, from
+    some rows.
 
     Arguments:
         columns: all cells, which decide the kind of each column.
-        target: its name.
-        rows: indices of the training rows.
+        target: the name of the target.
+        rows: the indices of the training rows.
         texts: the names of columns that string kernels compare, by their `tokens`.
 
-    Raises ValueError as `kind_of` does, for columns that cannot be standardised, and for one that
-    is empty in all training rows.
+    Raises ValueError as `kind_of` does, for columns that cannot be standardised, and for a column
+    that is empty in all training rows.
     """
     encoders = []
     commas = []
@@ -196,7 +198,7 @@ def learned_inputs(
 
 
 def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"]) -> Standards:
-    """Means of all columns, and deviations of those that are measured; one for the others."""
+    """Means of all columns, and deviations of the measured ones; one for the others."""
     names = [name for encoder in encoders for name in encoder.columns]
     measured = [flag for encoder in encoders for flag in encoder.measured]
     standards = standards_of_columns(X, names)
@@ -206,8 +208,8 @@ def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"])
 def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
     """The inverse of `Inputs.notes`. Raises KeyError, TypeError or ValueError for other notes.
 
-    Notes from before there were encoders name columns of numbers, and one of text; those from
-    before decimal commas were read say nothing of them.
+    Notes from versions without encoders name columns of numbers, and one of text; notes from
+    versions without decimal commas do not mention them.
     """
     centre = np.asarray(notes["centre"], float)
     scale = np.asarray(notes["scale"], float)
@@ -227,5 +229,5 @@ def inputs_from_notes(notes: dict[str, Any]) -> Inputs:
 def _encoder_from_notes(notes: dict[str, Any]) -> AbstractEncoder:
     kind = notes["kind"]
     if kind not in KINDS:
-        raise ValueError(f"{str(kind)[:60]!r} is no kind of column that this version knows")
+        raise ValueError(f"{str(kind)[:60]!r} is not a kind of column that this version supports")
     return KINDS[kind].from_notes(notes)

@@ -1,4 +1,4 @@
-"""Which encoder a column takes, and why some columns take none."""
+"""The choice of an encoder for a column, and why some columns have none."""
 
 from kernax.preparation.cells import Column, check_cells, is_missing, numbers, plural
 from kernax.preparation.dates import Date, no_date, unclear_dates
@@ -17,11 +17,11 @@ KINDS = {kind.kind: kind for kind in (*OF_NUMBERS, Text)}
 
 
 def kind_of(column: Column) -> type[AbstractEncoder]:
-    """Decides the kind of a column that is to become numbers, from all of its cells.
+    """Decides the kind of a column from all of its cells.
 
-    Raises ValueError for a column whose cells are all missing; with the place of a cell, for
-    numbers or dates with mistakes among them, and for dates that may be read in two ways; and for
-    words that are too many for a column each.
+    Raises ValueError for a column with only missing cells; with the place of a cell, for mistakes
+    among numbers or dates, and for ambiguous dates; and for words that are too many to be
+    categories.
 
     Examples:
         >>> places = ("line 2", "line 3", "line 4")
@@ -47,12 +47,12 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
 
 
 def is_mostly_numbers(column: Column) -> bool:
-    """Whether cells that are no numbers are mistakes: most of the others are numbers."""
+    """Whether cells that are not numbers are mistakes, because most of the others are numbers."""
     return 2 * column.numeric >= len(column.present)
 
 
 def _too_many_words(column: Column) -> str:
-    """Why words are no categories."""
+    """Why words are not categories."""
     words = len(set(column.present))
     rows = len(column.present)
     different = plural(words, "different text")

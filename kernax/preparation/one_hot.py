@@ -1,4 +1,4 @@
-"""Names of classes as the one-hot columns that learners and scores take."""
+"""Names of classes as one-hot columns for learners and scores."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from jaxtyping import Float
 def columns_of_classes(labels: np.ndarray, classes: Sequence[str]) -> Float[np.ndarray, "n c"]:
     """One-hot columns (n, c) of labels: one where the label is the column's class, zero elsewhere.
 
-    Unlike `kernax.one_hot` this takes the classes as an argument, so that rows in which one of them
-    is missing have the same columns.
+    Unlike `kernax.one_hot` this takes the classes as an argument, so that rows without one of them
+    have the same columns.
 
     Arguments:
         labels: (n,), the class of each row.

@@ -1,6 +1,6 @@
 """Fitted models with the preparation of their inputs and targets.
 
-They take points as `Inputs` makes them, and return values in the user's units.
+They take points from `Inputs`, and return values in the user's units.
 """
 
 import dataclasses
@@ -49,16 +49,16 @@ _COUNTS = {GP: ApproximatePosterior}
 # Points at a time, so that memory does not grow with the table. String kernels need more of it.
 _VECTORS_AT_ONCE = 1000
 _STRINGS_AT_ONCE = 20
-_LONGEST_REASON = 200  # letters of why a model predicts nothing
+_LONGEST_REASON = 200  # letters of the reason why a model cannot predict
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Regressor:
-    """A function (`RIDGE`), a process (`GP`) or a relevance vector machine (`RVM`), and the units
-    of its target.
+    """A fitted model for regression: a function (`RIDGE`), a process (`GP`) or a relevance vector
+    machine (`RVM`), and the units of its target.
 
     `noise` is the noise variance, or the ridge, of the standardised target. Raises ValueError for a
-    model that is not of the class for `kind`.
+    model of another class than that of `kind`.
     """
 
     inputs: Inputs
@@ -72,13 +72,13 @@ class Regressor:
 
     @property
     def kernel(self) -> AbstractKernel:
-        """The learned kernel: of a process, that of the prior."""
+        """The learned kernel; for a process, that of the prior."""
         if self.kind == GP:
             return self.model.covariance.prior
         return self.model.kernel if self.kind == RIDGE else self.model.function.kernel
 
     def at(self, points: PyTree) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"] | None]:
-        """Means (n,), and deviations of a target (n,), in the target's own units.
+        """Means (n,), and deviations (n,) of a target, in the target's own units.
 
         Deviations include the noise, and are None for ridge.
         """
@@ -95,7 +95,7 @@ class Regressor:
         return self.model.mean if self.kind == GP else self.model
 
     def outputs(self, x: PyTree) -> tuple[Array, ...]:
-        """The numbers that predictions and descriptions are made of, at one point."""
+        """The numbers at one point that predictions and descriptions are computed from."""
         if self.kind == RIDGE:
             return (self._mean(x),)
         moments = (self._mean(x), self.model.variance(x))
@@ -104,12 +104,12 @@ class Regressor:
     def interval(
         self, mean: np.ndarray, deviation: np.ndarray, share: float
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """The ends of central intervals that hold targets with a probability, such as 0.95."""
+        """The ends of central intervals that contain targets with a probability, such as 0.95."""
         half = statistics.NormalDist().inv_cdf((1 + share) / 2) * deviation
         return mean - half, mean + half
 
     def notes(self) -> dict[str, Any]:
-        """All fields but the model, as values that JSON can hold."""
+        """All fields except the model, as values that JSON supports."""
         return {
             "kind": self.kind,
             "noise": self.noise,
@@ -121,9 +121,10 @@ class Regressor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CountRegressor:
-    """The posterior of a process whose exponential is the rate of counts.
+    """A fitted model for counts: the posterior of a process, the exponential of which is the rate.
 
-    `inference` says how it was found. Raises ValueError for a model that is no such posterior.
+    `inference` says how it was computed. Raises ValueError for a model that is not such a
+    posterior.
     """
 
     inputs: Inputs
@@ -159,7 +160,7 @@ class CountRegressor:
         return low, quantile_of_counts(likelihood, 1 - tail, latent, variance, moments)
 
     def outputs(self, x: PyTree) -> tuple[Array, ...]:
-        """The numbers that predictions are made of, at one point."""
+        """The numbers at one point that predictions are computed from."""
         process = self.model.process
         return (*self.model.predict(x), process.mean(x), process.variance(x))
 
@@ -168,19 +169,19 @@ class CountRegressor:
         return _by_rows(eqx.Partial(_log_density, self.model), (points, y))
 
     def notes(self) -> dict[str, Any]:
-        """All fields but the model, as values that JSON can hold."""
+        """All fields except the model, as values that JSON supports."""
         return {"kind": self.kind, "inference": self.inference, "inputs": self.inputs.notes()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassPredictor:
-    """A `Classifier` of points that `Inputs` makes, and how it was fitted.
+    """A fitted model for classes: a `Classifier` of points from `Inputs`, and how it was fitted.
 
     `penalty` is the ridge of a logistic regression, on all points (`LOGISTIC`) or on few (`IVM`),
     or the C of a support vector machine (`SVM`). A relevance vector machine (`RVM`), here with its
-    most probable weights, has none, nor has a process (`GP`), which has an `inference`: how its
-    posterior was found. Raises ValueError for a model that is not of the class for `kind`, or has
-    another number of values than there are classes.
+    most probable weights, has none. Neither has a process (`GP`), which has an `inference`: how its
+    posterior was computed. Raises ValueError for a model of another class than that of `kind`, or
+    with another number of values than there are classes.
     """
 
     inputs: Inputs
@@ -196,12 +197,12 @@ class ClassPredictor:
 
     @property
     def classifier(self) -> Classifier:
-        """The function whose values decide, and its classes."""
+        """The function with the decision values, and its classes."""
         return Classifier(self.model, self.classes, log_odds=self.kind != SVM)
 
     @property
     def kernel(self) -> AbstractKernel:
-        """The learned kernel: of a process, that of the prior."""
+        """The learned kernel; for a process, that of the prior."""
         if isinstance(self.model, KernelExpansion):
             return self.model.kernel
         posterior: Any = self.model.process.covariance
@@ -215,12 +216,12 @@ class ClassPredictor:
         return np.any(coefficients.reshape(len(coefficients), -1) != 0, 1)
 
     def value(self, x: PyTree) -> Any:
-        """The decision value at one point, as `Classifier` has it."""
+        """The decision value at one point, as `Classifier` defines it."""
         return self.classifier(x)
 
     def outputs(self, x: PyTree) -> tuple[Array, ...]:
-        """The numbers that predictions are made of, at one point: of two classes one, of several as
-        many as there are.
+        """The numbers at one point that predictions are computed from: one for two classes, as many
+        as classes for several.
         """
         return tuple(jnp.atleast_1d(self.value(x)))
 
@@ -232,16 +233,16 @@ class ClassPredictor:
         return _by_rows(self.classifier, points)
 
     def decide(self, values: Float[np.ndarray, "n *c"]) -> np.ndarray:
-        """The names of the classes (n,) that values predict. Raises ValueError for NaN."""
+        """The names (n,) of the classes that values predict. Raises ValueError for NaN."""
         indices = jax.vmap(index_of)(jnp.asarray(values))
         return np.array(labels_at(self.classes, np.asarray(indices)))
 
     def log_probabilities(self, values: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n c"]:
-        """Log probabilities of all classes for values of any classifier but `SVM`."""
+        """Log probabilities of all classes for values of any classifier except `SVM`."""
         return np.asarray(jax.vmap(log_probabilities_of)(jnp.asarray(values)))
 
     def notes(self) -> dict[str, Any]:
-        """All fields but the model, as values that JSON can hold."""
+        """All fields except the model, as values that JSON supports."""
         return {
             "kind": self.kind,
             "penalty": self.penalty,
@@ -255,7 +256,7 @@ Predictor = Regressor | CountRegressor | ClassPredictor
 
 
 def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
-    """The predictor that has a model and `notes`: the inverse of their methods `notes`.
+    """The predictor with a model and `notes`: the inverse of their methods `notes`.
 
     Raises AttributeError, KeyError, TypeError or ValueError for other notes.
     """
@@ -272,7 +273,7 @@ def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
 def _classifier_from_notes(
     inputs: Inputs, kind: str, model: Any, notes: dict[str, Any]
 ) -> ClassPredictor:
-    """The classifier; files from before processes told classes apart say nothing of inference."""
+    """The classifier; older files do not state the inference."""
     classes = tuple(map(str, notes["classes"]))
     if kind == GP:
         return ClassPredictor(inputs, kind, model, None, classes, str(notes["inference"]))
@@ -282,13 +283,13 @@ def _classifier_from_notes(
 
 
 def check_outputs(predictor: Predictor) -> None:
-    """Raises ValueError unless predictions at a point, such as its columns make it, are numbers: no
-    value is computed, only its type and shape.
+    """Raises ValueError unless predictions at a point are numbers; only types and shapes are
+    computed, no values.
     """
     point = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], predictor.inputs.blank())
     try:
         outputs = jax.eval_shape(predictor.outputs, point)
-    except Exception as problem:  # whatever arrays of other types and shapes lead to
+    except Exception as problem:  # arrays of other types and shapes may raise anything
         reason = str(problem).strip().partition("\n")[0][:_LONGEST_REASON]
         raise ValueError(f"its arrays predict nothing: {reason}") from problem
     for output in outputs:
@@ -305,7 +306,7 @@ def _by_rows(function: Callable, points: PyTree) -> Any:
 
 @eqx.filter_jit
 def _mapped(function: Callable, points: PyTree, at_once: int) -> Any:
-    """The values of a function at all points: one program, where `lax.map` alone compiles a loop
+    """The values of a function at all points, in one program; `lax.map` alone would compile a loop
     and its remainder each time.
     """
     return jax.lax.map(function, points, batch_size=at_once)
@@ -317,14 +318,14 @@ def _log_density(model: ApproximatePosterior, pair: tuple[PyTree, Array]) -> Flo
 
 
 def _are_vectors(points: PyTree) -> bool:
-    """Whether points are arrays of numbers, alone or beside targets."""
+    """Whether points are arrays of numbers, alone or together with targets."""
     parts = points if isinstance(points, tuple) else (points,)
     return all(isinstance(part, np.ndarray) for part in parts)
 
 
 def _check_model(model: Any, kind: str, kinds: dict[str, Any]) -> None:
-    """Raises ValueError for another kind, or a model that is not of its class."""
+    """Raises ValueError for another kind, or a model of another class."""
     if kind not in kinds:
         raise ValueError(f"{kind!r} is none of {', '.join(kinds)}")
     if not isinstance(model, kinds[kind]):
-        raise ValueError(f"a {type(model).__name__} is no {kind}")
+        raise ValueError(f"a {type(model).__name__} is not a {kind}")

@@ -18,17 +18,20 @@ from kernax.preparation.standards import Standards, standards_of
 
 
 class Standardised(Printed):
-    """`x -> target.restored(function(inputs.standardised(x)))`, a function of one raw point.
+    """A fitted function with standardised inputs and target, `x ->
+    target.restored(function(inputs.standardised(x)))`: a function of one raw point.
 
     Attributes:
-        function: what was fitted to standardised points and targets: an expansion, a
-            `GaussianProcess`, an `ApproximatePosterior`, whose value is the mean of its latent
-            function, or any function of a point.
-        inputs: of the columns of points; None leaves points as they are, such as strings.
-        target: of the target, () or (outputs,); None leaves values as they are, such as log odds.
+        function: the function fitted to standardised points and targets: an expansion, a
+            `GaussianProcess`, an `ApproximatePosterior`, with the mean of its latent function as
+            the value, or any function of a point.
+        inputs: the standards of the columns of points; None leaves points, such as strings,
+            unchanged.
+        target: the standards of the target, () or (outputs,); None leaves values, such as log odds,
+            unchanged.
 
-    For a stack of points, `f.values(X)`, which standardises NumPy's numbers in float64 in any mode,
-    or `jax.vmap(f)(X)`. `kernax.save` keeps it.
+    For a batch of points use `f.values(X)`, which standardises NumPy arrays in float64 in any mode,
+    or `jax.vmap(f)(X)`. `kernax.save` can save it.
 
     Examples:
         >>> standards = kernax.preparation.Standards(jnp.array([10.0]), jnp.array([2.0]))
@@ -48,15 +51,15 @@ class Standardised(Printed):
             raise ValueError(f"function must be a function, but is {str(self.function)[:60]!r}")
 
     def point(self, x: PyTree) -> PyTree:
-        """A point, or a stack of points, as the function takes it."""
+        """A point, or a batch of points, as the function takes it."""
         return x if self.inputs is None else self.inputs.standardised(x)
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
-        """The value at one raw point, in the units of the target; of a process, its mean."""
+        """The value at one raw point, in the units of the target; for a process, its mean."""
         return self._in_units(_value_of(self.function)(self.point(x)))
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
-        """The values at a stack of m raw points, shape (m, *outputs)."""
+        """The values at a batch of m raw points, of shape (m, *outputs)."""
         Z = self.point(X)
         at_once = getattr(self.function, "values", None)
         if at_once is not None:
@@ -70,8 +73,8 @@ class Standardised(Printed):
     def variance(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The variance of f at one raw point, in squared units of the target, without noise.
 
-        With the noise that the function was given, that of a target is
-        `f.variance(x) + noise * f.target.scale**2`. Raises ValueError for a function without one.
+        The variance of a target is `f.variance(x) + noise * f.target.scale**2`, with the noise that
+        the function was fitted with. Raises ValueError for a function without a variance.
         """
         return self._in_squared_units(self._method("variance")(self.point(x)))
 
@@ -101,7 +104,7 @@ class Standardised(Printed):
 
 
 def _value_of(function: Any) -> Callable:
-    """The function whose value is to be restored: of a process or a posterior, its mean."""
+    """The function with the values to restore: for a process or a posterior, its mean."""
     if isinstance(function, ApproximatePosterior):
         return function.process.mean
     return function.mean if isinstance(function, GaussianProcess) else function
@@ -115,9 +118,10 @@ def standardised_fit(
     *,
     target: bool = True,
 ) -> Standardised:
-    """Fits standardised points and targets, and returns a function between the units of the data.
+    """Standardises points and targets, fits them, and returns a function between the units of the
+    data.
 
-    Means and deviations are weighted and computed from the given rows, so that inside of
+    Means and deviations are weighted and computed from the given rows, so that inside
     `kernax.cross_validate` each fold has its own, without its held-out rows:
 
         def fit(X, y, weights):
@@ -129,10 +133,10 @@ def standardised_fit(
 
     Arguments:
         fit: `fit(X, y, weights) -> function`.
-        X: (n, d), whose columns are standardised. Other stacks, such as strings, indices or tuples,
-            stay as they are.
+        X: (n, d), to standardise by columns. Other kinds of points, such as strings, indices or
+            tuples, stay unchanged.
         y: (n,) or (n, outputs).
-        weights: (n,) >= 0, handed to `fit` as they are. Rows of weight zero are ignored.
+        weights: (n,) >= 0, passed to `fit` unchanged. Rows of weight zero are ignored.
         target: whether y is standardised: False for signs, one-hot columns and counts.
 
     Constant columns and targets are centred, and not scaled. It runs under `jit`, `vmap` and
@@ -158,10 +162,10 @@ def standardised_fit(
 
 
 def _are_columns(X: Any) -> bool:
-    """Whether a stack is one array of vectors."""
+    """Whether points are one array of vectors."""
     return not isinstance(X, (eqx.Module, tuple, dict)) and np.ndim(X) == 2
 
 
 def _array_of(values: Any) -> Any:
-    """Lists and tables as arrays of NumPy."""
+    """Lists and tables as NumPy arrays."""
     return values if isinstance(values, jax.Array) else np.asarray(values)

@@ -1,4 +1,4 @@
-"""Standardising columns and targets by mean and deviation, and the inverse."""
+"""Standardises columns and targets by mean and deviation, and inverts that."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +17,16 @@ from kernax.core.base.printing import Printed
 
 
 def _as_array(value: Any) -> Any:
-    """Numbers of Python and NumPy as arrays of NumPy; JAX's stay as they are."""
+    """Numbers of Python and NumPy as NumPy arrays; JAX arrays stay unchanged."""
     return np.asarray(value) if isinstance(value, (int, float, np.generic)) else value
 
 
 class Standards(Printed):
-    """The map `x -> (x - centre) / scale`, of d columns (d,) or of a target ().
+    """The standardisation `x -> (x - centre) / scale` of d columns (d,) or of a target ().
 
-    NumPy's numbers are standardised by NumPy, in float64, also where JAX's 64-bit mode is off:
-    large numbers that differ little would lose their digits if they were cast to float32 first.
-    JAX's, those under a transformation among them, are standardised in their own dtype.
+    NumPy arrays are standardised by NumPy, in float64, even if JAX's 64-bit mode is off: large
+    numbers that differ little would lose their digits if they were cast to float32 first. JAX
+    arrays, traced ones included, are standardised in their own dtype.
 
     Examples:
         >>> standards = kernax.preparation.Standards(jnp.array(20.0), jnp.array(10.0))
@@ -50,7 +50,7 @@ class Standards(Printed):
         return _in_dtype(centre + scale * Z, Z)
 
     def _alike(self, X: Any) -> tuple[Any, Any, Any]:
-        """X, centre and scale as arrays of one kind and rank: NumPy's, unless X is one of JAX's."""
+        """X, centre and scale as arrays of one kind and rank: NumPy's, unless X is a JAX array."""
         if not isinstance(X, jax.Array) and is_concrete(self):
             X = np.asarray(X)
             return X, np.asarray(self.centre), np.asarray(self.scale)
@@ -62,20 +62,21 @@ class Standards(Printed):
 
 
 def _in_dtype(values: Any, X: Any) -> Any:
-    """Values in the precision of X, where X has one."""
+    """Values in the precision of X, if X has one."""
     return values.astype(X.dtype) if X.dtype.kind == "f" else values
 
 
 def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standards:
-    """The weighted mean and deviation of each column, of values (n,) or (n, d).
+    """The standards of values (n,) or (n, d): the weighted mean and deviation of each column.
 
-    `centre = sum_i w_i x_i / sum_i w_i`, `scale^2 = sum_i w_i (x_i - centre)^2 / sum_i w_i`, and
-    one where all rows of positive weight are the same. Rows of weight zero have no part in them.
-    Sums are of differences from the first row, so that large values that differ little keep their
-    digits. Differentiable in the values and the weights; runs under `jit` and `vmap`.
+    `centre = sum_i w_i x_i / sum_i w_i`, `scale^2 = sum_i w_i (x_i - centre)^2 / sum_i w_i`; the
+    scale is one if all rows of positive weight are equal. Rows of weight zero have no effect. The
+    sums are over differences from the first row, so that large values that differ little keep their
+    digits. The function is differentiable in the values and the weights, and runs under `jit` and
+    `vmap`.
 
     Raises ValueError for other shapes, bad weights, values that are not finite, and for a deviation
-    that over- or underflows; where values are traced, such standards are NaN.
+    that over- or underflows; under tracing such standards are NaN.
 
     Examples:
         >>> X = jnp.array([[1.0, 10.0], [3.0, 30.0]])
@@ -116,18 +117,18 @@ def _moments(values: Any, w: Any, xp: Any) -> tuple[Any, Any]:
         of_mean = xp.where(present, rest - shift[None], 0)
         variance = xp.sum(share * of_mean**2, 0)
         constant = xp.all(rest == 0, 0)
-        # The root has no derivative at zero, which is not its value either.
+        # The root has no derivative at zero, and zero is not the scale either.
         scale = xp.where(constant, 1, xp.sqrt(xp.where(constant, 1, variance)))
         return xp.asarray(first + shift), xp.asarray(scale)
 
 
 def _are_of_numpy(*arrays: Any) -> bool:
-    """Whether none of them is one of JAX's."""
+    """Whether none of them is a JAX array."""
     return not any(isinstance(array, jax.Array) for array in arrays)
 
 
 def _as_floats(values: Any, xp: Any) -> Any:
-    """Values as floats: of NumPy in float64, of JAX in their own precision."""
+    """Values as floats: NumPy arrays in float64, JAX arrays in their own precision."""
     if xp is np:
         return np.asarray(values, float)
     return jnp.asarray(values, None if eqx.is_inexact_array(values) else float)
@@ -144,7 +145,7 @@ def _column_of_weights(weights: ArrayLike | None, values: Any, xp: Any) -> Any:
 
 
 def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:
-    """Raises ValueError for a column whose deviation is no positive number."""
+    """Raises ValueError for a column with a deviation that is not a positive number."""
     if not known.all():
         raise ValueError(
             f"{names[int(known.argmin())]} cannot be standardised: the numbers are not finite, too "
@@ -153,7 +154,7 @@ def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:
 
 
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:
-    """`standards_of` columns whose names are those in a message.
+    """`standards_of` columns, with their names for messages.
 
     Examples:
         >>> import numpy as np
@@ -166,7 +167,8 @@ def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> S
 
 
 def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
-    """`standards_of` a target, which has a name. Raises ValueError for a constant one as well.
+    """`standards_of` a target, with its name for messages. Raises ValueError for a constant target
+    as well.
 
     Examples:
         >>> import numpy as np

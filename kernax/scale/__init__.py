@@ -1,4 +1,4 @@
-"""Fits of many points: over centres, in chunks, by random features, over a mesh of devices; and a
+"""Fits of many points: over centres, in chunks, with random features, over a mesh of devices; and a
 recommendation of a method.
 """
 

@@ -1,4 +1,4 @@
-"""Which way to fit so many points: a table of rules, and one estimate of memory."""
+"""Recommends a method to fit many points: a table of rules, and an estimate of memory."""
 
 import math
 import sys
@@ -46,7 +46,7 @@ _ANY = sys.maxsize
 
 
 class _Rule(NamedTuple):
-    """A method: its call, what that gives, how its work grows, and up to how many points it is
+    """A method: its call, its result, how its work grows, and up to how many points it is
     recommended, on a CPU and on an accelerator.
     """
 
@@ -58,11 +58,11 @@ class _Rule(NamedTuple):
 
 
 # In the order of the work for many points. `size` is the number of centres, or of frequencies. The
-# limits are where a fit takes about a minute: on two cores n = 10000 takes 5 s by the whole matrix
-# and 12 s by conjugate gradients, n = 100000 takes 16 s in 800 random features, and n = 1000000
-# over 400 centres takes 19 s, and 14 s and 10 GiB by inducing points (`benchmarks.many_points`).
-# On an H200 a ridge of n = 20000 takes 0.1 s, a product with K of n = 1000000 1.7 s, and 5000
-# centres of as many points 1.7 s.
+# limits are where a fit takes about a minute: on two cores n = 10000 takes 5 s with the whole
+# matrix and 12 s by conjugate gradients, n = 100000 takes 16 s in 800 random features, and n =
+# 1000000 over 400 centres takes 19 s, and 14 s and 10 GiB by inducing points
+# (`benchmarks.many_points`). On an H200 a ridge of n = 20000 takes 0.1 s, a product with K of n =
+# 1000000 1.7 s, and 5000 centres of as many points 1.7 s.
 _RULES = {
     LINE: _Rule(_condition("kernel", "StateSpace()"), _PROCESS, "O(n) operations"),
     FEATURES: _Rule(_condition("kernel"), _PROCESS, "O(n D^2) operations"),
@@ -112,12 +112,12 @@ class Route(NamedTuple):
     """One method of fitting, or the reason why it is not possible.
 
     Attributes:
-        name: in words.
+        name: the name of the method.
         call: the code to run.
         gives: what it computes: mean, variance, evidence.
-        held: the peak memory in bytes, beside X and y.
+        held: the peak memory in bytes, in addition to X and y.
         operations: how its work grows with n, the features D, the centres m.
-        error: relative to the exact fit, in words.
+        error: the error relative to the exact fit, in words.
         relative: the same as a number, which is compared with `accuracy`.
         slow: why it takes more than about a minute for so many points; None if it does not.
         impossible: why it is not possible; None if it is.
@@ -142,14 +142,15 @@ class Route(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """Methods of fitting: the recommended one first, then the others that any X allows, those that
-    only some X allow, and those that are not possible.
+    """Methods to fit so many points: the recommended one first, then the others that any X allows,
+    those that only some X allow, and those that are not possible.
 
     Attributes:
-        routes: each a `Route`: its `name`, the `call` to make, what that `gives`, the bytes `held`,
-            how its `operations` grow, its `error` in words and as the number `relative`, why it is
-            `slow` or `impossible`, or None, and what must be `given` of X, or None.
-        n, d, memory, accuracy: what was asked.
+        routes: the methods, each a `Route` with its `name`, the `call` to make, what that `gives`,
+            the bytes `held`, how its `operations` grow, its `error` in words and as the number
+            `relative`, why it is `slow` or `impossible`, or None, and what must be `given` of X, or
+            None.
+        n, d, memory, accuracy: the arguments of `recommend`.
 
     Examples:
         >>> recommendation = kernax.recommend(kernax.RBF(1.0), n=1000, d=3, memory=4e9)
@@ -168,7 +169,7 @@ class Recommendation(NamedTuple):
         """The recommended method. Raises ValueError if none is possible for every X."""
         best = self.routes[0]
         if best.impossible or best.given:
-            raise ValueError(f"no route is possible for every X:\n{self}")
+            raise ValueError(f"no method is possible for every X:\n{self}")
         return best
 
     def __str__(self) -> str:
@@ -212,27 +213,27 @@ def recommend(
     dtype: Any = None,
 ) -> Recommendation:
     """Recommends a method to fit n points (d,): the most exact method that is not slow for so many
-    points, or else the one of the least work. Lists all others, and why some are not possible.
+    points, or else the one with the least work. It lists all others, and why some are not possible.
 
     The rules are a table of the numbers of points up to which a fit takes about a minute, on two
-    cores of a CPU or on one accelerator, whichever JAX uses. Sizes are estimates for one column of
-    targets: the temporaries and results of compiled programs. The estimates do not depend on X and
-    y: measure the error of centres on held-out rows.
+    cores of a CPU or on one accelerator, whichever JAX uses. Memory is an estimate for one column
+    of targets: the temporaries and results of compiled programs. The estimates do not depend on X
+    and y: measure the error of centres on held-out rows.
 
     Arguments:
         kernel: any kernel of vectors, with parameters of about the right size.
-        n, d: how many points, of how many columns.
-        memory: bytes that may be held; default what is free on the device now.
-        accuracy: which error is allowed, relative to the exact fit, in (0, 1). That of iterative
-            solvers is eps^(2/3). Over m centres it is taken to be `1 / sqrt(m)`, which is a rate
-            (Rudi, Camoriano & Rosasco 2015): smooth kernels of few columns need far fewer. In
-            random features it is the standard error of kernel values.
-        dtype: of the points, float32 or float64; default that of JAX's floats.
+        n, d: the number of points, and of their columns.
+        memory: the bytes available; by default those that are free on the device now.
+        accuracy: the error that is allowed, relative to the exact fit, in (0, 1). The error of
+            iterative solvers is eps^(2/3). For m centres it is assumed to be `1 / sqrt(m)`, which
+            is a rate (Rudi, Camoriano & Rosasco 2015): smooth kernels of few columns need far
+            fewer. For random features it is the standard error of kernel values.
+        dtype: the dtype of the points, float32 or float64; by default that of JAX's floats.
 
     Returns:
         A `Recommendation`, which prints as a table. `best.call` is the code to run, with `kernax`,
-        `kernel`, `X`, `y`, `noise` and `key`; other functions take the same method: `kernel_ridge`
-        where `condition` does, `falkon(..., loss=Logistic())` for classes.
+        `kernel`, `X`, `y`, `noise` and `key`. The same method serves other functions:
+        `kernel_ridge` in place of `condition`, `falkon(..., loss=Logistic())` for classes.
 
     Raises ValueError for a kernel of points that are not vectors (d,), numbers that are not
     positive and finite, and another dtype.
@@ -254,7 +255,7 @@ def recommend(
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy must be in (0, 1), but is {accuracy!r}")
     kernel, X = prepare(kernel, jnp.ones((1, d), dtype))
-    eqx.filter_eval_shape(kernel, X[0], X[0])  # which refuses a kernel of other points
+    eqx.filter_eval_shape(kernel, X[0], X[0])  # raises ValueError for a kernel of other points
     centres = math.ceil(accuracy**-2 * (1 - 1e-9))
     problem = FitProblem(kernel, n, d, dtype, centres)
     routes = [_judged(_route(problem, name), int(memory), accuracy) for name in _RULES]
@@ -264,7 +265,7 @@ def recommend(
 
 
 def _judged(route: Route, memory: int, accuracy: float) -> Route:
-    """The route, or why it cannot be taken."""
+    """The method, or why it cannot be used."""
     if route.impossible:
         return route
     if route.held > memory:
@@ -276,17 +277,17 @@ def _judged(route: Route, memory: int, accuracy: float) -> Route:
 
 
 def _place(route: Route) -> tuple:
-    """Where a route stands in the order."""
+    """The position of a method in the order."""
     if route.impossible:
         return (3,)
     if route.given:
         return (2,)
-    # Errors that are no more than models of errors are alike where their first digits are.
+    # Errors are only estimates: equal first digits count as equal.
     return (1,) if route.slow else (0, float(f"{route.relative:.0e}"))
 
 
 class FitProblem(NamedTuple):
-    """What is to be fitted: a kernel, n points (d,), their precision, over how many centres."""
+    """The problem to fit: a kernel, n points (d,), their precision, and the number of centres."""
 
     kernel: AbstractKernel
     n: int
@@ -296,7 +297,7 @@ class FitProblem(NamedTuple):
 
 
 def _route(problem: FitProblem, name: str) -> Route:
-    """A route of the table for a problem: its error and its memory, or why there is none."""
+    """A method of the table for a problem: its error and its memory, or why it is impossible."""
     kernel, n, d, dtype, m = problem
     rule = _RULES[name]
     of_kernel = type(kernel).__name__
@@ -311,20 +312,20 @@ def _route(problem: FitProblem, name: str) -> Route:
         if model is None:
             impossible = f"{of_kernel} has no state-space model"
         elif not kernel.sufficient_columns(d):
-            impossible = f"{of_kernel} looks at more than one column"
+            impossible = f"{of_kernel} uses more than one column"
         else:
             size = eqx.filter_eval_shape(model.observation).shape[0]
     elif name == FEATURES:
         of_points = low_rank_gram(kernel)
         if of_points is None:
-            impossible = f"{of_kernel} has no explicit features that are known"
+            impossible = f"{of_kernel} has no explicit features"
         else:
             points = jax.ShapeDtypeStruct((n, d), dtype)
             size = eqx.filter_eval_shape(of_points, points).features.shape[1]
             if size >= n:
                 impossible = f"{size} features are no fewer than {n} points"
             elif 4 * size > n:  # a QR of n x D numbers, four times, next to n^3 / 3
-                slow = "where the features are not few"
+                slow = "if there are many features"
     elif name == GRID:
         if d == 1:
             size = 1
@@ -336,7 +337,7 @@ def _route(problem: FitProblem, name: str) -> Route:
             size = len(groups_of_columns(kernel, d))
             given = f"the rows of X are a grid of {size} axes"
             if size < 2:
-                impossible = f"{of_kernel} is no product over columns"
+                impossible = f"{of_kernel} is not a product over columns"
     elif name in (INDUCING, CENTRES):
         size = m
         error = f"that of {m} centres: about 1/sqrt(m) for rough kernels, far less for smooth ones"
@@ -364,8 +365,8 @@ _HARMONICS = 16  # terms of a periodic kernel along a line
 
 
 def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
-    """How many frequencies have a standard error of `k(x, x) / sqrt(m)`, the error they have, and
-    why there are none.
+    """The number of frequencies with a standard error of `k(x, x) / sqrt(m)`, the error that they
+    have, and why there are none.
 
     `sqrt(T sum_t k_t(x, x)^2 / count)` for the T terms that are drawn, which share the frequencies;
     terms of a known frequency take one each, and have no error.
@@ -375,7 +376,7 @@ def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
         parts: Sequence[SpectralPart] = problem.kernel.spectral_parts(problem.d)
     except ValueError:
         name = type(problem.kernel).__name__
-        return m, math.nan, f"{name} has no spectral density that is known"
+        return m, math.nan, f"{name} has no known spectral density"
     if not all(math.isfinite(part.weight) for part in parts):
         return m, math.nan, "a periodic term has more harmonics than are known"
     drawn = np.array([float(part.weight) for part in parts if not part.is_fixed])
@@ -392,8 +393,8 @@ def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
 
 
 def held_by(name: str, n: int, size: int, dtype: Any) -> int:
-    """Bytes that a fit of n points holds at one time, beside X and y: the temporaries and results
-    of compiled programs, for one column of targets.
+    """The peak memory in bytes of a fit of n points, in addition to X and y: the temporaries and
+    results of compiled programs, for one column of targets.
 
     Arguments:
         size: how many states (`LINE`), features (`FEATURES`), axes (`GRID`), centres (`INDUCING`,

@@ -1,13 +1,13 @@
-"""kernax as estimators of scikit-learn: the same names, arguments and attributes.
+"""scikit-learn estimators of kernax, with scikit-learn's names, arguments and attributes.
 
 Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
 pipeline. This module needs scikit-learn, and `import kernax` does not import it.
 
-Differences: rows of weight two are two rows everywhere, but for gamma="scale", which is that of all
-rows, as there; bounds of scikit-learn's kernels hold where the evidence is maximised, and elsewhere
-a learned parameter beyond them is warned of; rows on the boundary of a `OneClassSVM` are inside;
-several classes of a process share one kernel. The page "Coming from another library" of the
-documentation has the whole list.
+Differences: a row of weight two counts as two rows everywhere, except in gamma="scale", which
+ignores weights, as in scikit-learn; bounds of scikit-learn's kernels apply if the evidence is
+maximised, and otherwise a learned parameter beyond them raises a warning; rows on the boundary of a
+`OneClassSVM` are inside; several classes of a process share one kernel. The page "Coming from
+another library" of the documentation has the whole list.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

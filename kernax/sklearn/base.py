@@ -1,4 +1,6 @@
-"""What all estimators share: X as points, `kernel=` as a kernel, and the precision of the data."""
+"""The base classes of all estimators: X as points, `kernel=` as a kernel, and the precision of the
+data.
+"""
 
 import abc
 import contextlib
@@ -51,7 +53,7 @@ _LETTERS = 8  # texts are padded to multiples of so many letters
 
 
 def precision(dtype: Any) -> contextlib.AbstractContextManager:
-    """JAX in the precision of the data, whatever it is in the rest of the program."""
+    """Runs JAX in the precision of the data, whatever the mode of the program."""
     return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
@@ -67,7 +69,7 @@ def are_texts(X: Any) -> bool:
 
 
 def _check_texts(X: Any, are_all: bool, kernel: Any) -> None:
-    """Raises ValueError for X that only nearly is a list of texts, and a kernel of the other kind.
+    """Raises ValueError for X that is almost a list of texts, and for a kernel of the other kind.
 
     Arguments:
         are_all: whether X is a list of texts.
@@ -95,13 +97,13 @@ def _check_columns(X: Any) -> None:
     if wrong:
         columns = "column" if len(wrong) == 1 else "columns"
         raise ValueError(
-            f"X holds words in {columns} {', '.join(wrong)}: sklearn.preprocessing.OneHotEncoder, "
-            "in a ColumnTransformer, makes columns of 0 and 1 of them"
+            f"X holds words in {columns} {', '.join(wrong)}: encode them with "
+            "sklearn.preprocessing.OneHotEncoder in a ColumnTransformer"
         )
 
 
 def _holds_words(column: Any) -> bool:
-    """Whether a column has cells that are texts, and not all of numbers."""
+    """Whether a column has cells that are texts other than numbers."""
     cells = np.asarray(column)
     if cells.dtype.kind in "biufc" or not any(isinstance(cell, str) for cell in cells.ravel()):
         return False
@@ -141,8 +143,7 @@ def check_penalty(alpha: Any, allows_zero: bool = False) -> None:
 class KernelEstimator(BaseEstimator):
     """An estimator with a kernel.
 
-    After `fit`, `kernel_` is the kernel of kernax that was used, and `gamma_` the number that gamma
-    stood for.
+    After `fit`, `kernel_` is the kernel of kernax, and `gamma_` the value of gamma.
     """
 
     _learns_by: str | None = None  # what `learn=` may be beside None
@@ -163,7 +164,7 @@ class KernelEstimator(BaseEstimator):
 
     @property
     def _given_kernel(self) -> Any:
-        """`kernel=`, or what another class calls it."""
+        """`kernel=`, or the argument that replaces it in a subclass."""
         return self.kernel
 
     @property
@@ -179,12 +180,12 @@ class KernelEstimator(BaseEstimator):
 
     @property
     def _is_of_tables(self) -> bool:
-        """Whether it is such a function of two tables, of any rows, in place of two rows."""
+        """Whether the kernel is such a function of two tables, instead of two rows."""
         return False
 
     @property
     def _is_matrix(self) -> bool:
-        """Whether all that is known of the kernel are its values."""
+        """Whether only the values of the kernel are known."""
         return self._is_precomputed or self._is_function
 
     @property
@@ -193,7 +194,9 @@ class KernelEstimator(BaseEstimator):
         return getattr(self, "learn", None) is not None
 
     def _free(self, start: Any) -> Trainable:
-        """Which parameters of a model are learned: those of scikit-learn's kernels not "fixed"."""
+        """Which parameters of a model are learned: for scikit-learn's kernels those that are not
+        "fixed".
+        """
         inside = interior(start)
         kernel = self._given_kernel
         if not isinstance(kernel, TheirKernel):
@@ -206,7 +209,7 @@ class KernelEstimator(BaseEstimator):
         return learned
 
     def _warn_beyond_bounds(self, learned: AbstractKernel) -> None:
-        """Warns where a learned parameter is beyond the bounds of scikit-learn's kernel."""
+        """Warns of a learned parameter beyond the bounds of scikit-learn's kernel."""
         given = self._given_kernel
         if not isinstance(given, TheirKernel) or len(given.theta) == 0:
             return
@@ -217,8 +220,8 @@ class KernelEstimator(BaseEstimator):
         )
         if np.any(beyond):
             warnings.warn(
-                f"the learned kernel, {kernel}, is beyond the bounds of the one given, which "
-                f"have no effect on learn={self._learns_by!r}: make a parameter 'fixed', or take "
+                f"the learned kernel, {kernel}, is beyond the bounds of the one given, which have "
+                f"no effect on learn={self._learns_by!r}: make a parameter 'fixed', or pass "
                 "learn=None",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -226,14 +229,14 @@ class KernelEstimator(BaseEstimator):
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
-        """In the precision of the rows that were fitted."""
+        """Runs JAX in the precision of the fitted rows."""
         with precision(self._dtype):
             yield
 
     def _checked(
         self, X: Any, y: Any = NO_TARGETS, sample_weight: Any = None, **checks: Any
     ) -> tuple:
-        """X, y and the weights (None where there are none) to fit, as scikit-learn checks them."""
+        """X, y and the weights (None if there are none) to fit, as scikit-learn checks them."""
         if self._is_precomputed and self._not_precomputed:
             raise ValueError(f"kernel='precomputed' {self._not_precomputed}")
         self._check_container(X)
@@ -293,7 +296,7 @@ class KernelEstimator(BaseEstimator):
         """The points of rows to fit, sparse ones as a dense array; sets what `_resolve` does.
 
         Arguments:
-            whole: the rows that gamma="scale" is of, where it is not X.
+            whole: the rows for gamma="scale", if not X.
         """
         if self._is_matrix:
             K = X
@@ -326,13 +329,15 @@ class KernelEstimator(BaseEstimator):
             )
 
     def _values_of_function(self, X: Any) -> np.ndarray:
-        """The values (m, n) of a function as kernel between rows of X and those fitted."""
+        """The values (m, n) of a kernel that is a function, between rows of X and the fitted
+        rows.
+        """
         extra = getattr(self, "kernel_params", None) or {}
         K = pairwise_kernels(X, self._fitted_X, metric=self._given_kernel, **extra)
         return np.asarray(K, self._dtype)
 
     def _numbers(self, X: Any) -> KernelNumbers:
-        """What names of kernels need."""
+        """The numbers for kernels given by name."""
         self.gamma_ = gamma_of(getattr(self, "gamma", None), X, self._given_kernel)
         degree = getattr(self, "degree", None)
         coef0 = getattr(self, "coef0", None)
@@ -341,7 +346,7 @@ class KernelEstimator(BaseEstimator):
         )
 
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
-        """Rows to predict: points, padded, how many, and X as it was checked."""
+        """The rows to predict: points, padded; their number; and X after the checks."""
         check_is_fitted(self)
         if self._of_texts:
             if not are_texts(X):
@@ -376,7 +381,7 @@ class KernelEstimator(BaseEstimator):
         return in_blocks(of_rows, X)
 
     def _vectorised(self, X: Any, fitted: Any, method: str) -> Any:
-        """A method of what was fitted at each of the rows of X, in NumPy."""
+        """A method of the fitted function at each row of X, in NumPy."""
 
         def of_rows(X: Any) -> Any:
             points, n, X = self._new_points(X)
@@ -388,7 +393,9 @@ class KernelEstimator(BaseEstimator):
         return in_blocks(of_rows, X)
 
     def _at(self, X: Any, fitted: Any) -> Any:
-        """What was fitted, for rows of X: a kernel given as a matrix knows new rows from there."""
+        """The fitted function for rows of X: with a precomputed kernel the values come from
+        there.
+        """
         if not self._is_matrix:
             return fitted
         cross = padded(np.asarray(X, self._dtype), padded_size(len(X))).T
@@ -396,7 +403,7 @@ class KernelEstimator(BaseEstimator):
         def extended(node: Any) -> Any:
             if not isinstance(node, Precomputed):
                 return node
-            # Functions compare values with the diagonal, of which new rows tell nothing.
+            # Functions compare values with the diagonal, which is unknown for new rows.
             likely = np.full(cross.shape[1], np.mean(np.diagonal(node.K)), self._dtype)
             return Precomputed.from_blocks(node.K, cross, likely)
 
@@ -406,15 +413,15 @@ class KernelEstimator(BaseEstimator):
 class RowsEstimator(KernelEstimator, abc.ABC):
     """An estimator with a kernel that a function fits to all rows at once."""
 
-    _instead = ""  # what to take for more rows than a matrix of all of them allows
+    _instead = ""  # what to use if a matrix of all rows does not fit
 
     def _fit(
         self, X: Any, targets: Any, weights: Any, factors: Any = None, whole: Any = None
     ) -> Any:
-        """Fits what was checked, in the precision of the data; returns the estimator.
+        """Fits checked arguments, in the precision of the data, and returns the estimator.
 
-        The weights are multiplied by factors, if any, of which learning knows nothing. `whole` is
-        the table that X is some rows of.
+        The fit multiplies the weights by factors, if any; learning does not. `whole` is the table
+        from which X has some rows.
         """
         points = self._points(X, whole)
         threads = linear_algebra_threads(_num_samples(X))
@@ -430,7 +437,7 @@ class RowsEstimator(KernelEstimator, abc.ABC):
 
     @contextlib.contextmanager
     def _or_instead(self) -> Iterator[None]:
-        """Where a matrix of all rows does not fit into memory, names what an estimator can do."""
+        """Names the alternatives if a matrix of all rows does not fit into memory."""
         try:
             yield
         except MemoryBudgetError as problem:
@@ -444,7 +451,9 @@ class RowsEstimator(KernelEstimator, abc.ABC):
     def _kernel_to_fit(
         self, kernel: AbstractKernel, points: PyTree, targets: Any, weights: Any, /
     ) -> AbstractKernel:
-        """The kernel as given; an estimator with `learn=` learns it here, and what goes with it."""
+        """The kernel as given; an estimator with `learn=` learns it here, with its other
+        parameters.
+        """
         return kernel
 
     @abc.abstractmethod
@@ -458,14 +467,14 @@ def _is_module(value: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    """Modules with arrays of NumPy, which keep their digits where JAX is in float32."""
+    """Modules with NumPy arrays, which keep their digits if JAX runs in float32."""
     if not _is_module(value):
         return value
     return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, value)
 
 
 def _restored(value: Any) -> Any:
-    """Modules with arrays of JAX, in the precision that they had."""
+    """Modules with JAX arrays, in their original precision."""
     if not _is_module(value):
         return value
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""Fits over some of the rows as centres, for tables too long for a matrix of all of them."""
+"""Fits over some rows as centres, for tables too long for a matrix of all rows."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from kernax.sklearn.rows import Rows
 
 
 def check_centres(estimator: Any) -> None:
-    """Raises ValueError for `n_centres` that are no number, or of no points."""
+    """Raises ValueError for `n_centres` that is not a number, and for a kernel without points."""
     if estimator.n_centres is None:
         return
     check_count(estimator.n_centres, "n_centres")
@@ -30,7 +30,7 @@ def check_centres(estimator: Any) -> None:
 
 
 def drawn_centres(rows: Rows, number: int, random_state: Any) -> Int[np.ndarray, " m"]:
-    """Which rows are centres, each as likely as any other of positive weight."""
+    """The rows that are centres, drawn uniformly from those of positive weight."""
     there = np.flatnonzero(rows.own_weights > 0)
     return there[check_random_state(random_state).permutation(len(there))[:number]]
 
@@ -43,7 +43,7 @@ def fitted_over_centres(
     loss: AbstractSmoothLoss,
     **given: Any,
 ) -> Solution[KernelExpansion]:
-    """What `falkon` fits to targets of all rows."""
+    """The fit of `falkon` to targets of all rows."""
     Z = points_at(rows.given, centres)
     targets = rows.column(y)
     return falkon(
@@ -52,5 +52,5 @@ def fitted_over_centres(
 
 
 def rows_at(X: Any, places: Int[np.ndarray, " m"]) -> Any:
-    """Some rows of what was given: an array, a sparse table, or a list of texts."""
+    """Some rows of an array, a sparse table, or a list of texts."""
     return [X[place] for place in places] if isinstance(X, list) else X[places]

@@ -1,4 +1,4 @@
-"""Clusters."""
+"""Clustering."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -28,10 +28,10 @@ _ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete", "cluster_qr": "qr"}
 
 
 class _Clusters(ClusterMixin, KernelOfRows):
-    """What both kinds of clusters check, and the key of their starts."""
+    """The checks and the key of both clustering estimators."""
 
     def _check_counts(self, n):
-        """Raises ValueError for counts that are none, and for more clusters than n rows."""
+        """Raises ValueError for bad counts, and for more clusters than n rows."""
         check_count(self.n_clusters, "n_clusters")
         check_count(self.n_init, "n_init")
         if self.n_clusters > n:
@@ -43,19 +43,20 @@ class _Clusters(ClusterMixin, KernelOfRows):
 
 @dataclass(eq=False, repr=False)
 class KernelKMeans(_Clusters):
-    """`kernax.kernel_kmeans`, with the arguments of `sklearn.cluster.KMeans` and a kernel.
+    """Kernel k-means: `kernax.kernel_kmeans` with the arguments of `sklearn.cluster.KMeans` and a
+    kernel.
 
     Arguments:
-        n_clusters: how many.
+        n_clusters: the number of clusters.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        n_init: random starts, of which the best is kept.
-        max_iter: steps of each, at most.
-        random_state: draws the starts.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
+        n_init: the number of random starts, of which the best is kept.
+        max_iter: the largest number of steps of each start.
+        random_state: the seed of the starts.
 
-    Attributes: `labels_`, `inertia_`, `n_iter_`, `function_` (a `KernelExpansion`, whose largest
-    output is that of the nearest cluster), `kernel_`.
+    Attributes: `labels_`, `inertia_`, `n_iter_`, `function_` (a `KernelExpansion`; its largest
+    output belongs to the nearest cluster), `kernel_`.
     """
 
     n_clusters: int = 8
@@ -92,25 +93,26 @@ class KernelKMeans(_Clusters):
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(_Clusters):
-    """`kernax.spectral_clustering` with the arguments of `sklearn.cluster.SpectralClustering`.
+    """Spectral clustering: `kernax.spectral_clustering` with the arguments of
+    `sklearn.cluster.SpectralClustering`.
 
-    The diagonal of the affinities is kept, where scikit-learn leaves it out.
+    The diagonal of the affinities is kept; scikit-learn leaves it out.
 
     Arguments:
-        n_clusters: how many.
+        n_clusters: the number of clusters.
         affinity: a kernel, as `kernel=` of other estimators, with values >= 0; "precomputed";
-            "nearest_neighbors", the graph of the `n_neighbors` nearest rows of each, itself among
-            them, half an edge for each direction; or "precomputed_nearest_neighbors", the same of a
-            sparse matrix of distances.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        n_neighbors: of the graphs of neighbours.
+            "nearest_neighbors", the graph of the `n_neighbors` nearest rows of each row, itself
+            included, with half an edge for each direction; or "precomputed_nearest_neighbors", the
+            same from a sparse matrix of distances.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
+        n_neighbors: the number of neighbours in these graphs.
         kernel_params: a dictionary of further arguments of a function as affinity.
         assign_labels: "kmeans", "discretize" or "cluster_qr".
-        n_components: how many eigenvectors lead to the clusters, as many as these by default; other
-            numbers are for assign_labels="kmeans".
-        verbose: whether to print how labels are assigned, and what the partition attains.
-        n_init: random starts of k-means.
-        random_state: draws them.
+        n_components: the number of eigenvectors, by default that of the clusters; other numbers
+            require assign_labels="kmeans".
+        verbose: whether to print how labels are assigned, and the objective of the partition.
+        n_init: the number of random starts of k-means.
+        random_state: the seed of the starts.
         eigen_solver, eigen_tol, n_jobs: accepted, without effect.
 
     Attributes: `labels_`, `affinity_matrix_` (n, n), `clusters_` (`SpectralClusters`), `kernel_`.
@@ -148,11 +150,12 @@ class SpectralClustering(_Clusters):
 
     def _checked(self, X, y=NO_TARGETS, sample_weight=None, **checks):
         if isinstance(self.affinity, str) and self.affinity == _OF_DISTANCES:
-            # Here, because what a sparse matrix of distances leaves out is far, not near.
+            # Handled here, because absent entries of a sparse matrix of distances are far, not
+            # near.
             nearest = NearestNeighbors(n_neighbors=self.n_neighbors, metric=PRECOMPUTED).fit(X)
             X = _both_directions(nearest.kneighbors_graph(X, mode="connectivity"))
         elif self._is_precomputed and issparse(X):
-            X = dense(X, X.dtype)  # of affinities what is left out is zero
+            X = dense(X, X.dtype)  # absent affinities are zero
         return super()._checked(X, y, sample_weight, **checks)
 
     def _points(self, X, whole=None):
@@ -199,7 +202,9 @@ class SpectralClustering(_Clusters):
         self.labels_ = _labels(solution, rows)
 
     def _eigenvectors(self):
-        """How many. Raises ValueError for a number that the assignment of labels does not take."""
+        """The number of eigenvectors. Raises ValueError for a number that the assignment of labels
+        does not take.
+        """
         if self.n_components is None:
             return self.n_clusters
         check_count(self.n_components, "n_components")
@@ -212,7 +217,9 @@ class SpectralClustering(_Clusters):
 
 
 def _both_directions(edges):
-    """A dense matrix of a sparse directed graph, half an edge for each direction."""
+    """A dense symmetric matrix from a sparse directed graph, with half an edge for each
+    direction.
+    """
     return np.asarray(((edges + edges.T) / 2).todense())
 
 
@@ -222,6 +229,6 @@ def _labels(solution, rows):
 
 
 def _places(values):
-    """The place of the largest value of each row, -1 where one is NaN."""
+    """The index of the largest value in each row; -1 where a value is NaN."""
     unknown = np.isnan(values).any(axis=1)
     return np.where(unknown, -1, np.argmax(values, axis=1)).astype(np.int32)

@@ -18,7 +18,7 @@ from kernax.unsupervised.mercer import empirical_features
 
 
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
-    """Outputs of a function as features, in the precision of the data."""
+    """Transforms rows into the outputs of a function, in the precision of the data."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -28,15 +28,16 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
 @dataclass(eq=False, repr=False)
 class Nystroem(KernelFeatures, RowsEstimator):
-    """`kernax.bases.empirical_features` of random rows, with the arguments of scikit-learn's class.
+    """Nystrom features: `kernax.empirical_features` of random rows, with the arguments of
+    `sklearn.kernel_approximation.Nystroem`.
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows.
-        gamma, coef0, degree: of kernels by name, as in scikit-learn.
+        gamma, coef0, degree: parameters of kernels given by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
         n_components: the number of rows to draw; all rows if there are fewer.
-        random_state: draws the rows, the same ones as scikit-learn.
+        random_state: the seed for the rows, which are the same as in scikit-learn.
         n_jobs: accepted, without effect.
 
     Attributes: `components_` (the rows), `component_indices_`, `normalization_`, `function_` (a
@@ -63,15 +64,15 @@ class Nystroem(KernelFeatures, RowsEstimator):
         order = check_random_state(self.random_state).permutation(_num_samples(X))
         chosen = order[: self.n_components]
         if self._is_function or issparse(X):
-            # The values of a function are computed one by one, between the chosen rows alone;
-            # and only the chosen rows of a sparse table are made dense.
+            # The values of a function are computed one by one, only between the chosen rows; and
+            # only the chosen rows of a sparse table are made dense.
             self._fit(X[chosen], None, None, whole=X)
             self.component_indices_ = chosen
             return self
         return self._fit(X, chosen, None)
 
     def _check_numbers_of_names(self):
-        """Raises ValueError for gamma, coef0 or degree beside a kernel that has no use for them."""
+        """Raises ValueError for gamma, coef0 or degree with a kernel that has no use for them."""
         numbers = (self.gamma, self.coef0, self.degree)
         if self._is_matrix and any(number is not None for number in numbers):
             raise ValueError(
@@ -100,20 +101,21 @@ class Nystroem(KernelFeatures, RowsEstimator):
 
 @dataclass(eq=False, repr=False)
 class RandomFourierFeatures(KernelFeatures):
-    """`kernax.random_fourier_features`: cosines and sines, as scikit-learn's `RBFSampler`.
+    """Random Fourier features: `kernax.random_fourier_features`, cosines and sines, in place of
+    scikit-learn's `RBFSampler`.
 
     Arguments:
-        kernel: one with a spectral density: "rbf", "matern12", "matern32", "matern52", or such a
-            kernel of kernax or of scikit-learn.
-        gamma: of kernels by name.
-        n_components: the number of features: a cosine and a sine for each frequency, of which
-            an odd number leaves the last one out.
-        random_state: draws the frequencies.
-        draw: how: "independent", "orthogonal" or "quasi_random", as for
-            `kernax.random_fourier_features`.
+        kernel: a kernel with a spectral density: "rbf", "matern12", "matern32", "matern52", or such
+            a kernel of kernax or of scikit-learn.
+        gamma: the parameter of kernels given by name.
+        n_components: the number of features: a cosine and a sine for each frequency; an odd number
+            leaves out the last sine.
+        random_state: the seed of the frequencies.
+        draw: the joint distribution of the frequencies: "independent", "orthogonal" or
+            "quasi_random", as for `kernax.random_fourier_features`.
 
-    Features are of rows less their mean. Attributes: `frequencies_` (n_components / 2, columns), in
-    cycles per unit of X, `map_` (a `FeatureMap`, itself a kernel), `kernel_`.
+    The features are those of rows minus their mean. Attributes: `frequencies_` (n_components / 2,
+    columns), in cycles per unit of X, `map_` (a `FeatureMap`, itself a kernel), `kernel_`.
     """
 
     _: KW_ONLY
@@ -129,7 +131,7 @@ class RandomFourierFeatures(KernelFeatures):
         """Draws frequencies for the columns of X; y is ignored."""
         check_count(self.n_components, "n_components")
         if are_texts(X):
-            raise ValueError("X must hold numbers, but holds texts: Nystroem takes them")
+            raise ValueError("X must hold numbers, but holds texts: Nystroem accepts texts")
         X, _, _ = self._checked(X)
         self._resolve(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)

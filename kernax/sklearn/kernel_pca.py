@@ -1,4 +1,4 @@
-"""Kernel principal components."""
+"""Kernel principal component analysis."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -21,18 +21,19 @@ from kernax.unsupervised.principal_components import kernel_pca
 
 @dataclass(eq=False, repr=False)
 class KernelPCA(KernelFeatures, KernelOfRows):
-    """`kernax.kernel_pca` with the arguments of `sklearn.decomposition.KernelPCA`.
+    """Kernel principal component analysis: `kernax.kernel_pca` with the arguments of
+    `sklearn.decomposition.KernelPCA`.
 
     Arguments:
-        n_components: how many; None for all along which the rows have a variance.
+        n_components: the number of components; None for all with a nonzero variance.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows. It
-            may be indefinite where the components asked for have positive eigenvalues.
+            may be indefinite if the requested components have positive eigenvalues.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
         fit_inverse_transform: whether `inverse_transform` is learned, by ridge regression of X on
             the components, with the ridge `alpha`.
-        remove_zero_eig: leave out components without variance also where n_components is given.
+        remove_zero_eig: leave out components without variance even if n_components is given.
         eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: accepted, without
             effect.
 
@@ -82,7 +83,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
             wanted = "all" if every else f"the n_components={self.n_components} largest"
             raise NotPSDError(
                 f"There are significant negative eigenvalues among {wanted} of the centred K: "
-                f"take fewer n_components. {problem}"
+                f"pass a smaller n_components. {problem}"
             ) from None
         kept = self._kept(solution.value)
         function = rows.restored(solution.value.function)
@@ -118,7 +119,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         return self._values(X)
 
     def inverse_transform(self, X):
-        """Rows whose projections are nearly those of X (m, components)."""
+        """Rows that have approximately the projections X (m, components)."""
         check_is_fitted(self)
         if not self.fit_inverse_transform:
             raise NotFittedError("inverse_transform needs fit_inverse_transform=True")
@@ -130,7 +131,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
 
 
 def _signs(function, weights):
-    """+1 or -1 for each component, so that the largest projection of a row is positive.
+    """+1 or -1 for each component, so that the projection of largest absolute value is positive.
 
     Projections of the rows are proportional to their coefficients over their weights. For weights
     of one it is scikit-learn's convention, and a row repeated counts as one.

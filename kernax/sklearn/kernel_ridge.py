@@ -21,7 +21,8 @@ from kernax.supervised.ridge.ridge import kernel_ridge
 
 @dataclass(eq=False, repr=False)
 class KernelRidge(MultiOutputMixin, KernelRegressor):
-    """`kernax.kernel_ridge` with the arguments of `sklearn.kernel_ridge.KernelRidge`.
+    """Kernel ridge regression: `kernax.kernel_ridge` with the arguments of
+    `sklearn.kernel_ridge.KernelRidge`.
 
     Arguments:
         alpha: the ridge, a number, or one for each output.
@@ -33,9 +34,9 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             starting from the given ones; None keeps the given ones.
         n_centres: the number of rows used as centres (`kernax.falkon`), so that memory grows with
             the square of this number and not with that of all rows; None for all rows.
-        random_state: draws these rows.
-        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
-            where one of several outputs is NaN.
+        random_state: the seed for these rows.
+        missing: "raise" raises ValueError for targets that are NaN; "drop" gives their rows weight
+            zero, also if only one of several outputs is NaN.
 
     Attributes: `dual_coef_`, `X_fit_` (the rows that are centres), `function_` (a
     `KernelExpansion`), `kernel_`, `alpha_`.
@@ -68,7 +69,9 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         self.dual_coef_ = np.asarray(self.function_.coefficients)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
-        """With `learn=` that of the smallest leave-one-out error; sets `alpha_`."""
+        """The kernel; with `learn=` the one with the smallest leave-one-out error. Sets
+        `alpha_`.
+        """
         check_centres(self)
         check_penalty(self.alpha, allows_zero=self.n_centres is None and not self._is_learned)
         self.alpha_ = self.alpha
@@ -78,7 +81,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
         key = jax.random.key(0)
-        # In a unit of its own, but not centred: what is fitted has no bias.
+        # In its own unit, but not centred: the fit has no bias.
         y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
         free = self._free(start)
         model = learn_ridge(start, points, y, weights=weights, key=key, trainable=free).value
@@ -87,7 +90,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         return model.kernel
 
     def _fitted(self, rows, y):
-        """The function; where alpha is one number for each output, a fit for each."""
+        """The function; if alpha is one number for each output, a fit for each."""
         check_one_or_each(self.alpha_, 1 if y.ndim == 1 else y.shape[1], "outputs")
 
         def of_one(ridge, y):

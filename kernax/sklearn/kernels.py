@@ -1,4 +1,6 @@
-"""`kernel=` of an estimator as a kernel of kernax: a name, a kernel, or one of scikit-learn's."""
+"""Translates `kernel=` of an estimator, a name, a kernel of kernax or one of scikit-learn's, into a
+kernel of kernax.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ PRECOMPUTED = "precomputed"
 
 
 class KernelNumbers(NamedTuple):
-    """What scikit-learn's names of kernels need beside themselves: gamma > 0, a number by now."""
+    """The parameters of scikit-learn's kernels given by name; gamma > 0 is a number by now."""
 
     gamma: float
     degree: Any
@@ -51,7 +53,7 @@ def _chi2(gamma: Array, x: Array, z: Array) -> Array:
 
 
 def _lengthscale(numbers: KernelNumbers) -> float:
-    """Of `exp(-gamma s)` as `exp(-s / (2 lengthscale^2))`."""
+    """The lengthscale for which `exp(-gamma s)` is `exp(-s / (2 lengthscale^2))`."""
     return float(1 / np.sqrt(2 * numbers.gamma))
 
 
@@ -59,8 +61,8 @@ def _polynomial(numbers: KernelNumbers) -> AbstractKernel:
     degree = numbers.degree
     if degree != int(degree):
         raise ValueError(
-            f"degree must be a whole number, but is {degree}: other powers of a kernel are no "
-            "kernels in general"
+            f"degree must be a whole number, but is {degree}: other powers of a kernel need not "
+            "be kernels"
         )
     # (gamma x.z + coef0)^degree
     scaled = numbers.gamma * Linear()
@@ -84,21 +86,21 @@ _NAMES: dict[str, Callable[[KernelNumbers], AbstractKernel]] = {
 
 
 def check_signs(kernel: Any, X: Any) -> None:
-    """Raises ValueError for numbers below zero beside a kernel of histograms."""
+    """Raises ValueError for numbers below zero with a kernel of histograms."""
     if isinstance(kernel, str) and kernel == "chi2" and X.min() < 0:
         raise ValueError(f"X contains negative values, which kernel={kernel!r} does not take")
 
 
 def resolved(kernel: Any, numbers: KernelNumbers, columns: int, dtype: Any) -> Parts:
-    """The kernel that an estimator was given, its parameters in the precision of the data.
+    """The kernel of an estimator, with its parameters in the precision of the data.
 
     Arguments:
         kernel: a name, a kernel of kernax or one of scikit-learn.
-        numbers: what names need beside themselves.
-        columns: of X.
-        dtype: of X, which is to be JAX's current precision.
+        numbers: the parameters of kernels given by name.
+        columns: the number of columns of X.
+        dtype: the dtype of X, which must be JAX's current precision.
 
-    Raises ValueError for a name that is none, or what is no kernel.
+    Raises ValueError for an unknown name, or anything but a kernel.
     """
     if isinstance(kernel, TheirKernel):
         parts = translated(kernel, columns)
@@ -116,7 +118,7 @@ def resolved(kernel: Any, numbers: KernelNumbers, columns: int, dtype: Any) -> P
 
 
 def word_of(kernel: Any) -> str:
-    """What messages call the kernel that an estimator was given: by the user's word for it."""
+    """The user's word for the kernel of an estimator, for messages."""
     if isinstance(kernel, (str, TheirKernel)):
         return f"kernel={kernel!r}" if isinstance(kernel, str) else str(kernel)
     if isinstance(kernel, AbstractKernel):
@@ -128,13 +130,13 @@ _OF_TEXTS = tuple(entry.kind for entry in KERNELS if entry.points == Points.STRI
 
 
 def compares_texts(kernel: AbstractKernel) -> bool:
-    """Whether a kernel is a string kernel, or holds one."""
+    """Whether a kernel is a string kernel, or contains one."""
     inner = parts_of(kernel)
     return any(map(compares_texts, inner)) if inner else isinstance(kernel, _OF_TEXTS)
 
 
 def of_dtype(module: Any, dtype: Any) -> Any:
-    """A module with its arrays of floats in a precision, which is to be JAX's current one."""
+    """A module with its arrays of floats in a dtype, which must be JAX's current precision."""
 
     def cast(leaf: Any) -> Any:
         if not eqx.is_inexact_array_like(leaf) or isinstance(leaf, (float, complex)):
@@ -145,8 +147,8 @@ def of_dtype(module: Any, dtype: Any) -> Any:
 
 
 def gamma_of(gamma: Any, X: Any, kernel: Any) -> float:
-    """scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d Var X)`. For
-    kernel="chi2" None is 1.
+    """The value of scikit-learn's gamma: a number; None and "auto" are `1 / d`, "scale" is `1 / (d
+    Var X)`. For kernel="chi2" None is 1.
 
     The variance is that of all entries of X, whatever the weights of rows are. Texts, in a list,
     count as one column, and have no variance: 1.

@@ -1,4 +1,4 @@
-"""Kernel logistic regression, and the import vector machine, which is one on few points."""
+"""Kernel logistic regression, and the import vector machine, its sparse form."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from kernax.supervised.smooth.softmax import kernel_softmax
 
 
 class LogOddsClassifier(KernelClassifier):
-    """A classifier whose function is log odds of two classes, or softmax values of several."""
+    """A classifier with log odds of two classes, or softmax values of several."""
 
     @property
     def _needs_every_class(self):
@@ -41,22 +41,23 @@ class LogOddsClassifier(KernelClassifier):
 
 @dataclass(eq=False, repr=False)
 class KernelLogisticClassifier(LogOddsClassifier):
-    """`kernax.kernel_logistic` of two classes, `kernax.kernel_softmax` of several.
+    """Kernel logistic regression: `kernax.kernel_logistic` for two classes, `kernax.kernel_softmax`
+    for several.
 
     Arguments:
         alpha: the ridge, > 0.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        fit_intercept: with an unpenalised bias.
+        fit_intercept: whether to add an unpenalised bias.
         class_weight: as in scikit-learn.
-        max_iter: steps of Newton's method, at most.
+        max_iter: the largest number of Newton steps.
         learn: "cross_validation" learns the kernel's parameters and alpha by the log loss on folds,
             starting from the given ones; None keeps the given ones.
         n_centres: for two classes, the number of rows used as centres (`kernax.falkon`), so that
             memory grows with the square of this number and not with that of all rows; None for all
             rows.
-        random_state: draws these rows.
+        random_state: the seed for these rows.
 
     Attributes: `function_` (a `KernelExpansion`), `dual_coef_`, `intercept_`, `classes_`,
     `kernel_`, `alpha_`, `n_iter_`.
@@ -97,7 +98,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         return fitted_over_centres(rows, targets, self.alpha_, centres, **given)
 
     def _over_all(self, rows, targets):
-        """The fit by one matrix of all rows."""
+        """The fit with one matrix of all rows."""
         verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
         return verb(
             rows.given_kernel,
@@ -110,7 +111,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         )
 
     def _kernel_to_fit(self, kernel, points, places, weights):
-        """With `learn=` that of the smallest log loss on folds; sets `alpha_`."""
+        """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `alpha_`."""
         check_centres(self)
         if self.n_centres is not None and len(self.classes_) > 2:
             raise ValueError(
@@ -133,13 +134,13 @@ class KernelLogisticClassifier(LogOddsClassifier):
 
 @dataclass(eq=False, repr=False)
 class ImportVectorClassifier(LogOddsClassifier):
-    """`kernax.import_vector_machine`: kernel logistic regression on few of the rows.
+    """The import vector machine, `kernax.import_vector_machine`: sparse kernel logistic regression.
 
     Arguments:
         alpha: the ridge, > 0.
         kernel, gamma, degree, coef0, class_weight, fit_intercept: as for
             `KernelLogisticClassifier`.
-        tol: how little the objective changes, relative to itself, when no more vectors are added.
+        tol: the relative change of the objective below which no more vectors are added.
         max_vectors: the largest number of import vectors.
 
     Attributes: `import_` (their rows, in the order in which they were chosen), `import_vectors_`,

@@ -1,4 +1,4 @@
-"""Support vector machines: for numbers, and for one class."""
+"""Support vector machines for regression and for one class."""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
@@ -23,15 +23,15 @@ from kernax.supervised.machines.svm import (
     support_vector_regression,
 )
 
-# In float64 machines are solved to a millionth of LIBSVM's tolerance, which takes some three times
-# its steps: so that predictions do not depend on whether a row is repeated or weighs two.
+# In float64 SVMs are solved to a millionth of LIBSVM's tolerance, in about three times its steps,
+# so that predictions do not depend on whether a row is repeated or has weight two.
 _FINER = 1e-6
 # A relative duality gap: LIBSVM's own solutions leave 1e-4 or more.
 _SEEN = 1e-6
 
 
 def solver_of(estimator, capped: bool = True) -> SMO:
-    """The solver, with the tolerance of the estimator and its bound on steps, or without."""
+    """The solver, with the tolerance of the estimator, and with or without its bound on steps."""
     finer = _FINER if estimator._dtype == np.float64 else 1
     most = None
     if capped and estimator.max_iter != -1:
@@ -55,7 +55,7 @@ def _misses_tolerance(solution) -> bool:
 
 
 def value_of(estimator, solution):
-    """What was fitted; where the solver ended early, with a warning instead of an exception."""
+    """The fitted function; if the solver ended early, with a warning instead of an exception."""
     name = type(estimator).__name__
     if has_ended_early(estimator, solution):
         gap = float(np.max(solution.stats["relative_gap"]))
@@ -73,7 +73,7 @@ def value_of(estimator, solution):
 
 
 class SupportVectors:
-    """The attributes of a machine that are read off its function."""
+    """The attributes of an SVM that come from its function."""
 
     @property
     def _is_of_tables(self):
@@ -99,7 +99,7 @@ class SupportVectors:
             self.support_vectors_ = X[order]
 
     def _as_rows(self, values):
-        """Values as the rows were: in a sparse container where these were in one, as in
+        """Values in the form of the rows: in a sparse container if the rows were in one, as in
         scikit-learn.
         """
         if not issparse(self.support_vectors_):
@@ -117,10 +117,11 @@ class SupportVectors:
 
     @property
     def coef_(self):
-        """The weights of the columns, of a linear kernel: (1, columns), or (pairs, columns).
+        """The weights of the columns, for a linear kernel: (1, columns), or (pairs, columns).
 
-        That is "linear", `kernax.Linear` or scikit-learn's `DotProduct`, also times a number, and
-        plus a constant where the coefficients sum to zero, which keeps `intercept_` what it is.
+        Linear kernels are "linear", `kernax.Linear` and scikit-learn's `DotProduct`, also times a
+        number, and plus a constant if the coefficients sum to zero, so that `intercept_` does not
+        change.
         """
         slope, constant = _of_linear(getattr(self, "kernel_", None))
         if not slope or (constant and not self._sums_to_zero()):
@@ -141,7 +142,7 @@ class SupportVectors:
 
 
 def _of_linear(kernel: Any) -> tuple[Any, Any]:
-    """The numbers s and c of a kernel that is `s x.z + c`; s is None for any other kernel."""
+    """The numbers s and c of a kernel `s x.z + c`; s is None for any other kernel."""
     if isinstance(kernel, Linear):
         return 1, 0
     if isinstance(kernel, Constant):
@@ -157,7 +158,7 @@ def _of_linear(kernel: Any) -> tuple[Any, Any]:
 
 
 class _OneFunction(SupportVectors):
-    """A machine that is one function."""
+    """An SVM with a single function."""
 
     def _set_function(self, solution, rows, X):
         function = rows.restored(value_of(self, solution))
@@ -173,14 +174,15 @@ class _OneFunction(SupportVectors):
 
 @dataclass(eq=False, repr=False)
 class SVR(_OneFunction, KernelRegressor):
-    """`kernax.support_vector_regression` with the arguments of `sklearn.svm.SVR`.
+    """Support vector regression: `kernax.support_vector_regression` with the arguments of
+    `sklearn.svm.SVR`.
 
-    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
-    `shrinking`, `cache_size` and `verbose` are taken, and without effect. `missing="raise"` refuses
-    targets that are NaN; with "drop" their rows have weight zero.
+    It is solved to a millionth of `tol`, LIBSVM's tolerance, in float64, and to `tol` in float32;
+    `shrinking`, `cache_size` and `verbose` are accepted, without effect. `missing="raise"` raises
+    ValueError for targets that are NaN; with "drop" their rows have weight zero.
 
     Attributes: `support_`, `support_vectors_`, `dual_coef_`, `intercept_`, `n_support_`, `n_iter_`,
-    `fit_status_` (1 where the solver ended early), `shape_fit_`, `function_`, `kernel_`, and of a
+    `fit_status_` (1 if the solver ended early), `shape_fit_`, `function_`, `kernel_`, and for a
     linear kernel `coef_`.
     """
 
@@ -214,10 +216,10 @@ class SVR(_OneFunction, KernelRegressor):
 
 @dataclass(eq=False, repr=False)
 class NuSVR(_OneFunction, KernelRegressor):
-    """`kernax.nu_support_vector_regression` with the arguments of `sklearn.svm.NuSVR`.
+    """nu-SVR: `kernax.nu_support_vector_regression` with the arguments of `sklearn.svm.NuSVR`.
 
-    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
-    `shrinking`, `cache_size` and `verbose` are taken, and without effect; `missing` is as of `SVR`.
+    It is solved to a millionth of `tol`, LIBSVM's tolerance, in float64, and to `tol` in float32;
+    `shrinking`, `cache_size` and `verbose` are accepted, without effect; `missing` is as for `SVR`.
 
     Attributes: those of `SVR`.
     """
@@ -252,10 +254,10 @@ class NuSVR(_OneFunction, KernelRegressor):
 
 @dataclass(eq=False, repr=False)
 class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
-    """`kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
+    """The one-class SVM: `kernax.one_class_svm` with the arguments of `sklearn.svm.OneClassSVM`.
 
-    In float64 solved to a millionth of `tol`, LIBSVM's tolerance, in float32 to `tol`;
-    `shrinking`, `cache_size` and `verbose` are taken, and without effect.
+    It is solved to a millionth of `tol`, LIBSVM's tolerance, in float64, and to `tol` in float32;
+    `shrinking`, `cache_size` and `verbose` are accepted, without effect.
 
     Attributes: those of `SVR`, and `offset_`.
     """
@@ -285,9 +287,9 @@ class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
         self.offset_ = -self.intercept_
 
     def decision_function(self, X):
-        """Positive inside of the region, negative outside, (m,).
+        """The decision function (m,), positive inside the region and negative outside.
 
-        The free vectors lie on the boundary up to rounding, and have the value zero.
+        The free support vectors lie on the boundary up to rounding, and have the value zero.
         """
         values = self._values(X)
         rounding = np.sqrt(np.finfo(self._dtype).eps) * np.abs(self.offset_)

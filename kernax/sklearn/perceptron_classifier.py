@@ -22,7 +22,8 @@ from kernax.sklearn.targets import LabelEstimator
 
 @dataclass(eq=False, repr=False)
 class KernelPerceptron(LabelEstimator):
-    """`kernax.online.Perceptron` in the space of a kernel, within a budget of points.
+    """The kernel perceptron, `kernax.online.Perceptron` in the space of a kernel, within a budget
+    of points.
 
     For several classes there is one perceptron for each class against the rest. There is no
     `sample_weight`: the result depends on the order of the rows, so that no weight is equivalent to
@@ -31,14 +32,16 @@ class KernelPerceptron(LabelEstimator):
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), or a kernel of
             kernax or of `sklearn.gaussian_process.kernels`.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn; "scale" by the first rows.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn; "scale" uses
+            the first rows.
         eta0: the step length for a mistake.
-        max_iter: passes over the rows in `fit`, at most; it ends with one without mistakes.
+        max_iter: the largest number of passes over the rows in `fit`, which ends after a pass
+            without mistakes.
         budget: the largest number of points of a function; the oldest ones are removed.
-        shuffle: whether `fit` shows the rows in a new random order in each pass.
-        random_state: draws the orders.
+        shuffle: whether `fit` takes the rows in a new random order in each pass.
+        random_state: the seed of the orders.
 
-    Attributes: `functions_` (a `KernelExpansion` of the second of two classes, or one of each
+    Attributes: `functions_` (a `KernelExpansion` for the second of two classes, or one for each
     class), `n_iter_`, `t_` (rows seen), `classes_`, `kernel_`.
     """
 
@@ -70,11 +73,11 @@ class KernelPerceptron(LabelEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None):
-        """One pass over further rows; the `classes` of the first call must be all that will
+        """One pass over further rows; the `classes` of the first call must include all that will
         occur.
         """
         is_first = _check_partial_fit_first_call(self, classes)
-        if is_first or not hasattr(self, "t_"):  # where the first call was refused
+        if is_first or not hasattr(self, "t_"):  # if the first call raised an exception
             X, y, _ = self._checked(X, y)
             self._begin(X)
             self.n_iter_ = 1
@@ -85,7 +88,7 @@ class KernelPerceptron(LabelEstimator):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
-                f"y holds {unknown[0]}, which is none of the classes known so far: "
+                f"y holds {unknown[0]}, which is not among the classes so far: "
                 f"{', '.join(map(str, self.classes_))}"
             )
         places = np.searchsorted(self.classes_, y)
@@ -93,7 +96,7 @@ class KernelPerceptron(LabelEstimator):
         return self
 
     def _begin(self, X):
-        """Functions that are zero."""
+        """Starts with the functions zero."""
         self._points(X)
         self._states = None
         self.t_ = 0
@@ -102,7 +105,7 @@ class KernelPerceptron(LabelEstimator):
         return DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))
 
     def _pass(self, points, places):
-        """Shows all rows once to each function; returns how many mistakes were made."""
+        """Shows all rows once to each function, and returns the number of mistakes."""
         n = len(places)
         size = padded_size(n)
         signs = self._columns_of_signs(places)

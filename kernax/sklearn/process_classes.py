@@ -1,4 +1,4 @@
-"""Gaussian processes for classes."""
+"""Gaussian process classification."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -30,28 +30,29 @@ def minus_mean_evidence(model, X, targets, weights):
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
-    """`kernax.laplace` with the arguments of scikit-learn's class of this name.
+    """Gaussian process classification: `kernax.laplace` with the arguments of
+    `sklearn.gaussian_process.GaussianProcessClassifier`.
 
     Probabilities are integrals over the normal approximation of the latent function, to more digits
     than scikit-learn's.
 
     Arguments:
-        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
-            parameters are not learned, and others within their bounds; a name; or None for
-            `1.0 * RBF(1.0)`, which is not learned, as in scikit-learn. A `WhiteKernel` is refused.
+        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, where "fixed"
+            parameters are not learned, and others within their bounds; a name; or None for `1.0 *
+            RBF(1.0)`, which is not learned, as in scikit-learn. A `WhiteKernel` raises ValueError.
         learn: "evidence" learns the kernel's parameters by gradients of Laplace's evidence; None
-            takes them as they are, as `optimizer=None` does.
-        max_iter_predict: steps of Newton's method, at most.
-        multi_class: of several classes: "one_vs_rest", a process for each class against the rest,
-            all with one kernel, or "softmax", one model of all classes.
+            leaves them unchanged, as `optimizer=None` does.
+        max_iter_predict: the largest number of Newton steps.
+        multi_class: for several classes: "one_vs_rest", a process for each class against the rest,
+            all with one kernel, or "softmax", one model for all classes.
         optimizer: "fmin_l_bfgs_b"; None for `learn=None`; or, for kernels of scikit-learn, a
             function `optimizer(objective, theta, bounds=bounds)` as scikit-learn takes it.
-        n_restarts_optimizer, random_state: random starts of learning, as for
+        n_restarts_optimizer, random_state: the random starts of learning, as for
             `GaussianProcessRegressor`.
         warm_start, copy_X_train, n_jobs: accepted, without effect.
 
     Attributes: `kernel_`, `posterior_` (or a tuple of such, one for each class), `classes_`,
-    `n_classes_`, `log_marginal_likelihood_value_` (of a process for each class their mean, as in
+    `n_classes_`, `log_marginal_likelihood_value_` (with a process for each class their mean, as in
     scikit-learn), `X_train_`.
     """
 
@@ -84,7 +85,9 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         self.kernel_ = self._shown(self.kernel_, 1.0)
 
     def _targets(self, places):
-        """What each process is fitted to: signs (n,), or of all classes at once one-hot (n, c)."""
+        """The targets of each process: signs (n,), or one-hot columns (n, c) for all classes at
+        once.
+        """
         if self.multi_class not in _WAYS:
             raise ValueError(f"multi_class must be one of {_WAYS}, but is {self.multi_class!r}")
         if len(self.classes_) == 2:
@@ -107,12 +110,12 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         return rows.restored(solution.value)
 
     def _kernel_to_fit(self, kernel, points, places, weights):
-        """With `learn=` that of the largest mean evidence of all processes."""
+        """The kernel; with `learn=` the one with the largest mean evidence of all processes."""
         if self._noise:
             raise ValueError(
-                "WhiteKernel is noise of numbers: classes have none, and the likelihood of labels "
-                "already has what differs from row to row. Leave it out; the constant before the "
-                "rest of the kernel, such as 1.0 * RBF(), says how sure of labels it may be"
+                "WhiteKernel is noise of numbers, which classes do not have: the likelihood of "
+                "labels already models independent noise. Leave it out; a constant factor of the "
+                "kernel, as in 1.0 * RBF(), sets how confident the probabilities may be"
             )
         check_count(self.max_iter_predict, "max_iter_predict")
         self._weights = weights
@@ -165,7 +168,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         return of_both(np.stack(found, axis=1))
 
     def predict(self, X):
-        """Labels (m,): of the largest probability."""
+        """Labels (m,) of the largest probability."""
         return self._labels(self.predict_proba(X))
 
     def latent_mean_and_variance(self, X):

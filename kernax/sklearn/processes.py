@@ -1,4 +1,4 @@
-"""Gaussian processes for numbers."""
+"""Gaussian process regression."""
 
 import abc
 from dataclasses import KW_ONLY, dataclass
@@ -39,19 +39,19 @@ from kernax.sklearn.theta import ThetaLoss, learned_within_bounds
 from kernax.sklearn.translation import written_back
 
 _OPTIMISER = "fmin_l_bfgs_b"  # scikit-learn's word for it
-_SHARE_OF_NOISE = 0.1  # of the variance of targets, where learning begins
+_SHARE_OF_NOISE = 0.1  # the share of the variance of targets where learning of the noise begins
 
 
 def minus_evidence(model, X, y, weights, alpha):
-    """Minus the log evidence, with the noise alpha beside the model's."""
+    """Minus the log evidence, with the noise alpha in addition to the model's."""
     noise = model.noise + alpha
     return -log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
 
 
 def _check_ending(solution):
-    """Raises where the solve failed, and warns where rounding leaves few digits of it.
+    """Raises an exception if the solve failed, and warns if rounding leaves few digits.
 
-    That is so for scikit-learn's default of alpha and a smooth kernel.
+    The warning occurs for scikit-learn's default alpha and a smooth kernel.
     """
     if bool(solution.result == RESULTS.inaccurate):
         warn(
@@ -60,17 +60,19 @@ def _check_ending(solution):
             ConditionWarning,
         )
         return
-    # Of jitter in a successful solve `condition` has warned.
+    # `condition` has already warned of jitter in a successful solve.
     finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.", quiet=True)
 
 
 class ProcessEstimator(RowsEstimator):
-    """What both kinds of processes share: which kernel is learned, from where, and what of it."""
+    """The base class of both processes: which kernel is learned, from where, and which of its
+    parameters.
+    """
 
     _learns_by = "evidence"
     _not_precomputed = (
-        "says nothing of k(x, x) of new rows, without which there is no variance: KernelRidge has "
-        "the same mean"
+        "lacks k(x, x) of new rows, which the variance needs: use KernelRidge, which has the "
+        "same mean"
     )
 
     @property
@@ -92,21 +94,21 @@ class ProcessEstimator(RowsEstimator):
 
     @property
     def _restarts(self):
-        """How many starts of learning are random."""
+        """The number of random starts of learning."""
         return check_count(self.n_restarts_optimizer, "n_restarts_optimizer", 0)
 
     def _key(self):
-        """Draws the starts for kernels of kernax."""
+        """The random key of the starts for kernels of kernax."""
         return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
     @abc.abstractmethod
     def _theta_loss(self, kernel, points, targets, weights, /) -> ThetaLoss:
-        """Minus the log evidence of rows as a function of the theta of a kernel of scikit-learn."""
+        """Minus the log evidence of rows as a function of the theta of a scikit-learn kernel."""
 
     def _learned_parts(self, points, targets, weights) -> Any:
-        """The kernel of scikit-learn, translated, that has the largest evidence within its bounds.
+        """The scikit-learn kernel, translated, with the largest evidence within its bounds.
 
-        Warns, as scikit-learn does, where a parameter ends at a bound.
+        Warns, as scikit-learn does, if a parameter ends at a bound.
         """
         of_theta = self._theta_loss(self._given_kernel, points, targets, weights)
         generator = check_random_state(self.random_state)
@@ -116,14 +118,13 @@ class ProcessEstimator(RowsEstimator):
         return of_theta.parts(kernel.theta)
 
     def log_marginal_likelihood(self, theta=None, eval_gradient=False, clone_kernel=True):
-        """The log evidence: of what was fitted, or of a theta of a kernel of scikit-learn.
+        """The log evidence of the fitted model, or at a theta of a scikit-learn kernel.
 
         Arguments:
-            theta: the logarithms of the parameters of `kernel_` that are not "fixed"; None is what
-                was fitted.
+            theta: the logarithms of the parameters of `kernel_` that are not "fixed"; None stands
+                for the fitted ones.
             eval_gradient: whether to return the gradient in theta as well.
-            clone_kernel: False sets theta in `kernel_` as well, and leaves the predictions as they
-                are.
+            clone_kernel: False also sets theta in `kernel_`; predictions do not change.
         """
         check_is_fitted(self, "log_marginal_likelihood_value_")
         if theta is None:
@@ -132,7 +133,7 @@ class ProcessEstimator(RowsEstimator):
             return self.log_marginal_likelihood_value_
         if not isinstance(self.kernel_, TheirKernel):
             raise ValueError(
-                "theta goes with a kernel of scikit-learn: for others pass none, or take "
+                "theta requires a kernel of scikit-learn: for others leave it out, or use "
                 "kernax.log_marginal_likelihood"
             )
         theta = np.asarray(theta, float)
@@ -146,7 +147,9 @@ class ProcessEstimator(RowsEstimator):
         return (evidence, -gradient) if eval_gradient else evidence
 
     def _shown(self, kernel, noise_ratio):
-        """The kernel with what was learned: of scikit-learn or of kernax, as the given one is."""
+        """The kernel with the learned parameters: of scikit-learn or of kernax, like the given
+        one.
+        """
         given = self._given_kernel
         if not isinstance(given, TheirKernel):
             return kernel
@@ -155,35 +158,36 @@ class ProcessEstimator(RowsEstimator):
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimator):
-    """`kernax.condition` with the arguments of scikit-learn's class of this name.
+    """Gaussian process regression: `kernax.condition` with the arguments of
+    `sklearn.gaussian_process.GaussianProcessRegressor`.
 
     Arguments:
-        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, of which "fixed"
+        kernel: a kernel of kernax or of `sklearn.gaussian_process.kernels`, where "fixed"
             parameters are not learned, and others within their bounds; a name; or None for
-            scikit-learn's `1.0 * RBF(1.0)`. The noise of a `WhiteKernel` is noise of the targets:
-            it is part of the deviations of predictions, as it is there, and `alpha` is not.
+            scikit-learn's `1.0 * RBF(1.0)`. As in scikit-learn, the noise of a `WhiteKernel` is
+            part of the deviations of predictions, and `alpha` is not.
         alpha: the variance of the noise, >= 0, a number or one for each row.
-        learn: "evidence" learns the kernel's parameters by gradients of the evidence; None takes
-            them as they are, as `optimizer=None` does. Of other kernels than scikit-learn's the
+        learn: "evidence" learns the kernel's parameters by gradients of the evidence; None leaves
+            them unchanged, as `optimizer=None` does. For kernels other than scikit-learn's the
             noise is learned as well, from alpha or a tenth of the variance of y, whichever is
-            larger: it takes the place of alpha, and is part of the deviations of predictions.
+            larger: it replaces alpha, and is part of the deviations of predictions.
         optimizer: "fmin_l_bfgs_b"; None for `learn=None`; or, for kernels of scikit-learn, a
             function `optimizer(objective, theta, bounds=bounds)` as scikit-learn takes it.
-        n_restarts_optimizer: how many random starts there are beside the kernel as given:
-            log-uniform between the bounds of a kernel of scikit-learn, the same starts as there; of
-            other kernels over the range of the data, lengthscales from the smallest to the largest
-            distance between rows.
+        n_restarts_optimizer: the number of random starts in addition to the given kernel:
+            log-uniform between the bounds for a kernel of scikit-learn, the same starts as there;
+            over the range of the data for other kernels, with lengthscales from the smallest to the
+            largest distance between rows.
         normalize_y: predict in units in which y has mean zero and variance one.
-        random_state: draws the starts.
-        n_targets: how many columns y has, for predictions before `fit`; None is one.
+        random_state: the seed of the starts.
+        n_targets: the number of columns of y, for predictions before `fit`; None means one.
         copy_X_train: accepted, without effect.
-        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero, also
-            where one of several outputs is NaN.
+        missing: "raise" raises ValueError for targets that are NaN; "drop" gives their rows weight
+            zero, also if only one of several outputs is NaN.
 
     Before `fit`, predictions are those of the prior. Attributes: `kernel_` (as given, with the
     learned parameters), `process_` (the posterior, a `GaussianProcess` of the targets, normalised
-    or not), `log_marginal_likelihood_value_`, `alpha_` (the coefficients), `noise_`, `X_train_`,
-    `y_train_`, `L_` (see there).
+    if `normalize_y`), `log_marginal_likelihood_value_`, `alpha_` (the coefficients), `noise_`,
+    `X_train_`, `y_train_`, `L_`.
     """
 
     kernel: Any = None
@@ -210,7 +214,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
     def fit(self, X, y, sample_weight=None):
         """Fits numbers y, (n,) or (n, outputs), with powers of their likelihoods as weights.
 
-        One column (n, 1) is as (n,).
+        A single column (n, 1) is treated as (n,).
         """
         X, y, weights = self._checked_numbers(X, y, sample_weight)
         y = y[:, 0] if y.shape[1:] == (1,) else y
@@ -241,7 +245,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
 
     def _normalised(self, y, weights):
-        """Targets to learn; sets what predictions are brought back by."""
+        """The targets to learn; stores the numbers that restore predictions."""
         outputs = y.shape[1:]
         standards = Standards(np.zeros(outputs), np.ones(outputs))
         if self.normalize_y:
@@ -251,9 +255,10 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         return standards.standardised(y)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
-        """With `learn=` that of the largest evidence; sets `noise_`, and how much of it is new.
+        """The kernel; with `learn=` the one with the largest evidence. Sets `noise_`, and how much
+        of it is new.
 
-        That of `WhiteKernel`s comes on top of alpha; that of kernels of kernax takes its place.
+        The noise of `WhiteKernel`s is added to alpha; that of kernels of kernax replaces it.
         """
         alpha = self._checked_alpha(len(y))
         self._weights = weights
@@ -268,7 +273,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
                 "learn='evidence' takes one alpha for all rows, with a kernel of kernax: or pass "
                 "learn=None"
             )
-        # Far below the true noise the evidence has a maximum without any.
+        # Far below the true noise the evidence has another maximum, without noise.
         variance = np.mean(np.asarray(standards_of(y, weights).scale) ** 2)
         noise = max(float(alpha), _SHARE_OF_NOISE * float(variance))
         start = ProcessModel(kernel, noise)
@@ -286,7 +291,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         return model.kernel
 
     def _learned_within_bounds(self, kernel, points, y, weights, alpha):
-        """A kernel of scikit-learn with what was learned; sets `noise_` and its learned part."""
+        """A scikit-learn kernel with learned parameters; sets `noise_` and its learned part."""
         if len(self._given_kernel.theta) == 0:
             return kernel
         parts = self._learned_parts(points, y, weights)
@@ -315,8 +320,8 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
     def predict(self, X, return_std=False, return_cov=False):
         """Means (m,), or (m, outputs), of the targets without noise.
 
-        With `return_std` their standard deviations as well, or with `return_cov` the covariance
-        matrix (m, m), both with an axis for the outputs where there are several.
+        With `return_std` also their standard deviations, or with `return_cov` the covariance matrix
+        (m, m), both with an axis for the outputs if there are several.
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std or return_cov can be requested.")
@@ -337,14 +342,14 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         return mean
 
     def _means(self, process, points):
-        """The means of the process, normalised, at points; zero of a prior."""
+        """The means of the process at points, normalised; zero for a prior."""
         if isinstance(process.mean, KernelExpansion):
             return np.asarray(process.mean.values(points))
         n = len(jax.tree.leaves(points)[0])
         return np.zeros((n, *np.shape(self._y_train_mean)), self._dtype)
 
     def _prior(self, X):
-        """An estimator like this one, whose process is the prior of rows such as those of X."""
+        """An estimator like this one with the prior for rows such as those of X as its process."""
         other = clone(self)
         X, _, _ = other._checked(X)
         other._points(X)
@@ -361,7 +366,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         row of weight w has the noise `noise / w`, and rows of weight zero are left out.
         """
         if not hasattr(self, "process_"):
-            raise AttributeError("L_ is there after fit")
+            raise AttributeError("L_ exists after fit")
         n = len(self.y_train_)
         weights = np.ones(n) if self._weights is None else np.asarray(self._weights)
         kept = np.flatnonzero(weights)
@@ -374,7 +379,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             return np.tril(np.asarray(factor.lower))
 
     def _in_units(self, values, units):
-        """Values in the units of the targets; with another axis where these are several."""
+        """Values in the units of the targets, with another axis if there are several."""
         return (values[..., None] * units).astype(self._dtype) if units.ndim else values * units
 
     def sample_y(self, X, n_samples=1, random_state=0):

@@ -13,7 +13,7 @@ from kernax.sparse.relevance import relevance_vector_machine
 
 
 class _RelevanceMachine:
-    """What both relevance vector machines do."""
+    """The base class of both relevance vector machines."""
 
     def _fit_machine(self, rows, X, targets, **options):
         solution = relevance_vector_machine(
@@ -34,7 +34,7 @@ class _RelevanceMachine:
 
 @dataclass(eq=False, repr=False)
 class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
-    """`kernax.relevance_vector_machine` of numbers.
+    """The relevance vector machine for regression: `kernax.relevance_vector_machine` of numbers.
 
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
@@ -43,7 +43,8 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
         noise: the variance of the noise; None learns it.
         fit_intercept: whether the constant is one of the functions.
         max_vectors: the largest number of functions.
-        missing: "raise" refuses targets that are NaN; "drop" gives their rows weight zero.
+        missing: "raise" raises ValueError for targets that are NaN; "drop" gives their rows weight
+            zero.
 
     Attributes: `relevance_` (rows), `relevance_vectors_`, `machine_` (`RelevanceVectors`),
     `function_`, `noise_`, `log_evidence_`, `kernel_`.
@@ -74,7 +75,8 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
 
 @dataclass(eq=False, repr=False)
 class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
-    """`kernax.relevance_vector_machine` of labels: of several classes one machine of them all.
+    """The relevance vector machine for classes: `kernax.relevance_vector_machine` of labels, with
+    one model for all classes.
 
     Arguments are those of `RelevanceVectorRegressor`, without `noise` and `missing`.
 
@@ -95,7 +97,7 @@ class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
         self._fit_machine(rows, X, self._signs_or_columns(places), likelihood=likelihood)
 
     def decision_function(self, X):
-        """Log odds of `predict_proba` (m,), or its logarithms, for each class (m, classes)."""
+        """Log odds of `predict_proba` (m,), or the log probabilities of each class (m, classes)."""
         probabilities = self.predict_proba(X)
         logarithms = np.log(np.maximum(probabilities, np.finfo(self._dtype).tiny))
         return logarithms[:, 1] - logarithms[:, 0] if len(self.classes_) == 2 else logarithms

@@ -1,10 +1,9 @@
 """Rows of a table, or texts, as the points that functions take, in few different sizes.
 
-A program is compiled for every shape. So that fits of nearly equal sizes, such as those of
-cross-validation, share one, rows are padded by copies of weight zero, which are as no rows.
-And so that they share one whatever the kernel and the columns, functions are handed the Gram
-matrix, with points that are places in it; what they return is brought back to the kernel and its
-points.
+A program is compiled for every shape. Rows are padded by copies of weight zero, which have no
+effect, so that fits of similar sizes, as in cross-validation, share one program. Functions get the
+Gram matrix, with indices into it as points, so that they share one program for all kernels and
+columns; their results are then expressed in the kernel and its points.
 """
 
 import dataclasses
@@ -24,11 +23,12 @@ from kernax.core.operators.gram import gram
 
 _LEAST = 64
 _DOUBLED = 256  # up to here sizes are powers of two, then multiples of half of it
-_MOST = 1024  # rows beyond which points are handed over as they are: compiling is not the cost
+# Above so many rows functions get the points themselves, as compiling does not dominate the cost.
+_MOST = 1024
 
 
 def padded_size(n: int) -> int:
-    """The number of rows that n are padded to."""
+    """The number of rows after padding n rows."""
     if n > _MOST:
         return n
     if n <= _DOUBLED:
@@ -38,7 +38,7 @@ def padded_size(n: int) -> int:
 
 
 def padded(stack: PyTree, size: int) -> PyTree:
-    """A stack, or an array of as many rows, with copies of its first row behind."""
+    """Points, or an array of as many rows, padded with copies of the first row."""
 
     def longer(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
@@ -49,14 +49,16 @@ def padded(stack: PyTree, size: int) -> PyTree:
 
 
 class Places(eqx.Module):
-    """Rows of a Gram matrix as points; `unit` gives them their precision."""
+    """Indices of rows of a Gram matrix as points; `unit` gives them their precision."""
 
     place: Int[Array, "*n"]
     unit: Float[Array, "*n"]
 
 
 class Word:
-    """The user's word for a kernel. All are equal: what is compiled does not depend on it."""
+    """The user's word for a kernel. All words are equal, so that compiled programs do not depend on
+    it.
+    """
 
     def __init__(self, text: str):
         self.text = text
@@ -69,7 +71,7 @@ class Word:
 
 
 class GramOf(AbstractKernel):
-    """`K[x, z]` of places x and z, for a kernel that messages call by its `word`."""
+    """The kernel `K[x, z]` of indices x and z; messages call it by its `word`."""
 
     K: Float[Array, "n n"] = data()
     word: Word = eqx.field(static=True, default=Word("the kernel"))
@@ -87,13 +89,13 @@ def _(kernel: GramOf) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """What functions are handed.
+    """The rows as functions get them.
 
     Attributes:
-        kernel, points: the kernel, and a stack of n rows and their padding, in NumPy.
+        kernel, points: the kernel, and n rows and their padding, in NumPy.
         n: the number of rows.
-        weights: of all, zero for padding; None for one everywhere.
-        given_kernel, given: what functions are handed in place of kernel and points.
+        weights: the weights of all rows, zero for padding; None for one everywhere.
+        given_kernel, given: the kernel and the points that functions get instead.
         dtype: the precision of the data.
     """
 
@@ -114,7 +116,7 @@ class Rows:
         dtype: Any,
         word: str = "the kernel",
     ) -> "Rows":
-        """n rows, with weights or without (None); `word` is what messages call the kernel."""
+        """n rows, with weights or without (None); `word` is the user's word for the kernel."""
         size = padded_size(n)
         points = padded(points, size)
         if n > _MOST:
@@ -129,12 +131,12 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """With the padding."""
+        """The number of rows, padding included."""
         return padded_size(self.n)
 
     @property
     def own_weights(self) -> np.ndarray:
-        """The weights without those of the padding, one where there are none."""
+        """The weights without those of the padding; ones if there are none."""
         if self.weights is None:
             return np.ones(self.n, self.dtype)
         return np.asarray(self.weights)[: self.n]
@@ -156,7 +158,7 @@ class Rows:
         return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given, self.dtype)
 
     def restored(self, value: Any) -> Any:
-        """What a function returned, in terms of the kernel and its points."""
+        """The result of a function, in terms of the kernel and its points."""
         if isinstance(value, KernelExpansion) and len(value.coefficients) == self.size:
             value = without_padding(value, self.n)
 
@@ -176,7 +178,7 @@ def _places(size: int, dtype: Any) -> Places:
 
 
 def without_padding(function: KernelExpansion, n: int) -> KernelExpansion:
-    """The function that stands on the first n of its points; all others have coefficients zero."""
+    """The function over the first n of its points; all others have coefficients zero."""
 
     def first(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:n]), tree)

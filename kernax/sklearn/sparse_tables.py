@@ -1,4 +1,4 @@
-"""Sparse tables of scipy, made dense where that fits into memory, whole or a block at a time."""
+"""Makes sparse tables of SciPy dense if they fit into memory, whole or a block at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def dense(X: Any, dtype: Any) -> np.ndarray:
 
 
 def canonical(X: Any) -> Any:
-    """A sparse table in which each place is there once; any other table as it is."""
+    """A sparse table without duplicate entries; any other table unchanged."""
     if not issparse(X) or X.has_canonical_format:
         return X
     X = X.copy()
@@ -45,7 +45,7 @@ def canonical(X: Any) -> Any:
 
 
 def variance_of(X: Any) -> float:
-    """The variance of all entries of a table, missing ones of a sparse table being zero."""
+    """The variance of all entries of a table; absent entries of a sparse table are zero."""
     if not issparse(X):
         return float(np.asarray(X, float).var())
     # sum_ij (x_ij - m)^2 = sum of (x - m)^2 over the entries that are there + m^2 for each other
@@ -56,9 +56,9 @@ def variance_of(X: Any) -> float:
 
 
 def in_blocks(of_rows: Callable[[Any], Any], X: Any) -> Any:
-    """What a function returns for all rows of a table, in NumPy.
+    """The results of a function for all rows of a table, in NumPy.
 
-    Rows of a sparse table that would be large as an array are taken a block at a time.
+    Rows of a sparse table that would be large as an array are processed a block at a time.
     """
     if not issparse(X) or X.ndim != 2:
         return of_rows(X)

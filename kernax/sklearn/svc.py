@@ -1,4 +1,4 @@
-"""Support vector classifiers, by C and by nu."""
+"""Support vector classification, by C and by nu."""
 
 import itertools
 from dataclasses import KW_ONLY, dataclass
@@ -32,7 +32,7 @@ def _has_probabilities(estimator) -> bool:
 
 
 def _check_has_sigmoids(estimator) -> None:
-    """Raises NotFittedError where `probability=True` was set after the fit."""
+    """Raises NotFittedError if `probability=True` was set after the fit."""
     check_is_fitted(estimator)
     if not hasattr(estimator, "sigmoids_"):
         raise NotFittedError("predict_proba is not available when fitted with probability=False")
@@ -44,15 +44,15 @@ def _of_pair(places, pair):
 
 
 class _OfPairs(SupportVectors, KernelClassifier):
-    """A classifier of one machine for each pair of classes.
+    """A classifier with one SVM for each pair of classes.
 
-    A subclass has `_machine(rows, signs)`: the function of two classes, and the C of the `svm` that
-    it is.
+    A subclass has `_machine(rows, signs)`, which returns the function of two classes, and the C of
+    the equivalent `svm`.
     """
 
     @property
     def _needs_every_class(self):
-        return True  # some pairs of classes would hold one class only
+        return True  # some pairs of classes would contain a single class
 
     def _fit_rows(self, rows, X, places):
         if self.decision_function_shape not in _SHAPES:
@@ -68,7 +68,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         machines = [machine for machine, _ in fits]
         function = machines[0] if two else self._joined(machines, rows, places)
         self.function_ = rows.restored(function)
-        # Those of an earlier fit are of another function.
+        # Those of an earlier fit belong to another function.
         vars(self).pop("sigmoids_", None)
         if self.probability:
             self.sigmoids_ = tuple(
@@ -83,7 +83,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return value_of(self, solution)
 
     def _pairs(self):
-        """The places in `classes_` of every two classes."""
+        """The indices in `classes_` of every two classes."""
         return list(itertools.combinations(range(len(self.classes_)), 2))
 
     def _tasks(self, rows, places):
@@ -105,7 +105,9 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return KernelExpansion(rows.given_kernel, rows.given, jnp.asarray(coefficients), biases)
 
     def _sigmoid(self, rows, signs, C):
-        """From decision values to probabilities, by those of rows left out."""
+        """The sigmoid that turns decision values into probabilities, fitted to leave-one-out
+        values.
+        """
         signs = rows.column(signs)
         values = svm_leave_one_out(
             rows.given_kernel,
@@ -118,7 +120,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return platt(values, signs, weights=rows.weights).value
 
     def _set_attributes(self, X, places):
-        """What scikit-learn's machine has, in its order: by class, then by row."""
+        """Sets the attributes of scikit-learn's SVC, in its order: by class, then by row."""
         coefficients = np.asarray(self.function_.coefficients).reshape(len(places), -1)
         rows = np.flatnonzero(coefficients.any(axis=1))
         self._set_support(X, rows[np.argsort(places[rows], kind="stable")])
@@ -141,9 +143,9 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return dual
 
     def decision_function(self, X):
-        """Of two classes (m,), positive for the second.
+        """Decision values: for two classes (m,), positive for the second.
 
-        Of several a column for each class ("ovr"), or for each pair ("ovo").
+        For several classes a column for each class ("ovr"), or for each pair ("ovo").
         """
         values = self._values(X)
         if len(self.classes_) == 2 or self.decision_function_shape == "ovo":
@@ -154,7 +156,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return _ovr_decision_function(values < 0, -values, len(self.classes_))
 
     def predict(self, X):
-        """Labels (m,): of several classes that of most votes."""
+        """Labels (m,); for several classes the label with the most votes."""
         if self.break_ties and self.decision_function_shape == "ovo":
             raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
         values = self._values(X)
@@ -165,7 +167,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         return self._labels(self._votes(values))
 
     def _votes(self, values):
-        """How many of the pairs are for each class; NaN where a value is."""
+        """The number of pairs that vote for each class; NaN where a value is."""
         votes = np.zeros((len(values), len(self.classes_)))
         for (first, second), value in zip(self._pairs(), values.T):
             votes[:, first] += value > 0
@@ -175,7 +177,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X):
-        """Probabilities (m, classes), where `probability=True`."""
+        """Probabilities (m, classes), if `probability=True`."""
         _check_has_sigmoids(self)
         if len(self.classes_) == 2:
             return softmax(self._exponents(X), axis=1)
@@ -185,13 +187,13 @@ class _OfPairs(SupportVectors, KernelClassifier):
             return self._coupled([np.asarray(sigmoid(column)) for sigmoid, column in found])
 
     def _exponents(self, X):
-        """Zero and the log odds of the second class (m, 2), of two classes."""
+        """Zero and the log odds of the second class, (m, 2), for two classes."""
         values = self._values(X)
         with self._computing():
             return exponents_of(np.asarray(self.sigmoids_[0].log_odds(values)))
 
     def _coupled(self, of_pairs):
-        """Probabilities of all classes from those of the first of each pair."""
+        """Probabilities of all classes, coupled from those of all pairs."""
         m = len(of_pairs[0])
         r = np.zeros((m, len(self.classes_), len(self.classes_)), self._dtype)
         for (first, second), value in zip(self._pairs(), of_pairs):
@@ -210,27 +212,28 @@ class _OfPairs(SupportVectors, KernelClassifier):
 
 @dataclass(eq=False, repr=False)
 class SVC(_OfPairs):
-    """`kernax.svm` with the arguments of `sklearn.svm.SVC`: one machine for each pair of classes.
+    """Support vector classification: `kernax.svm` with the arguments of `sklearn.svm.SVC`, one SVM
+    for each pair of classes.
 
     Arguments:
-        C: the price of an error.
+        C: the weight of errors, the inverse of the regularisation.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two tables
             that returns K.
         gamma, degree, coef0: of kernels by name, as in scikit-learn.
-        probability: for `predict_proba`: Platt's sigmoid of the leave-one-out decision values,
-            which needs no cross-validation, and ignores `max_iter`; of several classes one for each
-            pair, coupled by `kernax.calibration.pairwise_coupling`.
+        probability: whether to enable `predict_proba`: Platt's sigmoid of the leave-one-out
+            decision values, which needs no cross-validation, and ignores `max_iter`; for several
+            classes one sigmoid for each pair, coupled by `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             starting from the given ones; None keeps the given ones.
-        tol: in float64 machines are solved to a millionth of it, in float32 to it.
+        tol: the tolerance; in float64 SVMs are solved to a millionth of it.
         class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
         shrinking, cache_size, verbose, random_state: accepted, without effect.
 
     Attributes: `support_`, `support_vectors_`, `n_support_`, `dual_coef_`, `intercept_`,
-    `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 where the solver ended early),
+    `classes_`, `class_weight_`, `n_iter_`, `fit_status_` (1 if the solver ended early),
     `shape_fit_`, `function_` (a `KernelExpansion` with an output for each pair, or one for two
-    classes), `kernel_`, `C_`, and of a linear kernel `coef_`.
+    classes), `kernel_`, `C_`, and for a linear kernel `coef_`.
     """
 
     _: KW_ONLY
@@ -254,7 +257,7 @@ class SVC(_OfPairs):
     _learns_by = "cross_validation"
 
     def _kernel_to_fit(self, kernel, points, places, weights):
-        """With `learn=` that of the smallest log loss on folds; sets `C_`."""
+        """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `C_`."""
         self.C_ = self.C
         if not self._is_learned:
             return kernel
@@ -282,16 +285,16 @@ class SVC(_OfPairs):
 
 @dataclass(eq=False, repr=False)
 class NuSVC(_OfPairs):
-    """`kernax.nu_svm` with the arguments of `sklearn.svm.NuSVC`: one machine for each pair of
+    """nu-SVC: `kernax.nu_svm` with the arguments of `sklearn.svm.NuSVC`, one SVM for each pair of
     classes.
 
     Arguments:
         nu: in (0, 1], at most the fraction of rows within the margin or on the wrong side, and at
             least that of support vectors; at most twice the share of the smaller class of any pair.
-        the others: as of `SVC`. With `probability=True` the leave-one-out values are those for the
-            C that gives the same machine.
+        the others: as for `SVC`. With `probability=True` the leave-one-out values are those for the
+        equivalent C.
 
-    Attributes: those of `SVC`, but for `C_`.
+    Attributes: those of `SVC`, except for `C_`.
     """
 
     _: KW_ONLY

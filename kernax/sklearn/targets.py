@@ -1,4 +1,4 @@
-"""What is fitted to: numbers, labels, or rows alone."""
+"""Estimators by their targets: numbers, labels, or none."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _MISSING = ("raise", "drop")
 
 
 class NumberEstimator(RegressorMixin, RowsEstimator):
-    """An estimator with a kernel whose targets are numbers, some of which may be missing."""
+    """An estimator with a kernel and numbers as targets, some of which may be missing."""
 
     missing: str = "raise"
 
@@ -36,7 +36,9 @@ class NumberEstimator(RegressorMixin, RowsEstimator):
             return X, y, weights
         weights = present.astype(self._dtype) * (1 if weights is None else weights)
         if not np.any(weights):
-            raise ValueError("missing='drop' leaves no row: each has a target of NaN or no weight")
+            raise ValueError(
+                "missing='drop' leaves no row: every row has a target of NaN or weight zero"
+            )
         return X, y, weights
 
 
@@ -44,7 +46,7 @@ class KernelRegressor(NumberEstimator):
     """A regressor with a kernel."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fits numbers y (n,), or (n, outputs) where there may be several."""
+        """Fits numbers y (n,), or (n, outputs) where several are allowed."""
         X, y, weights = self._checked_numbers(X, y, sample_weight)
         return self._fit(X, y, weights)
 
@@ -54,16 +56,16 @@ class KernelRegressor(NumberEstimator):
 
 
 class KernelOfRows(RowsEstimator):
-    """An estimator with a kernel that has no targets."""
+    """An estimator with a kernel and no targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fits the rows of X; y is not looked at."""
+        """Fits the rows of X; y is ignored."""
         X, _, weights = self._checked(X, sample_weight=sample_weight)
         return self._fit(X, None, weights)
 
 
 class LabelEstimator(ClassifierMixin, KernelEstimator):
-    """An estimator with a kernel whose targets are labels of any kind."""
+    """An estimator with a kernel and labels of any kind as targets."""
 
     classes_: np.ndarray
 
@@ -73,7 +75,7 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return False
 
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
-        """X, the place of each label in `classes_`, and weights."""
+        """X, the index of each label in `classes_`, and weights."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
         _check_labels(y)
         self.classes_, places = np.unique(y, return_inverse=True)
@@ -87,8 +89,8 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return X, places, sample_weight
 
     def _check_weighted(self, places: np.ndarray) -> None:
-        """Raises ValueError where the rows of positive weight are of one class, or lack one that
-        is needed.
+        """Raises ValueError if the rows of positive weight belong to one class, or lack a required
+        one.
         """
         present = np.unique(places)
         if len(present) == 1:
@@ -108,7 +110,7 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return self._labels(self.decision_function(X))
 
     def _columns(self, places: np.ndarray) -> np.ndarray:
-        """One-hot, (n, classes)."""
+        """One-hot columns (n, classes)."""
         return (places[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
 
     def _signs(self, places: np.ndarray) -> np.ndarray:
@@ -116,11 +118,11 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return np.where(places == 1, 1, -1).astype(self._dtype)
 
     def _signs_or_columns(self, places: np.ndarray) -> np.ndarray:
-        """Signs of two classes, one-hot columns of several."""
+        """Signs for two classes, one-hot columns for several."""
         return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
-        """The labels of values: of their sign (m,), or of the largest (m, classes).
+        """The labels that values predict: by their sign (m,), or by the largest (m, classes).
 
         Raises ValueError for NaN.
         """
@@ -150,22 +152,22 @@ class KernelClassifier(LabelEstimator, RowsEstimator):
 
 
 def of_both(plus: np.ndarray) -> np.ndarray:
-    """Probabilities (m, classes), of sum one; of two classes from those of the second (m,)."""
+    """Probabilities (m, classes) that sum to one; for two classes from those of the second (m,)."""
     if plus.ndim == 2:
         return plus / plus.sum(axis=1, keepdims=True)
     return np.stack([1 - plus, plus], axis=1)
 
 
 def exponents_of(values: np.ndarray) -> np.ndarray:
-    """A value for each class (m, classes), whose softmax are the probabilities.
+    """A value for each class (m, classes); the softmax of these are the probabilities.
 
-    Of two classes from the log odds of the second (m,).
+    For two classes they come from the log odds of the second (m,).
     """
     return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
 
 
 def _check_labels(y: np.ndarray) -> None:
-    """Raises ValueError for a label that is missing, and for targets that are no labels."""
+    """Raises ValueError for a missing label, and for targets that are not labels."""
     if y.dtype == object:
         missing = [row for row, label in enumerate(y) if label is None]
         if missing:

@@ -1,4 +1,4 @@
-"""Kernels of scikit-learn learned by theta, the logarithms of their parameters, within bounds."""
+"""Learns kernels of scikit-learn by theta, the logarithms of their parameters, within bounds."""
 
 import warnings
 from collections.abc import Callable
@@ -29,9 +29,9 @@ class ThetaLoss:
     one entry of s, a variance `sigma_0^2` with a two. Then `dp / dtheta_j = s_j p`.
 
     Arguments:
-        kernel: of scikit-learn, some parameters of which are not "fixed".
-        columns: of the points.
-        dtype: of the points, which is to be JAX's current precision.
+        kernel: a scikit-learn kernel with some parameters that are not "fixed".
+        columns: the number of columns of the points.
+        dtype: the dtype of the points, which must be JAX's current precision.
         model_of: the model with a kernel and the noise of its `WhiteKernel`s.
         loss: `loss(model, *args)`, to be minimised, in nats.
     """
@@ -61,7 +61,7 @@ class ThetaLoss:
         return parts._replace(kernel=of_dtype(parts.kernel, self._dtype))
 
     def _slope(self, theta: np.ndarray, moved: np.ndarray) -> dict[str, np.ndarray]:
-        """The s_j of all parameters, by their paths, for the j that was moved by one."""
+        """The s_j of all parameters, by their paths, for the given j."""
         here = parameters(self._model_of(self.parts(theta)))
         there = parameters(self._model_of(self.parts(moved)))
         slopes = {}
@@ -104,11 +104,11 @@ def learned_within_bounds(
     generator: np.random.RandomState,
     optimiser: Callable[..., tuple] | None = None,
 ) -> TheirKernel:
-    """The kernel of the smallest loss, from its own theta and from random ones.
+    """The kernel with the smallest loss, starting from its own theta and from random ones.
 
-    Those are drawn uniformly between the bounds, the same ones as scikit-learn. Where a bound is
-    not finite, lengthscales and periods are drawn from the smallest to the largest distance between
-    points, other parameters within scikit-learn's default bounds.
+    The random ones are drawn uniformly between the bounds, the same as in scikit-learn. If a bound
+    is not finite, lengthscales and periods are drawn from the smallest to the largest distance
+    between points, other parameters within scikit-learn's default bounds.
 
     Arguments:
         optimiser: None for L-BFGS-B; or a function that scikit-learn would take, which is called as
@@ -140,7 +140,7 @@ def _minimum(loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray) -> Any:
 def _minimum_by(
     optimiser: Callable[..., tuple], loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray
 ) -> Any:
-    """What an optimiser of the user's finds, as scipy returns it."""
+    """The result of the user's optimiser, in the form of scipy's."""
 
     def objective(theta: Any, eval_gradient: bool = True) -> Any:
         value, gradient = loss(np.asarray(theta, float))

@@ -1,4 +1,6 @@
-"""Kernel objects of `sklearn.gaussian_process.kernels` as kernels of kernax, and back."""
+"""Translates kernel objects of `sklearn.gaussian_process.kernels` into kernels of kernax, and
+back.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ _MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
 
 
 class Parts(NamedTuple):
-    """A kernel of theirs in kernax: the kernel, None where it is nothing but noise, and its noise.
+    """A translated scikit-learn kernel: the kernel, None if it is only noise, and its noise.
 
     The noise is the sum of the `noise_level` of its `WhiteKernel`s.
     """
@@ -34,10 +36,10 @@ class Parts(NamedTuple):
 
 
 def translated(kernel: theirs.Kernel, columns: int) -> Parts:
-    """The kernel of points with so many columns.
+    """The translated kernel for points with so many columns.
 
-    Raises ValueError for a kernel that has no counterpart, and for a `WhiteKernel` inside of a
-    product or a power, or alone.
+    Raises ValueError for a kernel without a counterpart, and for a `WhiteKernel` inside a product
+    or a power, or alone.
     """
     parts = _parts(kernel)
     if parts.kernel is None:
@@ -51,12 +53,12 @@ def translated(kernel: theirs.Kernel, columns: int) -> Parts:
 
 
 def _is_inside(kind: type, kernel: Any) -> bool:
-    """Whether a kernel is, or is made of, one of a kind."""
+    """Whether a kernel is, or contains, one of a class."""
     return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in _inner(kernel))
 
 
 def _inner(kernel: Any) -> list[Any]:
-    """The kernels that one is made of."""
+    """The kernels inside a kernel."""
     return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
 
 
@@ -74,7 +76,9 @@ _SIMPLE: dict[type, Callable[[Any], AbstractKernel]] = {
 
 
 def _parts(kernel: Any) -> Parts:
-    """The kernel and the noise of a kernel of theirs, by the first of its classes that is known."""
+    """The kernel and the noise of a scikit-learn kernel, by the first of its classes that is
+    known.
+    """
     for kind in type(kernel).__mro__:
         if kind in _SIMPLE:
             return Parts(_SIMPLE[kind](kernel))
@@ -134,7 +138,7 @@ _COMPOSED: dict[type, Callable[[Any], Parts]] = {
 def is_free(kernel: theirs.Kernel, columns: int) -> dict[str, Any]:
     """Which parameters of the translated kernel are not "fixed", by their paths, and "noise".
 
-    Those are the ones that another theta moves.
+    These are the parameters that theta contains.
     """
     moved = kernel.clone_with_theta(kernel.theta + 1)
     here = translated(kernel, columns)
@@ -145,7 +149,7 @@ def is_free(kernel: theirs.Kernel, columns: int) -> dict[str, Any]:
 
 
 def written_back(kernel: theirs.Kernel, ours: AbstractKernel, noise_ratio: float) -> theirs.Kernel:
-    """The kernel of theirs with the parameters that its translation has by now.
+    """The scikit-learn kernel with the present parameters of its translation.
 
     The levels of its `WhiteKernel`s are multiplied by a number.
     """
@@ -162,7 +166,7 @@ def written_back(kernel: theirs.Kernel, ours: AbstractKernel, noise_ratio: float
 
 
 def _sides(kernel: Any, ours: Any) -> tuple[Any, Any]:
-    """What the two kernels of a sum or a product have become."""
+    """The translations of the two kernels of a sum or a product."""
     if isinstance(ours, Scaled) and isinstance(kernel, theirs.Product):
         return Constant(ours.scale), ours.kernel
     first_is_noise = isinstance(kernel, theirs.Sum) and _parts(kernel.k1).kernel is None
@@ -173,7 +177,7 @@ def _sides(kernel: Any, ours: Any) -> tuple[Any, Any]:
 
 
 def _values(kernel: Any, ours: Any) -> dict[str, Any]:
-    """The parameters of a kernel of theirs that holds no other."""
+    """The parameters of a scikit-learn kernel that contains no other."""
     if isinstance(kernel, theirs.ConstantKernel):
         return {"constant_value": ours.value}
     if isinstance(kernel, theirs.DotProduct):

@@ -64,7 +64,7 @@ def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlear
     said = result.stdout.splitlines()
     assert said[0].endswith("3 input columns as 8 numbers; learning from 90 rows, 30 held out")
     assert re.fullmatch(
-        r"dates of 'when', read as year-month-day, became days since 2021-01-\d\d, and sine and "
+        r"dates of 'when', parsed as year-month-day, became days since 2021-01-\d\d, and sine and "
         r"cosine of the year",
         said[1],
     )
@@ -87,13 +87,13 @@ def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlear
     )
     assert len({filled, known, strange}) == 3
     assert result.stderr == (
-        "note: 1 of 3 cells of 'colour' holds a category that was not learned from, such as "
+        "note: 1 of 3 cells of 'colour' holds a category that the training rows do not have, such as "
         "'violet': all columns of 'colour' are 0 there\n"
     )
     wrong = write(tmp_path / "wrong.csv", ["size", "colour", "when"], [(2, "red", "6.5.2022")])
     assert_refused(
         run("predict", file, wrong),
-        "line 2, column 'when': '6.5.2022' is no date written as year-month-day",
+        "line 2, column 'when': '6.5.2022' is not a date written as year-month-day",
     )
     words = write(tmp_path / "words.csv", ["size", "colour", "when"], [("L", "red", "2022-05-06")])
     assert_refused(run("predict", file, words), "line 2, column 'size': 'L' is not a number")
@@ -137,8 +137,8 @@ def test_decimal_commas_are_read_as_the_same_table_with_points_is(german, tmp_pa
     result = run("fit", german, *options)
     assert result.exit_code == 0, result.stderr
     said = result.stdout.splitlines()
-    assert re.fullmatch(r"decimal commas of 'y' were read: (\d+),(\d+) is \1\.\2", said[1])
-    assert re.fullmatch(r"decimal commas of 'a' were read: (-?\d+),(\d+) is \1\.\2", said[2])
+    assert re.fullmatch(r"decimal commas of 'y' were converted: (\d+),(\d+) is \1\.\2", said[1])
+    assert re.fullmatch(r"decimal commas of 'a' were converted: (-?\d+),(\d+) is \1\.\2", said[2])
     assert [said[0].replace("german", "english"), *said[3:]] == theirs.stdout.splitlines()
     assert "'a': numbers, written with decimal commas" in run("describe", file).stdout
     predictions = run("predict", file, german)
@@ -168,7 +168,7 @@ def test_new_rows_are_read_with_the_decimal_commas_that_were_learned_from(
         "commas; likewise in line 4 ('2.5')",
     )
     noted = predicted("a;b\n1,234;2\n1;3,5\n")
-    assert noted.stderr == "note: decimal commas of 'b' were read: 3,5 is 3.5\n"
+    assert noted.stderr == "note: decimal commas of 'b' were converted: 3,5 is 3.5\n"
 
 
 def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_texts(tmp_path, rng):

@@ -236,7 +236,7 @@ def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, m
     result = run("predict", file, new)
     nothing, good, unheard, twice, dog = (float(row["y"]) for row in predicted(result))
     assert result.stderr == (
-        "note: 3 of 5 cells of 'review' hold none of the 4 words that were learned from, which "
+        "note: 3 of 5 cells of 'review' hold none of the 4 words of the training rows, which "
         "tells the model nothing\n"
     )
     assert good - nothing == pytest.approx(1, abs=0.1)

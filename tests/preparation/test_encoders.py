@@ -75,7 +75,7 @@ def test_commas_are_read_before_decimals_where_nothing_else_can_be_meant(cells, 
 
 def test_commas_that_may_be_between_thousands_are_asked_about():
     assert announcement_of_commas(with_decimal_commas(column("1,234", "12,345"))) == (
-        "decimal commas of 'c' were read: 1,234 is 1.234 (if such commas are between thousands, "
+        "decimal commas of 'c' were converted: 1,234 is 1.234 (if such commas are between thousands, "
         "leave them out)"
     )
 
@@ -106,9 +106,9 @@ def test_a_category_that_was_not_learned_from_is_zero_in_all_columns_and_is_coun
     with pytest.warns(FeaturelessWarning) as notes:
         inputs.warn_of_strangers([cells])
     assert [str(note.message) for note in notes] == [
-        "1 of 8 cells of 'c' holds a category that was not learned from, such as 'w': all columns "
+        "1 of 8 cells of 'c' holds a category that the training rows do not have, such as 'w': all columns "
         "of 'c' are 0 there",
-        "1 of 8 cells of 'c' holds nothing, as no cell did that was learned from: all columns of "
+        "1 of 8 cells of 'c' holds nothing, unlike every cell of the training rows: all columns of "
         "'c' are 0 there",
     ]
 
@@ -200,9 +200,12 @@ def test_cycles_are_there_where_rows_last_for_two_periods_and_show_their_thirds(
 
 REFUSED = [
     (["01/02/2020", "03/04/2020"], "line 2, column 'c': '01/02/2020' may be day/month/year or "),
-    (["2020-01-01", "2020/01/02"] * 2, "'2020/01/02' is no date written as year-month-day"),
-    (["2020-01-01", "2020-01-32", "2020-01-02"], "line 3, column 'c': '2020-01-32' is no date"),
-    (["31.01.21", "01.02.21"] * 4, "'31.01.21' looks like a date, of which these are read: year-"),
+    (["2020-01-01", "2020/01/02"] * 2, "'2020/01/02' is not a date written as year-month-day"),
+    (["2020-01-01", "2020-01-32", "2020-01-02"], "line 3, column 'c': '2020-01-32' is not a date"),
+    (
+        ["31.01.21", "01.02.21"] * 4,
+        "'31.01.21' looks like a date, but only these orders are parsed: year-",
+    ),
     (["2020-01-01", "", "2020-01-03"], "line 3, column 'c': the cell is empty, and dates are not"),
     (["1", "2", "3", "x"], "line 5, column 'c': 'x' is not a number"),
     (["1", "2", "3", "x", "", "z"], "'x' is not a number; likewise in line 7, column 'c' ('z')"),
@@ -232,7 +235,7 @@ def test_numbers_too_large_to_be_standardised_are_refused_where_some_are_missing
 
 
 def test_a_column_that_is_empty_in_all_rows_to_learn_from_is_refused():
-    with pytest.raises(ValueError, match="all cells of 'c' are empty in the rows to learn from"):
+    with pytest.raises(ValueError, match="all cells of 'c' are empty in the training rows"):
         learned_inputs([column("", "", "3")], "y", np.array([0, 1]))
 
 

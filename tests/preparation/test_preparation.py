@@ -165,7 +165,7 @@ def test_classes_are_decided_by_sign_or_largest_value_and_probabilities_agree(X,
 def test_a_model_of_another_kind_or_of_other_classes_is_refused(X, inputs):
     ridge, _ = regressor(inputs, X, RIDGE)
     logistic, _ = classifier(inputs, X, LOGISTIC, ("u", "v"))
-    with pytest.raises(ValueError, match="a KernelExpansion is no gp"):
+    with pytest.raises(ValueError, match="a KernelExpansion is not a gp"):
         Regressor(inputs, GP, ridge.model, 0.1, ridge.target)
     with pytest.raises(ValueError, match="'svm' is none of ridge, gp"):
         Regressor(inputs, SVM, ridge.model, 0.1, ridge.target)

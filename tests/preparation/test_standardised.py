@@ -357,7 +357,7 @@ def test_a_batch_of_classifiers_is_one_vmap_and_labels_need_concrete_values(X, y
     alone = fitted(1.0)
     np.testing.assert_allclose(p[1], jax.vmap(alone.probability)(Z), rtol=1e-8)
     np.testing.assert_array_equal(np.array(classes)[places[1]], alone.labels(Z))
-    with pytest.raises(ValueError, match=r"no array: under jit or vmap take classifier\.index"):
+    with pytest.raises(ValueError, match=r"not an array: under jit or vmap use classifier\.index"):
         jax.jit(lambda x: alone.predict(x))(Z[0])
 
 

@@ -716,7 +716,7 @@ def test_the_passes_are_shown(capsys):
         (lambda: kernax.scale.Chunks(part for part in [(X, Y)]), "a generator can be read only"),
         (lambda: kernax.scale.Chunks(5), "source must be an iterable"),
         (lambda: kernax.scale.Chunks.of_arrays(X, Y[:-1]), "one length"),
-        (lambda: fit_of(part for part in [(X, Y)]), "X must be a stack .* generator"),
+        (lambda: fit_of(part for part in [(X, Y)]), "X must be an array .* generator"),
         (lambda: fit_of(kernax.scale.Chunks([])), "no chunk"),
         (lambda: fit_of(kernax.scale.Chunks([X])), "a chunk must be"),
         (lambda: fit_of(once()), "300 rows in the first pass and 0 in this one"),

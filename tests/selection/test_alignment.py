@@ -157,7 +157,7 @@ def test_targets_or_kernels_that_say_nothing_are_refused(data):
         kernax.selection.aligned_sum([kernax.Constant(1.0)], X, y)
     with pytest.raises(ValueError, match=r"y must have shape \(18,\)"):
         kernax.selection.alignment(RBF, X, y[:3])
-    with pytest.raises(ValueError, match="Constant is constant over X to rounding"):
+    with pytest.raises(ValueError, match="Constant is constant over X up to rounding"):
         kernax.selection.alignment(kernax.Constant(1.1), X, y)
     with pytest.raises(ValueError, match="Scaled is zero over X"):
         kernax.selection.alignment(0.0 * RBF, X, y, centred=False)

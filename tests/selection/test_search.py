@@ -301,7 +301,7 @@ def drawn(ranges):
         ),
         (
             lambda: untyped(kernax.grid_search)(LOSS, START, {"ridge": [1.0]}, args=X),
-            "args must be a tuple of what loss takes",
+            "args must be a tuple of the arguments of loss",
         ),
         (lambda: select({}, error, X, Y, FOLDS), "candidates must be a dictionary"),
         (
@@ -334,7 +334,7 @@ def drawn(ranges):
                 Y,
                 FOLDS,
             ),
-            "fit must return what is scored: the .value of its Solution",
+            "fit must return the object to score: the .value of its Solution",
         ),
         (lambda: kernax.types.Table({"a": Y, "b": jnp.ones(3)}), "columns must have one length"),
         (lambda: kernax.types.Table({}), "at least one column"),

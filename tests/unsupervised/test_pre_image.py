@@ -120,7 +120,7 @@ def test_what_has_no_pre_image_is_refused_or_fails():
         search(kernax.RBF())
     with pytest.raises(ValueError, match="method must be one of fixed_point, gradients"):
         search(f, method="newton")
-    with pytest.raises(ValueError, match="is for stationary kernels, and Sum is none"):
+    with pytest.raises(ValueError, match="is for stationary kernels, and Sum is not"):
         search(projected(kernax.RBF() + kernax.Linear(), FAR), method="fixed_point")
     with pytest.raises(ValueError, match=r"start must have shape \(2,\), but has shape \(3,\)"):
         search(f, np.ones(3))

@@ -418,7 +418,7 @@ def test_a_kernel_or_a_score_that_overflows_raises():
         ),
         (lambda: herding(RBF, X, 30, replace=False).value.of(X[:9]), "X holds 9 points, but point"),
         (lambda: thin(RBF, X, 0, key=KEY), "n_halvings must be a positive integer"),
-        (lambda: thin(RBF, X, 6, key=KEY), "n_halvings of 32 points must leave one"),
+        (lambda: thin(RBF, X, 6, key=KEY), "n_halvings of 32 points must leave at least one"),
         (lambda: thin(RBF, X, 1, key=KEY, delta=1.0), "delta must be in"),
         (lambda: untyped(thin)(RBF, X, 1, key=3), "key must be one random key"),
         (lambda: stein_thin(kernax.Matern12(), X, log_normal, 3), "have no derivatives"),

@@ -1,4 +1,4 @@
-"""Products that are symmetric, of which hardly more than one half is computed."""
+"""Symmetric products, of which little more than one half is computed."""
 
 from itertools import pairwise
 
@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul
 
-_ROWS_OF_BAND = 128  # at least, of which a matrix product is as fast as of more
-_MOST_BANDS = 8  # which leave 9/16 of all products
+_ROWS_OF_BAND = 128  # at least; a matrix product of so many rows is as fast as one of more
+_MOST_BANDS = 8  # which leaves 9/16 of all products
 
 
 def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Array, "_ _"]]:
@@ -21,9 +21,9 @@ def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Ar
 
 
 def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:
-    """The matrix of which these are the bands."""
+    """The matrix that these bands make up."""
     m = bands[0].shape[1]
-    # Not by updates in place, with which jaxlib 0.10.2 does not end, or crashes, on a CPU.
+    # Not by updates in place, with which jaxlib 0.10.2 hangs or crashes on a CPU.
     rows = [jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in bands]
     upper = jnp.concatenate(rows)
     return jnp.triu(upper) + jnp.triu(upper, 1).T

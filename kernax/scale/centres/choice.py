@@ -1,4 +1,4 @@
-"""Which points are centres: drawn uniformly, by leverage scores, or by greedy or random pivots."""
+"""Choices of centres: drawn uniformly, by leverage scores, or by greedy or random pivots."""
 
 import abc
 import math
@@ -37,11 +37,11 @@ class AbstractChoice(Printed):
 
     @abc.abstractmethod
     def places(self, kernel: AbstractKernel, X: PyTree, number: int, key: PRNGKeyArray) -> Any:
-        """The indices of at most `number` points of the stack X, none of them twice."""
+        """The indices of at most `number` different points of X."""
 
 
 class Uniform(AbstractChoice):
-    """Draws points uniformly, without replacement.
+    """Draws centres uniformly, without replacement.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -77,7 +77,7 @@ class GreedyPivots(AbstractChoice):
 
 class RandomPivots(AbstractChoice):
     """Draws each centre with probability proportional to the conditional variance given those
-    before it (randomly pivoted Cholesky): see `inducing_points`, with the key.
+    before it (randomly pivoted Cholesky): see `inducing_points` with a key.
 
     It takes O(n number^2) operations and O(n number) memory.
 
@@ -94,19 +94,20 @@ class RandomPivots(AbstractChoice):
 
 class LeverageScores(AbstractChoice):
     """Draws centres with probabilities that grow with the ridge leverage scores `l_i = (K (K +
-    ridge I)^-1)_ii`: the worse the other points represent a point, the more likely it is drawn
-    (Rudi, Calandriello, Carratino & Rosasco 2018, algorithm 1, BLESS).
+    ridge I)^-1)_ii` (BLESS).
 
-    For a very large ridge all scores are equal. Starting there, each level divides the ridge by
-    four; at each level candidates are drawn uniformly, more of them the smaller the ridge, and
-    their scores are estimated by the points drawn at the level before. It takes some `min(n, 4 n
-    k(x, x) / ridge) number^2` operations, which is a pass over all points where the ridge is no
-    more than 4 k(x, x), and memory for `number^2` numbers.
+    The worse the other points represent a point, the more likely it is drawn (Rudi, Calandriello,
+    Carratino & Rosasco 2018, algorithm 1). For a very large ridge all scores are equal. Starting
+    there, each level divides the ridge by four: it draws candidates uniformly, more of them the
+    smaller the ridge, and estimates their scores with the points drawn at the level before. It
+    takes about `min(n, 4 n k(x, x) / ridge) number^2` operations, which is a pass over all points
+    if the ridge is at most 4 k(x, x), and memory for `number^2` numbers.
 
     Attributes:
-        ridge: > 0, that of the fit, in units of k.
+        ridge: > 0, the ridge of the fit, in units of k.
 
-    Choosing raises ValueError for another ridge, under `jit`, and where some k(x, x) is not finite.
+    Choosing raises ValueError for any other ridge, under `jit`, and where some k(x, x) is not
+    finite.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -121,8 +122,8 @@ class LeverageScores(AbstractChoice):
         ridge = as_scalar(self.ridge, dtype_of(X), "ridge", POSITIVE)
         if not is_concrete(kernel, X, ridge):
             raise ValueError(
-                "LeverageScores draws as many points as the scores ask for, which must be known: "
-                "choose centres outside of jit and vmap, or by=Uniform()"
+                "LeverageScores draws a number of candidates that depends on the scores, which "
+                "must be known: choose centres outside of jit and vmap, or pass by=Uniform()"
             )
         kernel, X = stop_gradient((kernel, X))
         return _by_scores(kernel, X, float(ridge), number, key).places
@@ -141,9 +142,9 @@ def choose_centres(
 
     Arguments:
         kernel: any kernel.
-        X: a stack of n points of any kind.
-        n_centres: how many; n at most.
-        key: draws them.
+        X: a batch of n points of any kind.
+        n_centres: the number of centres, at most n.
+        key: a random key, for the draws.
         by: `Uniform()`, `LeverageScores(ridge)`, `GreedyPivots()` or `RandomPivots()`, which may
             stop at fewer, or an `AbstractChoice` of your own.
 
@@ -174,10 +175,10 @@ def checked_centres(
     key: PRNGKeyArray | None,
     weights: AbstractWeights | None = None,
 ) -> PyTree:
-    """Centres as a stack in the dtype of X: those given, or as many points of X of positive weight,
-    drawn uniformly.
+    """Centres in the dtype of X: the given ones, or as many points of X of positive weight as asked
+    for, drawn uniformly.
 
-    Warns of more centres than points, which represent no more functions than all points do.
+    Warns of more centres than points, which represent no more functions than the points do.
     """
     n = size_of(X)
     kept = None if weights is None else weights.kept()
@@ -192,19 +193,21 @@ def checked_centres(
     assert key is not None
     places = _UNIFORM.places(kernel, X, n, key)
     if weights is not None and weights.removes:
-        # Those that are removed come last; the order of the others is as it was drawn.
+        # Removed points come last; the others keep the order of the draw.
         places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
     return points_at(X, places[: min(number, points)])
 
 
 def number_of_centres(centres: Any, key: Any) -> int | None:
-    """How many are to be drawn; None for a stack. Raises ValueError without a key."""
+    """The number of centres to draw; None if the centres are given. Raises ValueError without a
+    key.
+    """
     if not isinstance(centres, (int, np.integer)) or isinstance(centres, bool):
         return None
     if key is None:
         raise ValueError(
-            f"centres is a number, {centres}, of points to draw: pass key=jax.random.key(0), or a "
-            "stack of points as centres"
+            f"centres is a number, {centres}, of points to draw: pass key=jax.random.key(0), or "
+            "pass points as centres"
         )
     check_key(key)
     return check_count(centres, "centres")
@@ -214,8 +217,8 @@ def warn_of_many(number: int, n: int) -> None:
     """Warns of more centres than points."""
     if number > n:
         warn(
-            f"there are {number} centres for {n} points, more than there can be any use for: pass "
-            "fewer centres",
+            f"there are {number} centres for {n} points, and more centres than points are of no "
+            "use: pass fewer centres",
             ConditionWarning,
         )
 
@@ -240,7 +243,7 @@ def _by_scores(
     key, first = jax.random.split(key)
     places = jax.random.permutation(first, n)[: min(n, _LEAST)]
     drawn = _Drawn(places, jnp.full(len(places), len(places) / n, dtype_of(X)))
-    # For a ridge that large every point has the same score.
+    # For so large a ridge every point has the same score.
     now = max(whole / _LEAST, _FALL * ridge)
     while now > ridge:
         now = max(now / _FALL, ridge)
@@ -252,7 +255,7 @@ def _by_scores(
 
 
 class _Drawn(NamedTuple):
-    """Points that were drawn, and with which probability each of them was."""
+    """The points drawn, and the probability with which each was drawn."""
 
     places: Int[Array, " m"]
     shares: Float[Array, " m"]
@@ -266,8 +269,8 @@ def _next_drawn(
     sizes: tuple[int, int, int],
     key: PRNGKeyArray,
 ) -> _Drawn:
-    """The points drawn for a smaller ridge; `sizes` are the number of candidates, and the least and
-    the largest number of points drawn among them.
+    """The points drawn for a smaller ridge; `sizes` holds the number of candidates, and the
+    smallest and largest number of points to draw among them.
     """
     n = size_of(X)
     of_candidates, at_least, at_most = sizes
@@ -279,7 +282,7 @@ def _next_drawn(
     )
     # The effective dimension sum_i l_i of all n points is about n times the mean over candidates.
     size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
-    # The largest of these are places drawn one after the other by their scores, without repetition
+    # The largest of these are indices drawn one after another by their scores, without replacement
     # (Efraimidis & Spirakis 2006).
     perturbed = jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype)
     _, chosen = lax.top_k(perturbed, max(size, at_least))
@@ -289,12 +292,14 @@ def _next_drawn(
 def _shares(
     scores: Float[Array, " r"], chosen: Int[Array, " m"], of_candidates: float
 ) -> Float[Array, " m"]:
-    """The probabilities with which points were drawn, as candidates and then among these."""
+    """The probabilities with which points were drawn, first as candidates and then among the
+    candidates.
+    """
     return jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores)) * of_candidates
 
 
 def _bucket(wanted: float, most: int) -> int:
-    """The power of two that is no less than wanted, at least 16, or the most: few programs are
+    """The smallest power of two >= wanted, between 16 and `most`, so that few programs are
     compiled.
     """
     return min(most, 2 ** max(4, math.ceil(math.log2(max(wanted, 1)))))
@@ -312,7 +317,7 @@ def _scores(kernel, points, shares, candidates, ridge):
     factor = cholesky_factor(DenseGram(K))
     n = size_of(candidates)
     tiles = -(-n // _CANDIDATES_OF_TILE)
-    # The last tile is filled up by the first candidates.
+    # The last tile is padded with the first candidates.
     places = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
 
     def of_tile(_, places):
@@ -320,7 +325,7 @@ def _scores(kernel, points, shares, candidates, ridge):
         # k(x, J) (L L^T)^-1 k(J, x) = |L^-1 k(J, x)|^2, with L L^T = K_JJ + ridge A.
         explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
         left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
-        # A score is at most one, and that of a point explained entirely is rounding.
+        # A score is at most one, and rounding if the other points represent the point entirely.
         return None, jnp.clip(left / ridge, eps_of(left), 1)
 
     return lax.scan(of_tile, None, places)[1].reshape(-1)[:n]

@@ -1,4 +1,4 @@
-"""Smooth risks over centres, for more points than a matrix of all of them allows (FALKON)."""
+"""FALKON: smooth risks over centres, for more points than a matrix of all of them allows."""
 
 import os
 from collections.abc import Iterator
@@ -67,78 +67,80 @@ def falkon(
     checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Any]:
-    """Minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over functions `f = sum_j a_j k(., z_j)`
-    of m centres z, or `f = a.phi` of m explicit features; with `bias`, over f + b.
+    """FALKON: minimises `sum_i w_i L(y_i, f(x_i)) + ridge/2 |f|^2` over functions `f = sum_j a_j
+    k(., z_j)` of m centres z, or `f = a.phi` of m explicit features; with `bias`, over f + b.
 
-    For squares, `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco 2017), the
-    `kernel_ridge` of the kernel that `nystrom` makes of these centres; other smooth losses by
-    Newton's method with a line search (Marteau-Ferey, Bach & Rudi 2019 for losses like `Logistic`).
-    K_nm, n x m, is never stored: conjugate gradients use products whose tiles of K_nm are
-    recomputed each time. They are preconditioned by the Hessian of all rows, or of a sample in
-    which rows of large weight come first; the centres may be any. Memory is O(m^2), not O(n m).
+    For squares it solves `(K_nm^T W K_nm + ridge K_mm) a = K_nm^T W y` (Rudi, Carratino & Rosasco
+    2017), which is the `kernel_ridge` of the kernel that `nystrom` makes of these centres; other
+    smooth losses are minimised by Newton's method with a line search (Marteau-Ferey, Bach & Rudi
+    2019 for losses like `Logistic`). K_nm, n x m, is never stored: conjugate gradients use products
+    whose tiles of K_nm are recomputed each time. They are preconditioned by the Hessian of all
+    rows, or of a sample in which rows of large weight come first; the centres may be any. Memory is
+    O(m^2), not O(n m).
 
-    Where the rows are over a mesh (`kernax.scale.rows_over`), each device sums over its own, and
-    passes m x p or m x m numbers on for each sum; m x m matrices are held and factorised by each.
+    If the rows lie over a mesh (`kernax.scale.rows_over`), each device sums over its own rows and
+    communicates m x p or m x m numbers for each sum; every device stores and factorises the m x m
+    matrices.
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: a stack of n points, on one device or with its rows over a mesh; or
-            `kernax.scale.Chunks`, rows that are read again in every pass, with `y=None` and no
-            weights beside it. Then there is no derivative, and kernel, ridge, centres and loss must
-            be known numbers. One pass counts and checks the rows, after one that draws centres
-            where these are a number; each gradient, each product and each Hessian of all rows takes
-            one more and, for losses other than squares, each line search. Squares over at most 4000
-            centres in float64 usually take five to seven. Chunks that give another number of rows
-            in a later pass are refused.
+        X: a batch of n points, on one device or with its rows over a mesh; or
+            `kernax.scale.Chunks`, which are read again in every pass, with `y=None` and no
+            `weights`. With chunks there is no derivative, and kernel, ridge, centres and loss must
+            be known numbers. If centres is a number, a first pass draws them; the next pass counts
+            and checks the rows; each gradient, each product, each Hessian of all rows and, for
+            losses other than squares, each line search takes one more pass. Squares over at most
+            4000 centres in float64 usually take five to seven passes. Chunks that give another
+            number of rows in a later pass raise ValueError.
         y: targets (n,); for squares also (n, outputs), which share every product.
-        ridge: > 0, as in `kernel_ridge`: no factor n is hidden in it.
-        centres: a stack of m points, such as those of `choose_centres`; or their number, of points
-            of X of positive weight that are drawn by `key`; or None for all functions of a kernel
-            of explicit features, such as `random_fourier_features`, of which there may be more than
-            `kernel_ridge` can hold for n points.
+        ridge: > 0, as in `kernel_ridge`, without a factor n.
+        centres: m points, such as those of `choose_centres`; or their number, to draw points of X
+            of positive weight by `key`; or None, to use the features of a kernel with explicit
+            features, such as `random_fourier_features`, which may be more than `kernel_ridge` can
+            store for n points.
         loss: smooth and convex; its parameters may be learned.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed, both exactly.
-        key: for a number of centres.
-        bias: whether to add one. Its penalty is 1e-4 of that of a constant function whose variance
-            is the mean k(z, z), which is negligible unless the ridge far exceeds the sum of
-            weights.
+        key: a random key, if centres is a number.
+        bias: whether to add a constant. Its penalty is 1e-4 of that of a constant function with the
+            mean k(z, z) as its variance, which is negligible unless the ridge far exceeds the sum
+            of weights.
         rtol: the largest residual that is accepted. By default the iteration stops at sqrt(eps) /
             4, and accepts sqrt(eps) where no step lowers it further.
-        max_steps: the most steps of conjugate gradients in all, each of which is a product with
-            K_nm and one with its transpose; measuring the residual may take more.
-        progress: draw a bar of each pass over chunks, on standard error; needs `rich`. There is
-            none for arrays.
-        checkpoint: a `kernax.Checkpoint`, or the path of a folder, for the state of the fit, which
-            is kept after every product unless the checkpoint says otherwise: the same call, made
-            again, goes on from there to the same result, and returns a fit that is over at once.
-            Each time m x m matrices are written, and no row. The call is identified by the
-            checkpoint's name, shapes and dtypes, the number of points (in arrays, of those of
-            positive weight), kernel, centres, loss, ridge, bias, rtol and max_steps, not by the
-            values of rows: let the name say what they are. There is no derivative then, and all
-            arguments must be known numbers. Give each fit a folder of its own.
+        max_steps: the largest number of steps of conjugate gradients in all, each with a product
+            with K_nm and one with its transpose; measuring the residual may take more.
+        progress: draw a bar for each pass over chunks, on standard error; needs `rich`. Arrays have
+            no bar.
+        checkpoint: a `kernax.Checkpoint`, or the path of a folder, to save the state of the fit
+            after every product, unless the checkpoint says otherwise. The same call, made again,
+            continues from there to the same result; if the fit had finished, it returns at once.
+            Each save writes m x m matrices, and no rows. The checkpoint's name, shapes and dtypes,
+            the number of points (in arrays, of positive weight), kernel, centres, loss, ridge,
+            bias, rtol and max_steps identify the call, but the values of rows do not: let the name
+            identify them. There is no derivative then, and all arguments must be known numbers.
+            Give each fit a folder of its own.
 
     Returns:
-        A `Solution` whose `value` is a `KernelExpansion` over the centres, or without any a
+        A `Solution` whose `value` is a `KernelExpansion` over the centres, or without centres a
         `kernax.online.LinearFunction` of the features, differentiable in the kernel, X, the
         centres, y, the loss's parameters, ridge and weights, to any order, in memory as above.
         Stats: Newton `steps`, `products`, the `jitter` of K_mm (where that is nearly singular, or
         would make the rounding of the Hessian exceed the ridge), the `objective` with that jitter,
-        its part `ridge/2 jitter |a|^2`, the `jitter_penalty`, of chunks `points`, the number of
-        rows, and `residual`: the length of the step that Newton's method would take next, whose
-        square is `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the length of the targets,
-        whose square is `sum_i w_i y_i^2` for squares, or to that of the function, where that is
-        larger. It is computed anew from the solution that is returned, with
-        a Hessian of a sample to a digit; in float32, of a float64 system where 64-bit mode is on. A
-        derivative is NaN where its system cannot be solved. Success, the residual and derivatives
-        are those of the problem with the jitter; the minimum without it is lower than `objective`
-        by at least `jitter_penalty`, often by several times as much where centres nearly coincide.
+        its part `ridge/2 jitter |a|^2` as `jitter_penalty`, for chunks the number of rows as
+        `points`, and the `residual`. The residual is the length of the next Newton step, with the
+        square `sum_i w_i L''_i d(x_i)^2 + ridge |d|^2`, relative to the length of the targets, with
+        the square `sum_i w_i y_i^2` for squares, or to that of the function if that is larger. It
+        is computed anew from the returned solution: to one digit if the Hessian is that of a
+        sample, and in float64 for float32 data if 64-bit mode is on. A derivative is NaN where its
+        system cannot be solved. Status, residual and derivatives are those of the problem with the
+        jitter; the minimum without it is lower than `objective` by at least `jitter_penalty`, often
+        by several times as much where centres nearly coincide.
 
     Raises:
         ValueError: bad shapes or values, a loss that is not smooth or not convex, an iterator as X,
             a checkpoint under a transformation.
-        KernaxFileError: the folder of the checkpoint is that of another call.
-        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; the last one
-            where a ridge is too small for the precision.
+        KernaxFileError: the folder of the checkpoint belongs to another call.
+        NotPSDError, NonFiniteError, MaxStepsError, BreakdownError: the solve failed; with
+            BreakdownError the ridge is too small for the precision.
         MemoryBudgetError: m x m numbers do not fit.
 
     Examples:
@@ -167,8 +169,8 @@ def falkon(
     else:
         if isinstance(X, Iterator):
             raise ValueError(
-                f"X must be a stack of points, but is a {type(X).__name__}, which can be read only "
-                "once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a "
+                f"X must be an array of points, but is a {type(X).__name__}, which can be read "
+                "only once: pass kernax.scale.Chunks(chunks), of a list of chunks (X, y) or of a "
                 "function that makes the iterator, and y=None"
             )
         if progress:
@@ -182,12 +184,12 @@ def falkon(
 
 
 def _cost_of_jitter(solution: Solution[Any]) -> str:
-    """A sentence on how far above its minimum the jitter holds the objective, where it does."""
+    """A sentence on how far the jitter keeps the objective above its minimum, if it does."""
     penalty = solution.stats["jitter_penalty"]
     objective = solution.stats["objective"]
     if not is_concrete(penalty, objective, solution.result):
         return ""
-    # Of a batch, the solve for which it matters most.
+    # In a batch, the solve for which it matters most.
     penalty, objective = np.atleast_1d(penalty, objective)
     ratios = penalty / np.where(objective > 0, objective, np.inf)
     worst = np.nanargmax(np.append(ratios, 0))
@@ -200,7 +202,7 @@ def _cost_of_jitter(solution: Solution[Any]) -> str:
 
 
 def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
-    """`falkon` of arrays; the plan is one of n points, m centres and a dtype."""
+    """`falkon` for arrays; the plan is for n points, m centres and a dtype."""
     # Squares take several columns of targets together.
     instead_of_columns = (
         None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
@@ -255,12 +257,12 @@ def _falkon(span, X, weights, arguments, plan, one_column):
 
 
 def _problem(span, X, weights, arguments) -> CentresProblem:
-    """All that the minimiser depends on, with weights of one as spread as the rows."""
+    """All that the minimiser depends on, with weights laid out like the rows."""
     return CentresProblem(span, X, weights.values, *arguments)
 
 
 def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
-    """`_falkon` in a loop of Python, which keeps its state."""
+    """`_falkon` in a Python loop, which saves its state."""
     of_rows = _risk(span, X, weights, arguments, plan)
     y, loss, ridge = arguments
     kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
@@ -286,7 +288,7 @@ def _risk(span, X, weights, arguments, plan):
 
 @compiled
 def _solution(end, span, unit, dtype, plan, one_column):
-    """The function that was found."""
+    """The function at the minimum."""
     of_end = end.a, end.result, end.stats
     return solution_of(of_end, span, unit, dtype, plan, one_column)
 
@@ -300,7 +302,7 @@ def _in_units(problem: CentresProblem) -> tuple[CentresProblem, Array]:
 
 
 def _solved(args: tuple[CentresProblem, FitPlan]) -> tuple:
-    """The minimum, and what it was solved with."""
+    """The minimum, and the settings of its solve."""
     problem, plan = args
     end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
     return end.a, end.result, end.stats, end.P
@@ -310,7 +312,7 @@ _MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
 
 
 def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
-    """The minimum after one more of Newton's steps, whose derivative is that of the minimum."""
+    """The minimum after one more Newton step, which has the derivative of the minimum."""
     problem, plan = args
     a, result, stats, P = end
     risk = problem.over_centres(plan).risk
@@ -328,7 +330,7 @@ def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
         return jnp.where(sound[None, :], d, jnp.nan)
 
     multiply = lambda V: risk.product(a, V)
-    # What is left of the gradient has no part in the derivative, and nothing is solved for it.
+    # The remaining gradient has no part in the derivative, and no solve is spent on it.
     gradient = risk.gradient(a)
     moved = gradient - lax.stop_gradient(gradient)
     d = lax.custom_linear_solve(multiply, moved, solve, symmetric=True)

@@ -1,4 +1,4 @@
-"""A fit over centres whose rows are read chunk by chunk."""
+"""A fit over centres that reads the rows chunk by chunk."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def falkon_of_chunks(
     progress: bool,
     checkpoint: Checkpoint | None,
 ) -> Solution[KernelExpansion | LinearFunction]:
-    """`falkon` of chunks; the plan is one of n points, m centres and a dtype."""
+    """`falkon` for chunks; the plan is for n points, m centres and a dtype."""
     kernel = as_kernel(kernel)
     _check_known(kernel, ridge, centres, loss)
     as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
@@ -70,17 +70,17 @@ def falkon_of_chunks(
 
 
 def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, FitPlan]:
-    """All rows after a first pass, and the plan for as many."""
+    """All rows after a first pass, and the plan for their number."""
     m = span.size
     found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
     warn_of_many(m, found.n)
-    if loss.targets == "signs":  # one class alone is refused
+    if loss.targets == "signs":  # a single class raises ValueError
         both = jnp.stack([found.least, found.largest])
         as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
     dtype = found.largest.dtype
     plan = plan_of(found.n, m, dtype)
     unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
-    # The rows in memory that stand for all.
+    # The rows in memory that represent all rows.
     X, y, weights = found.sample_of(plan.sample)
     y = times_power_of_two(y, -unit)
     within = ArrayRows(span.prepared(dtype), X, y, weights, tile=plan.tile, bias=plan.bias)
@@ -104,7 +104,7 @@ def _minimum(
 
 
 def _check_known(*arguments: Any) -> None:
-    """Raises ValueError for arguments that are being traced."""
+    """Raises ValueError for traced arguments."""
     if not is_concrete(*arguments):
         raise ValueError(
             "chunks are read outside of jit, grad and vmap: kernel, ridge, centres and loss must "
@@ -115,15 +115,13 @@ def _check_known(*arguments: Any) -> None:
 def _span(
     chunks: Chunks, kernel: AbstractKernel, check: Any, centres: Any, key: Any
 ) -> AbstractSpan:
-    """The functions to sum: the kernel at given centres or at points that are drawn, or its
-    features.
-    """
+    """The functions to sum: the kernel at centres, given or drawn, or its features."""
     if centres is None:
         return OfFeatures.of(kernel, first_points(chunks, kernel, check))
     number = number_of_centres(centres, key)
     if number is not None:
         Z = drawn(chunks, kernel, check, number, key)
-        warn_of_many(number, count(Z))  # of fewer points all are drawn
+        warn_of_many(number, count(Z))  # if there are fewer points, all are drawn
         return OfCentres(kernel, Z)
     Z = as_stack(centres, "centres")
     kernel.check_points(Z)
@@ -133,7 +131,7 @@ def _span(
 def _checked_targets(
     loss: AbstractSmoothLoss, y: Any, n: int, dtype: Any, weights: AbstractWeights
 ) -> Array:
-    """Targets of a chunk. Raises ValueError for several columns where there may be one."""
+    """Targets of a chunk. Raises ValueError for several columns where only one is allowed."""
     signs = {"both_signs": False} if loss.targets == "signs" else {}
     columns = as_targets_of(loss, y, n, dtype, weights, **signs)
     if columns.ndim != 1 and not isinstance(loss, Squared):
@@ -145,7 +143,7 @@ def _checked_targets(
 
 @contextlib.contextmanager
 def _shown(progress: bool) -> Iterator[Any]:
-    """What is told how many chunks of a pass are done: a bar, or nothing."""
+    """The function that is told how many chunks of a pass are done: it draws a bar, or nothing."""
     if not progress:
         yield not_shown
         return

@@ -1,7 +1,7 @@
-"""The minimum of a risk over centres, found in steps of Python between which the state is kept.
+"""The minimum of a risk over centres, found in Python steps that save the state in between.
 
-The steps are those of `minimum`, one after the other rather than loops within loops: each is a
-program of its own, of one product with the Hessian, or of what comes between two solves.
+The steps are those of `minimum`, one after another instead of nested loops: each is a program of
+its own, for one product with the Hessian, or for the work between two solves.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ from kernax.scale.centres.normal_equations import (
 from kernax.scale.centres.preconditioner import HessianFactor
 from kernax.scale.centres.risk import Risk
 
-# What a solve is for, or that there is none.
+# The purpose of a solve, or that there is none.
 _BEFORE_START = 0
 _STEP = 1
 _MEASUREMENT = 2
@@ -35,7 +35,7 @@ _OVER = 3
 
 
 class KeptFit(NamedTuple):
-    """Where a fit is kept, and what identifies it beside its name."""
+    """Where a fit is saved, and what identifies it besides its name."""
 
     checkpoint: Checkpoint
     facts: dict[str, str]
@@ -50,10 +50,10 @@ class _Solve(eqx.Module):
 
 
 class _State(eqx.Module):
-    """Newton's method before some product: what is kept, and not computed again.
+    """Newton's method before some product, as it is saved and not computed again.
 
-    Of the Hessian's factors L is left out, which is that of the risk. R, m x m numbers, is kept, as
-    it takes as long as many products.
+    Of the Hessian's factors L is left out, because the risk has it. R, m x m numbers, is saved,
+    because computing it takes as long as many products.
     """
 
     progress: MinimumProgress
@@ -64,7 +64,7 @@ class _State(eqx.Module):
 def kept_minimum(
     risk: Risk, shape: tuple[int, int], rtol: ArrayLike | None, max_steps: ArrayLike, kept: KeptFit
 ) -> Minimum:
-    """`minimum.minimise`, from the last state that was kept."""
+    """`minimum.minimise`, continued from the last saved state."""
     run = risk.rows.run
     method = run(Newton.of, risk, shape[1], rtol, max_steps)
     states = kept.checkpoint.steps(
@@ -77,17 +77,17 @@ def kept_minimum(
 
 
 def check_kept(checkpoint: Checkpoint | None, *known: Any) -> None:
-    """Raises ValueError for the checkpoint of a fit where anything is being traced."""
-    # Under jit whatever is computed is traced, also where all arguments are known.
+    """Raises ValueError if a fit with a checkpoint is traced."""
+    # Under jit every computed value is traced, even if all arguments are known.
     if checkpoint is not None and not is_concrete(*known, jnp.zeros(())):
         raise ValueError(
-            "checkpoint must be None under jit, grad and vmap: a fit that is kept is a loop of "
-            "Python, of known numbers, and has no derivative"
+            "checkpoint must be None under jit, grad and vmap: a fit with a checkpoint is a "
+            "Python loop over known numbers, and has no derivative"
         )
 
 
 def facts_of_fit(span: Any, loss: Any, ridge: Array, n: Any, plan: Any) -> dict[str, str]:
-    """What identifies a fit: all but the values of rows."""
+    """The facts that identify a fit: everything but the values of rows."""
     facts = {
         "number of points": str(int(n)),
         "precision": str(ridge.dtype),
@@ -119,7 +119,7 @@ def _advanced(state: _State, method: Newton) -> _State:
 
 
 def _stage_after(method: Newton, stage: int, goes_on: bool) -> int:
-    """What to solve for next: what is left is measured once no step seems to be of use."""
+    """The next equation to solve: the remaining error is measured once no step seems to help."""
     if goes_on:
         return _STEP
     if method.risk.sample is None or stage == _MEASUREMENT:
@@ -142,7 +142,7 @@ def _begun(method: Newton, stage: int, progress: MinimumProgress) -> _Solve:
 
 
 def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: _Solve) -> _Solve:
-    """A solve after one product more."""
+    """A solve after one more product."""
     point = _with_lower(method, progress).point
     _, most = _asked_for(method, stage, progress)
     iterate = one_step(partial(method.product, point), point.P, solve.iterate)
@@ -150,7 +150,7 @@ def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: 
 
 
 def _asked_for(method: Newton, stage: int, progress: MinimumProgress) -> tuple[Any, Any]:
-    """How exactly to solve, and in how many steps at most."""
+    """The accuracy and the largest number of steps of the next solve."""
     return method.to_step(progress) if stage == _STEP else method.to_measure(progress)
 
 
@@ -181,7 +181,7 @@ def _lower(progress: MinimumProgress) -> Any:
 
 
 def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
-    """A state of the shapes and dtypes of all others."""
+    """A state with the shapes and dtypes of all others."""
     dtype = risk.gram.dtype
     m, outputs = shape
     number = jnp.zeros((), dtype)

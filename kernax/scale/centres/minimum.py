@@ -17,20 +17,20 @@ from kernax.scale.centres.risk import LENGTHS, Risk, Size
 
 _MOST_NEWTON_STEPS = 100
 _MOST_TO_MEASURE = 50  # steps of conjugate gradients, where two to four are usual
-# Full steps in turn that lower what is left by less than a tenth, as some do where curvatures jump:
-# so many are taken for rounding.
+# Full steps may lower the remaining error by less than a tenth where curvatures jump: so many in a
+# row count as rounding.
 _MOST_SLOW = 5
-_CLOSE = 1e-2  # residuals below which a Hessian serves for the steps that follow
+_CLOSE = 1e-2  # residuals below which a Hessian serves for the following steps
 
 
 class RiskPoint(eqx.Module):
-    """Coefficients a, and what was computed there."""
+    """Coefficients a, and the quantities computed there."""
 
     a: Float[Array, "m p"]
     gradient: Float[Array, "m p"]
     objective: Float[Array, " p"]
     P: HessianFactor
-    size: Float[Array, " p"]  # what the length of Newton's step is compared with
+    size: Float[Array, " p"]  # the size to which the length of Newton's step is relative
     left: Float[Array, ""]  # that length, relative to the size
 
 
@@ -41,14 +41,14 @@ class MinimumProgress(eqx.Module):
     ratio: Float[Array, ""]  # of lengths in the norm of F'' to those in the norm of P, as measured
     steps: Int[Array, ""]
     products: Int[Array, ""]
-    slow: Int[Array, ""]  # how many full steps in turn have hardly lowered what is left
+    slow: Int[Array, ""]  # how many full steps in a row have hardly lowered the remaining error
     stuck: Bool[Array, ""]
     finite: Bool[Array, ""]
-    measured: Bool[Array, ""]  # whether what is left is known in the norm of F''
+    measured: Bool[Array, ""]  # whether the remaining error is known in the norm of F''
 
 
 class Minimum(eqx.Module):
-    """How the iteration ended; P is at the last a, or near it."""
+    """The end of the iteration; P is at the last a, or near it."""
 
     a: Float[Array, "m p"]
     P: HessianFactor
@@ -61,9 +61,9 @@ def minimise(
 ) -> Minimum:
     """The minimum of F, by Newton's method with conjugate gradients.
 
-    Success is decided by the gradient g at the last a, computed anew: by `sqrt(g.d)` for `F'' d =
-    g`. Where P is F'' but for its rounding, that is `sqrt(g.P^-1 g)` times its excess; where it is
-    that of a sample, the equation is solved to a digit.
+    The gradient g at the last a, computed anew, decides about success: by `sqrt(g.d)` with `F'' d =
+    g`. If P equals F'' up to rounding, this is `sqrt(g.P^-1 g)` times the excess of P; if P comes
+    from a sample, the equation is solved to one digit.
     """
     method = Newton.of(risk, shape[1], rtol, max_steps)
     start = method.start(shape)
@@ -85,13 +85,14 @@ class Newton(eqx.Module):
 
     @staticmethod
     def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
-        # Steps end at a residual of `goal`; one of `bar` is accepted where no step lowers it.
+        # Steps end at a residual of `goal`; a residual of `bar` is accepted where no step lowers
+        # it.
         goal = risk.eps**0.5 / 4 if rtol is None else rtol
         bar = risk.eps**0.5 if rtol is None else rtol
         return Newton(risk, Size.of(risk, outputs), max_steps, goal, bar)
 
     def start(self, shape: tuple[int, int]) -> MinimumProgress:
-        """At zero; of squares, where P is the Hessian itself, one step further."""
+        """The start at zero; for squares, if P is the Hessian itself, after one step."""
         risk = self.risk
         nothing = jnp.zeros(shape, risk.gram.dtype)
         one = jnp.ones((), nothing.dtype)
@@ -107,7 +108,7 @@ class Newton(eqx.Module):
         return MinimumProgress(point, one, no_step, no_step, no_step, never, finite, measured)
 
     def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> RiskPoint:
-        """What is known at a, rounded to the precision in which it is returned."""
+        """The state at a, rounded to the precision in which a is returned."""
         a = a.astype(self.risk.precision).astype(a.dtype)
         unit = self.size.unit
         gradient, objective, squares = self.risk.at(a, unit)
@@ -123,20 +124,22 @@ class Newton(eqx.Module):
         return (now.point.left > self.goal) & ~now.stuck & now.finite & more
 
     def is_open(self, now: MinimumProgress) -> Bool[Array, ""]:
-        """Whether there is more to do, or what is left is not known."""
+        """Whether steps remain, or the remaining error is not known."""
         return self.go_on(now) | (now.finite & ~now.measured & ~now.stuck)
 
     def measured_end(self, now: MinimumProgress) -> MinimumProgress:
-        """Newton's steps until they seem to suffice, and what is left by then, measured."""
+        """Newton steps until they seem to suffice, and the remaining error, measured."""
         end = self.risk.rows.repeat(self.go_on, self.step, now)
         return self.measured(end, self._solved(end.point, *self.to_measure(end)))
 
     def to_measure(self, now: MinimumProgress) -> tuple[Any, Any]:
-        """How exactly to solve for what is left, and in how many steps at most."""
+        """The accuracy and the largest number of steps of the solve that measures the remaining
+        error.
+        """
         return 0.1 / jnp.minimum(now.point.P.excess, 1e3), _MOST_TO_MEASURE
 
     def measured(self, end: MinimumProgress, found: Steps) -> MinimumProgress:
-        """The same point, at which what is left is known."""
+        """The same point, with the remaining error known."""
         point = end.point
         # d.F'' d = x.F'' x + (d - x).F'' (d - x), as conjugate gradients keep x.F'' (d - x) = 0.
         # The second term is r.F''^-1 r, r the residual, which is about r.P^-1 r.
@@ -158,14 +161,14 @@ class Newton(eqx.Module):
         )
 
     def minimum(self, end: MinimumProgress) -> Minimum:
-        """What was found, and how it ended."""
+        """The minimum, and its status."""
         point = end.point
         stats = {"steps": end.steps, "products": end.products}
         stats |= {"residual": point.left, "objective": point.objective}
         return Minimum(point.a, point.P, self._ending(end), stats)
 
     def _ending(self, end: MinimumProgress) -> Any:
-        """How it ended, from the last point alone where that is close."""
+        """The status, from the last point alone if that is close."""
         point = end.point
         endings = (
             (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
@@ -178,15 +181,15 @@ class Newton(eqx.Module):
         return first_that_holds(endings, RESULTS.max_steps_reached)
 
     def step(self, now: MinimumProgress) -> MinimumProgress:
-        """One step: as exact as it is of use, shortened where F would rise."""
+        """One step, solved only as exactly as is useful, and shortened where F would rise."""
         return self.moved(now, self._solved(now.point, *self.to_step(now)))
 
     def to_step(self, now: MinimumProgress) -> tuple[Any, Any]:
-        """How exactly to solve for a step, and in how many steps at most."""
+        """The accuracy and the largest number of steps of the solve for a step."""
         return self._forcing(now.point.left), self.max_steps - now.products
 
     def moved(self, now: MinimumProgress, found: Steps) -> MinimumProgress:
-        """The end of a step, of which Newton's is known."""
+        """The end of a step, given the Newton direction."""
         point = now.point
         length = self._length(point, -found.x)
         a = point.a - length * found.x
@@ -205,7 +208,7 @@ class Newton(eqx.Module):
         return self.risk.product(point.a, V)
 
     def _hessian(self, before: RiskPoint, a: Float[Array, "m p"]) -> HessianFactor:
-        """That at a; of a sample, that before where the step is small."""
+        """The Hessian at a; with a sample, the previous one if the step is small."""
         new = self.risk.hessian
         if self.risk.sample is None:
             return new(a)
@@ -214,7 +217,7 @@ class Newton(eqx.Module):
         return rows.either(is_small, lambda both: both[0], lambda both: new(both[1]), (before.P, a))
 
     def _forcing(self, left: Float[Array, ""]) -> Float[Array, ""]:
-        """How exactly to solve for a step: for a quadratic F as exactly as is asked for."""
+        """The accuracy of the solve for a step: for a quadratic F the final accuracy."""
         needed = self.goal / 2 / left
         return needed if self.risk.quadratic else jnp.maximum(needed, jnp.minimum(0.1, left))
 
@@ -230,7 +233,7 @@ class Newton(eqx.Module):
     def _judged(
         self, now: MinimumProgress, after: RiskPoint, length: Float[Array, ""], products: Array
     ) -> MinimumProgress:
-        """The point a step leads to; that before it where it should help, and does not."""
+        """The point after the step; the previous point if the step should help, and does not."""
         before = now.point
         finite = jnp.all(jnp.isfinite(after.a)) & jnp.isfinite(after.left)
         must_help = jnp.asarray(self.risk.quadratic) | (before.left <= self.bar)
@@ -253,8 +256,8 @@ class Newton(eqx.Module):
 def _relative(
     length: Float[Array, " p"], size: Float[Array, " p"], gradient: Float[Array, "m p"]
 ) -> Float[Array, ""]:
-    """The largest of `length / size`: zero only where the gradient is, and inf where one of the two
-    is out of the range of floats.
+    """The largest `length / size`: zero only if the gradient is zero, and inf if either is out of
+    the range of floats.
     """
     known = jnp.isfinite(size) & (size > 0) & (length > 0)
     ratio = jnp.where(known, length / positive_or_one(size), jnp.inf)

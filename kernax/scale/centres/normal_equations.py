@@ -1,4 +1,4 @@
-"""Conjugate gradients for several systems at once that a `HessianFactor` nearly solves."""
+"""Conjugate gradients for several systems at once, preconditioned by a `HessianFactor`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +16,14 @@ Multiply = Callable[[Float[Array, "m p"]], Float[Array, "m p"]]
 
 
 class Steps(NamedTuple):
-    """What conjugate gradients found.
+    """The result of conjugate gradients.
 
     Attributes:
         x: the solutions.
         length: `sqrt(x.A x)` of each column, a sum of squares.
         left: the length of the residual in the norm of P^-1, by the recurrence.
-        taken: how many steps.
-        arrived: whether all columns are as exact as was asked for, by the recurrence.
+        taken: the number of steps.
+        arrived: whether all columns are as exact as required, by the recurrence.
     """
 
     x: Float[Array, "m p"]
@@ -34,10 +34,10 @@ class Steps(NamedTuple):
 
 
 class SolveProgress(eqx.Module):
-    """Conjugate gradients after some steps, and what decides whether there are more."""
+    """Conjugate gradients after some steps, and the numbers that decide whether there are more."""
 
     at: ConjugateIterate
-    goal: Float[Array, " p"]  # what the square `r.P^-1 r` is to fall to
+    goal: Float[Array, " p"]  # the bound for the square `r.P^-1 r`
     energy: Float[Array, " p"]  # `x.A x`
     active: Bool[Array, " p"]  # which columns still move
     steps: Int[Array, ""]
@@ -51,10 +51,10 @@ def solve_normal_equations(
     max_steps: Int[Array, ""] | int,
     repeat: Callable,
 ) -> Steps:
-    """x with `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
+    """Solves `A x = b` to `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
 
-    The norm of P^-1 is that in which the error `A^-1 (b - A x)` is measured by A itself, where P is
-    A. `repeat` is `while_loop`, or the same by Python. The true residual is not computed here.
+    If P = A, the norm of P^-1 of the residual is the norm of A of the error `A^-1 (b - A x)`.
+    `repeat` is `while_loop`, or a Python loop. The true residual is not computed here.
     """
     start, unit = begun(P, b, rtol)
     go_on = lambda now: is_open(now, max_steps)
@@ -64,7 +64,9 @@ def solve_normal_equations(
 def begun(
     P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
 ) -> tuple[SolveProgress, Int[Array, "1 p"]]:
-    """The iteration before its first step, and its units, in which the squares of b are floats."""
+    """The iteration before its first step, and its units, in which the squares of b are in
+    range.
+    """
     unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
     b = times_power_of_two(b, -unit)
     at = ConjugateIterate.first(jnp.zeros_like(b), b, P.solve)
@@ -79,7 +81,7 @@ def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, 
 
 
 def found_by(end: SolveProgress, unit: Int[Array, "1 p"]) -> Steps:
-    """What was found, in units of the right side."""
+    """The solution, in units of the right side."""
     length, left = (
         times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.at.square)
     )
@@ -88,8 +90,8 @@ def found_by(end: SolveProgress, unit: Int[Array, "1 p"]) -> Steps:
 
 
 def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveProgress:
-    """One step; none in columns that have arrived, or along which A is not positive."""
+    """One step; none for columns that have converged, or along which A is not positive."""
     at, length, moves = now.at.next(multiply(now.at.direction), now.active, 0.0, P.solve)
-    # Steps are orthogonal in the norm of A, in which each has the square of its own.
+    # Steps are orthogonal in the inner product of A, so that their squared lengths add up.
     energy = now.energy + length * now.at.square
     return SolveProgress(at, now.goal, energy, moves & (at.square > now.goal), now.steps + 1)

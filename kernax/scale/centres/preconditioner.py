@@ -1,4 +1,6 @@
-"""The Hessian of a risk over centres, factorised from all rows or from a sample of them."""
+"""The preconditioner: the Hessian of a risk over centres, factorised from all rows or from a
+sample.
+"""
 
 from functools import partial
 from typing import Any
@@ -20,18 +22,19 @@ from kernax.scale.centres.row_sums import ArrayRows
 
 
 class HessianFactor(eqx.Module):
-    """`P = L H L^T` with `L L^T = K_mm`, `H = L^-1 G L^-T + ridge D = R R^T` and `G` about
-    `K_nm^T W K_nm`: where G is that of all rows, `P = K_nm^T W K_nm + ridge L D L^T`, the Hessian.
+    """The preconditioner `P = L H L^T` with `L L^T = K_mm`, `H = L^-1 G L^-T + ridge D = R R^T` and
+    `G` about `K_nm^T W K_nm`.
 
-    Between the factors of L the eigenvalues of H lie between the ridge and the sum of weights times
-    the variance, whatever those of K_mm are (Rudi, Carratino & Rosasco 2017, equation 13).
+    If G comes from all rows, P is the Hessian `K_nm^T W K_nm + ridge L D L^T`. The eigenvalues of H
+    lie between the ridge and the sum of weights times the variance, whatever those of K_mm are
+    (Rudi, Carratino & Rosasco 2017, equation 13).
     """
 
     lower: Float[Array, "m m"]  # L
     inner: Float[Array, "m m"]  # R
     exists: Bool[Array, ""]
-    # Rounding of H up to `(excess^2 - 1) ridge I` makes lengths in the norm of P^-1 too short by
-    # that factor at most: the Hessian is no less than `ridge L D L^T`.
+    # Rounding of H up to `(excess^2 - 1) ridge I` makes lengths in the norm of P^-1 too short by at
+    # most the factor `excess`, because the Hessian is at least `ridge L D L^T`.
     excess: Float[Array, ""]
 
     @staticmethod
@@ -39,7 +42,9 @@ class HessianFactor(eqx.Module):
     def of_square(
         square: Float[Array, "m m"], lower: Float[Array, "m m"], ridges: Float[Array, " m"]
     ) -> "HessianFactor":
-        """That of G. Its rounding is multiplied by the squares of `L^-1`: for float64."""
+        """The factor from G. Its rounding is multiplied by the squares of `L^-1`: use it in
+        float64.
+        """
         # L^-1 (L^-1 G)^T = L^-1 G L^-T, as G is symmetric.
         white = solve_lower(lower, solve_lower(lower, square).T)
         squares = jnp.sum(inverse_of_lower(lower) ** 2)
@@ -54,13 +59,13 @@ class HessianFactor(eqx.Module):
         ridges: Float[Array, " m"],
         off: ArrayLike = 0.0,
     ) -> "HessianFactor":
-        """That of `L^-1 G L^-T`, which is off by `off`; with a larger ridge, and so more steps,
-        where that of the problem is less than its rounding.
+        """The factor from `L^-1 G L^-T`, which has the error `off`; with a larger ridge, and so
+        more steps, where the ridge of the problem is below that error.
         """
         rounding = 4 * eps_of(square) * jnp.trace(square) + off
         enough = jnp.maximum(ridges, rounding)
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + jnp.diag(enough)))
-        # (excess^2 - 1) ridge is the rounding and what was added to the ridge.
+        # (excess^2 - 1) ridge is the rounding plus the number added to the ridge.
         more = rounding + jnp.max(enough - ridges)
         excess = jnp.sqrt(1 + more / jnp.max(ridges))
         return HessianFactor(lower, factor.lower, factor.exists, excess)
@@ -79,30 +84,30 @@ class HessianFactor(eqx.Module):
 
     @compiled
     def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
-        """`sqrt(d.P d)` of `d = P^-1 g`, of each column."""
+        """`sqrt(d.P d)` with `d = P^-1 g`, for each column."""
         return norms(self.whitened(g))
 
 
 def norms(A: Float[Array, "m p"]) -> Float[Array, " p"]:
-    """The length of each column, whose squares may be no floats."""
+    """The length of each column, without overflow of the squares."""
     A, unit = in_own_unit(A, 0)
     return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])
 
 
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it
-# saves some twelve products with K_nm; of other losses there is one for each of Newton's steps.
+# saves about twelve products with K_nm; other losses need one Hessian for each Newton step.
 _MOST_CENTRES = {True: 4000, False: 300}
 LEAST_ROWS = 4096
-# With 4 rows a centre conjugate gradients take three steps for a digit, with 16 one or two. A row
-# of the sample takes some m operations for each of those of a row in a product: so many rows that
-# the sample costs about two products.
+# With 4 rows for each centre conjugate gradients take three steps for a digit, with 16 one or two.
+# A row of the sample costs about m times as many operations as a row in a product: the sample is so
+# large that it costs about two products.
 _ROWS_A_CENTRE = 4
 MOST_ROWS_A_CENTRE = 16
 _OF_TWO_PRODUCTS = 100
 
 
 def size_of_sample(n: int, m: int, quadratic: bool, dtype: Any) -> int | None:
-    """How many of n rows the Hessian is made of for m centres; None for all."""
+    """The number of the n rows in the sample that makes the Hessian for m centres; None for all."""
     if dtype == jnp.float64 and m <= _MOST_CENTRES[quadratic]:
         return None
     wanted = min(MOST_ROWS_A_CENTRE * m, max(_ROWS_A_CENTRE * m, _OF_TWO_PRODUCTS * n // m))
@@ -110,11 +115,11 @@ def size_of_sample(n: int, m: int, quadratic: bool, dtype: Any) -> int | None:
 
 
 def priorities(numbers: Any, weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`w_i / u_i` of rows, with u_i in (0, 1): multiples of the golden ratio, without their whole
-    part, which are spread evenly over rows that follow each other, and have no period.
+    """The priorities `w_i / u_i` of rows, with u_i in (0, 1) the fractional parts of multiples of
+    the golden ratio, which are evenly spread over consecutive rows and have no period.
 
-    `numbers` are those of the rows, of 32 bits. The multiples are exact, modulo 2^32 (Knuth, The
-    Art of Computer Programming 3, 6.4).
+    `numbers` are the numbers of the rows, in 32 bits. The multiples are exact, modulo 2^32 (Knuth,
+    The Art of Computer Programming 3, 6.4).
     """
     multiples = jnp.asarray(numbers, jnp.uint32) * jnp.asarray(0x9E3779B9, jnp.uint32)
     u = ((multiples >> jnp.asarray(8, jnp.uint32)).astype(weights.dtype) + 0.5) / 2**24
@@ -122,11 +127,11 @@ def priorities(numbers: Any, weights: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def sampled(rows: ArrayRows, size: int) -> ArrayRows:
-    """Rows of the highest priority, with weights that make their sums those of all rows: none that
-    is heavier than the others together make a sample is left out.
+    """The rows of highest priority, with weights that make their sums those of all rows. No row
+    that is heavier than all rows of the sample together is left out.
 
-    A row stands for the others with `max(w_i, t)`, t being the highest priority that is left out
-    (Duffield, Lund & Thorup 2007). A sample of the rows serves any centres, however they were
+    A row of the sample has the weight `max(w_i, t)`, where t is the highest priority that is left
+    out (Duffield, Lund & Thorup 2007). A sample of the rows serves any centres, however they were
     chosen; only the number of steps depends on it.
     """
     n = len(rows.weights)
@@ -141,7 +146,7 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
 def _highest(
     values: Float[Array, " n"], number: int, spread: RowsOverMesh | None
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
-    """The largest values and their places, the first of those that are equal."""
+    """The largest values and their indices, the first among equal ones."""
     if spread is None:
         highest, places = lax.top_k(values, number)
         return highest, places
@@ -155,11 +160,13 @@ def _highest(
 def _highest_of_part(
     number: int, spread: RowsOverMesh, _: None, own: Float[Array, " n"]
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
-    """Those of one device, so that no more are passed on, and their places among all."""
+    """The largest values on one device, so that no more are communicated, and their indices among
+    all.
+    """
     largest, places = lax.top_k(own, min(number, len(own)))
     return largest, places + lax.axis_index(spread.axes) * len(own)
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:
-    """Weights of a sample, given the highest priority that is left out; zero stays zero."""
+    """The weights of a sample, given the highest priority that is left out; zero stays zero."""
     return jnp.where(weights > 0, jnp.maximum(weights, left_out), 0)

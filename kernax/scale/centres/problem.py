@@ -22,20 +22,20 @@ from kernax.scale.centres.row_sums import AbstractRows, ArrayRows
 from kernax.scale.centres.span import AbstractSpan
 
 # The penalty of a bias b is `ridge/2 _OF_BIAS b^2 / v`, v the mean variance over the centres: so
-# little that it shows where the ridge exceeds the sum of weights by far, and enough for a minimum
+# little that it only shows if the ridge far exceeds the sum of weights, and enough for a minimum
 # where no curvature is left.
 _OF_BIAS = 1e-4
 
 
 class FitPlan(NamedTuple):
-    """What is decided before anything is compiled.
+    """The decisions made before anything is compiled.
 
     Attributes:
         tile: how many rows of K_nm are computed at a time.
-        sample: how many rows the Hessian's factor is made of; None for all.
+        sample: how many rows make the Hessian's factor; None for all.
         rtol, max_steps: when to stop.
-        bias: whether there is one.
-        spread: over which mesh the rows are; None for one device.
+        bias: whether there is a bias.
+        spread: the mesh over which the rows lie; None for one device.
     """
 
     tile: int
@@ -47,7 +47,7 @@ class FitPlan(NamedTuple):
 
 
 class RiskOverCentres(NamedTuple):
-    """A risk, how the factor of the centres' Gram matrix ended, and its jitter."""
+    """A risk, the status of the factorisation of the centres' Gram matrix, and its jitter."""
 
     risk: Risk
     result: Any
@@ -61,7 +61,7 @@ class RiskOverCentres(NamedTuple):
         loss: AbstractSmoothLoss,
         ridge: Float[Array, ""],
     ) -> "RiskOverCentres":
-        """The risk of rows; `within` are some rows in memory, with the functions to sum."""
+        """The risk of rows; `within` holds some rows in memory, with the functions to sum."""
         precision = within.y.dtype
         dtype = wide(precision)
         K = within.span.products(dtype)
@@ -80,7 +80,7 @@ class RiskOverCentres(NamedTuple):
         return RiskOverCentres(risk, at.result, at.jitter)
 
     def minimum(self, outputs: int, plan: FitPlan, kept: KeptFit | None = None) -> Minimum:
-        """Its minimum, without success where K_mm has no factor."""
+        """Its minimum, without success if K_mm has no factor."""
         shape = len(self.risk.gram), outputs
         if kept is None:
             end = minimise(self.risk, shape, plan.rtol, plan.max_steps)
@@ -94,8 +94,8 @@ class RiskOverCentres(NamedTuple):
     def _penalty(self, a: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`ridge/2 jitter |a|^2`, the part of the objective that only the jitter causes.
 
-        The least objective is a concave function of the jitter, the least of functions linear in
-        it, and this is the jitter times its slope. So without jitter the minimum is lower by at
+        The minimum is a concave function of the jitter, as a minimum of functions linear in it, and
+        this is the jitter times its slope. Without jitter the minimum is therefore lower by at
         least as much.
         """
         of_centres = (self.risk.penalties == 1)[:, None]  # all but a bias
@@ -106,7 +106,7 @@ def _largest_inverse(
     K: Float[Array, "m m"], rows: AbstractRows, sample: ArrayRows | None, ridge: Float[Array, ""]
 ) -> Float[Array, ""] | None:
     """The largest sum of squares of `L^-1` for which the rounding of the Hessian of all rows stays
-    below the ridge; None for the Hessian of a sample.
+    below the ridge; None if the Hessian comes from a sample.
     """
     if sample is not None:
         return None

@@ -1,7 +1,8 @@
-"""The risk of a function over centres: its gradient, its Hessian, and what to compare them with.
+"""The risk of a function over centres: its gradient, its Hessian, and the size to compare residuals
+with.
 
 `F(a) = sum_i w_i L(y_i, f_i) + ridge/2 a.M a`, `f = C a`, where C is `K_nm` and M is `K_mm`; with a
-bias, C has one column more, of ones, and M one entry more. Nothing of size n m is held.
+bias, C has one more column, of ones, and M one more entry. Nothing of size n m is stored.
 """
 
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ def _product_part(tile: Tile, known: Any) -> Any:
 
 
 def _square_part(tile: Tile, known: Any) -> Any:
-    """`C^T H C`, H that of the first column, in bands."""
+    """`C^T H C`, with H for the first column, in bands."""
     loss, a = known
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
@@ -67,7 +68,7 @@ def _whitened_square_part(tile: Tile, known: Any) -> Any:
     y = tile.y[:, :1]
     h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
     rows = (jnp.sqrt(h) * tile.cross).T
-    # By matrix products, as triangular solves of so many columns take one core alone.
+    # By matrix products, because triangular solves of so many columns use a single core.
     white = matmul(inverse, rows.astype(inverse.dtype))
     return upper_bands(white, white.T)
 
@@ -98,12 +99,12 @@ class Risk(eqx.Module):
     """F, as a function of a.
 
     Attributes:
-        rows: of all points.
+        rows: all rows.
         sample: some of them, for the Hessian's factor; None for all.
         loss: L, of one column unless it is quadratic.
         gram: M, with its jitter.
         lower: L with `L D L^T = M`.
-        penalties: the diagonal of D, ones but for a bias.
+        penalties: the diagonal of D: ones, except for a bias.
         precision: the dtype of C.
     """
 
@@ -118,7 +119,7 @@ class Risk(eqx.Module):
 
     @property
     def quadratic(self) -> bool:
-        """Whether F is, so that one Newton step leads to its minimum."""
+        """Whether F is quadratic, so that one Newton step leads to its minimum."""
         return isinstance(self.loss, Squared)
 
     @property
@@ -164,12 +165,12 @@ class Risk(eqx.Module):
 
 
 class Size(eqx.Module):
-    """What a residual is compared with: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean curvature at
-    zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
+    """The size that residuals are relative to: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean
+    curvature at zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
 
     Attributes:
-        unit: of the number, an exponent of two.
-        number: in that unit.
+        unit: the unit of the number, an exponent of two.
+        number: the size in that unit.
     """
 
     unit: Int[Array, " p"]
@@ -201,7 +202,7 @@ _LOWEST = -4096  # below the exponent of any float
 
 
 def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
-    """The sums with a tile more, in units of the largest slope so far."""
+    """The sums with one more tile, in units of the largest slope so far."""
     nothing = jnp.zeros_like(tile.y)
     slopes = tile.kept(loss.derivative(tile.y, nothing))
     largest = jnp.max(jnp.abs(slopes), 0)

@@ -1,10 +1,11 @@
-"""Sums over the rows of `K_nm = k(X, Z)`, or of features, a tile at a time, none of which is kept.
+"""Sums over the rows of `K_nm = k(X, Z)`, or of features, computed a tile at a time, without
+storing any tile.
 
-To minimise a risk over such functions takes sums over rows only: the gradient, products with the
+Minimising a risk over such functions only takes sums over rows: the gradient, products with the
 Hessian, slopes along a step. `AbstractRows` gives them, whether the rows are in memory or come in
-chunks, and runs the loops around them: compiled in memory, by Python where each sum reads a file.
-Where the rows are spread over the devices of a mesh, each adds up its own, and the sums of all are
-added: nothing else is communicated.
+chunks, and runs the loops around them: compiled if the rows are in memory, in Python if each sum
+reads a file. If the rows lie over the devices of a mesh, each device sums over its own, and only
+these sums are communicated.
 """
 
 import abc
@@ -45,19 +46,19 @@ class Tile(eqx.Module):
         return matmul(self.cross.T, V)
 
     def kept(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
-        """Values of rows of positive weight, zero for the others."""
+        """The values at rows of positive weight, zero at the others."""
         return jnp.where(self.weights[:, None] > 0, values, 0)
 
     def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
-        """`W values`, zero where the weight is zero, also for a value that is not finite."""
+        """`W values`, zero where the weight is zero, even if the value is not finite."""
         weights = self.weights[:, None]
         return weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)
 
 
-# `part(tile, known)` is what is added up over tiles, `step(state, tile, known)` the next state.
+# `part(tile, known)` is added up over tiles; `step(state, tile, known)` is the next state.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
-# The state of all rows, from those that the devices along axes of a mesh have found in their own.
+# The state of all rows, from the states of the devices along axes of a mesh.
 Joined = Callable[[Any, tuple[str, ...]], Any]
 
 
@@ -78,9 +79,9 @@ class AbstractRows(eqx.Module):
         tile: int | None = None,
         joined: Joined = lax.psum,
     ) -> Any:
-        """`step(state, tile, known)` of one tile after the other, of `tile` rows where given.
+        """Applies `step(state, tile, known)` to one tile after another, of `tile` rows if given.
 
-        The start is the state of no rows, from which each device of a mesh begins.
+        The start is the state without rows, from which each device of a mesh begins.
         """
 
     @abc.abstractmethod
@@ -89,11 +90,11 @@ class AbstractRows(eqx.Module):
 
     @abc.abstractmethod
     def repeat(self, go_on: Callable, step: Callable, state: Any) -> Any:
-        """`step` of a state, again and again while `go_on` holds of it."""
+        """Applies `step` to a state repeatedly while `go_on` holds."""
 
     @abc.abstractmethod
     def run(self, function: Callable, *args: Any) -> Any:
-        """`function(*args)` from Python, compiled where sums are."""
+        """`function(*args)` from Python, compiled if sums are."""
 
     @abc.abstractmethod
     def either(self, condition: Bool[Array, ""], yes: Callable, no: Callable, state: Any) -> Any:
@@ -112,8 +113,8 @@ class AbstractRows(eqx.Module):
         return jax.tree.map(jnp.subtract, total, excess)
 
     def rough_total(self, part: Part, known: PyTree, tile: int | None = None) -> PyTree:
-        """The same, without the rounding: for sums too large to be held twice, that need not be
-        exact.
+        """The same without the compensation: for sums too large to be stored twice, that need not
+        be exact.
         """
         return self.fold(jtu.Partial(_added, part), self._nothing(part, known), known, tile)
 
@@ -124,13 +125,13 @@ class AbstractRows(eqx.Module):
 
 
 def _added(part: Part, total: PyTree, tile: Tile, known: PyTree) -> PyTree:
-    """A sum with one part more."""
+    """A sum with one more part."""
     add = lambda total, leaf: total + leaf.astype(total.dtype)
     return jax.tree.map(add, total, part(tile, known))
 
 
 def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
-    """A sum with one part more, and by how much it is too large."""
+    """A sum with one more part, and its excess."""
     # Kahan: with y = part - excess the sum becomes total + y, and the excess (sum - total) - y.
     total, excess = state
     added = jax.tree.map(jnp.subtract, part(tile, known), excess)
@@ -139,7 +140,7 @@ def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
 
 
 def _rounding(after: Array, total: Array, added: Array) -> Array:
-    """By how much a sum is too large; zero of one that is not finite, which stays as it is."""
+    """The excess of a sum; zero if the sum is not finite, which then stays as it is."""
     excess = (after - total) - added
     return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
 
@@ -147,7 +148,7 @@ def _rounding(after: Array, total: Array, added: Array) -> Array:
 class ArrayRows(AbstractRows):
     """Rows in memory. Each tile is computed again in the backward pass: memory is O(tile m).
 
-    With a `bias`, there is one column more, of ones. Rows that are `spread` over a mesh stay where
+    With a `bias`, there is one more column, of ones. Rows that are `spread` over a mesh stay where
     they are: the functions are the same on all devices.
     """
 
@@ -177,7 +178,7 @@ class ArrayRows(AbstractRows):
         tile: int | None,
         joined: Joined,
     ) -> Any:
-        """What the devices of a mesh have found, joined."""
+        """The joined states of the devices of a mesh."""
 
         def of_part(whole: tuple, rows: tuple) -> Any:
             span, step, start, known = whole
@@ -193,7 +194,7 @@ class ArrayRows(AbstractRows):
         def with_tile(state, at):
             return step(state, self._tile(at), known), None
 
-        # Only a sum is differentiated, whose state is not kept.
+        # Only a sum is differentiated, and its state is not stored.
         return lax.scan(jax.checkpoint(with_tile), start, parts)[0]
 
     def _tile(self, at: tuple) -> Tile:
@@ -218,8 +219,8 @@ class ArrayRows(AbstractRows):
         return lax.cond(condition, yes, no, state)
 
     def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
-        """Some of the rows, with weights of their own; the last again, with weight zero, where
-        devices would not share them evenly.
+        """Some of the rows, with other weights; the last row is repeated with weight zero where
+        devices would not share the rows evenly.
         """
         missing = 0 if self.spread is None else -len(weights) % self.spread.parts
         places = jnp.pad(places, (0, missing), mode="edge")
@@ -238,8 +239,8 @@ def _called(function: Callable, *args: Any) -> Any:
 
 
 def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
-    """Stacks cut into tiles of one size of at most `most`, (tiles, size, ...); what is missing at
-    the end has weight zero: the last array is that of weights.
+    """Arrays cut into tiles of one size of at most `most`, (tiles, size, ...); the padding at the
+    end has weight zero: the last array holds the weights.
     """
     tiles = -(-n // most)
     size = -(-n // tiles)
@@ -253,8 +254,8 @@ def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
     return jax.tree.map(cut, (X, y, weights))
 
 
-# Numbers that a tile may hold: on a CPU what its caches hold, elsewhere what keeps it busy. The
-# times of a product differ little from 128 to 2048 rows for 2000 centres.
+# The number of entries of a tile: on a CPU as many as fit into its caches, elsewhere enough to keep
+# the device busy. The times of a product differ little from 128 to 2048 rows for 2000 centres.
 _IN_TILE = {"cpu": 2**19}
 _IN_LARGE_TILE = 2**26
 

@@ -1,4 +1,4 @@
-"""The functions over whose sums a risk is minimised: the kernel at centres, or its features."""
+"""The functions over which a risk is minimised: the kernel at centres, or its features."""
 
 import abc
 from typing import Any
@@ -16,7 +16,7 @@ from kernax.core.learner.linear import FeaturesOf, LinearFunction
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 
-# Matrices of m x m, in float64 whatever the points are.
+# Matrices of m x m, in float64 whatever the dtype of the points.
 FALKON = Footprint("falkon", 11.4, fewer="fewer centres")
 
 
@@ -32,7 +32,7 @@ class AbstractSpan(eqx.Module):
 
     @abc.abstractmethod
     def prepared(self, dtype: Any) -> "AbstractSpan":
-        """The same functions, for points of that precision."""
+        """The same functions, for points of that dtype."""
 
     @abc.abstractmethod
     def values(self, X: PyTree) -> Float[Array, "n m"]:
@@ -50,7 +50,7 @@ class AbstractSpan(eqx.Module):
 
 
 class OfCentres(AbstractSpan):
-    """`g_j = k(., z_j)`, of a stack Z of m points."""
+    """The functions `g_j = k(., z_j)` of m centres Z."""
 
     kernel: AbstractKernel
     Z: PyTree
@@ -74,21 +74,21 @@ class OfCentres(AbstractSpan):
 
 
 class OfFeatures(AbstractSpan):
-    """`g_j = phi_j`, of a kernel `phi(x).phi(z)` of m explicit features."""
+    """The functions `g_j = phi_j` of a kernel `phi(x).phi(z)` with m explicit features."""
 
     kernel: AbstractKernel
     m: int = eqx.field(static=True)
 
     @staticmethod
     def of(kernel: AbstractKernel, X: PyTree) -> "OfFeatures":
-        """The features of a kernel, counted at the points of a stack. Raises ValueError for a
-        kernel that has no explicit ones.
+        """The features of a kernel, counted at a batch of points. Raises ValueError for a kernel
+        without explicit features.
         """
         if kernel.explicit_features() is None:
             raise ValueError(
-                "centres must be a stack of points, or their number with a key, since "
-                f"{type(kernel).__name__} has no explicit features that are known: a kernel of "
-                "such features, as random_fourier_features(kernel, ...) is, needs no centres"
+                "centres must be points, or their number with a key, since "
+                f"{type(kernel).__name__} has no explicit features: only a kernel with explicit "
+                "features, such as random_fourier_features(kernel, ...), needs no centres"
             )
         shapes = eqx.filter_eval_shape(jax.vmap(FeaturesOf(kernel)), X)
         return OfFeatures(kernel, shapes.shape[1])

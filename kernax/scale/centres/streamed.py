@@ -26,17 +26,17 @@ Shown = Callable[..., None]  # show(done, total), in chunks
 
 
 class Survey(eqx.Module):
-    """What the first pass over chunks found.
+    """The result of the first pass over chunks.
 
     Attributes:
         n: the number of rows.
         chunks: how many chunks there are.
-        size: rows of a chunk, once it is filled up: those of the largest.
-        outputs: columns of y; None for a vector.
+        size: the number of rows of a padded chunk: that of the largest chunk.
+        outputs: the number of columns of y; None for a vector.
         sample: the rows of the highest `priorities`, in their order: X, y (r, p) and weights.
-        priorities: of the sample.
+        priorities: those of the sample.
         weight: the sum of all weights.
-        least, largest: of each output, among rows of positive weight.
+        least, largest: the least and largest target of each output, among rows of positive weight.
     """
 
     n: int = eqx.field(static=True)
@@ -51,11 +51,13 @@ class Survey(eqx.Module):
 
     @property
     def columns(self) -> int:
-        """Columns of y, one for a vector."""
+        """The number of columns of y, one for a vector."""
         return 1 if self.outputs is None else self.outputs
 
     def sample_of(self, size: int | None) -> tuple:
-        """So many rows of the sample, with weights that stand for all rows; None for all it has."""
+        """So many rows of the sample, with weights that represent all rows; None for the whole
+        sample.
+        """
         X, y, weights = self.sample
         if size is None or size >= len(weights):
             return X, y, weights
@@ -64,11 +66,11 @@ class Survey(eqx.Module):
 
 
 def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show: Shown) -> Survey:
-    """Reads all chunks once: counts and checks their rows, and keeps `keep` of these, and one more
-    where there are more.
+    """Reads all chunks once: counts and checks their rows, and stores `keep` of them, plus one if
+    there are more.
 
     Raises ValueError for chunks that are not (X, y) or (X, y, weights), or differ in their kind of
-    rows, for none, and where all weights are zero.
+    rows, if there is no chunk, and if all weights are zero.
     """
     sample = _Sample(keep + 1)
     number = 0
@@ -90,9 +92,9 @@ def survey(chunks: Chunks, kernel: AbstractKernel, check: Check, keep: int, show
 def _checked_chunks(
     chunks: Chunks, kernel: AbstractKernel, check: Check, show: Shown
 ) -> Iterator[tuple]:
-    """X, y and weights of one chunk after the other, checked, all in the dtype of the first.
+    """X, y and weights of one chunk after another, checked, all in the dtype of the first.
 
-    Raises ValueError where there is none.
+    Raises ValueError if there is no chunk.
     """
     first = None
     for number, chunk in enumerate(shown(chunks, 0, show), 1):
@@ -104,7 +106,7 @@ def _checked_chunks(
 
 
 class _Sample:
-    """Rows of the highest priority in a stream; and what is found of all."""
+    """The rows of highest priority in a stream, and figures about all rows."""
 
     def __init__(self, keep: int):
         self.keep = keep
@@ -116,7 +118,7 @@ class _Sample:
         self.rows: Any = None
 
     def add(self, chunk: tuple) -> None:
-        """Goes on with a chunk of X, y (r, p) and weights."""
+        """Adds a chunk of X, y (r, p) and weights."""
         chunk = jax.tree.map(np.asarray, chunk)
         _, y, weights = chunk
         self._keep_best(chunk, weights)
@@ -173,7 +175,7 @@ def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | No
 
 
 def _weights(weights: Any, n: int, dtype: Any) -> Array:
-    """Those of a chunk, which may all be zero."""
+    """The weights of a chunk, which may all be zero."""
     if weights is None:
         return jnp.ones(n, dtype)
     if np.shape(weights) != (n,):
@@ -190,12 +192,12 @@ def _kind(rows: PyTree) -> list:
 
 
 class StreamedRows(AbstractRows):
-    """Rows that are read in every pass. Loops around them are Python's.
+    """Rows that are read in every pass. Loops around them run in Python.
 
     Attributes:
-        surveyed: what the first pass found.
-        within: some rows in memory, with what is the same for all chunks: functions, tile, bias.
-        unit: exponents of two, by whose powers the targets are divided.
+        surveyed: the result of the first pass.
+        within: some rows in memory, with what all chunks share: functions, tile, bias.
+        unit: exponents of two; the targets are divided by these powers.
         check: checks and converts the targets of a chunk.
         show: is told how many chunks of a pass are done.
     """
@@ -218,8 +220,8 @@ class StreamedRows(AbstractRows):
         for number, chunk in enumerate(passed, 1):
             size, filled = self._rows(number, chunk)
             rows += size
-            # Waited for, so that no more than one chunk is in memory, and no two programs wait for
-            # each other's threads.
+            # Wait for the result, so that no more than one chunk is in memory, and no two programs
+            # wait for each other's threads.
             state = jax.block_until_ready(_folded(filled, step, state, known, tile))
         if rows != self.surveyed.n:
             raise ValueError(
@@ -230,7 +232,7 @@ class StreamedRows(AbstractRows):
         return state
 
     def _rows(self, number: int, chunk: Any) -> tuple[int, ArrayRows]:
-        """The size of a chunk, and its rows in memory, filled up by the first with weight zero."""
+        """The size of a chunk, and its rows in memory, padded with the first row at weight zero."""
         sample = self.surveyed.sample
         y = sample[1] if self.surveyed.outputs is not None else sample[1][:, 0]
         first = sample[0], y
@@ -272,7 +274,7 @@ def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree
 def drawn(
     chunks: Chunks, kernel: AbstractKernel, check: Check, number: int, key: PRNGKeyArray
 ) -> PyTree:
-    """That many points of positive weight, drawn uniformly in one pass, or all where there are no
+    """That many points of positive weight, drawn uniformly in one pass, or all if there are no
     more.
     """
     ranks = np.zeros(0)
@@ -280,8 +282,8 @@ def drawn(
     for place, (X, _, weights) in enumerate(_checked_chunks(chunks, kernel, check, not_shown)):
         X = jax.tree.map(np.asarray, X)
         new = np.asarray(jax.random.uniform(jax.random.fold_in(key, place), (count(X),)))
-        # Ranks are independent and uniform: the points of the smallest are drawn without
-        # repetition.
+        # Ranks are independent and uniform: the points with the smallest ranks are drawn without
+        # replacement.
         both = np.concatenate([ranks, np.where(np.asarray(weights) > 0, new, np.inf)])
         best = np.argsort(both, kind="stable")[:number]
         best = best[np.isfinite(both[best])]
@@ -297,11 +299,11 @@ def _joined(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def shown(chunks: Chunks, total: int, show: Shown) -> Iterator[Any]:
-    """The chunks, one after the other; `show` is told when each is done."""
+    """The chunks, one after another; `show` is called when each is done."""
     for number, chunk in enumerate(chunks, 1):
         yield chunk
         show(number, max(total, number))
 
 
 def not_shown(done: int, total: int) -> None:
-    """No bar."""
+    """Draws no bar."""

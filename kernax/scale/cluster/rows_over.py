@@ -1,4 +1,4 @@
-"""Rows laid out over the devices of a mesh, on which functions compute as on one device."""
+"""Lays rows out over the devices of a mesh; functions then compute as on one device."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def rows_over(
 ) -> tuple[PyTree, PyTree | None, PyTree | None]:
     """Distributes the n rows of X, y and weights evenly over the devices of a mesh.
 
-    Functions of kernax take the results like any arrays:
+    Functions of kernax accept the results like any arrays:
 
         mesh = jax.make_mesh((jax.device_count(),), ("rows",))
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
@@ -31,31 +31,30 @@ def rows_over(
 
     Under `jit`, as in a loss for `minimise`, they find the mesh in their arguments as well.
 
-    Where the number of devices does not divide n, copies of the last row are added, of weight zero,
-    which functions leave out exactly. Pass the weights that are returned: without them the copies
-    count.
+    If the number of devices does not divide n, copies of the last row with weight zero are added,
+    which functions leave out exactly. Pass the returned weights: without them the copies count.
 
     Arguments:
-        mesh: of JAX, with a single axis or with those that `axis` names.
-        X: a stack of points. Arrays may be those of NumPy, such as memory maps, or `ParquetRows`:
-            each process reads the rows of its own devices alone.
-        y: targets, or any other stack, of as many rows; None where there are none.
+        mesh: a JAX mesh with a single axis, or with the axes that `axis` names.
+        X: a batch of points. It may be a NumPy array, such as a memory map, or `ParquetRows`: each
+            process reads only the rows of its own devices.
+        y: targets, or any other array with as many rows; or None.
         weights: (n,), or None.
-        axis: the name of an axis, which a mesh of several needs; or a tuple of names, such as
-            `mesh.axis_names`, whose devices all share the rows.
+        axis: the name of an axis, required for a mesh with several axes; or a tuple of names, such
+            as `mesh.axis_names`, to share the rows among all devices of these axes.
 
     Returns:
-        X, y and weights, laid out over automatic axes, whichever kind those of the mesh are:
-        `X.sharding.mesh` is the mesh with such axes. Weights are None where none were given and no
-        row was added.
+        X, y and weights, laid out over automatic axes, whatever the kind of axes of the mesh:
+        `X.sharding.mesh` is the mesh with such axes. Weights are None if none were given and no row
+        was added.
 
     Raises:
-        ValueError: arrays of different lengths or without rows, of other things than numbers, or
-            spread over processes already; an axis that the mesh does not have.
+        ValueError: arrays of different lengths, without rows, with anything but numbers, or spread
+            over processes already; an axis that the mesh does not have.
     """
     if not isinstance(mesh, Mesh):
         raise ValueError(
-            f'mesh must be one of JAX, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
+            f'mesh must be a JAX mesh, such as jax.make_mesh((8,), ("rows",)), but is {mesh!r}'
         )
     types = (AxisType.Auto,) * len(mesh.axis_names)
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
@@ -80,7 +79,7 @@ def rows_over(
 
 
 class _Filled:
-    """An array with copies of one row added at its end; rows are read when they are asked for."""
+    """An array with copies of one row added at its end; rows are only read on access."""
 
     def __init__(self, array: Any, row: Any, missing: int):
         self._array = array
@@ -89,14 +88,14 @@ class _Filled:
         self.dtype = _dtype_in_jax(array.dtype, array.ndim)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Those from one place to another."""
+        """The rows from one index to another."""
         known = np.asarray(self._array[start:stop], self.dtype)
         added = np.repeat(np.asarray(self._row, self.dtype), stop - start - len(known), 0)
         return np.concatenate([known, added]) if len(added) else known
 
 
 def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
-    """An array of JAX, of which this process makes the parts of its own devices."""
+    """A JAX array; this process makes the parts on its own devices."""
 
     def part(index: Any) -> np.ndarray:
         start, stop, _ = index[0].indices(stack.shape[0])
@@ -106,8 +105,8 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
 
 
 def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
-    """The dtype that an array takes in JAX: that of floats for integers that JAX would cut off,
-    except for a single column of them, which may be indices.
+    """The dtype of an array in JAX: that of floats for integers that JAX would truncate, except for
+    a single column of them, which may be indices.
     """
     narrow = jax.dtypes.canonicalize_dtype(dtype)
     is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
@@ -119,8 +118,8 @@ def _is_list(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """A list, or a table, as an array of NumPy; arrays and `ParquetRows` as they are, with a
-    warning of their precision as functions give it.
+    """A list or a table as a NumPy array; arrays and `ParquetRows` as they are, with the same
+    warning about their precision as functions give.
     """
     check_precision(value)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
@@ -131,17 +130,19 @@ def _as_array(value: Any) -> Any:
     if isinstance(value, (jax.Array, ParquetRows)):
         return value
     array = np.asarray(value)
-    if array.dtype.kind not in "biufcV":  # V: those of JAX that NumPy does not know
+    if array.dtype.kind not in "biufcV":  # V: dtypes of JAX that NumPy does not know
         raise ValueError(
             f"X, y and weights must be numbers, but one is of type {array.dtype}: "
-            "kernax.strings.encode makes points of texts, kernax.signs and kernax.one_hot make "
-            "targets of words"
+            "kernax.strings.encode turns texts into points, kernax.signs and kernax.one_hot turn "
+            "labels into targets"
         )
     return array
 
 
 def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the axes that rows are laid over. Raises ValueError where there are none."""
+    """The names of the axes that rows lie over. Raises ValueError for a name that the mesh does not
+    have.
+    """
     names = mesh.axis_names
     if axis is None:
         axes = names if len(names) == 1 else ()
@@ -151,6 +152,6 @@ def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ..
         return axes
     came = "none was named" if axis is None else f"axis is {axis!r}"
     raise ValueError(
-        f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: say over which one rows "
-        f"are laid, such as axis={names[0]!r}"
+        f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: name the one to lay "
+        f"rows over, such as axis={names[0]!r}"
     )

@@ -1,4 +1,4 @@
-"""Data that is read chunk by chunk, as often as it is needed, and never held whole."""
+"""Data that is read chunk by chunk, as often as needed, and never stored as a whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ Chunk = tuple  # (X, y) or (X, y, weights)
 class Chunks:
     """Rows in chunks `(X, y)` or `(X, y, weights)`, which can be read several times.
 
-    Each process reads all of them. Processes that are to share the rows of one fit hold their parts
-    in memory instead: `rows_over(mesh, ParquetRows(...), ParquetRows(...))`.
+    Each process reads all chunks. To share the rows of one fit among processes, let each have its
+    part in memory instead: `rows_over(mesh, ParquetRows(...), ParquetRows(...))`.
 
     Arguments:
         source: a list of chunks, anything else that can be iterated several times, or a function
@@ -58,7 +58,7 @@ class Chunks:
     @renamed(rows="chunk_size")
     @staticmethod
     def of_arrays(X: Any, y: Any, weights: Any = None, *, chunk_size: int = 2**16) -> "Chunks":
-        """Rows of arrays such as NumPy's memory maps, which are read `chunk_size` at a time.
+        """Chunks of arrays such as NumPy memory maps, `chunk_size` rows at a time.
 
         Raises ValueError for arrays of different lengths, or without rows.
         """
@@ -86,20 +86,20 @@ class Chunks:
         chunk_size: int = 2**16,
         dtype: Any = np.float64,
     ) -> "Chunks":
-        """Columns of one Parquet file, or of several one after the other, `chunk_size` at a time.
+        """Chunks of the columns of one or several Parquet files, `chunk_size` rows at a time.
 
         Arguments:
-            path: of a file, or of several.
+            path: the path of a file, or a list of paths.
             inputs: the names of the d columns of X, or the name of one, for X (n, 1).
             target: the name of the column of y, or several names, for y (n, outputs).
             weights: the name of a column, or None.
             chunk_size: the largest number of rows in a chunk.
-            dtype: of the numbers, whatever those in the files are.
+            dtype: the dtype of the chunks, whatever that of the files.
 
         Needs pyarrow (`pip install "kernax-toolkit[stream]"`).
 
-        Raises ValueError for columns that are not there, and reading those that hold no numbers;
-        ModuleNotFoundError without pyarrow.
+        Raises ValueError for columns that do not exist, and on reading columns that are not
+        numbers; ModuleNotFoundError without pyarrow.
         """
         parquet = pyarrow_parquet()
         chunk_size = check_count(chunk_size, "chunk_size")
@@ -122,7 +122,7 @@ class Chunks:
 def _chunk_of(
     batch: Any, inputs: Sequence[str], target: str | Sequence[str], weights: str | None, dtype: Any
 ) -> Chunk:
-    """The columns of some rows of a Parquet file as a chunk."""
+    """The columns of some rows of a Parquet file, as a chunk."""
 
     def numbers(name: str) -> np.ndarray:
         return numbers_of_column(batch[name].to_numpy(zero_copy_only=False), name, dtype)

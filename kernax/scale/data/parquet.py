@@ -1,4 +1,4 @@
-"""Columns of Parquet files, whose rows are read when they are asked for."""
+"""Columns of Parquet files, with rows that are read on access."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,22 +10,21 @@ import numpy as np
 
 
 class ParquetRows:
-    """Columns of one or several Parquet files as an array (n, d), or (n,) for the name of one.
+    """Columns of one or several Parquet files as an array (n, d), or (n,) for a single name.
 
-    Nothing is kept in memory: `rows[start:stop]` reads the row groups that contain these rows, and
-    returns an array of NumPy. `rows_over` asks, in each process, for the rows of its own devices
-    alone:
+    Nothing stays in memory: `rows[start:stop]` reads the row groups that contain these rows, and
+    returns a NumPy array. In each process `rows_over` only reads the rows of its own devices:
 
         X = kernax.scale.ParquetRows("houses.parquet", ["age", "area"])
         y = kernax.scale.ParquetRows("houses.parquet", "price")
         X, y, weights = kernax.scale.rows_over(mesh, X, y)
 
     Arguments:
-        path: of a file, or of several, one after the other.
+        path: the path of a file, or a list of paths, joined in order.
         columns: the names of d columns, or the name of one.
-        dtype: of the numbers, whatever those in the files are.
+        dtype: the dtype of the array, whatever that of the files.
 
-    Raises ValueError for columns that are not there, and reading those that hold no numbers;
+    Raises ValueError for columns that do not exist, and on reading columns that are not numbers;
     ModuleNotFoundError without pyarrow (`pip install "kernax-toolkit[stream]"`).
     """
 
@@ -40,7 +39,7 @@ class ParquetRows:
         paths = [path] if isinstance(path, (str, Path)) else path
         groups = [group for each in paths for group in _groups_of(each, self._columns)]
         self._groups = [(group.path, group.number) for group in groups]
-        # The first row of each row group, and where the last one ends.
+        # The first row of each row group, and the end of the last one.
         self._starts = [0, *accumulate(group.rows for group in groups)]
         n = self._starts[-1]
         self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
@@ -48,7 +47,7 @@ class ParquetRows:
 
     @property
     def ndim(self) -> int:
-        """One for the name of a column, two for several."""
+        """One for the name of a single column, two for several."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -81,7 +80,7 @@ class ParquetRows:
 
 
 class _Group(NamedTuple):
-    """A row group: of which file, which one there, and how many rows it has."""
+    """A row group: its file, its index there, and its number of rows."""
 
     path: Any
     number: int
@@ -109,7 +108,9 @@ def pyarrow_parquet() -> Any:
 
 
 def numbers_of_column(values: np.ndarray, name: str, dtype: Any) -> np.ndarray:
-    """The values of a column in a dtype. Raises ValueError, with its name, for no numbers."""
+    """The values of a column in a dtype. Raises ValueError, with the name of the column, for
+    anything but numbers.
+    """
     try:
         return values.astype(dtype)
     except (ValueError, TypeError) as problem:

@@ -1,3 +1,3 @@
-"""Maps that approximate a kernel: Nystrom's, and random Fourier features."""
+"""Feature maps that approximate a kernel: the Nystrom method, and random Fourier features."""
 
 # May import: kernax.core, kernax.scale.data, kernax.scale.cluster, kernax.scale.centres.

@@ -1,4 +1,4 @@
-"""Nystroem's features: a kernel projected onto the functions that it spans at some points."""
+"""Nystrom features: a kernel projected onto the functions that it spans at some points."""
 
 import equinox as eqx
 import jax
@@ -24,11 +24,12 @@ _FOOTPRINT = Footprint("nystrom", 6.5, fewer="fewer centres")
 
 
 class NystromFeatures(eqx.Module):
-    """`phi(x) = L^-1 k(Z, x)`, `L L^T = k(Z, Z)`: one feature for each of m centres Z.
+    """The Nystrom features `phi(x) = L^-1 k(Z, x)`, `L L^T = k(Z, Z)`: one feature for each of m
+    centres Z.
 
     Attributes:
         kernel: k.
-        centres: Z, a stack of m points.
+        centres: Z, a batch of m points.
         whitening: `L^-1`, (m, m).
     """
 
@@ -50,29 +51,31 @@ def nystrom(
     key: PRNGKeyArray | None = None,
     throw: bool = True,
 ) -> FeatureMap:
-    """`k(x, Z) k(Z, Z)^-1 k(Z, z)` in place of `k(x, z)`, for m centres Z (Williams & Seeger 2001).
+    """The Nystrom approximation of a kernel over m centres Z: `k(x, Z) k(Z, Z)^-1 k(Z, z)` in place
+    of `k(x, z)` (Williams & Seeger 2001).
 
     It is the kernel of the functions `sum_j a_j k(., z_j)`: exact where x or z is a centre, and for
-    x = z never more than `k(x, x)`. Functions that make use of a kernel's few features, such as
-    `kernel_ridge`, `kernel_logistic`, `svm`, `condition` or `kernel_pca`, take O(n m^2) operations
-    and O(n m) memory with it; `falkon` takes O(m^2) memory.
+    x = z at most `k(x, x)`. With it, functions that use explicit features, such as `kernel_ridge`,
+    `kernel_logistic`, `svm`, `condition` or `kernel_pca`, take O(n m^2) operations and O(n m)
+    memory; `falkon` takes O(m^2) memory.
 
     Arguments:
         kernel: any kernel.
-        X: a stack of n points of any kind.
-        centres: a stack of m points, such as those of `choose_centres`; or their number, of points
-            of X that are drawn by `key`.
-        throw: raise where k(Z, Z) has no factor; False returns features that are NaN.
+        X: a batch of n points of any kind.
+        centres: m points, such as those of `choose_centres`; or their number, to draw points of X
+            by `key`.
+        throw: raise where k(Z, Z) has no factor; False returns NaN features.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features (n, m). It is
         differentiable in the kernel, X and the centres. Its parts are data: to learn the parameters
         of `kernel`, build the map inside the loss. Where k(Z, Z) is singular to working precision,
         as where centres coincide, jitter is added to its diagonal, and a `ConditionWarning` says
-        so: the kernel is then less by about that jitter.
+        so: the kernel is then smaller by about that jitter.
 
     Raises:
-        ValueError: bad points, centres unlike the points, or a number of centres without a key.
+        ValueError: bad points, centres of another kind than the points, or a number of centres
+            without a key.
         NotPSDError, NonFiniteError: k(Z, Z) is not positive semidefinite, or not finite.
         MemoryBudgetError: m x m numbers do not fit.
 
@@ -100,7 +103,7 @@ def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Arra
 
 @compiled
 def _nystrom(kernel, Z):
-    """The features, and the jitter that they took."""
+    """The features, and the jitter that was added."""
     dtype = dtype_of(Z)
     within = wide(dtype)
     K = gram_of_prepared(cast(kernel, within), cast(Z, within))

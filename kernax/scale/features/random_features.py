@@ -1,4 +1,4 @@
-"""Random features: a kernel replaced by the scalar product of random vectors, whose mean it is."""
+"""Random Fourier features: a kernel approximated by the inner product of random feature vectors."""
 
 from typing import Any
 
@@ -18,18 +18,18 @@ from kernax.core.kernel.spectral_densities import frequencies_of_parts
 from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.memory import check_numbers
 
-# Numbers held for each that is returned, in float64 and float32.
+# Numbers in memory for each number that is returned, in float64 and float32.
 HELD_FOR_EACH = (3.9, 5.8)
 
 
 class FourierFeatures(eqx.Module):
-    """`phi(x) = sqrt(weights) [cos(2 pi w_i.(x - c)), sin(2 pi w_i.(x - c))]`, the cosines first: a
-    vector of two features per frequency.
+    """Random Fourier features `phi(x) = sqrt(weights) [cos(2 pi w_i.(x - c)), sin(2 pi w_i.(x -
+    c))]`: the cosines first, two features for each frequency.
 
     Attributes:
         frequencies: w (count, d), in cycles per unit of x.
         weights: (count,) >= 0; `phi(x).phi(x)` is their sum.
-        origin: c (d,), on which products of features depend by rounding alone.
+        origin: c (d,); products of features depend on it only by rounding.
     """
 
     frequencies: Float[Array, "count d"] = data()
@@ -38,7 +38,7 @@ class FourierFeatures(eqx.Module):
 
     def __call__(self, x):
         x, _ = vectors(x, x, self.origin)
-        # Subtracted first: the rounding of an angle grows with its size, and whole turns are lost.
+        # Subtract first: the rounding of an angle grows with its size, and whole turns are lost.
         angles = 2 * jnp.pi * matmul(self.frequencies, x - self.origin)
         # cos s cos t + sin s sin t = cos(s - t), so that
         # phi(x).phi(z) = sum_i weights_i cos(2 pi w_i.(x - z)).
@@ -56,33 +56,33 @@ def random_fourier_features(
     draw: str = "independent",
     origin: ArrayLike | None = None,
 ) -> FeatureMap:
-    """`sum_i a_i cos(2 pi w_i.(x - z))` in place of `k(x, z)`, frequencies w_i drawn from its
-    spectral density (Bochner).
+    """Random Fourier features: approximates `k(x, z)` by `sum_i a_i cos(2 pi w_i.(x - z))`, with
+    frequencies w_i drawn from the spectral density of the kernel (Bochner's theorem).
 
-    Exact at x = z, unbiased elsewhere. Independent draws have a standard error of at most `k(x, x)
-    / sqrt(n_frequencies)` (Rahimi & Recht 2007, with the pair of a cosine and a sine in place of a
-    random phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms of a product
-    of such, share the frequencies evenly: there it is at most
-    `sqrt(T sum_t k_t(x, x)^2 / n_frequencies)`.
+    The approximation is exact at x = z and unbiased elsewhere. Independent draws have a standard
+    error of at most `k(x, x) / sqrt(n_frequencies)` (Rahimi & Recht 2007, with a cosine and a sine
+    in place of a random phase). The T terms of a sum or a `SpectralMixture`, and all pairs of terms
+    of a product of such, share the frequencies evenly: their standard error is at most `sqrt(T
+    sum_t k_t(x, x)^2 / n_frequencies)`.
 
     Arguments:
-        kernel: one with a spectral density: RBF, Matern12, Matern32, Matern52, Matern,
+        kernel: a kernel with a spectral density: RBF, Matern12, Matern32, Matern52, Matern,
             RationalQuadratic, SpectralMixture; Cosine, Constant, and along one column Periodic and
-            ZeroMeanPeriodic, whose terms are exact and take one frequency each; or sums, products,
-            integer powers and non-negative multiples of such, also `On` some columns.
-        n_frequencies: how many frequencies, at most: phi has two features for each.
+            ZeroMeanPeriodic, which have exact terms that take one frequency each; or sums,
+            products, integer powers and non-negative multiples of such, also `On` some columns.
+        n_frequencies: the largest number of frequencies; phi has two features for each.
         dim: the dimension d of the points.
-        key: the frequencies depend on it and on the kernel, smoothly on the latter.
-        draw: how the normal vectors behind the frequencies depend on each other:
+        key: a random key. The frequencies depend on it, and smoothly on the kernel.
+        draw: the joint distribution of the normal vectors behind the frequencies:
             - "independent";
-            - "orthogonal", each d in turn (Yu et al. 2016): a smaller error for pairs of points
-              that are close, and the more so the larger d;
+            - "orthogonal", in groups of d (Yu et al. 2016): a smaller error for pairs of points
+                that are close, the more so the larger d;
             - "quasi_random", from a scrambled Sobol sequence (Avron, Sindhwani, Yang & Mahoney
               2016): a much smaller error in few dimensions, and never much larger. Best with
               powers of two.
-            The error of either is estimated by repetition with several keys.
+            Estimate the error of the last two by repetition with several keys.
         origin: (dim,), a point near those of X, such as their mean; default zero. Angles of points
-            far from it lose digits, in float32 some `1e-7 |x - origin| / lengthscale` of a turn.
+            far from it lose digits: in float32 about `1e-7 |x - origin| / lengthscale` of a turn.
 
     Returns:
         A `FeatureMap`, itself a kernel; `jax.vmap(features.phi)(X)` are the features
@@ -122,7 +122,7 @@ def random_fourier_features(
     if is_concrete(weights) and not jnp.all(jnp.isfinite(weights)):
         raise ValueError(
             "kernel has a periodic term whose lengthscale is too short for its harmonics: the 24 "
-            "that there are suffice for lengthscales from 0.3 on"
+            "that are available suffice for lengthscales from 0.3 on"
         )
     return FeatureMap(FourierFeatures(frequencies, weights, centre))
 

@@ -38,17 +38,18 @@ def alignment(
     weights: ArrayLike | None = None,
 ) -> Float[Array, ""]:
     """The kernel-target alignment `<K, Y Y^T> / (|K| |Y Y^T|)` in the Frobenius product, with K and
-    Y centred. It is at most 1, and 1 where K is a multiple of `Y Y^T`.
+    Y centred.
 
-    It measures, without a learner, how well a kernel suits the targets, and can be maximised over
-    the kernel's parameters (Cristianini, Shawe-Taylor, Elisseeff & Kandola 2002). Centred, it is
-    the HSIC of points and targets, normalised: it is never negative, and where it is large, there
-    is a predictor of small error (Cortes, Mohri & Rostamizadeh 2012, section 3). Without centring,
-    a constant added to the kernel changes it, and so do unequal numbers in two classes.
+    It is at most 1, and 1 where K is a multiple of `Y Y^T`. It measures, without a learner, how
+    well a kernel suits the targets, and can be maximised over the kernel's parameters (Cristianini,
+    Shawe-Taylor, Elisseeff & Kandola 2002). Centred, it is the normalised HSIC of points and
+    targets: it is never negative, and if it is large, a predictor with a small error exists
+    (Cortes, Mohri & Rostamizadeh 2012, section 3). Without centring, a constant added to the kernel
+    changes it, and so do classes of unequal size.
 
     Arguments:
         kernel: any kernel.
-        X: stack of n points.
+        X: a batch of n points.
         y: numbers or signs (n,), or one-hot classes or several numbers (n, outputs).
         centred: whether means over the points are subtracted, in the feature space of the kernel.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
@@ -72,8 +73,8 @@ def alignment(
     if is_concrete(is_constant) and bool(is_constant):
         if centred:
             raise ValueError(
-                f"{task.kernel_name} is constant over X to rounding, so that nothing of it is left "
-                "without its mean"
+                f"{task.kernel_name} is constant over X up to rounding, so that nothing is left "
+                "after centring"
             )
         raise ValueError(
             f"{task.kernel_name} is zero over X, and so has no alignment with the targets"
@@ -82,7 +83,7 @@ def alignment(
 
 
 def _check_targets_differ(task: Task, centred: bool) -> None:
-    """Raises ValueError for targets that are all equal, or where they are not centred, zero."""
+    """Raises ValueError for targets that are all equal, or, without centring, all zero."""
     kept = task.weights.kept() if is_concrete(task.y, task.weights) else None
     if kept is None:
         return
@@ -92,9 +93,9 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
         return
     if centred:
         raise ValueError(
-            "y holds the same value for all points, of which nothing is left without its mean"
+            "y holds the same value for all points, so that nothing is left after centring"
         )
-    raise ValueError("y holds only zeros, with which no kernel has an alignment")
+    raise ValueError("y holds only zeros, for which the alignment is undefined")
 
 
 @compiled
@@ -105,7 +106,7 @@ def _alignment(task, centred):
     square = jnp.sum(task.weights.times(matmul(K * K, task.weights.values)))
     # sum_ij w_i w_j (Y Y^T)_ij^2
     of_targets = jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
-    # What is constant leaves rounding where it is centred.
+    # Centring a constant leaves rounding.
     total = jnp.sum(task.weights.values)
     least = 16 * eps_of(K)
     smallest = (least * total) ** 2
@@ -115,15 +116,15 @@ def _alignment(task, centred):
     return value, square <= smallest
 
 
-# Products of matrices are sums over pairs of points, each as often as both their weights say: in
-# weights, unlike in their roots, they are smooth at zero.
+# Products of matrices are sums over pairs of points, weighted by both weights. They are smooth in
+# the weights at zero, unlike in their roots.
 
 
 def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array, "k k"]:
     """`M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
 
     Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no product
-    of two matrices is held.
+    of two matrices is stored.
     """
     w = task.weights.values
 
@@ -178,27 +179,26 @@ def aligned_sum(
     *,
     weights: ArrayLike | None = None,
 ) -> Sum:
-    """`sum_k m_k k_k`, m >= 0 with sum 1: the sum of given kernels with the largest centred
-    `alignment`.
+    """Multiple kernel learning by alignment: the sum `sum_k m_k k_k`, m >= 0 with sum 1, of given
+    kernels with the largest centred `alignment`.
 
-    Multiple kernel learning without a learner: m is the minimiser of `m.M m - 2 m.a` over m >= 0,
-    rescaled, with `M_kl = <K_k, K_l>` and `a_k = <K_k, Y Y^T>` of centred matrices (Cortes, Mohri &
-    Rostamizadeh 2012, proposition 9). Kernels that say nothing more about the targets than others
-    get a weight that is exactly zero.
+    No learner is involved: m is the minimiser of `m.M m - 2 m.a` over m >= 0, rescaled, with `M_kl
+    = <K_k, K_l>` and `a_k = <K_k, Y Y^T>` of centred matrices (Cortes, Mohri & Rostamizadeh 2012,
+    proposition 9). Kernels that add no information about the targets get a weight of exactly zero.
 
-    The sum is a kernel like any other, whose scales are parameters: `minimise` learns them through
-    any learner by any loss, from these or from equal ones. Scales learned so stay positive: those
-    of useless kernels become small, not zero; scales that are zero here stay zero with
-    `trainable=lambda path, value: value > 0`. Either may be worse than equal weights, as many
-    kernels and few points overfit.
+    The sum is an ordinary kernel, and its scales are parameters: `minimise` learns them through any
+    learner and any loss, starting from these or from equal ones. Learned scales stay positive:
+    those of useless kernels become small, not zero; scales that are zero here stay zero with
+    `trainable=lambda path, value: value > 0`. Either may be worse than equal weights, because many
+    kernels overfit few points.
 
     Arguments:
         kernels: at least one; all take the same points, such as `On(RBF(), [j])` for each column.
-        X: stack of n points.
+        X: a batch of n points.
         y: as in `alignment`.
-        weights: (n,) >= 0, of points.
+        weights: (n,) >= 0, the weights of the points.
 
-    The weights of the kernels have no derivative. All Gram matrices are held at once.
+    The weights of the kernels have no derivative. All Gram matrices are in memory at once.
 
     Raises ValueError as `alignment` does, for no kernels, and where none is aligned with the
     targets.
@@ -214,7 +214,7 @@ def aligned_sum(
     kernels = tuple(kernels)
     if not kernels:
         raise ValueError("kernels must hold at least one kernel, but is empty")
-    # Rows over a mesh cannot be aligned one kernel at a time either: their advice is another.
+    # Rows over a mesh need other advice: one kernel at a time does not help.
     held = _ALIGNED_SUM._replace(instead=None)
     tasks = [check_task("aligned_sum", kernel, X, y, weights, footprint=held) for kernel in kernels]
     _check_targets_differ(tasks[0], centred=True)

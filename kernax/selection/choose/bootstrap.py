@@ -1,4 +1,4 @@
-"""The bootstrap: how much what is learned would vary if other rows had been seen."""
+"""The bootstrap: how much the result of a fit would vary with other rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,8 @@ Bounds = tuple[PyTree[Array], PyTree[Array]]
 
 
 class Bootstrap(Printed):
-    """The result of a bootstrap: a statistic of all rows, and of rows drawn with replacement.
+    """The result of a bootstrap: a statistic of the fit to all rows, and of fits to rows drawn with
+    replacement.
 
     Intervals are pairs `(low, high)` of pytrees like the estimate, one interval for each number. A
     resample that failed makes them and the standard error NaN: `without_failed()` leaves it out.
@@ -31,8 +32,8 @@ class Bootstrap(Printed):
     Attributes:
         estimate: the statistic of all rows.
         resampled: the statistic of each resample, along a first axis.
-        acceleration: how fast the standard error changes with the estimate, for `bca`; None unless
-            a jackknife was asked for.
+        acceleration: how fast the standard error changes with the estimate, for `bca`; None without
+            a jackknife.
 
     Examples:
         >>> values = jnp.array([1.0, 2.0, 3.0])
@@ -53,8 +54,8 @@ class Bootstrap(Printed):
         return ~jnp.all(jnp.stack(finite), 0)
 
     def without_failed(self) -> "Bootstrap":
-        """The same without the resamples that failed; not under `jit`, since their number is a
-        shape. If failing depends on the rows, the others are a biased sample: look at `failed`.
+        """The same without the failed resamples; not under `jit`, since their number is a shape. If
+        failure depends on the rows, the others are a biased sample: look at `failed`.
 
         Raises ValueError if fewer than two remain.
         """
@@ -76,18 +77,19 @@ class Bootstrap(Printed):
 
     @property
     def bias(self) -> PyTree[Array]:
-        """The mean over the resamples, less the estimate."""
+        """The mean over the resamples minus the estimate."""
         return jax.tree.map(
             lambda of_all, leaf: jnp.mean(leaf, 0) - of_all, self.estimate, self.resampled
         )
 
     def percentile(self, coverage: float = 0.95) -> Bounds:
-        """The interval that holds the central `coverage` of the resamples."""
+        """The percentile interval, which contains the central `coverage` of the resamples."""
         return self._between(lambda leaf, level: jnp.full_like(leaf[0], level), coverage)
 
     def basic(self, coverage: float = 0.95) -> Bounds:
-        """`(2 estimate - high, 2 estimate - low)` of the percentile interval: right where the error
-        of the estimate, rather than its value, has the same distribution in resamples.
+        """The basic interval, `(2 estimate - high, 2 estimate - low)` of the percentile interval:
+        right if the error of the estimate has the same distribution in resamples, rather than its
+        value.
         """
         low, high = self.percentile(coverage)
         mirrored = lambda of_all, bound: 2 * of_all - bound
@@ -97,13 +99,13 @@ class Bootstrap(Printed):
         )
 
     def bca(self, coverage: float = 0.95) -> Bounds:
-        """Percentiles, bias-corrected and accelerated: `Phi(z + (z + q) / (1 - a (z + q)))` in
-        place of `Phi(q)`, with `Phi(z)` the share of resamples below the estimate (Efron 1987,
-        equation 2.3).
+        """The bias-corrected and accelerated interval (BCa): percentiles at `Phi(z + (z + q) / (1 -
+        a (z + q)))` in place of `Phi(q)`, with `Phi(z)` the share of resamples below the estimate
+        (Efron 1987, equation 2.3).
 
-        The error of its coverage is of order 1 / n, that of the others 1 / sqrt(n). NaN where all
-        resamples are on one side of the estimate. Regularised fits are often biased: this interval,
-        like the others, is one for the expected fit, not for the truth.
+        The error of its coverage is of order 1 / n, that of the others 1 / sqrt(n). It is NaN where
+        all resamples are on one side of the estimate. Regularised fits are often biased: like the
+        others, this is an interval for the expected fit, not for the truth.
 
         Raises ValueError without a jackknife.
         """
@@ -112,7 +114,7 @@ class Bootstrap(Printed):
         return self._between(_corrected, coverage, self.estimate, self.acceleration)
 
     def _between(self, level_of: Callable[..., Array], coverage: float, *others: PyTree) -> Bounds:
-        """Quantiles of the resamples, at levels that depend on other numbers of each leaf."""
+        """Quantiles of the resamples, at levels that may differ for each number of a leaf."""
         tail = (1 - checked_coverage(coverage)) / 2
 
         def bound(level: float) -> PyTree[Array]:
@@ -123,7 +125,7 @@ class Bootstrap(Printed):
 
 
 def _corrected(leaf: Array, level: float, estimate: Array, acceleration: Array) -> Array:
-    """The level at which the resamples are read, in place of this one."""
+    """The corrected level, at which the quantile of the resamples is taken."""
     # Phi(z + (z + q) / (1 - a (z + q))), q = Phi^-1(level); equal resamples count one half in z.
     below = (leaf < estimate[None]).astype(leaf.dtype)
     equal = (leaf == estimate[None]).astype(leaf.dtype)
@@ -134,8 +136,8 @@ def _corrected(leaf: Array, level: float, estimate: Array, acceleration: Array) 
 
 
 def _quantile(leaf: Array, level: Array) -> Array:
-    """The quantile of a level of its own for each number, linear between order statistics; NaN
-    where a level is, or any resample is not finite.
+    """The quantile at a separate level for each number, linear between order statistics; NaN where
+    the level, or any resample, is not finite.
     """
     ordered = jnp.sort(leaf, 0)
     place = level * (len(leaf) - 1)
@@ -164,30 +166,30 @@ def bootstrap(
     """The bootstrap: a statistic of the fit to all rows, and of fits to rows drawn with
     replacement.
 
-    A row that was drawn k times has k times its weight, which is the same as k rows. All fits
-    therefore have the same shapes, and are one program, made by `batched`.
+    A row drawn k times gets k times its weight, which equals k rows. All fits therefore have the
+    same shapes, and `batched` makes one program of them.
 
     Arguments:
-        fit: `fit(X, y, weights)`, as `cross_validate` takes it, defined once, at module level, as
-            is `statistic`: it is compiled once for each.
+        fit: `fit(X, y, weights)`, as for `cross_validate`. Define it, and `statistic`, once, at
+            module level: new functions are compiled again.
         statistic: `statistic(fitted)`, a number, an array or a pytree of them, such as `lambda f:
             f.values(X_new)`.
-        X: stack of n points, of any kind.
+        X: a batch of n points of any kind.
         y: (n,) or (n, outputs).
-        n_resamples: their number, at least two: hundreds for a standard error, a thousand and more
-            for an interval.
-        key: of the draws.
-        weights: (n,) >= 0. As many rows are drawn as have a positive weight, from these alone, each
-            as likely; a row keeps its weight. Repeat rows that stand for several observations,
+        n_resamples: the number of resamples, at least two: hundreds for a standard error, a
+            thousand or more for an interval.
+        key: a random key, for the draws.
+        weights: (n,) >= 0. Rows of positive weight are drawn, as many as there are, with equal
+            probability; a row keeps its weight. Repeat rows that represent several observations,
             since a row is drawn as one.
-        jackknife: fit n times more, without each row in turn, for the intervals of `bca`.
+        jackknife: also fit n times without each row in turn, for the intervals of `bca`.
         devices, progress: as in `batched`.
 
     Returns:
-        `Bootstrap`: standard errors and intervals. Rows are drawn as if independent: where rows of
-        one time or group are alike, intervals are too short. A fit that fails raises for all; with
-        `throw=False` it is NaN, and counted in `failed`. `jax.jit` of a function that calls it,
-        without `progress`, makes one program of all.
+        A `Bootstrap`, with standard errors and intervals. Rows are drawn as if independent: if rows
+        of one time or group are alike, intervals are too short. A fit that fails raises for all;
+        with `throw=False` it is NaN, and counted in `failed`. `jax.jit` of a function that calls
+        it, without `progress`, makes one program of all.
 
     Raises:
         ValueError: bad shapes, fewer than two resamples, a statistic that holds no array.
@@ -227,7 +229,9 @@ def bootstrap(
 
 
 def _sorted_out(values: PyTree, resamples: int, weights: Float[Array, " n"] | None) -> Bootstrap:
-    """The statistic of all rows, of each resample, and, given weights, without each row."""
+    """The statistic of the fit to all rows, of each resample, and, given weights, without each
+    row.
+    """
     estimate = jax.tree.map(lambda leaf: leaf[0], values)
     resampled = jax.tree.map(lambda leaf: leaf[1 : resamples + 1], values)
     if weights is None:
@@ -237,25 +241,25 @@ def _sorted_out(values: PyTree, resamples: int, weights: Float[Array, " n"] | No
 
 
 def _drawn(weights: Float[Array, " n"], resamples: int, key: PRNGKeyArray) -> Float[Array, "b n"]:
-    """The weights of each resample: those of the rows, times how often each was drawn."""
+    """The weights of each resample: those of the rows, times how often each row was drawn."""
     n = len(weights)
     known = jnp.sum(weights > 0)
     first_known = jnp.argsort(weights <= 0, stable=True)
     drawn = first_known[jax.random.randint(key, (resamples, n), 0, jnp.maximum(known, 1))]
-    # Rows of weight zero leave so many of the n draws out.
+    # As many draws are left out as there are rows of weight zero.
     taken = (jnp.arange(n) < known).astype(weights.dtype)
     of_resample = lambda rows: jnp.zeros_like(weights).at[rows].add(taken)
     return jax.vmap(of_resample)(drawn) * weights[None]
 
 
 def _acceleration(left_out: Array, known: Bool[Array, " n"]) -> Array:
-    """`sum_i d_i^3 / (6 (sum_i d_i^2)^(3/2))`, `d_i` the mean without each row less that without
-    row i (Efron 1987, equation 7.3).
+    """`sum_i d_i^3 / (6 (sum_i d_i^2)^(3/2))`, `d_i` the mean over the fits without each row minus
+    that without row i (Efron 1987, equation 7.3).
     """
     column = known.reshape(-1, *[1] * (left_out.ndim - 1))
     mean = jnp.sum(jnp.where(column, left_out, 0), 0) / jnp.sum(known).astype(left_out.dtype)
     d = jnp.where(column, mean[None] - left_out, 0)
-    # The quotient has no unit: in that of the largest d no power leaves the range of floats.
+    # The quotient has no unit: in units of the largest d no power leaves the range of floats.
     largest = jnp.max(abs(d), 0)
     d = d / jnp.where(largest > 0, largest, 1)[None]
     spread = jnp.sum(d**2, 0)

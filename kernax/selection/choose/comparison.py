@@ -1,4 +1,4 @@
-"""Which of several learners predicts unseen rows best, and which are as good as it is."""
+"""Comparison of learners: which one predicts unseen rows best, and which are as good."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,10 +19,10 @@ class Selection(Printed):
     """The result of a comparison of candidates on the same folds.
 
     Attributes:
-        names: of the c candidates.
-        losses: (c, k), of each on each of k folds.
-        inflation: `1/k + n_score / n_learn`: the variance over folds times this is that of their
-            mean, as folds share rows to learn from (Nadeau & Bengio 2003).
+        names: the names of the c candidates.
+        losses: (c, k), the loss of each candidate on each of k folds.
+        inflation: `1/k + n_score / n_learn`, which turns the variance over folds into that of their
+            mean, because folds share training rows (Nadeau & Bengio 2003).
 
     Examples:
         >>> losses = jnp.array([[0.1, 0.2, 0.1], [0.4, 0.3, 0.5]])
@@ -38,7 +38,7 @@ class Selection(Printed):
 
     @property
     def mean(self) -> Float[Array, " c"]:
-        """The mean loss of each candidate over the folds, NaN where a fit failed."""
+        """The mean loss of each candidate over the folds; NaN where a fit failed."""
         return jnp.mean(self.losses, 1)
 
     @property
@@ -48,14 +48,14 @@ class Selection(Printed):
 
     @property
     def chosen(self) -> str:
-        """The name of the best candidate. Raises ValueError where all of them failed."""
+        """The name of the best candidate. Raises ValueError if all of them failed."""
         if not self._is_any_known:
             raise ValueError("no candidate has a finite mean loss: look at fits that fail")
         return self.names[int(self.best)]
 
     @property
     def _is_any_known(self) -> bool:
-        """Whether some candidate did not fail."""
+        """Whether at least one candidate did not fail."""
         return bool(jnp.any(jnp.isfinite(self.mean)))
 
     @property
@@ -65,13 +65,15 @@ class Selection(Printed):
 
     @property
     def standard_error(self) -> Float[Array, " c"]:
-        """Of `difference`, from its values on each fold: zero for the best itself."""
+        """The standard error of `difference`, from its values on each fold: zero for the best
+        itself.
+        """
         of_folds = self.losses - self.losses[self.best][None]
         return jnp.sqrt(self.inflation * jnp.var(of_folds, 1, ddof=1))
 
     @property
     def as_good(self) -> Bool[Array, " c"]:
-        """Which differ from the best by no more than one standard error."""
+        """Which candidates differ from the best by no more than one standard error."""
         return self.difference <= self.standard_error
 
     @property
@@ -107,11 +109,12 @@ def select(
     differences.
 
     Arguments:
-        candidates: by their names, functions `fit(X, y, weights)` as `cross_validate` takes them,
-            with `throw=False`: one that fails has a loss of NaN, and is not chosen. A fit may
-            itself learn parameters, such as by `minimise` on folds of its own: what is compared is
-            then learning as a whole, by nested cross-validation.
-        loss: `loss(fitted, X, y, weights)`, a number, smaller where predictions are better.
+        candidates: a dictionary from names to functions `fit(X, y, weights)` as for
+            `cross_validate`. With `throw=False` in the fit, a candidate that fails has a loss of
+            NaN, and is not chosen. A fit may itself learn parameters, for example by `minimise` on
+            folds of its own: the comparison is then one of whole procedures, by nested
+            cross-validation.
+        loss: `loss(fitted, X, y, weights)`, a number that is smaller for better predictions.
         X, y, folds, weights: as for `cross_validate`; at least two folds.
 
     Returns:
@@ -151,7 +154,7 @@ def select(
     for name, of_folds in zip(candidates, losses):
         if not eqx.is_array(of_folds) or of_folds.shape != (k,):
             raise ValueError(f"loss must return one number, but that of {name!r} does not")
-    # `1/k + n_score / n_learn`, of average folds.
+    # `1/k + n_score / n_learn`, with the mean sizes of the folds.
     learned = jnp.sum(folds.learn_weights)
     scored = jnp.sum(folds.score_weights)
     inflation = (np.reciprocal(float(len(folds.learn))) + scored / learned).astype(losses[0].dtype)

@@ -23,7 +23,7 @@ class CrossValidation(Printed):
     """The scores of each fold.
 
     Attributes:
-        scores: what `score` returned, with a first axis of k folds.
+        scores: the results of `score`, with a first axis of k folds.
 
     Examples:
         >>> result = kernax.types.CrossValidation(scores=jnp.array([1.0, 2.0, 3.0]))
@@ -35,15 +35,16 @@ class CrossValidation(Printed):
 
     @property
     def mean(self) -> PyTree[Array]:
-        """Over the folds."""
+        """The mean score over the folds."""
         return jax.tree.map(lambda of_folds: jnp.mean(of_folds, 0), self.scores)
 
     @property
     def standard_error(self) -> PyTree[Array]:
-        """Of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2 / (k (k - 1)))`.
+        """The standard error of the mean, as if folds were independent: `sqrt(sum_i (s_i - mean)^2
+        / (k (k - 1)))`.
 
-        As folds share rows to learn from, it is too small rather than too large (Bengio &
-        Grandvalet 2004). NaN for a single fold.
+        As folds share training rows, it tends to be too small (Bengio & Grandvalet 2004). It is NaN
+        for a single fold.
         """
         return jax.tree.map(_standard_error, self.scores)
 
@@ -62,26 +63,26 @@ def cross_validate(
     *,
     weights: ArrayLike | None = None,
 ) -> CrossValidation:
-    """Cross-validation: for each fold, fits the rows that are not held out, and scores the fit on
-    the rows that are. It is one program; a CPU computes one fold after the other, other devices all
-    folds in one `vmap`.
+    """Cross-validation: for each fold, fits the training rows, and scores the fit on the held-out
+    rows.
 
     Arguments:
-        fit: `fit(X, y, weights)`, which returns what `score` takes, such as `lambda X, y, w:
-            kernax.kernel_ridge(kernel, X, y, 0.1, weights=w).value`. Rows of weight zero are to be
-            ignored, as all learners do.
+        fit: `fit(X, y, weights)`, which returns the first argument of `score`, such as `lambda X,
+            y, w: kernax.kernel_ridge(kernel, X, y, 0.1, weights=w).value`. It must ignore rows of
+            weight zero, as all learners of kernax do.
         score: `score(fitted, X, y, weights)`, a number or a pytree of numbers, such as `lambda f,
             X, y, w: kernax.metrics.root_mean_square_error(y, f.values(X), weights=w)`.
-        X: stack of n points, of any kind.
+        X: a batch of n points of any kind.
         y: (n,) or (n, outputs).
         folds: from `k_folds` or `time_folds`.
-        weights: (n,) >= 0, with which rows are learned and scored.
+        weights: (n,) >= 0, the weights of rows in fits and scores.
 
     Returns:
-        `CrossValidation`, differentiable in whatever `fit` and `score` depend on, X, y and weights.
-        `jax.jit` of a function that calls it makes one program of all. A fit that fails raises for
-        all folds; with `throw=False` its value is NaN, and so are the scores of its own fold, while
-        one that only reached its `max_steps` is scored as it is.
+        A `CrossValidation`, differentiable in X, y, weights and everything that `fit` and `score`
+        depend on. All folds are one program; a CPU computes one fold after another, other devices
+        all folds in one `vmap`. `jax.jit` of a function that calls it makes one program of all. A
+        fit that fails raises for all folds; with `throw=False` its value is NaN, and so are the
+        scores of its own fold, while one that only reached its `max_steps` is scored as it is.
 
     Raises:
         ValueError: bad shapes, folds of another number of rows.
@@ -115,15 +116,15 @@ def cross_validate(
         left_out = _Part.of(X, y, of_rows, fold.score, fold.score_weights)
         fitted = fit(learn.X, learn.y, learn.weights)
         if isinstance(fitted, Solution):
-            raise ValueError("fit must return what is scored: the .value of its Solution")
+            raise ValueError("fit must return the object to score: the .value of its Solution")
         return score(fitted, left_out.X, left_out.y, left_out.weights)
 
     return CrossValidation(_of_each(scored, folds))
 
 
 def _of_each(function: Callable[[Folds], PyTree[Array]], folds: Folds) -> PyTree[Array]:
-    """A function of each fold: one after the other on a CPU, so that no iteration waits for that of
-    another fold; elsewhere together.
+    """Maps a function over the folds: one after another on a CPU, so that no iteration waits for
+    that of another fold; elsewhere all together.
     """
     # Not by `each`, which traces the function for both: a fit may take seconds to trace.
     if jax.default_backend() == "cpu":
@@ -132,7 +133,7 @@ def _of_each(function: Callable[[Folds], PyTree[Array]], folds: Folds) -> PyTree
 
 
 class _Part(eqx.Module):
-    """Some of the rows."""
+    """Some of the rows, with their weights."""
 
     X: PyTree
     y: Array
@@ -140,12 +141,12 @@ class _Part(eqx.Module):
 
     @staticmethod
     def of(X: PyTree, y: Array, weights: Array, rows: Array, known: Array) -> "_Part":
-        """The rows of these indices, which are known with these weights."""
+        """The rows of these indices, with these weights."""
         return _Part(points_at(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
 
 
 def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:
-    """Raises ValueError, with the row, for targets that are known not to be finite."""
+    """Raises ValueError, with the row, for known targets that are not finite."""
     if kept is None or not is_concrete(y) or not jnp.issubdtype(y.dtype, jnp.inexact):
         return
     finite = np.isfinite(np.asarray(y)).reshape(len(y), -1).all(1)
@@ -175,7 +176,7 @@ def _check_rows(folds: Folds, n: int) -> None:
 
 
 class CrossValidatedLoss(Printed):
-    """`loss(model, X, y, folds, weights=None)`: the cross-validated loss of a model, a mean over
+    """The cross-validated loss of a model, `loss(model, X, y, folds, weights=None)`: the mean over
     folds.
 
     The same loss serves all three ways of choosing parameters, of any learner:
@@ -190,9 +191,9 @@ class CrossValidatedLoss(Printed):
         kernax.selection.random_search(loss, start, ranges, 200, key=key, args=(X, y, folds))
         kernax.minimise(loss, start, optimiser, 30, args=(X, y, folds))
 
-    The least loss is optimistic, since parameters were chosen by it. The error of the choice itself
-    is that of nested cross-validation, where each outer fold chooses on inner folds of its own; the
-    weights keep rows out that only pad the outer fold:
+    The lowest loss is optimistic, since the parameters were chosen by it. Nested cross-validation
+    measures the error of the whole procedure: each outer fold chooses on inner folds of its own.
+    The weights leave out rows that only pad the outer fold:
 
         def choose(X, y, weights):
             args = (X, y, kernax.k_folds(len(y), 3), weights)
@@ -204,9 +205,9 @@ class CrossValidatedLoss(Printed):
     These inner folds are in the order of the rows: shuffle the rows first, or pass a key.
 
     Attributes:
-        fit: `fit(model, X, y, weights)`, which returns what `score` takes. With `throw=False` a fit
-            that fails makes a loss of NaN.
-        score: `score(fitted, X, y, weights)`, a number, smaller where predictions are better; for
+        fit: `fit(model, X, y, weights)`, which returns the first argument of `score`. With
+            `throw=False` a failed fit gives a loss of NaN.
+        score: `score(fitted, X, y, weights)`, a number that is smaller for better predictions; for
             `minimise` a smooth one, such as a mean squared error or a log loss.
 
     Examples:

@@ -43,14 +43,14 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
         solutions = kernax.batched(fit)(sets.X, sets.y, sets.weights)
 
     Every learner of kernax leaves rows of weight zero out exactly, so that each member equals the
-    fit of its data set alone. Members that failed, such as one that holds NaN, are
+    fit of its data set alone. The failed members, such as a data set with NaN, are
     `np.flatnonzero(solutions.result != kernax.RESULTS.successful)`.
 
     Arguments:
-        datasets: pairs (X, y) or triples (X, y, weights), all with the same kind of points and
-            of targets: X a stack of n_i points, y (n_i,) or (n_i, outputs), weights (n_i,) >= 0.
-        length: rows of each member, at least as many as the longest has, which is the default.
-            Batches of the same few lengths share their compiled programs.
+        datasets: pairs (X, y) or triples (X, y, weights), all with the same kind of points and of
+            targets: X a batch of n_i points, y (n_i,) or (n_i, outputs), weights (n_i,) >= 0.
+        length: the number of rows of each member, at least that of the longest data set, which is
+            the default. Batches of the same few lengths share their compiled programs.
 
     Raises ValueError for anything but such a list, naming the data set by its index.
 
@@ -100,7 +100,7 @@ def _parts_of(dataset: _Dataset) -> tuple[PyTree, Array, Array]:
 
 
 def _checked(dataset: Any, name: str) -> _Dataset:
-    """A data set as arrays. Raises ValueError, with its name, for what is none."""
+    """A data set as arrays. Raises ValueError, with its name, for anything else."""
     if not isinstance(dataset, (tuple, list)) or len(dataset) not in (2, 3):
         raise ValueError(
             f"{name} must be a pair (X, y), or (X, y, weights), but is of type "
@@ -117,7 +117,9 @@ def _checked(dataset: Any, name: str) -> _Dataset:
 
 
 def _shapes_of_rows(dataset: _Dataset) -> str:
-    """The shape of one point and one target; encoded points are padded alike, and left out."""
+    """The shape of one point and one target; encoded points, which are padded to one length, are
+    left out.
+    """
     of_points = jax.tree.leaves(dataset.X, is_leaf=is_encoded)
     shapes = [f"{leaf.dtype}{list(leaf.shape[1:])}" for leaf in of_points if eqx.is_array(leaf)]
     target = f"{dataset.y.dtype}{list(dataset.y.shape[1:])}"
@@ -125,7 +127,7 @@ def _shapes_of_rows(dataset: _Dataset) -> str:
 
 
 def _places(lengths: Sequence[int], length: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the rows of each set among all rows (b, n), and which of them it has."""
+    """The indices of the rows of each set among all rows (b, n), and which of them the set has."""
     longest = max(lengths)
     if length is not None:
         check_count(length, "length", longest, ": the longest data set has that many rows")

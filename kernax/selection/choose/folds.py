@@ -1,6 +1,6 @@
-"""Folds of rows, as indices of one static shape.
+"""Folds of rows, as indices in one static shape.
 
-What is learned without some rows is compiled once.
+A fit without some rows is therefore compiled once for all folds.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ def k_folds(
     n_repeats: int = 1,
 ) -> Folds:
     """Divides n rows into k parts of equal sizes, up to one row or whole groups; fold i holds out
-    part i and learns from all other parts.
+    part i and trains on all other parts.
 
     Arguments:
         n: the number of rows.
@@ -68,8 +68,8 @@ def k_folds(
             first, so that parts are about equal. With labels as well, each group is assigned to the
             part that spreads every class most evenly, groups of the most uneven classes first, as
             in `sklearn.model_selection.StratifiedGroupKFold`.
-        n_repeats: how often to divide the rows, each time in another random order: `n_repeats k`
-            folds.
+        n_repeats: how often to divide the rows, each time in another random order, which makes
+            `n_repeats k` folds.
 
     Raises:
         ValueError: bad shapes or values, fewer groups than parts, repeats without a key.
@@ -87,7 +87,9 @@ def k_folds(
     k = check_count(k, "k", 2)
     n_repeats = check_count(n_repeats, "n_repeats")
     if n_repeats > 1 and key is None:
-        raise ValueError("repeats need a key, such as jax.random.key(0): without it all are equal")
+        raise ValueError(
+            "repeats need a key, such as jax.random.key(0): without it all repeats are equal"
+        )
     part_of = _parts_of(n, k, key, labels, groups)
     pairs = []
     for order in _orders(n, key, n_repeats):
@@ -114,22 +116,22 @@ def _parts_of(
 
 
 def _check_parts(k: int, most: int, what: str) -> None:
-    """Raises ValueError where some parts would be empty."""
+    """Raises ValueError if some parts would be empty."""
     if k > most:
         raise ValueError(f"k must be at most {most}, the number of {what}, but is {k}")
 
 
 def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
     """Divides n rows in the order of time into `k + 1` blocks of equal lengths (the first one has
-    the remainder as well); fold i holds out block i + 1 and learns from all rows before it.
+    the remainder as well); fold i holds out block i + 1 and trains on all rows before it.
 
     Arguments:
-        n: rows, more than k.
-        k: folds.
+        n: the number of rows, more than k.
+        k: the number of folds.
         gap: how many rows just before the held-out ones are left out of training; fewer than the
             first block has.
 
-    Raises ValueError if no row would remain to learn from.
+    Raises ValueError if no row would remain for training.
 
     Examples:
         >>> folds = kernax.selection.time_folds(6, 2)
@@ -144,7 +146,7 @@ def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
     first = n - k * length
     if not length or gap >= first:
         raise ValueError(
-            f"{k} folds of n = {n} rows with a gap of {gap} leave none to learn from: take fewer "
+            f"{k} folds of n = {n} rows with a gap of {gap} leave none to learn from: use fewer "
             "folds, or a smaller gap"
         )
     starts = [first + i * length for i in range(k)]
@@ -186,10 +188,10 @@ def _dealt_evenly(groups: Rows, labels: Rows, k: int) -> Rows:
     """A part from 0 to k - 1 for each row, the same for all rows of a group, so that the share of
     every class in each part is about `1 / k`.
 
-    Groups come by the standard deviation of their numbers of rows of each class, the largest first,
-    and those of one deviation in the order of their first rows. Each goes to the part with which
-    the deviation of the shares over the parts, in the mean over classes, is smallest; of equal ones
-    to that of the fewest rows.
+    Groups are sorted by the standard deviation of their numbers of rows of each class, the largest
+    first, then in the order of their first rows. Each goes to the part for which the deviation of
+    the shares over the parts, averaged over classes, becomes smallest; among equal ones to the part
+    with the fewest rows.
     """
     names, first = np.unique(groups, return_index=True)
     in_order = np.argsort(first)
@@ -199,7 +201,8 @@ def _dealt_evenly(groups: Rows, labels: Rows, k: int) -> Rows:
     part = np.empty(len(names), int)
     filled = np.zeros((k, counts.shape[1]))
     for group in in_order[np.argsort(-counts[in_order].std(1), kind="stable")]:
-        # (k, k, classes): what is in every part if the group goes to the first, the second, ...
+        # (k, k, classes): the contents of every part if the group goes to the first, the second,
+        # ...
         then = filled + np.eye(k)[:, :, None] * counts[group]
         uneven = (then / of_classes).std(1).mean(1)
         best = np.flatnonzero(np.isclose(uneven, uneven.min()))
@@ -241,7 +244,7 @@ def leaving_out(folds: Int[np.ndarray, " n"], k: int) -> Folds:
 def _stacked(
     pairs: Sequence[tuple[Rows, Rows]], most_learned: int = 0, most_scored: int = 0
 ) -> Folds:
-    """Folds of the rows of each pair, in so many places, or as many as needed."""
+    """Folds of the rows of each pair, padded to the given lengths, or to as many as needed."""
     most_learned = max(most_learned, *(len(learn) for learn, _ in pairs))
     most_scored = max(most_scored, *(len(score) for _, score in pairs))
     padded = [(*_padded(a, most_learned), *_padded(b, most_scored)) for a, b in pairs]

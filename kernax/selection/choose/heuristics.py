@@ -1,4 +1,4 @@
-"""Where to start from."""
+"""Heuristics for where to start learning."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,17 +7,17 @@ from jaxtyping import Array, Float
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack
 
-_MOST = 1000  # points whose distances are looked at
+_MOST = 1000  # the largest number of points for distances
 
 
 def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
-    """The median heuristic: the median distance between two different points of X (n, d), a
+    """The median heuristic: the median distance between two different points of X (n, d), as a
     lengthscale to start from (Garreau et al. 2017).
 
-    One number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j, times
-    `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both. Points
-    that coincide are left out, and a constant dimension counts as one of median 1. For more than
-    1000 points, 1000 evenly spaced rows are used.
+    It is one number, or with `per_dimension` the median of `|x_j - z_j|` for each dimension j,
+    times `sqrt(d)`, so that the squared distance in these lengthscales is of order one in both.
+    Points that coincide are left out, and a constant dimension has the median 1. For more than 1000
+    points, 1000 evenly spaced rows are used.
 
     X must be concrete: call it outside of `jit`.
 
@@ -32,12 +32,12 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     shape = getattr(points, "shape", None)
     if shape is None or len(shape) != 2 or len(points) < 2:
         came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
-        raise ValueError(f"X must be a stack of at least two vectors (n, d), but {came}")
+        raise ValueError(f"X must be an array of at least two vectors (n, d), but {came}")
     n, d = points.shape
     places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
     rows = np.asarray(points, float)[places]
     upper = np.triu_indices(len(rows), 1)
-    # One column at a time: of many, all gaps together would be gigabytes.
+    # One column at a time: the gaps of many columns together would take gigabytes.
     gaps = (np.abs(column[:, None] - column)[upper] for column in rows.T)
     if per_dimension:
         medians = [_median(gap) * np.sqrt(d) for gap in gaps]
@@ -47,6 +47,6 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
 
 
 def _median(gaps: np.ndarray) -> float:
-    """Of the gaps that are not zero, 1 if all are."""
+    """The median of the gaps that are not zero; 1 if all are."""
     positive = gaps[gaps > 0]
     return float(np.median(positive)) if len(positive) else 1.0

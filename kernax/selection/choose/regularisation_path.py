@@ -1,4 +1,4 @@
-"""Solutions for one penalty after another, each from where the last one ended."""
+"""A regularisation path with warm starts: each solution starts from the last one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,18 +19,18 @@ Fit = Callable[[Array, KernelExpansion | None], Solution[KernelExpansion]]
 def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion]:
     """Fits a path of penalties with warm starts: `fit(values[0], None)`, `fit(values[1], f_0)`, ...
 
-    Solutions for penalties that are near each other are near each other, so that an iteration needs
-    fewer steps from the last one: over 16 ridges in five decades, a logistic regression takes two
-    thirds of the Newton steps that it takes from zero; over as many C, a support vector machine
-    takes 0.74 to 0.97 of its steps, which hardly pays. Solutions are the same up to the tolerance.
-    For ridge regression there is `ridge_path`, which needs no order.
+    Solutions for similar penalties are similar, so that an iteration needs fewer steps from the
+    last one: over 16 ridges in five decades, a logistic regression takes two thirds of the Newton
+    steps that it takes from zero; over as many C, a support vector machine takes 0.74 to 0.97 of
+    its steps, which hardly pays. Solutions are the same up to the tolerance. For ridge regression
+    there is `ridge_path`, which needs no order.
 
     Arguments:
-        fit: `fit(value, start)`, a learner of one kernel and one stack of points, such as `lambda
+        fit: `fit(value, start)`, a learner of one kernel and one batch of points, such as `lambda
             ridge, start: kernax.kernel_logistic(kernel, X, y, ridge, start=start)`. The kernel and
             the points must not depend on the value.
-        values: (r,), in an order in which the solutions move slowly: from the largest penalty to
-            the smallest, that is, from the smallest C to the largest.
+        values: (r,), in an order in which the solutions change slowly: from the largest penalty to
+            the smallest, which is from the smallest C to the largest.
 
     Returns:
         A `Solution` whose `value` is one `KernelExpansion` with the values as its last output:
@@ -39,7 +39,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
         `jax.jit` of a function that calls it makes one program of all.
 
     Raises ValueError for values that are not a vector, or a fit that does not return an expansion;
-    and whatever the fit raises at the first value. A failure at a later one is a runtime error.
+    and whatever the fit raises at the first value. A failure at a later value is a runtime error.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -64,7 +64,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
         )
 
     def step(last: tuple[Array, Array], value: Array) -> Any:
-        # Where an iteration starts has no part in its solution, nor in its derivative.
+        # The start of an iteration affects neither its solution nor its derivative.
         solution = fit(value, _in_place_of(first.value, *stop_gradient(last)))
         found = (solution.value.coefficients, solution.value.bias)
         return found, (found, solution.result, solution.stats)

@@ -18,7 +18,7 @@ class Table(Printed):
 
     Attributes:
         columns: arrays (rows, ...) by their names.
-        names: of the rows, if they have any.
+        names: the names of the rows, or None.
 
     Examples:
         >>> columns = {"lengthscale": jnp.array([0.1, 1.0]), "loss": jnp.array([0.5, 0.2])}
@@ -37,8 +37,8 @@ class Table(Printed):
         for name, column in self.columns.items():
             if column.dtype.kind not in "biuf":
                 raise ValueError(
-                    f"columns must hold numbers, but {name!r} is of {column.dtype}: names of rows "
-                    "are `names`"
+                    f"columns must hold numbers, but {name!r} is of {column.dtype}: pass names of "
+                    "rows as `names`"
                 )
         lengths = {name: jnp.shape(column)[:1] for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
@@ -67,7 +67,7 @@ class Table(Printed):
         return pandas.DataFrame(self._flat(), index=self.names)
 
     def _flat(self) -> dict[str, np.ndarray]:
-        """Columns of single numbers, those of vectors taken apart."""
+        """Columns of single numbers; columns of vectors are split into their elements."""
         flat = {}
         for name, column in self.columns.items():
             of_rows = np.asarray(column)

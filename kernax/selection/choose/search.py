@@ -1,4 +1,4 @@
-"""Searching the parameters of a model on a grid, or at random, all candidates in one program."""
+"""Grid search and random search over the parameters of a model, all candidates in one program."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ def grid_search(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """Grid search: the model of the lowest `loss(model, *args)` over all combinations of values.
+    """Grid search: the model with the lowest `loss(model, *args)` over all combinations of values.
 
         loss = kernax.selection.CrossValidatedLoss(fit, error)
         lengthscales, ridges = jnp.geomspace(0.1, 10.0, 20), jnp.geomspace(1e-3, 10.0, 20)
@@ -49,20 +49,20 @@ def grid_search(
 
     Arguments:
         loss: as for `minimise`, which can start from the result of a grid.
-        model: the parameters that are not searched keep the values that they have here.
-        values: for each parameter that is searched, the values to try: (k,), each for all elements
-            of an array, or (k, *shape). A parameter is named by its path, as `describe(model)`
-            shows it, or by an end of its path that begins after a point, such as `lengthscale` for
+        model: the model to start from; parameters that are not searched keep their values.
+        values: for each parameter to search, the values to try: (k,), each for all elements of an
+            array, or (k, *shape). A parameter is named by its path, as `describe(model)` shows it,
+            or by an end of its path that begins after a point, such as `lengthscale` for
             `kernel.lengthscale`. An index, as in `lengthscale[2]`, names one element.
-        args: what `loss` takes after the model.
+        args: the arguments of `loss` after the model.
         devices, progress: as for `batched`.
         throw: raise NonFiniteError where no loss is finite; otherwise look at `result`.
 
     Returns:
-        A `Solution`, whose `value` is the model of the lowest finite loss, the first of equal ones.
-        Stats: its `loss`; the `losses` of all combinations (k_1, k_2, ...), in the order of
+        A `Solution` whose `value` is the model with the lowest finite loss, the first among equal
+        ones. Stats: its `loss`; the `losses` of all combinations (k_1, k_2, ...), in the order of
         `values`, NaN or inf where a fit failed, which `kernax.plot.loss_surface` draws for two
-        parameters; `table`, a `Table` with a row for each.
+        parameters; `table`, a `Table` with a row for each combination.
 
     Raises ValueError for a name that matches no parameter or several, and for values that a
     parameter cannot have.
@@ -101,19 +101,18 @@ def random_search(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Model]:
-    """Random search: the model of the lowest `loss(model, *args)` among random candidates.
+    """Random search: the model with the lowest `loss(model, *args)` among random candidates.
 
-    If many parameters are searched and few of them matter, it finds a better model than a grid of
-    as many candidates (Bergstra & Bengio 2012). Arguments and results are those of
-    `grid_search`, except:
+    If few of many parameters matter, it finds a better model than a grid with as many candidates
+    (Bergstra & Bengio 2012). Arguments and results are those of `grid_search`, except:
 
     Arguments:
         ranges: for each parameter that is searched, named as in `grid_search`, a pair (low, high)
             of numbers or arrays of the parameter's shape. Every element is drawn independently,
             uniformly in its unconstrained value (`unconstrain`), for a positive parameter its
             logarithm.
-        n_candidates: how many candidates are drawn.
-        key: draws them.
+        n_candidates: the number of candidates.
+        key: a random key, for the draws.
 
     Returns:
         A `Solution` as `grid_search` does, with `losses` (n_candidates,).
@@ -138,12 +137,12 @@ def random_search(
 
 
 class _Spot(eqx.Module):
-    """A parameter, or one element of it, whose value is searched.
+    """A parameter, or one element of it, that is searched.
 
     Attributes:
-        path: as candidates and tables name it.
+        path: its name in candidates and tables.
         entry: the parameter.
-        element: the place of the element in the order of `ravel`, None for all of them.
+        element: the index of the element in the order of `ravel`, None for all of them.
     """
 
     path: str
@@ -152,9 +151,9 @@ class _Spot(eqx.Module):
 
     @staticmethod
     def of(model: PyTree, end: str) -> "_Spot":
-        """The parameter whose path ends like that, or its element where an index follows.
+        """The parameter with a path that ends like that, or its element if an index follows.
 
-        Raises ValueError where there is no such parameter or element.
+        Raises ValueError if there is no such parameter or element.
         """
         indexed = re.fullmatch(r"(.+)\[(\d+)\]", end)
         if indexed is None or any(ends_like(entry.path, end) for entry in parameters(model)):
@@ -164,8 +163,8 @@ class _Spot(eqx.Module):
         element = int(indexed[2])
         if element >= entry.value.size:
             raise ValueError(
-                f"{end!r} names an element that is not there: {entry.path} has {entry.value.size} "
-                "elements, counted from 0"
+                f"{end!r} names an element that does not exist: {entry.path} has "
+                f"{entry.value.size} elements, counted from 0"
             )
         return _Spot(f"{entry.path}[{element}]", entry, element)
 
@@ -186,9 +185,10 @@ class _Spot(eqx.Module):
 
 
 def _spots(model: PyTree, named: Any, name: str, what: str) -> dict[str, _Spot]:
-    """What is searched, by the user's names for it.
+    """The parameters to search, by the user's names for them.
 
-    Raises ValueError for what is no dictionary of at least one parameter, or names one twice.
+    Raises ValueError for anything but a dictionary of at least one parameter, or one that names a
+    parameter twice.
     """
     if not isinstance(named, Mapping) or not named:
         raise ValueError(f"{name} must be a dictionary from parameters to {what}, but is {named!r}")
@@ -203,7 +203,7 @@ def _spots(model: PyTree, named: Any, name: str, what: str) -> dict[str, _Spot]:
 
 
 class _Candidate(eqx.Module):
-    """The loss of a model in which some parameters have other values."""
+    """The loss of a model with other values of some parameters."""
 
     loss: Callable[..., Array]
 
@@ -231,7 +231,7 @@ def _best(
     throw: bool,
     verb: str,
 ) -> Solution[Model]:
-    """The candidate of the lowest finite loss."""
+    """The candidate with the lowest finite loss."""
     finite = jnp.isfinite(losses)
     best = jnp.argmin(jnp.where(finite, losses, jnp.inf))
     chosen = _with_values(model, {path: value[best] for path, value in candidates.items()})
@@ -271,7 +271,9 @@ def _in_shape(axis: Array, spot: _Spot, name: str) -> Array:
 
 
 def _check_inside(axis: Array, interval: Interval, name: str) -> None:
-    """Raises ValueError for no value, and for known ones that the parameter cannot have."""
+    """Raises ValueError if there is no value, and for known values outside the interval of the
+    parameter.
+    """
     if not axis.size:
         raise ValueError(f"{name} must hold at least one value")
     if is_concrete(axis) and not interval.contains(axis):
@@ -292,7 +294,7 @@ def _drawn(model: PyTree, ranges: Any, count: int, key: Key[Array, ""]) -> dict[
 
 
 def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
-    """The ends of a range. Raises ValueError for what is none."""
+    """The ends of a range. Raises ValueError for anything else."""
     if not isinstance(ends, (tuple, list)) or len(ends) != 2:
         raise ValueError(f"{name} must be a pair (low, high), but is {ends!r}")
     low, high = (jnp.asarray(as_arrays(end), spot.entry.value.dtype) for end in ends)
@@ -310,8 +312,8 @@ def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
 
 
 def _between(low: Array, high: Array, share: Array, interval: Interval) -> Array:
-    """That share of the way from low to high, of unconstrained values."""
+    """The point at that share of the way from low to high, in unconstrained values."""
     start = interval.unconstrain(low)
     end = interval.unconstrain(high)
     value = interval.constrain(start + share * (end - start))
-    return jnp.clip(value, low, high)  # rounding may go beyond
+    return jnp.clip(value, low, high)  # rounding may exceed the end

@@ -1,4 +1,4 @@
-"""The kernels of one column that a composition is made of: where each may start, and its units."""
+"""The base kernels of a composition, each on one column: their parameters, starts and units."""
 
 import abc
 import dataclasses
@@ -17,9 +17,9 @@ MOST_PARAMETERS = 2
 
 @dataclasses.dataclass(frozen=True)
 class ColumnScale:
-    """What is known of a standardised column: the median spacing of its places and their range.
+    """The scale of a standardised column: the median spacing of its values and their range.
 
-    Also the least and the largest place, and periods that the targets may have along it.
+    Also its least and largest value, and periods that the targets may have along it.
     """
 
     spacing: float
@@ -30,16 +30,16 @@ class ColumnScale:
 
 
 class AbstractBase(abc.ABC):
-    """A kernel of one column, made of unconstrained parameters theta (`MOST_PARAMETERS`,).
+    """A kernel on one column, with unconstrained parameters theta (`MOST_PARAMETERS`,).
 
     Attributes:
         word: its name in expressions.
         kind: its class.
-        family: of two kernels of one family a product is a kernel of that family again.
-        most: how many of the family a product may hold for one column.
-        parameters: how many elements of theta it reads.
-        centres, deviations: of the normal prior of theta.
-        wobbles: by how much a start may be moved away from parameters that fitted already.
+        family: a product of two kernels of one family belongs to that family again.
+        most: how many of the family a product may contain for one column.
+        parameters: how many elements of theta it uses.
+        centres, deviations: those of the normal prior of theta.
+        wobbles: by how much a start may differ from parameters that fitted already.
     """
 
     word: ClassVar[str]
@@ -56,7 +56,7 @@ class AbstractBase(abc.ABC):
         """The kernel of x, where theta is about `(x - centre) / scale`, up to `size`."""
 
     def size(self, scale: float) -> float:
-        """By what the kernel of x must be multiplied to be that of `(x - centre) / scale`."""
+        """The factor that turns the kernel of x into that of `(x - centre) / scale`."""
         return 1.0
 
     @abc.abstractmethod
@@ -72,7 +72,7 @@ class AbstractBase(abc.ABC):
         return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
 
     def mean_square(self, theta: Float[np.ndarray, " p"]) -> float:
-        """About how large k(x, x) is over a standardised column."""
+        """The approximate size of k(x, x) over a standardised column."""
         return 1.0
 
 
@@ -82,7 +82,9 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def _log_length(rng: np.random.Generator, column: ColumnScale, multiplies: bool) -> float:
-    """Of a lengthscale, between the spacing and the range; longer ones leave a product as it is."""
+    """The logarithm of a lengthscale between the spacing and the range; longer ones leave a product
+    as it is.
+    """
     if multiplies:
         return _log_uniform(rng, column.span / 4, 4 * column.span)
     return _log_uniform(rng, column.spacing, column.span)
@@ -94,7 +96,9 @@ class _Local(AbstractBase):
     family = "local"
 
     def moved(self, theta, rng, column):
-        """Four times in ten with a longer lengthscale, which leaves something to what is new."""
+        """Parameters near the present ones, in four of ten cases with a longer lengthscale, which
+        leaves variation to the new kernel.
+        """
         moved = super().moved(theta, rng, column)
         if rng.uniform() < 0.4:
             moved[0] = _log_uniform(rng, math.exp(moved[0]), column.span)
@@ -102,7 +106,7 @@ class _Local(AbstractBase):
 
 
 class _OfLengthscale(_Local):
-    """One of a lengthscale alone."""
+    """A kernel with a lengthscale as its only parameter."""
 
     parameters = 1
     centres = (0.0,)
@@ -117,21 +121,21 @@ class _OfLengthscale(_Local):
 
 
 class OfRBF(_OfLengthscale):
-    """Logarithm of its lengthscale."""
+    """RBF: the logarithm of its lengthscale."""
 
     word = "rbf"
     kind = RBF
 
 
 class OfMatern52(_OfLengthscale):
-    """Logarithm of its lengthscale."""
+    """Matern52: the logarithm of its lengthscale."""
 
     word = "matern52"
     kind = Matern52
 
 
 class OfRationalQuadratic(_Local):
-    """Logarithms of its lengthscale and of alpha."""
+    """RationalQuadratic: the logarithms of its lengthscale and of alpha."""
 
     word = "rational_quadratic"
     kind = RationalQuadratic
@@ -148,10 +152,10 @@ class OfRationalQuadratic(_Local):
 
 
 class OfZeroMeanPeriodic(AbstractBase):
-    """Logarithms of its lengthscale, which has no unit, and of its period.
+    """ZeroMeanPeriodic: the logarithms of its lengthscale, which has no unit, and of its period.
 
-    About zero: the constant that `Periodic` contains would take the trend into the season, as a
-    product with it varies without any period.
+    The kernel has mean zero: the constant in `Periodic` would mix the trend into the season,
+    because a product with it varies without any period.
     """
 
     word = "zero_mean_periodic"
@@ -170,7 +174,9 @@ class OfZeroMeanPeriodic(AbstractBase):
         return np.array([rng.normal(0, 0.5), self._log_period(rng, column)])
 
     def moved(self, theta, rng, column):
-        """Half of the time with half the period, or that of another peak."""
+        """Parameters near the present ones; in half of the cases with half the period, or that of
+        another peak.
+        """
         moved = super().moved(theta, rng, column)
         which = rng.uniform()
         if which < 0.25:
@@ -180,7 +186,9 @@ class OfZeroMeanPeriodic(AbstractBase):
         return moved
 
     def _log_period(self, rng: np.random.Generator, column: ColumnScale) -> float:
-        """Mostly that of a peak of the periodogram, the highest ones most often."""
+        """The logarithm of a period, mostly that of a peak of the periodogram, the highest ones
+        most often.
+        """
         if column.periods and rng.uniform() < 0.8:
             place = min(rng.geometric(0.4), len(column.periods)) - 1
             return math.log(column.periods[place])
@@ -188,7 +196,7 @@ class OfZeroMeanPeriodic(AbstractBase):
 
 
 class OfShiftedLinear(AbstractBase):
-    """Its location."""
+    """ShiftedLinear: its location."""
 
     word = "shifted_linear"
     kind = ShiftedLinear
@@ -207,7 +215,7 @@ class OfShiftedLinear(AbstractBase):
 
     def draw(self, rng, column, multiplies):
         if multiplies:
-            # From one end on, what is multiplied grows or shrinks.
+            # From a zero at one end on, the other factors grow or shrink.
             end = column.low if rng.uniform() < 0.5 else column.high
             return np.array([end + rng.normal(0, 0.3)])
         return np.array([rng.normal(0, 1.0)])

@@ -30,12 +30,12 @@ from kernax.selection.compose.sum_of_products import CompositionModel, Values, m
 _OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
 _OF_SEVERAL = (RBF, ShiftedLinear)
 _LEAST_ROWS = 10
-_SPREAD = 1e-12  # of a column, relative to its size: less is constant
+_SPREAD = 1e-12  # of a column, relative to its size: below it a column is constant
 
 
 class Composition(Printed):
-    """The result of a search: a kernel that is a sum of products, its noise, and the mean of the
-    targets.
+    """The result of a compositional search: a kernel that is a sum of products, the noise, and the
+    mean of the targets.
 
     `condition(GaussianProcess(c.kernel, c.mean), X, y, c.noise)` is the process, in the units of
     the data. `print` shows the rounds and the components.
@@ -57,7 +57,7 @@ class Composition(Printed):
         return "\n".join([*table_of(self.rounds), *self.sentences()])
 
     def sentences(self) -> list[str]:
-        """One sentence for each component, the largest share first and the noise last; none if no
+        """One sentence for each component, the largest share first and the noise last; empty if no
         kernel has a score.
         """
         if not self.components:
@@ -95,51 +95,51 @@ def compositional_search(
     progress: bool = False,
     throw: bool = True,
 ) -> Solution[Composition]:
-    """Searches greedily for the sum of products of kernels with the lowest BIC, `-2 log evidence +
-    k log n`.
+    """Greedy search for the sum of products of kernels with the lowest BIC, `-2 log evidence + k
+    log n`.
 
     It starts from a constant and noise. Each round fits every structure that is one step away from
-    the best one so far: a base kernel added, a term multiplied by one, one replaced by another, a
-    term or factor left out (Duvenaud et al., "Structure discovery in nonparametric regression
-    through compositional kernel search", 2013; Lloyd et al. 2014). It ends when a round gains less
-    than 2 in that criterion, the BIC, which charges each of k parameters `log n`: the evidence at
-    the best parameters would grow with any of them. Sums are multiplied out, and a term is
-    multiplied alone.
+    the best one so far: a base kernel is added, a term is multiplied by one, one is replaced by
+    another, or a term or factor is left out (Duvenaud et al., "Structure discovery in nonparametric
+    regression through compositional kernel search", 2013; Lloyd et al. 2014). It ends when a round
+    lowers the BIC by less than 2. The BIC charges `log n` for each of k parameters, because the
+    evidence at the best parameters grows with every parameter. Sums are multiplied out, and a step
+    multiplies a single term.
 
     Every candidate starts from the parameters of its parent; the parameters of a new kernel are
     drawn: lengthscales between the spacing and the range of a column, periods mostly from peaks of
     the periodogram of the parent's residuals. Periodic components have mean zero, as in Lloyd et
     al., so that a trend cannot hide in the constant of a `Periodic`.
 
-    All candidates run in one program, whose structure is data, by L-BFGS under weak priors, with
-    columns and targets standardised internally. A candidate whose covariance has no Cholesky factor
-    without jitter, or whose loss is not finite, has no score and is never chosen.
+    All candidates run in one program, in which the structure is data, by L-BFGS under weak priors,
+    with columns and targets standardised internally. A candidate whose covariance has no Cholesky
+    factor without jitter, or whose loss is not finite, has no score and is never chosen.
 
     Arguments:
         X, y: points (n, d), or (n,) in one dimension, and targets (n,).
-        key: draws the starts, and the rows.
+        key: a random key, for the starts and the rows.
         bases: kernel classes among RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic and
             Matern52, each on each column by `On`. None is the first four for one column, and RBF
             and ShiftedLinear for several.
         depth: the largest number of rounds.
         beam: how many structures a round expands. With 1 the search is purely greedy, and may end
             in a worse kernel if the best structure of an early round leads nowhere.
-        n_starts: of each candidate. After a few steps the best start of the best candidates goes
-            on.
-        n_steps: of L-BFGS, for these, and at the end where rows were drawn.
-        max_terms, max_factors: the largest sum, and the largest product in it.
-        max_rows: the largest number of rows to search on. Of more rows that many are drawn, spread
-            over the first column, and the parameters of the best structure are learned on all rows
-            at the end.
-        names: of the columns, for the sentences.
+        n_starts: the number of starts of each candidate. After a few steps the best start of the
+            best candidates continues.
+        n_steps: the number of steps of L-BFGS for these, and at the end if rows were drawn.
+        max_terms, max_factors: the largest number of terms of a sum, and of factors of a product.
+        max_rows: the largest number of rows to search on. If there are more, that many are drawn,
+            spread over the first column, and the parameters of the best structure are learned on
+            all rows at the end.
+        names: the names of the columns, for the sentences.
         progress: draw a bar for each round on standard error (needs `rich`).
         throw: raise `NonFiniteError` if no candidate has a score; otherwise look at `result`.
 
     Returns:
         A `Solution` with a `Composition`, in the units of X and y. Stats: `structures`, all
-        candidates as text, `log_evidence` and `criterion` of each on the rows that were searched
-        on (NaN for those that failed), `steps` of the optimiser in all, `failed`, how many
-        candidates have no score, and `left_out`, the columns that are constant there.
+        candidates as text, `log_evidence` and `criterion` of each on the rows of the search (NaN
+        for failed candidates), the total `steps` of the optimiser, `failed`, how many candidates
+        have no score, and `left_out`, the columns that are constant on these rows.
 
     Raises ValueError for fewer than ten rows, targets or columns that are all constant, and bases
     of another kind.
@@ -161,13 +161,13 @@ def compositional_search(
 
 
 def _check_counts(counts: dict[str, Any]) -> None:
-    """Raises ValueError, by name, for what is no positive integer."""
+    """Raises ValueError, by name, for anything but a positive integer."""
     for name, value in counts.items():
         check_count(value, name)
 
 
 class _Data(eqx.Module):
-    """Standardised columns and targets, and the way back."""
+    """Standardised columns and targets, and their units."""
 
     X: np.ndarray
     y: np.ndarray
@@ -177,19 +177,19 @@ class _Data(eqx.Module):
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """The names of the columns, where there are several."""
+        """The names of the columns, if there are several."""
         return self.names if len(self.names) > 1 else ()
 
     def of_rows(self, rows: np.ndarray) -> tuple[Array, Array, float, tuple[str, ...]]:
-        """Some rows, the unit of the targets, and the names: what a search is about."""
+        """The data of some rows, with the unit of the targets and the names of the columns."""
         X = jnp.asarray(self.X[rows])
         y = jnp.asarray(self.y[rows])
         return X, y, self.units.of_target, self.shown_names
 
     def searched_on(self, rows: np.ndarray) -> "_Data":
-        """The same, without the columns that do not vary among some rows.
+        """The same without the columns that are constant on some rows.
 
-        Raises ValueError where none does.
+        Raises ValueError if all are constant.
         """
         here = np.ptp(self.X[rows], axis=0) > 0
         varying = tuple(column for column in self.varying if here[column])
@@ -208,7 +208,7 @@ class _Data(eqx.Module):
             points = points[:, None]
         if len(shape) not in (1, 2) or len(points) < _LEAST_ROWS:
             raise ValueError(
-                f"X must be a stack of at least {_LEAST_ROWS} vectors (n, d), or of numbers (n,), "
+                f"X must be an array of at least {_LEAST_ROWS} vectors (n, d), or of numbers (n,), "
                 f"but has shape {shape}"
             )
         targets = as_targets(y, len(points), points.dtype)
@@ -218,7 +218,7 @@ class _Data(eqx.Module):
 
 
 def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> _Data:
-    """Columns and targets of mean 0 and deviation 1; a constant column is zero."""
+    """Columns and targets with mean 0 and deviation 1; a constant column is zero."""
     wide = X.astype(float)
     varying = _varies(wide)
     if not varying.any():
@@ -245,7 +245,7 @@ def _varies(values: np.ndarray) -> Any:
 
 
 def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
-    """A name for each column. Raises ValueError for another number of them, or one text."""
+    """A name for each column. Raises ValueError for another number of names, or a single text."""
     if isinstance(names, str):
         raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
     given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
@@ -270,7 +270,9 @@ def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Gramm
 
 
 def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices of at most `most` rows, ascending, one drawn from each stretch of sorted places."""
+    """Indices of at most `most` rows, ascending, one drawn from each stretch of the sorted
+    values.
+    """
     n = len(x)
     if n <= most:
         return np.arange(n)
@@ -311,7 +313,7 @@ def _on_all_rows(
 ) -> tuple[CompositionModel, bool]:
     """The best model, learned on all rows if the search saw fewer, and whether it has a score.
 
-    The model as the search found it where the one learned has none.
+    If the learned model has no score, the model of the search is returned.
     """
     found = model_of(best.structure, best.values, X.dtype)
     if len(search.y) < len(y):

@@ -1,4 +1,4 @@
-"""The rounds of a search for a composition: candidates are fitted, and the best one goes on."""
+"""The rounds of a search for a composition: candidates are fitted, and the best ones continue."""
 
 import dataclasses
 import math
@@ -32,19 +32,19 @@ _OPTIMISER = optax.lbfgs()
 _FIRST_STEPS = 12  # of every start; then the best start of a few candidates goes on
 _FINISHED = 5  # candidates of a round that do
 _FIRST_NOISE = math.log(0.5)
-# Of the criterion: "not worth more than a bare mention" below it (Kass & Raftery 1995).
+# A smaller gain in the criterion is "not worth more than a bare mention" (Kass & Raftery 1995).
 LEAST_GAIN = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A structure with the parameters that were learned.
+    """A structure with its learned parameters.
 
     Attributes:
         values: the parameters.
-        log_evidence, criterion: NaN and inf where it failed.
-        residuals: the targets less the posterior mean.
-        steps: of the optimiser, over all starts.
+        log_evidence, criterion: NaN and inf if the fit failed.
+        residuals: the targets minus the posterior mean.
+        steps: the number of steps of the optimiser, over all starts.
     """
 
     candidate: Candidate
@@ -69,7 +69,7 @@ class Round:
         log_evidence, criterion: its log evidence, and its BIC, `-2 log evidence + k log n` for k
             parameters.
         candidates, failed: how many were fitted, and how many of them have no score.
-        kept: whether it was better than all before it by the gain that a round must bring.
+        kept: whether it was better than all before it by the required gain.
     """
 
     step: str
@@ -86,10 +86,9 @@ Shown = Callable[[Sequence[Candidate], str], Iterable[Candidate]]
 
 @dataclasses.dataclass
 class CompositionSearch:
-    """What stays the same over a search, and all that was fitted so far.
+    """The constants of a search, and everything that was fitted so far.
 
-    X and y are standardised; the scores are those of y times `unit`, as a density of y in its own
-    units is.
+    X and y are standardised; the scores are those of the density of y in its own unit, `unit`.
     """
 
     X: Float[Array, "n d"]
@@ -132,7 +131,7 @@ class CompositionSearch:
         return sorted(sound, key=lambda fit: fit.criterion)
 
     def _first(self) -> Fit:
-        """A constant and noise."""
+        """The first structure: a constant and noise."""
         candidate = Candidate(inheriting((CONSTANT,)), "constant")
         zeros = Values.zeros(self.grammar.most_terms, self.grammar.most_factors)
         start = dataclasses.replace(zeros, log_noise=_FIRST_NOISE)
@@ -142,7 +141,7 @@ class CompositionSearch:
         return fit
 
     def _round(self, parents: Sequence[Fit], label: str) -> Fit | None:
-        """The best neighbour of some structures; None if there is none that is new."""
+        """The best neighbour of some structures; None if there is no new one."""
         jobs = self._jobs(parents)
         if not jobs:
             return None
@@ -158,11 +157,11 @@ class CompositionSearch:
         return self._note(fits, kept=False)
 
     def _jobs(self, parents: Sequence[Fit]) -> list[tuple[Candidate, Fit]]:
-        """Each parent once more, and its new neighbours, with it."""
+        """Each parent once more, and its new neighbours together with their parent."""
         seen = {fit.structure for fit in self.fits}
         jobs = []
         for parent in parents:
-            # From other starts as well: what was learned first may be a lesser maximum.
+            # From other starts as well: the first result may be a local maximum.
             jobs.append((dataclasses.replace(parent.candidate, step="other starts"), parent))
             for candidate in self.grammar.neighbours(parent.structure):
                 if candidate.structure not in seen:
@@ -171,7 +170,9 @@ class CompositionSearch:
         return jobs
 
     def _draws(self, parent: Fit) -> Draws:
-        """Starts for the neighbours of a parent: periods of the targets and of what it leaves."""
+        """Starts for the neighbours of a parent, with periods of the targets and of its
+        residuals.
+        """
         columns = columns_of(np.asarray(self.X), parent.residuals, np.asarray(self.y))
         return Draws(columns, self.rng)
 
@@ -195,7 +196,7 @@ class CompositionSearch:
         )
         steps = fit.steps + int(solution.stats["steps"])
         after = self._fit(fit.candidate, solution.value, steps)
-        # What needed help at the end was sound before.
+        # A model that needed jitter at the end was sound before.
         return after if after.criterion <= fit.criterion else fit
 
     def _model(self, candidate: Candidate, values: Values) -> CompositionModel:
@@ -217,7 +218,7 @@ class CompositionSearch:
         )
 
     def _note(self, fits: list[Fit], kept: bool) -> Fit:
-        """Keeps the fits of a round, and its row of the table; returns the best of them."""
+        """Records the fits of a round, and its row of the table; returns the best of them."""
         self.fits += fits
         best = min(fits, key=lambda fit: fit.criterion)
         failed = sum(not math.isfinite(fit.criterion) for fit in fits)

@@ -1,4 +1,6 @@
-"""Where the parameters of a candidate start: from those of its parent, and drawn by the data."""
+"""The starts of the parameters of a candidate: from those of its parent, and drawn according to the
+data.
+"""
 
 import dataclasses
 import math
@@ -12,12 +14,12 @@ from kernax.selection.compose.periods import leading_periods
 from kernax.selection.compose.sum_of_products import Values
 
 _WOBBLE_OF_SCALE = 0.3
-_PERIODS = 3  # of the targets, and of what is left of them
+_PERIODS = 3  # of the targets, and of their residuals
 
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """A source of starts: what is known of the columns, and a generator of numbers."""
+    """A source of starts: the scales of the columns, and a generator of numbers."""
 
     columns: tuple[ColumnScale, ...]
     rng: np.random.Generator
@@ -25,8 +27,8 @@ class Draws:
     def starts(self, candidate: Candidate, parent: Values, count: int) -> list[Values]:
         """Parameters of a candidate.
 
-        The first start has those of the parent unchanged, the others move them a little; what is
-        new is drawn for each.
+        The first start has the parameters of the parent unchanged, the others move them a little;
+        new parameters are drawn for each start.
         """
         return [self._start(candidate, parent, moved=place > 0) for place in range(count)]
 
@@ -44,7 +46,9 @@ class Draws:
         return Values(log_scales, theta, noise)
 
     def _log_scale(self, term: InheritedTerm, parent: Values, moved: bool) -> float:
-        """That of the parent, or for a new term between its noise and the variance of all."""
+        """The scale of the parent; for a new term, one between its noise and the variance of
+        all.
+        """
         if term.origin is None:
             return float(self.rng.uniform(min(parent.log_noise, -1.0), 0.0))
         wobble = moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
@@ -53,7 +57,7 @@ class Draws:
     def _theta(
         self, heir: InheritedFactor, parent: Values, moved: bool, multiplies: bool
     ) -> Float[np.ndarray, " p"]:
-        """Those of the parent, or of a new factor."""
+        """The parameters of the parent, or of a new factor."""
         base = BY_WORD[heir.factor.word]
         column = self.columns[heir.factor.column]
         if heir.origin is None:
@@ -65,12 +69,12 @@ class Draws:
 def columns_of(
     X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]
 ) -> tuple[ColumnScale, ...]:
-    """What is known of each column, with the leading periods that each of the targets has there."""
+    """The scale of each column, with the leading periods that each of the targets has there."""
     return tuple(_column(x, targets) for x in X.T)
 
 
 def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> ColumnScale:
-    """What is known of one column; a constant one has a range of zero."""
+    """The scale of one column; a constant one has a range of zero."""
     places = np.unique(x)
     low = float(places[0])
     high = float(places[-1])

@@ -1,4 +1,5 @@
-"""Sums of products of named kernels as structures without parameters, and what is one step away.
+"""Sums of products of named kernels as structures without parameters, and their neighbours, one
+step away.
 
 `a*(b + c)` is written as `a*b + a*c`: every structure is a sum of products in an order of its own,
 so that two structures are the same if and only if they are equal (Lloyd et al. 2014, section 4).
@@ -25,9 +26,10 @@ CONSTANT: Term = ()
 
 @dataclasses.dataclass(frozen=True)
 class InheritedFactor:
-    """A factor, and the place in the parent, a term and a factor, whose parameters it starts from.
+    """A factor, and the position (a term and a factor) in the parent of the parameters it starts
+    from.
 
-    None is a factor that is new.
+    None marks a new factor.
     """
 
     factor: Factor
@@ -36,7 +38,9 @@ class InheritedFactor:
 
 @dataclasses.dataclass(frozen=True)
 class InheritedTerm:
-    """A product of factors, and the term of the parent whose scale it starts from; None is new."""
+    """A product of factors, and the term of the parent with the scale it starts from; None marks a
+    new term.
+    """
 
     factors: tuple[InheritedFactor, ...]
     origin: int | None = None
@@ -60,14 +64,14 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """Which sums of products there are.
+    """The grammar: which sums of products are allowed.
 
     Attributes:
         alphabet: the base kernels, each on each of its columns.
         most_alike: how many factors of a family a product may hold for one column, by the words of
             the bases: `{"rbf": ("local", 1), "rational_quadratic": ("local", 1)}` allows one of
             the two. A product of two RBFs is one RBF.
-        most_terms, most_factors: the sizes of sums and products.
+        most_terms, most_factors: the largest sizes of sums and products.
     """
 
     alphabet: tuple[Factor, ...]
@@ -92,7 +96,7 @@ class Grammar:
         return list(found.values())
 
     def allows(self, structure: Structure) -> bool:
-        """Whether it is small enough, and no part of it can be merged with another."""
+        """Whether the structure is small enough, and no part of it can be merged with another."""
         repeated = Counter(structure)
         return (
             0 < len(structure) <= self.most_terms
@@ -109,7 +113,7 @@ class Grammar:
         )
 
     def _most_of(self, term: Term) -> int:
-        """How often a product may stand in a sum: twice, at two lengthscales, if it has any."""
+        """How often a product may occur in a sum: twice, at two lengthscales, if it has any."""
         return 2 if any(self.most_alike[factor.word][0] == "local" for factor in term) else 1
 
     def _steps(self, terms: tuple[InheritedTerm, ...]) -> Iterator[tuple[list[InheritedTerm], str]]:
@@ -140,7 +144,7 @@ class Grammar:
 
 
 def inheriting(structure: Structure) -> tuple[InheritedTerm, ...]:
-    """The same structure, each part of which starts from itself."""
+    """The same structure with each part starting from itself."""
     terms = []
     for i, term in enumerate(structure):
         heirs = [InheritedFactor(factor, (i, j)) for j, factor in enumerate(term)]

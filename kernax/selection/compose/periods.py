@@ -14,8 +14,8 @@ def leading_periods(
     """The periods of the highest peaks of the periodogram of y over x, the highest first.
 
     Each frequency is fitted by least squares, so that x need not be evenly spaced (Lomb 1976). A
-    cubic polynomial is taken out first. Periods lie between two median spacings of x and half of
-    its range; there are fewer than `count` if there are fewer peaks, and none for fewer than five
+    cubic polynomial is removed first. Periods lie between two median spacings of x and half of its
+    range; there are fewer than `count` if there are fewer peaks, and none for fewer than five
     different x.
     """
     places = np.unique(x)
@@ -32,7 +32,9 @@ def leading_periods(
 
 
 def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
-    """Of periods between two spacings and half of the range, several within a peak's width."""
+    """The frequencies of periods between two spacings and half of the range, several within the
+    width of a peak.
+    """
     span = places[-1] - places[0]
     lowest = 2 / span
     highest = 1 / (2 * np.median(np.diff(places)))
@@ -43,7 +45,7 @@ def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
 def _powers(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], frequencies: Float[np.ndarray, " f"]
 ) -> Float[np.ndarray, " f"]:
-    """By how much the squares of y fall when a sine and a cosine of each frequency are fitted."""
+    """By how much the squares of y fall if a sine and a cosine of each frequency are fitted."""
     angles = 2 * np.pi * frequencies[:, None] * x
     sines = np.sin(angles)
     cosines = np.cos(angles)

@@ -1,6 +1,6 @@
-"""What the terms of a sum of products mean, in plain words and in the units of the data.
+"""Describes the terms of a sum of products in plain words and in the units of the data.
 
-A product is read as its periodic or its widest factor, which the others modify (Lloyd et al.,
+A product is described by its periodic or its widest factor, which the others modify (Lloyd et al.,
 "Automatic construction and natural-language description of nonparametric regression models", 2014).
 """
 
@@ -25,11 +25,11 @@ _AT_THE_END = 0.1  # of the range: a line that is zero there grows or shrinks ov
 
 @dataclasses.dataclass(frozen=True)
 class DataUnits:
-    """How numbers of a search are turned into those of the data: `centre + scale x`.
+    """The units of the data, `centre + scale x`, for converting the numbers of a search.
 
     Attributes:
-        centres, scales: of each column.
-        level, of_target: of the target.
+        centres, scales: those of each column.
+        level, of_target: centre and scale of the target.
     """
 
     centres: tuple[float, ...]
@@ -71,8 +71,8 @@ def components_of(
 ) -> list[Component]:
     """Every term of a kernel that a search returned, in order, and the noise.
 
-    X and y are those that the kernel is of, y without its mean; the words are in the given units,
-    with the names of the columns where there are several.
+    X and y are the data of the kernel, y without its mean; the sentences are in the given units,
+    with the names of the columns if there are several.
     """
     solution = condition(GaussianProcess(kernel), X, y, noise, throw=False)
     variance = float(np.var(np.asarray(y, float)))
@@ -91,7 +91,7 @@ def components_of(
 
 @dataclasses.dataclass(frozen=True)
 class _Range:
-    """A column of the data in its own units, and its units; the name is empty for the only one."""
+    """A column of the data in its own units, with its name, which is empty for the only column."""
 
     name: str
     low: float
@@ -189,7 +189,7 @@ def _variation(factor: AbstractKernel, column: _Range) -> str:
 
 
 def _growth(line: ShiftedLinear, column: _Range) -> str:
-    """What a linear factor does to the others."""
+    """A phrase for the effect of a linear factor on the others."""
     zero = column.centre + column.scale * float(line.location)
     near = _AT_THE_END * column.span
     if zero <= column.low + near:

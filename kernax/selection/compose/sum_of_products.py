@@ -1,4 +1,4 @@
-"""Any sum of products of base kernels as one kernel whose structure is data.
+"""A kernel that is any sum of products of base kernels; the structure is data.
 
 Compiled once, it serves every structure of a search: a program for each structure of its own would
 take half as long to run, but seconds to compile.
@@ -28,15 +28,15 @@ from kernax.selection.optimise.weak_priors import FLOOR
 _KINDS = {base.word: 1 + place for place, base in enumerate(BASES)}  # 0 is no factor
 _CENTRES = np.array([padded(()), *(padded(base.centres) for base in BASES)])
 _PRECISIONS = np.array([padded(()), *(padded(np.array(base.deviations) ** -2.0) for base in BASES)])
-# Of the logarithm of the scale of a term of a standardised target: within e^6 of its variance.
+# Bounds the logarithm of the scale of a term: within e^6 of the variance of a standardised target.
 _DEVIATION_OF_SCALE = 3.0
 
 
 class SumOfProducts(AbstractKernel):
     """`sum_t active_t exp(log_scales_t) prod_f k_tf(x[columns_tf], z[columns_tf])`.
 
-    k_tf is the base kernel of number `kinds_tf` with the unconstrained parameters `theta_tf`, or 1
-    where that is 0. What is not there is not computed, except in a batch on an accelerator.
+    k_tf is the base kernel with number `kinds_tf` and the unconstrained parameters `theta_tf`, or 1
+    if that number is 0. Absent factors are not computed, except in a batch on an accelerator.
     """
 
     active: Bool[Array, " t"] = data()
@@ -94,7 +94,9 @@ class CompositionModel(Printed):
 
 
 class Values(eqx.Module):
-    """The unconstrained parameters of a structure, in NumPy: padded alike for all structures."""
+    """The unconstrained parameters of a structure, in NumPy, padded to the same shape for all
+    structures.
+    """
 
     log_scales: Float[np.ndarray, " t"]
     theta: Float[np.ndarray, "t f p"]
@@ -114,7 +116,7 @@ class Values(eqx.Module):
 
 
 def model_of(structure: Structure, values: Values, dtype: Any) -> CompositionModel:
-    """A structure with parameters as the model that is learned."""
+    """The model to learn: a structure with its parameters."""
     most_terms, most_factors, _ = values.theta.shape
     kinds = np.zeros((most_terms, most_factors), np.int32)
     columns = np.zeros((most_terms, most_factors), np.int32)
@@ -133,7 +135,7 @@ def model_of(structure: Structure, values: Values, dtype: Any) -> CompositionMod
 
 
 def count_of_parameters(structure: Structure) -> int:
-    """Of a structure, with a scale for each term and the noise."""
+    """The number of parameters of a structure, with a scale for each term and the noise."""
     factors = [factor for term in structure for factor in term]
     return sum(BY_WORD[factor.word].parameters for factor in factors) + len(structure) + 1
 
@@ -156,7 +158,7 @@ def composition_loss(
 
 
 class Score(eqx.Module):
-    """The log evidence of a model, NaN where it could not be computed without help."""
+    """The log evidence of a model; NaN if it could not be computed without jitter."""
 
     log_evidence: Float[Array, ""]
     residuals: Float[Array, " n"]
@@ -164,14 +166,14 @@ class Score(eqx.Module):
 
 @compiled
 def scored(model: CompositionModel, X: Float[Array, "n d"], y: Float[Array, " n"]) -> Score:
-    """The log evidence, and y less the posterior mean.
+    """The log evidence, and y minus the posterior mean.
 
-    A model that needed jitter, or whose solution is not accurate, has no score.
+    A model that needed jitter, or has an inaccurate solution, has no score.
     """
     solution = condition(GaussianProcess(model.kernel), X, y, model.noise, throw=False)
     sound = (solution.result == RESULTS.successful) & (solution.stats["jitter"] == 0)
     evidence = jnp.where(sound, solution.stats["log_evidence"], jnp.nan)
-    # K a + noise a = y, so that y less the mean K a is noise a.
+    # K a + noise a = y, so that y minus the mean K a is noise a.
     expansion: Any = solution.value.mean
     residuals = model.noise * expansion.coefficients
     return Score(evidence, residuals)

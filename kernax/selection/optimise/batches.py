@@ -1,4 +1,4 @@
-"""Many fits in one program: one after the other on each core of a CPU, together elsewhere."""
+"""Many fits in one program: one after another on each core of a CPU, together elsewhere."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -36,37 +36,38 @@ def batched(
     devices: Devices | None = None,
     progress: bool = False,
 ) -> Callable[..., Any]:
-    """Maps `function` over the leading axes of its arguments, as `jax.vmap` does, for many fits.
+    """Maps `function` over the leading axes of its arguments, as `jax.vmap` does, for many fits at
+    once.
 
-    Unlike `vmap`, it computes the members of the batch one after the other on a CPU, so that none
-    waits for a slower one and memory is that of one. On an accelerator it computes as many together
-    as fit into its memory, and they take as many steps as the slowest of them. Several devices
-    share the members evenly. A member that fails raises for all; if the fit has `throw=False`, its
-    values are NaN and it has its own status. Under `jit` and over several devices use
-    `throw=False`: where a check raises on one device, the others wait for it.
+    Unlike `vmap`, it computes the members of the batch one after another on a CPU, so that none
+    waits for a slower one, and memory is that of one member. On an accelerator it computes as many
+    together as fit into memory, and all take as many steps as the slowest. Several devices share
+    the members evenly. A member that fails raises for all; if the fit has `throw=False`, its values
+    are NaN and it has its own status. Under `jit` and over several devices use `throw=False`: where
+    a check raises on one device, the others wait for it.
 
     Arguments:
-        function: of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X, y, 0.1,
-            weights=w, throw=False)`. It may return any pytree, modules included. Define it once: it
-            compiles once for each size of a batch.
+        function: a function of one member, such as `lambda X, y, w: kernax.kernel_ridge(kernel, X,
+            y, 0.1, weights=w, throw=False)`. It may return any pytree, modules included. Define it
+            once: it compiles once for each size of a batch.
         in_axes: 0, or a tuple with 0 or None for each argument; None is for an argument that all
             members share.
-        batch_size: how many members each device computes together, by `vmap`. Default 1 on a CPU;
-            on an accelerator as many as fit into half of the free memory, for which the program of
-            one member is compiled.
-        devices: to spread the members over, such as `jax.devices()`, or a mesh of them, all of
-            whose axes share the members; either may span several processes, each of which makes the
-            same call. The cores of a CPU are devices after
+        batch_size: how many members each device computes together, by `vmap`. Default: 1 on a CPU;
+            on an accelerator as many as fit into half of the free memory, which is estimated by
+            compiling the program of one member.
+        devices: the devices to spread the members over, such as `jax.devices()`, or a mesh, which
+            shares the members among all its axes; either may span several processes, which all make
+            the same call. The cores of a CPU are devices after
             `jax.config.update("jax_num_cpu_devices", 2)`, before anything is computed: the call
             then waits for its results, and BLAS computes on one thread for each where
             `threadpoolctl` is installed; elsewhere set `OPENBLAS_NUM_THREADS=1` before Python
-            starts. Default: where the arguments are, one device, or the mesh that their first axis
-            is spread over.
+            starts. Default: the device of the arguments, or the mesh that their first axis is
+            spread over.
         progress: draw a bar on standard error, redrawn after every fiftieth part of the batch
             (needs `rich`; not under a transformation).
 
     Returns:
-        A function of batches, whose results have the members as their first axis. It is
+        A function of batches that returns results with the members along their first axis. It is
         differentiable, and may itself be transformed. Results stay on the devices that computed
         them, where these share the members evenly.
 
@@ -110,7 +111,7 @@ def batched(
 
 
 class _Spread(NamedTuple):
-    """The axes of a mesh whose devices share the members."""
+    """The mesh axes that share the members."""
 
     mesh: Mesh | AbstractMesh
     axes: tuple[str, ...]
@@ -122,8 +123,8 @@ class _Spread(NamedTuple):
 
 
 class _Layout(eqx.Module):
-    """How many members are computed together, and what they are spread over; None for where they
-    are.
+    """How many members are computed together, and the mesh they are spread over; None leaves them
+    where they are.
     """
 
     batch_size: int = eqx.field(static=True)
@@ -136,7 +137,7 @@ class _Layout(eqx.Module):
 
 
 def _checked_devices(devices: Any) -> _Spread | None:
-    """What to spread members over. Raises ValueError for what is no device."""
+    """The devices to spread members over. Raises ValueError for anything else."""
     if devices is None:
         return None
     if isinstance(devices, Mesh):
@@ -156,8 +157,8 @@ def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> _Spread:
 
 
 def _checked_spread(members: PyTree) -> _Spread | None:
-    """What the arrays of members are spread over already. Raises ValueError for axes of a mesh that
-    are not automatic.
+    """The mesh that the arrays of members are already spread over. Raises ValueError for axes of a
+    mesh that are not automatic.
     """
     for leaf in jax.tree.leaves(members):
         check_axes(leaf, "members")
@@ -166,7 +167,7 @@ def _checked_spread(members: PyTree) -> _Spread | None:
 
 
 def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
-    """One on a CPU, elsewhere as many members as the memory of a device has room for."""
+    """One on a CPU; elsewhere as many members as fit into the memory of a device."""
     mesh = None if over is None else over.mesh
     first = (mesh.local_devices if isinstance(mesh, Mesh) else _devices_of(members))[0]
     if first.platform == "cpu":
@@ -179,17 +180,17 @@ def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int
 
 
 def _devices_of(members: PyTree) -> list[Any]:
-    """Where arrays are; under a transformation, where JAX computes."""
+    """The devices of arrays; under a transformation, the device where JAX computes."""
     (leaf, *_) = jax.tree.leaves(members)
     return list(leaf.devices()) if is_concrete(leaf) else jax.devices()
 
 
 class _Fit(eqx.Module):
-    """A function of one member, whose arguments are joined from its own arrays and those that all
-    members share.
+    """A function of one member that joins its arguments from the arrays of the member and those
+    that all members share.
 
     Attributes:
-        function: what the user wrote.
+        function: the function of the user.
         others: the arguments, with None in place of every array of members.
     """
 
@@ -201,7 +202,7 @@ class _Fit(eqx.Module):
 
 
 def _divided(function: Callable, args: tuple, in_axes: Any) -> tuple[tuple[PyTree, ...], _Fit]:
-    """The arrays with members, and the function of one of these."""
+    """The arrays with members, and the function of one of them."""
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     if len(axes) != len(args):
         raise ValueError(f"in_axes has {len(axes)} entries, but there are {len(args)} arguments")
@@ -215,32 +216,32 @@ def _divided(function: Callable, args: tuple, in_axes: Any) -> tuple[tuple[PyTre
 
 
 def _size_of(members: PyTree) -> int:
-    """How many members there are. Raises ValueError where that is not one number >= 1."""
+    """The number of members. Raises ValueError unless it is one number >= 1."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(members)]
     sizes = {shape[:1] for shape in shapes}
     if len(sizes) != 1 or sizes <= {(), (0,)}:
         held = ", ".join(map(str, shapes)) or "no array"
         raise ValueError(
             "a batch must have the same number of members, one or more, along the first axis of "
-            f"every array, but holds {held}: in_axes=None marks what is the same in all"
+            f"every array, but holds {held}: in_axes=None marks arguments that all members share"
         )
     return shapes[0][0]
 
 
 def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
-    """A power of two of members that hold at most that many bytes together, at least one."""
+    """A power of two, at least one, of members that together need at most that many bytes."""
     one = jax.tree.map(lambda leaf: leaf[0], members)
     lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
     memory = lowered.compile().compiled.memory_analysis()
     held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
     together = min(max(1, free // max(1, held)), _size_of(members))
-    # In few sizes: free memory changes, and every size is a program.
+    # Few sizes: free memory changes, and every size needs a program.
     return 1 << (together.bit_length() - 1)
 
 
 @eqx.filter_jit
 def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
-    """What one member returns."""
+    """The arrays of one member."""
     return eqx.filter(fit(member), eqx.is_array)
 
 
@@ -259,7 +260,7 @@ def _run_and_wait(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
 
 @eqx.filter_jit
 def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
-    """The results of all members, and of copies of the last that fill up the shares of devices."""
+    """The results of all members, and of copies of the last one that pad the shares of devices."""
     if layout.over is None:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
     else:
@@ -268,7 +269,7 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
 
 
 def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
-    """The results of members, so many computed together, as arrays and what else there is."""
+    """The results of members, computed `size` at a time, as arrays and other leaves."""
     besides = []
 
     def arrays_of(member: PyTree) -> PyTree:
@@ -284,7 +285,7 @@ def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree,
 def _on_devices(
     fit: _Fit, members: PyTree, over: _Spread, batch_size: int
 ) -> tuple[PyTree, PyTree]:
-    """The same of members that are divided evenly among devices."""
+    """The same for members that are divided evenly among devices."""
     missing = -_size_of(members) % over.shares
     again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
     shared = jax.tree.map(again, members) if missing else members
@@ -312,10 +313,10 @@ def _on_devices(
 
 
 def _first(size: int, results: PyTree) -> PyTree:
-    """The results of so many members, without those of the copies that filled up a share.
+    """The results of that many members, without those of the copies that padded a share.
 
-    Not in the program of the members: there devices would wait for one another, and where a check
-    at run time raises on one of them the others would wait for ever.
+    Not in the program of the members, where devices would wait for one another: if a check at run
+    time raises on one of them, the others would wait for ever.
     """
     return jax.tree.map(
         lambda leaf: leaf[:size] if eqx.is_array(leaf) and len(leaf) > size else leaf, results

@@ -1,4 +1,4 @@
-"""Functions of the user that are called while learning goes on."""
+"""User functions that are called during learning."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,15 +17,14 @@ class Callback:
     return there.
 
     The solution is concrete: `solution.value` is the best model so far, and `solution.stats` holds
-    `loss` (its loss), `losses`, `steps` (taken so far), `validation_loss`, and whatever else the
-    learning function documents. If the callback returns True, learning ends there, and that
-    solution is returned; None and False let it go on. Learning is ended by the returned value, not
-    by an exception such as StopIteration, which may come from a mistake inside the function, such
-    as an exhausted iterator: any exception of the function reaches the caller.
+    `loss` (its loss), `losses`, `steps` (so far), `validation_loss`, and whatever else the learning
+    function documents. If the callback returns True, learning ends and returns that solution; None
+    and False continue. Exceptions do not end learning: any exception of the function reaches the
+    caller, also a StopIteration, which may come from an exhausted iterator inside the function.
 
     Arguments:
-        function: of a `Solution`. In a run that goes on from a checkpoint it is called again for
-            the steps since the file was written.
+        function: a function of a `Solution`. In a run that continues from a checkpoint it is called
+            again for the steps since the file was written.
         every: the number of steps between calls; there is a call at the end as well. Between calls
             the steps are one compiled program; a call costs an evaluation of the loss and a
             transfer from the device.
@@ -66,7 +65,7 @@ def as_callback(callback: Any) -> Callback:
 
 
 def caller(callback: Callback, search: LearningRun) -> Observer:
-    """An observer that calls it."""
+    """An observer that calls the callback."""
 
     def told(reached: Reached) -> bool:
         answer = callback.function(search.close(reached.state))

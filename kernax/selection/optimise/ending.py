@@ -1,4 +1,4 @@
-"""How learning ends: exceptions and warnings that say what happened."""
+"""The end of learning: its exceptions and warnings."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from kernax.errors import RunawayWarning
 
 
 def ended(solution: Solution, throw: bool, verb: str) -> Solution:
-    """`finish`, and a warning that names the parameters that ended at their bounds.
+    """`finish`, plus a warning that names the parameters at their bounds.
 
-    Only where these are known.
+    The warning requires concrete values.
     """
     if not is_concrete(solution.stats):
         return finish(solution, throw, verb)
@@ -19,15 +19,15 @@ def ended(solution: Solution, throw: bool, verb: str) -> Solution:
     if names:
         warn(
             f"{names} moved eight powers of ten away from the start and was stopped there: take "
-            "shorter steps, or, if the loss hardly depends on it any more, leave it out, freeze it "
-            "or add a prior",
+            "shorter steps, or, if the loss hardly depends on it any more, leave it out, freeze "
+            "it or add a prior",
             RunawayWarning,
         )
     return solution
 
 
 def _hint(solution: Solution, names: str) -> str:
-    """What to do about a failure; `names` are of the parameters at their bounds."""
+    """The advice after a failure; `names` are the names of the parameters at their bounds."""
     if not np.isfinite(solution.stats["losses"][0]):
         return (
             "the loss is not finite at the start: look for NaN in args, and for parameters that it "
@@ -45,9 +45,9 @@ def _hint(solution: Solution, names: str) -> str:
         )
     if solution.result == RESULTS.stagnation:
         return (
-            "no step moved a parameter, although the gradient is not zero: what the optimiser "
-            "makes of it is less than rounding, or out of the range of floats. Multiply the loss "
-            "or the learning rate by a constant, or use optax.lbfgs(), whose steps do not depend "
-            "on it."
+            "no step moved a parameter, although the gradient is not zero: the steps of the "
+            "optimiser are below rounding, or out of the range of floats. Multiply the loss or "
+            "the learning rate by a constant, or use optax.lbfgs(), whose steps do not depend on "
+            "it."
         )
     return "pass throw=False to get the best model before that."

@@ -1,4 +1,4 @@
-"""Learning that keeps its state: what identifies the call, how a run goes on, what is written."""
+"""Learning with a checkpoint: what identifies the call, how a run resumes, and what is written."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -25,12 +25,12 @@ from kernax.selection.optimise.validation import Validation
 
 
 class Call(NamedTuple):
-    """What a user asked for."""
+    """The arguments of a call."""
 
     verb: str
     loss: Callable
     models: Sequence[Any]
-    free: dict[str, Any]  # of each parameter that is learned, the free elements, or None
+    free: dict[str, Any]  # the free elements of each learned parameter, or None
     optimiser: Any
     steps: int
     args: tuple
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """What is kept of a run."""
+    """The state of a run that is saved."""
 
     state: Any
     steps: int  # that were asked for
@@ -46,7 +46,7 @@ class _Progress(NamedTuple):
 
 
 def facts_of_call(call: Call, search: LearningRun) -> dict[str, str]:
-    """All that a run depends on, but for the number of its steps."""
+    """Everything that a run depends on, except for the number of its steps."""
     # Versions, precision and device.
     libraries = {"jax": jax, "equinox": eqx, "lineax": lx, "optax": optax}
     facts = {f"version of {name}": of.__version__ for name, of in libraries.items()}
@@ -59,7 +59,7 @@ def facts_of_call(call: Call, search: LearningRun) -> dict[str, str]:
         elements = "" if indices is None else str(np.asarray(indices).tolist())
         learned.append(path + elements)
     facts |= {"trainable": ", ".join(learned)}
-    # What the verb was given. A single model stands without the list around it.
+    # The arguments of the function. A single model is not wrapped in a list.
     model = call.models[0]
     facts |= facts_with_values("model", model if len(call.models) == 1 else list(call.models))
     facts |= facts_with_values("args", call.args)
@@ -78,9 +78,9 @@ def facts_of_call(call: Call, search: LearningRun) -> dict[str, str]:
 
 
 def resumed(checkpoint: Checkpoint, facts: dict[str, str], steps: int, state: Any) -> Reached:
-    """Where a run of so many steps begins: at its start, the state, or at what is kept of it.
+    """Where a run of so many steps begins: at its start state, or at the saved state.
 
-    Raises KernaxFileError for a folder of another call, or in which all is damaged.
+    Raises KernaxFileError for the folder of another call, or if all its checkpoints are damaged.
     """
     make_ready(checkpoint)
     found = newest(checkpoint)
@@ -97,14 +97,14 @@ def resumed(checkpoint: Checkpoint, facts: dict[str, str], steps: int, state: An
 
 
 def _lengthened(kept: Any, start: Any) -> Any:
-    """The losses of a run of fewer steps are followed by those of the start, which are NaN."""
+    """The losses of a run of fewer steps, extended by those of the start state, which are NaN."""
     if not eqx.is_array(start) or kept.shape == start.shape:
         return kept
     return start.at[..., : kept.shape[-1]].set(kept)
 
 
 def keeper(checkpoint: Checkpoint, facts: dict[str, str], steps: int) -> Observer:
-    """An observer that writes where learning stands; it never ends it."""
+    """An observer that saves the state of learning; it never ends learning."""
     clock = Clock(checkpoint, steps)
 
     def told(reached: Reached) -> bool:
@@ -113,6 +113,6 @@ def keeper(checkpoint: Checkpoint, facts: dict[str, str], steps: int) -> Observe
             keep_state(checkpoint, reached.step, _Progress(reached.state, steps, ended), facts)
         return False
 
-    # A clock is looked at after every step.
+    # With `seconds` the clock is checked after every step.
     every = clock.every if clock.seconds is None else None
     return Observer(every or 1, told)

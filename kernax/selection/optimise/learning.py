@@ -1,4 +1,4 @@
-"""One way through a run of learning, for one start and for many."""
+"""One run of learning, for a single start and for many."""
 
 import contextlib
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from kernax.selection.optimise.progress import LearningRun, Observer, Reached, b
 
 
 class Watchers(NamedTuple):
-    """What is shown, called and written while learning goes on: each a keyword of the functions."""
+    """What is drawn, called and written during learning: the keywords of the functions."""
 
     progress: bool
     callback: Callback | None
@@ -22,7 +22,7 @@ class Watchers(NamedTuple):
 
 
 def watchers(progress: bool, callback: Any, checkpoint: Any) -> Watchers:
-    """What a user passed. Raises ValueError for what is of the wrong kind."""
+    """The keywords that a user passed. Raises ValueError for values of the wrong kind."""
     return Watchers(
         progress,
         None if callback is None else as_callback(callback),
@@ -46,7 +46,7 @@ def learned(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
 def _watched(search: LearningRun, call: Call, watchers: Watchers, state: Any) -> Reached:
     """The end of a run with observers.
 
-    The callback comes first, as it may end the run, and the checkpoint last, which records that.
+    The callback comes first, as it may end the run; the checkpoint comes last, to record that.
     """
     reached = Reached(state, 0, over=False)
     last = []

@@ -45,65 +45,65 @@ def minimise(
     checkpoint: Checkpoint | str | os.PathLike | None = None,
     throw: bool = True,
 ) -> Solution[Model]:
-    """Minimises `loss(model, *args)` over the model's parameters, by any optimiser of optax.
+    """Minimises `loss(model, *args)` over the parameters of a model, by any optimiser of optax.
 
-    Optimises the unconstrained form of the parameters (`unconstrain`), so that positive ones stay
-    positive, and returns the best model seen, which is never one whose loss is NaN. The program is
+    It optimises the unconstrained form of the parameters (`unconstrain`), so that positive ones
+    stay positive, and returns the best model seen, which never has a loss of NaN. The program is
     compiled once for given `loss` and `optimiser` objects and shapes: reuse them, and other arrays
     and floats in `args` do not compile again; an integer or a string there is static. The result
-    has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode goes
-    through them.
+    has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode is
+    supported.
 
     Arguments:
-        loss: `loss(model, *args)`, a scalar. Define it once, at module level; data go through
+        loss: `loss(model, *args)`, a scalar. Define it once, at module level; pass data through
             `args`.
-        model: a pytree of modules and arrays: a kernel, or a module of your own that holds one and
-            a `positive()` ridge.
-        optimiser: any of optax, `optax.lbfgs()` included, made once, at module level as well:
-            written inline it is another object in every call, and compiles in every call. Its line
-            searches are run as optax defines them, `optax.lbfgs()` in the unit of the loss in which
-            the first gradient is of length one to two: it takes the same steps for 1e-30 times the
-            loss. Other optimisers see the loss unscaled: Adam hardly moves where gradients are
-            below its `eps` of 1e-8.
-        n_steps: the number of updates; another number compiles again. Stops early where the
-            gradient is zero to rounding: its norm at most eps^(2/3) |loss|.
-        trainable: as for `unconstrain`: freezes whole parameters or single elements, which come
-            back bitwise.
+        model: a pytree of modules and arrays: a kernel, or a module of your own with a kernel and a
+            `positive()` ridge.
+        optimiser: any optimiser of optax, `optax.lbfgs()` included. Make it once, at module level
+            as well: written inline it is a new object in every call, which compiles again. Line
+            searches run as optax defines them; `optax.lbfgs()` runs in a unit of the loss in which
+            the first gradient has a length of one to two, so that it takes the same steps for 1e-30
+            times the loss. Other optimisers get the unscaled loss: Adam hardly moves if gradients
+            are below its `eps` of 1e-8.
+        n_steps: the number of updates; another number compiles again. Learning stops early if the
+            gradient is zero up to rounding: its norm is at most eps^(2/3) |loss|.
+        trainable: as for `unconstrain`: freezes whole parameters or single elements, which are
+            returned unchanged bit by bit.
         validation: `kernax.selection.Validation(loss, args=(X, y), patience=20)`, a loss on
-            held-out data: the model that is best there is kept, and learning stops early.
+            held-out data: learning returns the model that is best there, and stops early.
         progress: draw a bar on standard error (needs `rich`; not under a transformation).
         callback: `callback(solution)` after every step, with the solution as it would be returned
             there; True ends learning. `kernax.selection.Callback(function, every=10)` is called
             less often. Not under a transformation.
-        checkpoint: the path of a folder for the state of learning, which is saved some fifty times
+        checkpoint: the path of a folder for the state of learning, which is saved about fifty times
             in a run. If the process is killed, the same call resumes from there, with the same
             result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps; with
             `seconds=` every step is a call of its own. A finished run is not repeated: the call
             returns its result. With more `n_steps`, a run that had used up its steps continues; one
-            that ended earlier, by itself or by a callback, does not. The call is identified by the
-            values, shapes and structure of `model` and `args`, what is trainable, the names of
+            that ended earlier, by itself or by a callback, does not. What identifies the call are
+            the values, shapes and structure of `model` and `args`, what is trainable, the names of
             `loss` and `optimiser`, their compiled programs (with the hyperparameters and arrays
             that they close over), the validation, the precision, the kind of device, and the
             versions of JAX, Equinox, Lineax and Optax: this takes one more trace of the loss, and
-            one of a step. Computations of the host inside the loss (`jax.pure_callback`) are not
-            included. Not under a transformation.
+            one of a step. Host computations inside the loss (`jax.pure_callback`) are not included.
+            Not under a transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
-            `DivergedError` if the steps were too long, `BreakdownError` if none was long enough to
-            move a parameter; otherwise look at `result`.
+            `DivergedError` if the steps were too long, `BreakdownError` if no step was long enough
+            to move a parameter; otherwise look at `result`.
 
     Returns:
         A `Solution`: the model with the lowest finite loss, or validation loss where there is one;
         `nonfinite` if the loss or gradient stopped being finite, in which case `value` is the best
         before that, or if the validation loss never was. Stats: `loss` (of `value`, computed once
         more at the end: where rounding is large, that of the steps may differ), `losses` (n_steps +
-        1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step,
-        with respect to the unconstrained parameters, with a validation `validation_loss` (of
-        `value`) and `validation_losses` (n_steps + 1,), and `runaways`: which parameters are at
-        their bounds. A positive parameter may move eight powers of ten from its start, that of an
-        interval as far in logits; one that gets there is stopped and named in a warning.
-        `diverged` if the run stopped at a bound and no step improved on the start, which is then
-        `value`: the gradient is zero at a bound, but nothing was learned. `stagnation` if no step
-        moved a parameter, although the gradient is not zero.
+        1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step, with
+        respect to the unconstrained parameters, with a validation `validation_loss` (of `value`)
+        and `validation_losses` (n_steps + 1,), and `runaways`: which parameters are at their
+        bounds. A positive parameter may move eight powers of ten from its start, a parameter in an
+        interval as far in logits; one that gets there is stopped, and a warning names it. The
+        status is `diverged` if the run stopped at a bound and no step improved on the start, which
+        is then `value`: the gradient is zero at a bound, but nothing was learned. It is
+        `stagnation` if no step moved a parameter, although the gradient is not zero.
 
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
@@ -159,20 +159,20 @@ def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable:
 
 
 def check_loss(loss: Any, args: Any) -> None:
-    """Raises ValueError for what is no function, or no tuple of its arguments."""
+    """Raises ValueError for anything but a function and a tuple of its arguments."""
     if not callable(loss):
         raise ValueError(
             f"loss must be a function of a model, but is of type {type(loss).__name__}"
         )
     if not isinstance(args, tuple):
         raise ValueError(
-            "args must be a tuple of what loss takes after the model, such as (X, y), but is of "
-            f"type {type(args).__name__}"
+            "args must be a tuple of the arguments of loss after the model, such as (X, y), but "
+            f"is of type {type(args).__name__}"
         )
 
 
 def unconstrained(model: Any, trainable: Trainable | None) -> tuple[dict[str, Array], Rebuild]:
-    """`unconstrain`, of a model that has something to learn."""
+    """`unconstrain` of a model with at least one free parameter."""
     theta, rebuild = unconstrain(model, trainable)
     if not theta:
         raise ValueError(

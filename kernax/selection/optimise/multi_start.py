@@ -1,4 +1,4 @@
-"""Learning from many starts at once: likelihoods of hyperparameters have many maxima."""
+"""Learning from many starts at once: likelihoods of hyperparameters have many local maxima."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -54,23 +54,23 @@ def multi_start(
     """Runs `minimise` from each of `models`, in one program, and returns the best result.
 
     The best model is the one with the lowest finite loss, or with a `validation` the lowest finite
-    validation loss; each start has its own patience. A callback receives the solution that would be
-    returned there.
+    validation loss; each start has its own patience. A callback receives the solution as it would
+    be returned at that step.
 
     Arguments are those of `minimise`, except `models`: starts of one structure, such as
-    `random_starts(model, 8, key=key)`. On a CPU the starts run one after the other, elsewhere as
-    one `vmap`, in which all take as long as the slowest. `jax.grad` treats the learned model as a
+    `random_starts(model, 8, key=key)`. On a CPU the starts run one after another, elsewhere as one
+    `vmap`, in which all take as long as the slowest. `jax.grad` treats the learned model as a
     constant.
 
     Returns:
         A `Solution`: the best model; `nonfinite` only if no start ever had a finite loss,
         `diverged` or `stagnation` only if the best one did. Stats: those of `minimise` for the best
         start, and for all starts `start_losses`, `start_steps` and `failed` (k,), which of them
-        diverged, never moved, or met NaN or inf and stopped there; with a validation
-        `start_validation_losses` as well.
+        diverged, never moved, or stopped at NaN or inf; with a validation also
+        `start_validation_losses`.
 
     Raises:
-        ValueError: no start, starts of different structures, or what `minimise` refuses.
+        ValueError: no start, starts of different structures, or bad arguments as for `minimise`.
         NonFiniteError, DivergedError, BreakdownError (`throw=True`): every start failed, or the
             best one diverged or never moved.
 
@@ -111,14 +111,14 @@ def multi_start(
 
 
 def _form(model: PyTree) -> tuple:
-    """All of a model but the values of its arrays."""
+    """Everything in a model except the values of its arrays."""
     leaves, structure = jax.tree.flatten(model)
     forms = [(leaf.shape, str(leaf.dtype)) if eqx.is_array(leaf) else leaf for leaf in leaves]
     return structure, *forms
 
 
 class _Members(eqx.Module):
-    """What differs between the starts, stacked."""
+    """The parts that differ between the starts, stacked."""
 
     rebuild: Rebuild
     origin: dict[str, Array]
@@ -143,7 +143,7 @@ def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
 
 
 class _Shared(eqx.Module):
-    """What is the same for all starts."""
+    """The parts that all starts share."""
 
     loss: Callable
     args: tuple
@@ -202,20 +202,20 @@ def random_starts(
     spread: float = 1.0,
     trainable: Trainable | None = None,
 ) -> list[Model]:
-    """Returns the model itself and `n_starts - 1` copies of it, whose free parameters have normal
-    noise of standard deviation `spread`.
+    """Random starts: the model itself and `n_starts - 1` copies of it with normal noise of standard
+    deviation `spread` on their free parameters.
 
     The noise is on the unconstrained parameters: with spread 1, a lengthscale is multiplied by a
     factor that lies between 1/7 and 7 nineteen times out of twenty.
 
     Arguments:
         model: the first start.
-        n_starts: how many starts there are.
-        key: draws the noise.
-        spread: of the noise, the same for all parameters.
-        trainable: as for `minimise`: what is frozen has no noise.
+        n_starts: the number of starts.
+        key: a random key, for the noise.
+        spread: the deviation of the noise, the same for all parameters.
+        trainable: as for `minimise`: frozen parameters have no noise.
 
-    Raises ValueError for a count that is not positive, and what is no key.
+    Raises ValueError for a count that is not positive, and for anything but a key.
 
     Examples:
         >>> starts = kernax.selection.random_starts(kernax.RBF(1.0), 3, key=jax.random.key(0))
@@ -229,7 +229,7 @@ def random_starts(
     theta, rebuild = unconstrain(model, trainable)
     models = [model]
     for key_of_copy in jax.random.split(key, n_starts)[1:]:
-        # There is a key for each parameter; a model without any is its own copy.
+        # There is a key for each parameter; a model without parameters is its own copy.
         keys = jax.random.split(key_of_copy, max(len(theta), 1))
         moved = {}
         for key_of_one, (path, value) in zip(keys, theta.items()):
@@ -252,9 +252,9 @@ def unconstrained_density(
     Arguments:
         log_density: `log_density(model, *args)`, up to a constant: a log marginal likelihood plus
             log priors (`kernax.priors.log_prior`).
-        model: where to start.
-        args: what `log_density` takes after the model.
-        trainable: as for `minimise`: what is frozen keeps its value, and is not in `theta`.
+        model: the model to start from.
+        args: the arguments of `log_density` after the model.
+        trainable: as for `minimise`: frozen parameters keep their values, and are not in `theta`.
 
     Returns:
         `theta`, the unconstrained parameters of the model (`unconstrain`), and the function

@@ -1,6 +1,6 @@
-"""Learning in pieces, between which observers are called: a bar, a callback, a checkpoint.
+"""Learning in pieces, between which observers run: a bar, a callback, a checkpoint.
 
-The steps themselves do not depend on it. Without an observer they are one compiled call.
+The steps do not depend on the observers. Without an observer they are one compiled call.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _PIECES = 50  # how often the bar is redrawn
 
 
 class LearningRun(NamedTuple):
-    """How something is learned: compiled functions, `jax.tree_util.Partial` of their problem."""
+    """The compiled functions of a run, as `jax.tree_util.Partial` of their problem."""
 
     start: Callable[[int], Any]  # the state before the first step, of so many steps
     advance: Callable[[Any, Array], Any]  # the state at a step, or where it ended
@@ -24,7 +24,9 @@ class LearningRun(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """A state, at which step it is, whether learning is over, and whether an observer ended it."""
+    """A state, the step it belongs to, whether learning is over, and whether an observer ended
+    it.
+    """
 
     state: Any
     step: int
@@ -33,8 +35,8 @@ class Reached(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """`told(reached)` is called after every so many steps and at the end, and returns whether
-    learning ends there.
+    """An observer: `told(reached)` is called after every so many steps and at the end, and returns
+    whether learning ends there.
     """
 
     every: int
@@ -44,9 +46,9 @@ class Observer(NamedTuple):
 def run(
     search: LearningRun, reached: Reached, steps: int, observers: Sequence[Observer]
 ) -> Reached:
-    """All steps that are left, in pieces that end where an observer is due.
+    """Takes all remaining steps, in pieces that end where an observer is due.
 
-    Later observers are given what earlier ones decided.
+    Later observers see the decision of earlier ones.
     """
     while not reached.over:
         due = [_next_multiple(observer.every, reached.step) for observer in observers]

@@ -1,4 +1,4 @@
-"""The steps of an optimiser, compiled: what is minimised, where it stands, and the best so far."""
+"""The compiled steps of an optimiser: the problem, the state, and the best model so far."""
 
 import dataclasses
 import math
@@ -26,10 +26,10 @@ _REACH = 8 * math.log(10)
 
 
 class LearningProblem(eqx.Module):
-    """What is minimised, from where and how; constant during a run.
+    """The problem of a run: the objective, the start and the optimiser; constant during a run.
 
-    optax sees the parameters as a list, in the order of their names: it looks things up by name,
-    and a parameter may have any.
+    optax gets the parameters as a list, in the order of their names, because it looks things up by
+    name, and a parameter may have any name.
     """
 
     loss: Callable
@@ -43,7 +43,9 @@ class LearningProblem(eqx.Module):
         return [self.origin[path] for path in sorted(self.origin)]
 
     def model(self, theta: list[Array]) -> Any:
-        """A parameter that runs away stops at its bound, and so does its derivative."""
+        """The model with these parameters. A parameter that runs away stops at its bound, and so
+        does its derivative.
+        """
         bounded = {}
         for path, value in zip(sorted(self.origin), theta):
             reach = self._reach(path)
@@ -72,7 +74,7 @@ class LearningProblem(eqx.Module):
         return _scalar(self.loss(self.model(theta), *self.args), "loss")
 
     def validation_loss(self, theta: list[Array]) -> Array | None:
-        """The loss by which models are judged, None where it is the objective itself."""
+        """The validation loss of a model; None without validation."""
         if self.validation is None:
             return None
         value = self.validation.loss(self.model(theta), *self.validation.args)
@@ -80,7 +82,7 @@ class LearningProblem(eqx.Module):
 
 
 def _scalar(value: Any, name: str) -> Array:
-    """The value of a loss. Raises ValueError for what is no scalar."""
+    """The value of a loss. Raises ValueError for anything but a scalar."""
     if not eqx.is_array_like(value):
         raise ValueError(f"{name} must return a scalar alone, but returns {type(value).__name__}")
     if jnp.shape(value) != ():
@@ -92,10 +94,10 @@ def _scalar(value: Any, name: str) -> Array:
 
 
 class OptimiserState(eqx.Module):
-    """Where the optimiser stands, the best it has seen, and the losses at every step so far.
+    """The state of the optimiser, the best model so far, and the losses at every step.
 
-    The best is that of the lowest validation loss, or objective where there is no validation. To
-    the optimiser the objective is in units of `2^unit`.
+    The best model has the lowest validation loss, or without validation the lowest objective. The
+    optimiser gets the objective in units of `2^unit`.
     """
 
     theta: list[Array]
@@ -114,7 +116,7 @@ class OptimiserState(eqx.Module):
 
 @compiled
 def start(problem: LearningProblem, steps: int) -> OptimiserState:
-    """Before the first step."""
+    """The state before the first step."""
     theta = problem.first()
     dtype = jax.eval_shape(problem.objective, theta).dtype
     judged_by = jax.eval_shape(problem.validation_loss, theta)
@@ -137,7 +139,9 @@ def start(problem: LearningProblem, steps: int) -> OptimiserState:
 
 
 def _strongly_typed(leaf: Any) -> Any:
-    """As it is after it was read from a file: whatever continues runs the same program."""
+    """The state with the types it has after reading it from a file, so that a continued run uses
+    the same program.
+    """
     if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return leaf
     return lax.convert_element_type(leaf, leaf.dtype)
@@ -147,21 +151,21 @@ def _strongly_typed(leaf: Any) -> Any:
 def advance(problem: LearningProblem, state: OptimiserState, until: Array) -> OptimiserState:
     """Optimises until step `until`.
 
-    Or until the loss or its gradient is not finite, the gradient is zero, or the validation loss
-    has not improved for as many steps as it may.
+    It stops earlier if the loss or its gradient is not finite, the gradient is zero, or the
+    validation loss has not improved for `patience` steps.
     """
     goes_on = lambda state: state.running & (state.step < until)
     return lax.while_loop(goes_on, partial(_step, problem), state)
 
 
 def _step(problem: LearningProblem, state: OptimiserState) -> OptimiserState:
-    """One update of the optimiser, from the loss and the gradient where it stands."""
+    """One update of the optimiser, from the loss and the gradient at the present parameters."""
     value, grad, unit = _value_and_gradient(problem, state)
     judgement = problem.validation_loss(state.theta)
     state = _record(state, times_power_of_two(value, unit), judgement)
     norm = _length(grad, value.dtype)
     finite = jnp.isfinite(value) & jnp.isfinite(norm)
-    # A gradient that is zero to rounding ends the run.
+    # A gradient that is zero up to rounding ends the run.
     running = finite & (norm > _rounding(value)) & _is_patient(problem, state)
     theta, memory = _updated(problem, state, value, grad, unit)
     whole_norm = times_power_of_two(norm, unit)
@@ -178,12 +182,12 @@ def _step(problem: LearningProblem, state: OptimiserState) -> OptimiserState:
 
 
 def _rounding(value: Array) -> Array:
-    """The norm below which a gradient is zero to rounding, for a value of the loss."""
+    """The norm below which a gradient is zero up to rounding, for a value of the loss."""
     return eps_of(value) ** (2 / 3) * abs(value)
 
 
 def _length(grad: list[Array], dtype: Any) -> Array:
-    """The norm of a gradient, whose squares may be out of the range of floats."""
+    """The norm of a gradient, without overflow of the squares."""
     entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
     entries, unit = in_own_unit(entries)
     return times_power_of_two(jnp.linalg.norm(entries), unit)
@@ -197,7 +201,7 @@ def _is_patient(problem: LearningProblem, state: OptimiserState) -> Array:
 
 
 def _has_own_unit(memory: Any) -> bool:
-    """Whether an optimiser takes the same steps in any unit of the loss, but for rounding.
+    """Whether an optimiser takes the same steps in any unit of the loss, up to rounding.
 
     L-BFGS does, with a line search that leaves value and gradient of its last evaluation.
     """
@@ -208,9 +212,9 @@ def _has_own_unit(memory: Any) -> bool:
 def _value_and_gradient(
     problem: LearningProblem, state: OptimiserState
 ) -> tuple[Array, list[Array], Array]:
-    """Of the objective, in units of `2^unit`, and the unit.
+    """The objective and its gradient, in units of `2^unit`, and the unit.
 
-    Where a line search left its last evaluation, it is not repeated.
+    If a line search has stored its last evaluation, it is not repeated.
     """
     if _has_own_unit(state.memory):
         return _in_own_unit(problem, state)
@@ -223,13 +227,13 @@ def _value_and_gradient(
     return jnp.asarray(value), grad, state.unit
 
 
-_LEAST_SHARE = 10  # a gradient of less than 2^-10 of the loss makes a first step of less than one
+_LEAST_SHARE = 10  # below 2^-10 of the loss the gradient makes a first step shorter than one
 
 
 def _in_own_unit(
     problem: LearningProblem, state: OptimiserState
 ) -> tuple[Array, list[Array], Array]:
-    """The same, in the unit in which the first gradient is of length one to two.
+    """The same, in the unit in which the first gradient has a length of one to two.
 
     The first step of L-BFGS is the gradient, if that is no longer than one; later steps do not
     depend on the unit. Products of gradients stay in the range of floats.
@@ -258,7 +262,7 @@ def _in_own_unit(
 def _updated(
     problem: LearningProblem, state: OptimiserState, value: Array, grad: list[Array], unit: Array
 ) -> tuple[Any, Any]:
-    """The parameters after a step of the optimiser, and what it remembers."""
+    """The parameters after a step of the optimiser, and its new state."""
     optimiser = optax.with_extra_args_support(problem.optimiser)
     objective = problem.objective
     if _has_own_unit(state.memory):
@@ -271,7 +275,9 @@ def _updated(
 
 
 def _record(state: OptimiserState, value: Array, validation_loss: Array | None) -> OptimiserState:
-    """Notes the losses at the current parameters, and keeps these if they are the best yet."""
+    """Records the losses at the current parameters, and stores these if they are the best so
+    far.
+    """
     judgement = value
     validation_losses = state.validation_losses
     if validation_loss is not None and validation_losses is not None:
@@ -290,10 +296,10 @@ def _record(state: OptimiserState, value: Array, validation_loss: Array | None) 
 
 @compiled
 def close(problem: LearningProblem, state: OptimiserState) -> Solution:
-    """Looks at the parameters after the last update too, and rebuilds the best model.
+    """Evaluates the parameters after the last update too, and rebuilds the best model.
 
-    The losses of that are computed anew: those of the steps come from another program, whose
-    rounding is another.
+    The losses of the best model are computed anew: those of the steps come from another program,
+    which rounds differently.
     """
 
     def look(place: Array, now: _Look) -> _Look:
@@ -323,7 +329,8 @@ def close(problem: LearningProblem, state: OptimiserState) -> Solution:
     succeeds = result == RESULTS.successful
     result = RESULTS.where(succeeds & unmoved, RESULTS.stagnation, result)
     result = RESULTS.where(succeeds & lost, RESULTS.diverged, result)
-    # A run that was lost names what ran away at its end, although its best model is the start.
+    # A diverged run names the parameters that ran away at its end, although its best model is the
+    # start.
     best = problem.runaways(state.best)
     runaways = {path: best[path] | (lost & last[path]) for path in best}
     stats = _statistics(end, known) | {"runaways": runaways}
@@ -331,8 +338,8 @@ def close(problem: LearningProblem, state: OptimiserState) -> Solution:
 
 
 class _Look(eqx.Module):
-    """The state at the end of a run, losses at one of its parameters, and whether the last are not
-    finite.
+    """The state at the end of a run, losses at some of its parameters, and whether the last ones
+    are not finite.
     """
 
     state: OptimiserState
@@ -342,11 +349,11 @@ class _Look(eqx.Module):
 
 
 def _is_unmoved(problem: LearningProblem, state: OptimiserState) -> Array:
-    """Whether the model is that of the start, although the gradient is not zero: where what the
-    optimiser makes of the gradient is less than rounding, or out of the range of floats.
+    """Whether the model equals the start, although the gradient is not zero: the steps of the
+    optimiser are below rounding, or out of the range of floats.
     """
     if _has_own_unit(state.memory):
-        return jnp.array(False)  # its steps are as long as lowers the loss
+        return jnp.array(False)  # a line search lowers the loss
     models = (problem.model(theta) for theta in (state.theta, problem.first()))
     now, before = (jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) for model in models)
     same = [jnp.all(one == other) for one, other in zip(now, before)]
@@ -355,7 +362,7 @@ def _is_unmoved(problem: LearningProblem, state: OptimiserState) -> Array:
 
 
 def _statistics(end: _Look, known: Array) -> dict[str, Array]:
-    """The losses of the best model, and of every step; NaN where none was ever finite."""
+    """The losses of the best model, and of every step; NaN if no loss was ever finite."""
     state = end.state
     stats = {
         "loss": jnp.where(known, end.value, jnp.nan),

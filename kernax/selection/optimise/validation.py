@@ -1,4 +1,4 @@
-"""A loss on held-out data, by which learning is judged."""
+"""A loss on held-out data, which decides which model is kept."""
 
 from collections.abc import Callable
 
@@ -18,14 +18,14 @@ class Validation(Printed):
     optimistic, as any minimum over noisy values is: judge the model on a third part of the data.
 
     Arguments:
-        loss: any loss, often the one that is minimised, defined once, at module level; the data
-            go through `args`, and other arrays there do not compile again.
-        args: what `loss` takes after the model, such as `(X_held_out, y_held_out)`.
+        loss: any loss, often the one that is minimised. Define it once, at module level, and pass
+            the data through `args`; other arrays there do not compile again.
+        args: the arguments of `loss` after the model, such as `(X_held_out, y_held_out)`.
         patience: the number of steps without an improvement after which learning stops; another
             number compiles again. With None learning does not stop early, and only the best model
             is kept.
 
-    A loss that is NaN or inf is never the least, and counts as no improvement.
+    A loss of NaN or inf is never the lowest, and counts as no improvement.
 
     Raises ValueError for arguments of the wrong kind.
 
@@ -55,8 +55,8 @@ class Validation(Printed):
             )
         if not isinstance(self.args, tuple):
             raise ValueError(
-                "the args of a Validation must be a tuple of what its loss takes after the model, "
-                f"but are of type {type(self.args).__name__}"
+                "the args of a Validation must be a tuple of the arguments of its loss after the "
+                f"model, but are of type {type(self.args).__name__}"
             )
         if self.patience is not None:
             check_count(self.patience, "the patience of a Validation", hint=": or pass None")

@@ -14,22 +14,23 @@ from jaxtyping import Array, Float
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import ParameterEntry, parameters
 
-# Of the logarithm: nineteen times out of twenty within a factor of fifty of the start.
+# The deviation of the logarithm: with a probability of 95 % a parameter is within a factor of fifty
+# of the start.
 DEVIATION = 2.0
-# Of the variance of the target: less noise than that has to be earned.
+# A share of the variance of the target: the data must support less noise than that.
 FLOOR = 1e-4
 
 
 class WeakPriors(eqx.Module):
-    """Minus the log density of a model's parameters, up to a constant.
+    """Weak priors as a penalty: minus the log density of a model's parameters, up to a constant.
 
     It is `sum ((theta - centre) / deviation)^2 / 2`.
 
     theta are unconstrained values, so that a positive parameter is log-normal around its centre. A
-    noise variance or a ridge v is not: it has `FLOOR / v` in that place, the prior of an inverse
-    gamma variable, which is flat in log v above the floor and keeps v away from zero. Without it
-    rows that are exact copies of one another say that there is no noise at all, and the evidence
-    grows without a bound as v falls. Parameters anywhere on the line have no prior.
+    noise variance or a ridge v is not: its term is `FLOOR / v`, from an inverse gamma prior, which
+    is flat in log v above the floor and keeps v away from zero. Without it, rows that are exact
+    copies of one another imply that there is no noise, and the evidence grows without bound as v
+    falls. Parameters anywhere on the line have no prior.
     """
 
     centres: dict[str, Array]
@@ -51,7 +52,7 @@ class WeakPriors(eqx.Module):
         """How far a parameter is from the centre of its prior, in standard deviations."""
         centre = self.centres[entry.path]
         distance = entry.interval.unconstrain(entry.value) - centre
-        # What started at the end of its interval is not learned.
+        # A parameter that starts at the end of its interval is not learned.
         moved = jnp.where(jnp.isfinite(centre), distance, 0)
         return moved / self.deviations[entry.path]
 
@@ -63,7 +64,7 @@ def weak_priors_around(
     deviation: float = DEVIATION,
     of_each: float | None = None,
 ) -> WeakPriors:
-    """Weak priors whose centre is a model.
+    """Weak priors that are centred at a model.
 
     `of_each` is the deviation of the elements of vectors, if it is another.
 
@@ -72,7 +73,7 @@ def weak_priors_around(
     centres = {}
     deviations = {}
     for entry in parameters(model):
-        # Where a parameter may be anywhere on the line, no size of it is usual.
+        # A parameter that may be any real number has no usual size.
         if entry.interval == REAL or entry.path in floored:
             continue
         one_of_many = of_each is not None and np.ndim(entry.value) > 0

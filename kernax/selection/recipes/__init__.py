@@ -1,5 +1,5 @@
-"""What the command line and the estimators do with a table: which parameters are learned, in which
-stages, and what of it is kept.
+"""The recipes of the command line and the estimators for a table: which parameters are learned, in
+which stages, and which stage is kept.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

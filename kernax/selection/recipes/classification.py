@@ -1,6 +1,6 @@
 """Learning a kernel for classes, and a penalty, by gradients of the log loss on folds.
 
-The gradients go through the fits to the rows outside of each fold.
+Gradients are taken through the fits to the rows outside each fold.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +31,10 @@ from kernax.supervised.smooth.softmax import kernel_softmax
 
 
 class MachineModel(Printed):
-    """A kernel, the price C of an error, and a slope: all that a support vector machine learns.
+    """A kernel, the price C of an error, and a slope: the parameters of a support vector machine
+    that are learned.
 
-    By the slope decision values become log odds while the others are learned.
+    The slope turns decision values into log odds during learning.
     """
 
     kernel: AbstractKernel
@@ -44,7 +45,8 @@ class MachineModel(Printed):
 def signs_of_columns(Y: Array | np.ndarray) -> Any:
     """One-hot columns (n, c) as -1 and +1.
 
-    Of two classes whether it is the second, (n,); of several a column for each, (n, c).
+    Two classes give one column, +1 for the second class, (n,); several give a column for each, (n,
+    c).
     """
     return 2 * Y[:, 1] - 1 if Y.shape[1] == 2 else 2 * Y - 1
 
@@ -70,7 +72,7 @@ def fitted(
 
 @eqx.filter_jit
 def fold_values(model: Model | MachineModel, X: PyTree, Y: Array, fold: Folds) -> Array:
-    """Values at the rows that a fold scores, of the function that its other rows make."""
+    """Values at the rows that a fold scores, from the function fitted to its other rows."""
     X_learn = points_at(X, fold.learn)
     Y_learn = Y[fold.learn]
     solution = fitted(model, X_learn, Y_learn, fold.learn_weights, throw=False)
@@ -85,13 +87,13 @@ def fold_loss(
     priors: WeakPriors,
     together: Together,
 ) -> Array:
-    """Cross-validated log loss of a row, and the priors' share.
+    """The cross-validated log loss for each row, plus the share of the priors.
 
     It is smooth in the parameters, for both models.
 
-    The values of a machine are no log odds, and their size says nothing: a slope, which is learned
-    with the kernel, makes them some (Platt 2000). Without it a larger C, which makes values larger,
-    would seem to be better.
+    Decision values of an SVM are not log odds, and their size has no meaning: a slope, learned with
+    the kernel, turns them into log odds (Platt 2000). Without it a larger C, which makes the values
+    larger, would seem to be better.
     """
     model = together(model)
 
@@ -109,7 +111,7 @@ def fold_loss(
 def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     """Minus the log probability of each row's class (n,).
 
-    Values are log odds of two classes (n,), or a value for each of several (n, c).
+    Values are log odds for two classes (n,), or a value for each of several (n, c).
     """
     if values.ndim == 1:
         return jax.nn.softplus(-signs_of_columns(Y) * values)
@@ -117,9 +119,10 @@ def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
 
 
 def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
-    """The same of decision values of machines, through Platt's sigmoid of each column.
+    """The same for decision values of SVMs, through Platt's sigmoid for each column.
 
-    NaN where values are not finite, because the fit of a fold failed, or where the sigmoid's did.
+    NaN where values are not finite, because the fit of a fold failed, or the fit of the sigmoid
+    did.
     """
     signs = signs_of_columns(Y)
     columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
@@ -149,10 +152,10 @@ def learn_classifier(
     Each stage is kept only if it pays on rows that it has not seen.
 
     Arguments:
-        start: the model as written.
+        start: the user's model.
         X: points.
         Y: their classes in one-hot columns (n, c).
-        labels: the same as names or numbers (n,), by which folds are balanced.
+        labels: the same as names or numbers (n,), to balance folds.
         groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         trainable, progress: as for `choose`.
     """

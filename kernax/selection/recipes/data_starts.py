@@ -1,4 +1,4 @@
-"""Starts of learning that are drawn from the range of the data."""
+"""Starts of learning, drawn from the range of the data."""
 
 from typing import Any, TypeVar
 
@@ -32,17 +32,19 @@ def data_starts(
     key: Key[Array, ""],
     trainable: Trainable | None = None,
 ) -> list[Model]:
-    """The model itself, and `count - 1` copies with free parameters drawn from the range of data.
+    """The model itself, and `count - 1` copies with free parameters drawn from the range of the
+    data.
 
-    A kernel whose lengthscale is far from all distances between points does not depend on it, and
-    the gradient of a loss is zero there: starts near it do not help. Drawn log-uniformly are
+    If a lengthscale is far from all distances between points, the kernel does not depend on it, and
+    the gradient of a loss is zero: starts near it do not help. The following are drawn
+    log-uniformly:
 
     - lengthscales and periods, from the smallest to the largest distance of two different points,
       and those of each column from its differences;
     - scales between 1/100 and 100 times the mean square of the targets, a noise or a ridge between
       1/10000 of it and all of it.
 
-    Other parameters have the noise of `random_starts`, and so has everything where points are not
+    Other parameters get the noise of `random_starts`, as do all parameters if points are not
     vectors.
 
     Arguments:
@@ -81,7 +83,7 @@ def _drawn(
     for key_of_one, path in zip(keys, theta):
         if path not in ranges:
             continue
-        # Of a partly frozen parameter theta has the free elements.
+        # For a partly frozen parameter theta holds the free elements.
         free = rebuild.free[path]
         chosen = slice(None) if free is None else np.asarray(free)
         ends = np.log(ranges[path]).reshape(2, -1)[:, chosen].reshape(2, *theta[path].shape)
@@ -95,7 +97,7 @@ def _drawn(
 def _range_of(
     entry: ParameterEntry, of_points: np.ndarray, of_columns: np.ndarray, size: float
 ) -> np.ndarray | None:
-    """Both ends, for a parameter or for each of its elements; None where data say nothing."""
+    """Both ends, for a parameter or for each of its elements; None if the data imply none."""
     shape = np.shape(entry.value)
     if ends_like(entry.path, "lengthscale") or ends_like(entry.path, "period"):
         if shape == of_columns.shape[1:]:
@@ -111,11 +113,12 @@ def _range_of(
 def distance_ranges(
     X: Float[np.ndarray, "n d"],
 ) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2 d"]]:
-    """The smallest and the largest distance between two different points, and the same of the
+    """The smallest and the largest distance between two different points, and the same for the
     differences in each column.
 
-    Differences within rounding of the largest are none: they are of equal values that were computed
-    in two ways. Where all are equal, both ends are 1. Of more than 1000 points 1000 are looked at.
+    Differences within rounding of the largest do not count: they come from equal values that were
+    computed in two ways. If all points are equal, both ends are 1. If there are more than 1000
+    points, 1000 of them are used.
     """
     places = np.linspace(0, len(X) - 1, min(len(X), _MOST)).astype(int)
     rows = X[places]

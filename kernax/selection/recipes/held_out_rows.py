@@ -1,4 +1,4 @@
-"""Rows to learn from and rows to hold out: by index, or a share of each class."""
+"""Choices of training rows and held-out rows: by index, or a share of each class."""
 
 import numpy as np
 from jaxtyping import Bool, Int

@@ -80,9 +80,10 @@ _STEPS = 40
 
 
 class LatentModel(Printed):
-    """A kernel, the constant mean of the process, and a likelihood whose parameters are learned.
+    """A kernel, the constant mean of the process, and a likelihood with its parameters, all of
+    which are learned.
 
-    Of several classes the mean has one value for each.
+    For several classes the mean has one value for each.
     """
 
     kernel: AbstractKernel
@@ -92,14 +93,14 @@ class LatentModel(Printed):
 
 
 def most_rows(inference: Inference) -> int:
-    """The number of rows that a kernel is learned from, at most."""
+    """The largest number of rows to learn a kernel from."""
     return MOST_ROWS if inference == Inference.LAPLACE else _MOST_ROWS_OF_SITES
 
 
 def start_of(
     kernel: AbstractKernel, likelihood: Likelihood, inference: Inference, y: np.ndarray
 ) -> LatentModel:
-    """A model whose process has no effect: its constant mean predicts the mean of y.
+    """A model with a process that has no effect: its constant mean predicts the mean of y.
 
     Arguments:
         y: -1 and +1 of both kinds, or counts that are not all zero (n,); or one-hot columns of
@@ -129,7 +130,7 @@ def _model(kernel: AbstractKernel, likelihood: Any, mean: Any, inference: Infere
 
 
 def constant_log_densities(model: LatentModel, y: Array) -> Float[Array, " n"]:
-    """`log p(y_i | f)` where f is the mean of the process everywhere."""
+    """`log p(y_i | f)` if f is the mean of the process everywhere."""
     return -model.likelihood(y, jnp.full_like(y, model.mean))
 
 
@@ -154,7 +155,8 @@ def latent_evidence_loss(
     priors: WeakPriors,
     together: Together,
 ) -> Array:
-    """Minus the log evidence of the rows in any of the folds, with the priors, for each row.
+    """Minus the log evidence of the rows in any of the folds, with the priors, divided by the
+    number of rows.
 
     Other rows have a weight of zero, so that one program learns from all rows and from some.
     """
@@ -175,16 +177,16 @@ def learn_evidence(
     key: Key[Array, ""],
     trainable: Trainable | None = None,
 ) -> Solution[LatentModel]:
-    """Maximises the approximate evidence over what is trainable, by L-BFGS.
+    """Maximises the approximate evidence over the trainable parameters, by L-BFGS.
 
     Arguments:
-        start: where to start.
+        start: the model to start from.
         X: points.
-        targets: those of several processes with one model, whose evidences are summed: (p, n), or
-            one-hot columns (p, n, c).
+        targets: those of several processes with one model and the sum of their evidences: (p, n),
+            or one-hot columns (p, n, c).
         weights: (n,) >= 0, powers of the likelihoods of the rows.
         starts: how many starts to learn from: this one, and random ones (`data_starts`).
-        key: draws the random ones.
+        key: a random key, for the random starts.
         trainable: as for `minimise`; None is everything that is not at the end of its interval.
 
     Returns and raises what `minimise` does, or `multi_start` for several starts.
@@ -212,13 +214,13 @@ def minus_evidences(
 def _summed_loss(
     model: LatentModel, X: PyTree, targets: Array, weights: Array | None
 ) -> Float[Array, ""]:
-    """Minus the log evidence of all processes, for each row by weight."""
+    """Minus the log evidence of all processes, divided by the sum of the weights."""
     rows = targets.shape[1] if weights is None else jnp.sum(weights)
     return minus_evidences(model, X, targets, weights) / rows
 
 
 def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
-    """`-log p(y_i)` of each row that a fold scores, under the posterior of its other rows."""
+    """`-log p(y_i)` of each row that a fold scores, under the posterior given its other rows."""
     X_learn = points_at(X, fold.learn)
     posterior = _traced_posterior(model, X_learn, y[fold.learn], fold.learn_weights)
     return _losses(posterior, points_at(X, fold.score), y[fold.score])
@@ -227,7 +229,7 @@ def fold_losses(model: LatentModel, X: PyTree, y: Array, fold: Folds) -> Float[A
 # Two programs, which compile in half of the time of one that does both.
 @eqx.filter_jit
 def _traced_posterior(model: LatentModel, X: PyTree, y: Array, weights: Array) -> Posterior:
-    """The posterior, without warnings, which a fold is not worth."""
+    """The posterior, without the warnings, which do not matter for a fold."""
     return posterior_of(model, X, y, weights, throw=False).value
 
 
@@ -248,12 +250,12 @@ def learn_latent(
 ) -> StageChoice:
     """Maximises the approximate evidence over kernel, mean and likelihood, in stages.
 
-    Each stage is kept only if it pays on rows that it has not seen, by their log density.
+    A stage is kept only if it improves the log density of rows that it has not seen.
 
     Arguments:
-        start: the model as written.
+        start: the user's model.
         X, y: points, and -1 and +1 or counts (n,), or one-hot columns (n, c).
-        labels: names by which folds are balanced (n,); one name for all counts.
+        labels: names (n,), to balance folds; one name for all counts.
         groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         with_priors: weak priors, as for `learn_process`.
         progress: as for `choose`.

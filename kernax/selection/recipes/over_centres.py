@@ -1,4 +1,4 @@
-"""A kernel that was learned from few points, fitted to many over centres."""
+"""Fits a kernel that was learned from few points to many points, over centres."""
 
 import warnings
 
@@ -14,8 +14,8 @@ from kernax.gp.sparse_regression import sgpr
 from kernax.scale.centres.choice import choose_centres
 from kernax.scale.centres.falkon import falkon
 
-# As exact as scores of four digits need; what was learned may have a ridge for which rounding
-# allows no more.
+# Exact enough for scores of four digits; the learned ridge may be so small that rounding allows no
+# more.
 _RTOL = 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Learning a kernel for numbers.
+"""Learns a kernel for regression.
 
 Ridge regression learns by its leave-one-out error, a Gaussian process by its evidence.
 
@@ -43,13 +43,13 @@ _OPTIMISER = optax.lbfgs()
 # against 54.7, ten seeds), far better on yacht.
 _STEPS_OF_RIDGE = 20
 _STEPS_OF_PROCESS = 60
-_LEAST_TO_JUDGE = 8  # rows, of which folds inside of folds have some
+_LEAST_TO_JUDGE = 8  # rows, so that nested folds are not empty
 
 
 class ProcessModel(Printed):
-    """A kernel and the variance of the noise: all that a Gaussian process has to learn.
+    """A kernel and the variance of the noise: the parameters of a Gaussian process.
 
-    It is no `Model`, whose number is a ridge by name: what is printed and warned of is the noise.
+    It is not a `Model`, which names its number ridge: messages must name the noise.
     """
 
     kernel: AbstractKernel
@@ -74,8 +74,8 @@ def leave_one_out_loss(
 ) -> Float[Array, ""]:
     """The mean squared leave-one-out residual, in closed form, with a weak floor under the ridge.
 
-    A row is left out with all of its weight, which counts in the mean. `floor` is that of the noise
-    of a process (`WeakPriors`), in units of the mean of k(x, x); zero is none.
+    A row is left out with all of its weight, which counts in the mean. `floor` is the floor of the
+    noise of a process (`WeakPriors`), in units of the mean of k(x, x); zero means no floor.
     """
     residuals = leave_one_out(model.kernel, X, y, model.ridge, weights=weights)
     error = jnp.average(residuals**2, weights=weights)
@@ -96,9 +96,10 @@ def evidence_loss(
     weights: Array | None = None,
     known_noise: ArrayLike = 0.0,
 ) -> Float[Array, ""]:
-    """Minus the log marginal likelihood, for each row by weight.
+    """Minus the log marginal likelihood, divided by the sum of the weights.
 
-    With the log density of the priors if there are any. The known noise is added to the model's.
+    It includes the log density of the priors, if there are any. The known noise is added to the
+    model's.
     """
     penalty = 0.0 if priors is None else priors.penalty(model)
     noise = model.noise + known_noise
@@ -109,7 +110,7 @@ def evidence_loss(
 def ridge_stage_loss(
     model: Model, X: PyTree, y: Array, folds: Folds, priors: WeakPriors, together: Together
 ) -> Float[Array, ""]:
-    """`leave_one_out_loss` of the rows in any of the folds, with no prior but the floor."""
+    """`leave_one_out_loss` of the rows in any of the folds, without priors except for the floor."""
     floor = FLOOR if "ridge" in priors.floored else 0.0
     return leave_one_out_loss(together(model), X, y, _weights_of(folds, y), floor)
 
@@ -131,7 +132,7 @@ def _weights_of(folds: Folds, y: Array) -> Float[Array, " n"]:
 
 @eqx.filter_jit
 def ridge_fold(model: Model, X: PyTree, y: Array, fold: Folds) -> Float[Array, " v"]:
-    """Squared errors of the rows that a fold scores, by the function that its other rows make."""
+    """Squared errors at the rows that a fold scores, from the function fitted to its other rows."""
     X_learn = points_at(X, fold.learn)
     weights = fold.learn_weights
     solution = kernel_ridge(
@@ -142,8 +143,8 @@ def ridge_fold(model: Model, X: PyTree, y: Array, fold: Folds) -> Float[Array, "
 
 @eqx.filter_jit
 def process_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, "v 2"]:
-    """Minus the log density of the rows that a fold scores, and their squared errors, under the
-    process that its other rows make.
+    """Minus the log density at the rows that a fold scores, and their squared errors, under the
+    process given its other rows.
     """
     prior = GaussianProcess(model.kernel)
     X_learn = points_at(X, fold.learn)
@@ -158,7 +159,7 @@ def process_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float
 
 @eqx.filter_jit
 def relevance_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float[Array, "v 2"]:
-    """The same of the relevance vector machine that the other rows make, with its own noise."""
+    """The same for the relevance vector machine fitted to the other rows, with its own noise."""
     X_learn = points_at(X, fold.learn)
     weights = fold.learn_weights
     machine = relevance_vector_machine(
@@ -200,19 +201,21 @@ def learn_in_stages(
     """Learns as `learn_ridge` and `learn_process` do, but in stages: first with a common
     lengthscale, then with one for each column.
 
-    A stage is kept only if it predicts rows better that it has not seen: by their log density under
-    a process, without larger errors, and by their squared error under ridge regression.
+    A stage is kept only if it predicts unseen rows better: by their log density under a process,
+    without larger errors, and by their squared error under ridge regression.
 
     Arguments:
-        start: the model as written.
+        start: the user's model.
         X, y: points in a random order, and standardised targets (n,).
-        most: rows to judge stages by, and to learn them from; of more rows the stage that is kept
-            is learned once more from all, and of fewer than eight none is learned.
-        sparse: whether a relevance vector machine is made of what is learned by the evidence.
+        most: the largest number of rows to learn and compare stages on; if there are more, the
+            stage that is kept is learned once more from all rows; with fewer than eight rows
+            nothing is learned.
+        sparse: whether a relevance vector machine is fitted with the kernel that the evidence
+            gives.
         groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         with_priors, starts, key: as for `learn_process`.
         progress: as for `choose`.
-        bar: whether to draw one where the stage that is kept is learned from all rows.
+        bar: whether to draw a bar while the stage that is kept is learned from all rows.
     """
     n = len(y)
     if n < _LEAST_TO_JUDGE:
@@ -265,7 +268,7 @@ def _learned_together(
     key: Key[Array, ""],
     progress: bool = False,
 ) -> Solution:
-    """A stage, from one start or several, with what moves together moved together."""
+    """A stage, from one start or several, with common factors of elements that move together."""
     solution = _learned(loss, start, steps, args, starts, key, progress, free, throw=False)
     *_, together = args
     return Solution(together(solution.value), solution.result, solution.stats)
@@ -284,14 +287,14 @@ def learn_ridge(
 ) -> Solution[Model]:
     """Minimises the mean squared leave-one-out residual over the kernel and the ridge.
 
-    Takes a few steps of L-BFGS. The ridge is kept away from zero (`leave_one_out_loss`).
+    It takes a few steps of L-BFGS. The ridge is kept away from zero (`leave_one_out_loss`).
 
     Arguments:
-        start: where to start; what is at the end of its interval is not learned.
+        start: the model to start from; parameters at the end of their intervals are not learned.
         X, y: points, and standardised targets (n,).
-        weights: (n,) >= 0, of the rows; two is a row repeated, and left out with its copy.
+        weights: (n,) >= 0, the weights of rows; two is a row repeated, and left out with its copy.
         starts: how many starts to learn from: this one, and random ones (`data_starts`).
-        key: draws the random ones.
+        key: a random key, for the random starts.
         trainable: says what is learned, as for `minimise`; None is everything that is not at the
             end of its interval.
         progress: as for `minimise`.
@@ -320,8 +323,8 @@ def learn_process(
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
     `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`weak_priors_around`). `known_noise` is a variance beside the model's. The other arguments are
-    those of `learn_ridge`.
+    (`weak_priors_around`). `known_noise` is a variance in addition to the model's. The other
+    arguments are those of `learn_ridge`.
     """
     priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
     args = (X, y, priors, weights, known_noise)
@@ -339,7 +342,7 @@ def _learned(
     trainable: Trainable | None = None,
     throw: bool = True,
 ) -> Solution:
-    """From one start or several."""
+    """The result of one start or of several."""
     free = interior(start) if trainable is None else trainable
     options: dict[str, Any] = {
         "args": args,

@@ -1,11 +1,11 @@
-"""Learning in stages, of which each frees more parameters.
+"""Learning in stages, each of which frees more parameters.
 
-A stage is kept only if it predicts rows better that it has not seen.
+A stage is kept only if it predicts unseen rows better.
 
-A few hundred rows cannot choose a lengthscale for each of thirty columns: whatever these are chosen
-by falls, and the loss of new rows rises (Cawley & Talbot 2010). So every stage is learned once more
-without each of four folds, and scored on the fold: nested cross-validation, in which learning
-itself is a part of what is validated.
+A few hundred rows cannot determine a lengthscale for each of thirty columns: the training criterion
+falls, and the loss of new rows rises (Cawley & Talbot 2010). Every stage is therefore learned once
+more without each of four folds, and scored on the fold: nested cross-validation, which validates
+the learning as well.
 """
 
 import dataclasses
@@ -34,18 +34,19 @@ MOST_ROWS = 600  # more do not choose a kernel much better, and a fit costs thei
 LEAST_OF_A_CLASS = 3  # so that each class is among the rows to learn from, inside and outside
 _OPTIMISER = optax.adam(0.2)
 _STEPS = 25
-_OF_EACH = 1.0  # deviation of the log of a lengthscale from what all of them had in common
+_OF_EACH = 1.0  # deviation of the log of a lengthscale from the common one
 
 
 class Together(eqx.Module):
-    """Which elements of vectors, such as a lengthscale for each column, move by a common factor.
+    """Which elements of vectors, such as a lengthscale for each column, share a common factor.
 
     It is an argument of the loss rather than another model, so that all stages run in one compiled
     program.
 
     Attributes:
-        groups: of each vector, by its path, a number for each element: equal ones move together.
-        centres: of each vector the logarithms from which its elements move.
+        groups: for each vector, by its path, a number for each element: elements of equal numbers
+            move together.
+        centres: for each vector the logarithms from which its elements move.
     """
 
     groups: dict[str, Int[Array, "..."]]
@@ -60,8 +61,8 @@ class Together(eqx.Module):
         return jax.tree.unflatten(structure, leaves)
 
     def _moved_together(self, entry: ParameterEntry) -> Array:
-        """The exponentials of the centre, those of a group times the geometric mean of how far they
-        moved.
+        """The exponentials of the centre, those of a group times the geometric mean of its
+        changes.
         """
         groups = self.groups[entry.path]
         centre = self.centres[entry.path]
@@ -70,7 +71,7 @@ class Together(eqx.Module):
         counts = jax.ops.segment_sum(
             jnp.ones(groups.size, moved.dtype), groups.ravel(), groups.size
         )
-        means = totals / jnp.maximum(counts, 1)  # of numbers that no element has, 0 / 1
+        means = totals / jnp.maximum(counts, 1)  # 0 / 1 for numbers that no element has
         return jnp.exp(centre + means[groups])
 
 
@@ -82,10 +83,10 @@ Values = Callable[[Any, Any, Array, Folds], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What is learned, in words, the model, and the loss of every row.
+    """A stage: what is learned, in words, the model, and the loss of every row.
 
-    Each loss is that under what was learned without the row. Of numbers there are squared errors
-    beside losses that are log densities; `stats` are those of the run that learned the model.
+    Each loss comes from the model that was learned without the row. For numbers there are squared
+    errors in addition to log densities; `stats` are those of the run that learned the model.
     """
 
     name: str
@@ -99,8 +100,8 @@ class Stage:
 class Comparison:
     """By how much a stage is better than the best one before it.
 
-    `gain` is the difference of their mean losses, `error` its standard error over rows. Where there
-    are squared errors beside losses, `of_squares` compares them.
+    `gain` is the difference of their mean losses, `error` its standard error over rows. If there
+    are squared errors in addition to losses, `of_squares` compares them.
     """
 
     gain: float
@@ -109,8 +110,8 @@ class Comparison:
 
     @property
     def keeps(self) -> bool:
-        """Whether the stage has earned its parameters: it gains more than a standard error, of two
-        measures in one and does not lose as much in the other.
+        """Whether the loss on unseen rows improved: it gains more than a standard error; with two
+        measures in one of them, without losing as much in the other.
         """
         if self.of_squares is None:
             return self._gains
@@ -140,7 +141,7 @@ class Comparison:
 class StageChoice:
     """The stage that is kept, all stages, and what they were compared by.
 
-    The first stage is the model as written.
+    The first stage is the user's model.
     """
 
     kept: Stage
@@ -148,7 +149,7 @@ class StageChoice:
     comparisons: tuple[Comparison, ...]
 
     def account(self, measure: str) -> tuple[str, ...]:
-        """What each stage earned, and which is saved, line by line."""
+        """A table of the gain of each stage, and of which one is kept."""
         count = len(self.kept.losses)
         title = (
             f"{measure} of {count} rows in {OUTER} folds, each under what was learned without its "
@@ -163,7 +164,7 @@ class StageChoice:
 
 
 def last_that_pays(stages: Sequence[Stage]) -> StageChoice:
-    """Keeps the last stage that is better by more than a standard error.
+    """Keeps the last stage that improves by more than a standard error.
 
     It is compared with the one kept before it.
     """
@@ -177,7 +178,7 @@ def last_that_pays(stages: Sequence[Stage]) -> StageChoice:
 
 
 def _compared(kept: Stage, stage: Stage) -> Comparison:
-    """What a stage gains. One that can be computed is better than one that cannot."""
+    """The gain of a stage. A stage that can be computed is better than one that cannot."""
     if not np.isfinite(stage.losses).all():
         return Comparison(-np.inf, 0.0)
     if not np.isfinite(kept.losses).all():
@@ -210,18 +211,19 @@ def choose(
     trainable: Trainable | None = None,
     progress: Callable[[Sequence[Folds]], Iterable[Folds]] = iter,
 ) -> StageChoice:
-    """Learns all stages, each from where the last one ended, and says which is kept.
+    """Learns all stages, each starting from the end of the last, and selects the one to keep.
 
     Arguments:
-        start: the model as written.
+        start: the user's model.
         X, Y: points, and targets of any shape (n, ...), such as one-hot classes.
-        labels: names by which folds are balanced (n,), such as those of classes.
-        loss: what `minimise` minimises.
-        values: of the rows that a fold scores, under a model and the rows that it learned from.
-        losses_of: of the values of all rows, each from the fold that scored it: losses (n,), or two
-            columns (n, 2), which are losses and squared errors.
-        shared: what the first stage learns beside a common lengthscale, in words.
-        learning: how each stage is learned; None is by a few steps of Adam, with weak priors.
+        labels: names (n,), such as those of classes, to balance folds.
+        loss: the loss for `minimise`.
+        values: a function for the values at the rows that a fold scores, given a model and its
+            training rows.
+        losses_of: a function from the values of all rows to their losses (n,), or to two columns
+            (n, 2) of losses and squared errors.
+        shared: what the first stage learns in addition to a common lengthscale, in words.
+        learning: how each stage is learned; None takes a few steps of Adam, with weak priors.
         trainable: says what is learned, as for `minimise`; None is everything that is not at the
             end of its interval.
         progress: goes through a list of jobs of about the same length, such as
@@ -239,7 +241,7 @@ def choose(
     free = interior(start) if trainable is None else trainable
 
     def learned(folds: Folds) -> list[Solution]:
-        # The model of each stage, the first as written.
+        # The model of each stage; the first is the user's.
         solutions = [Solution(start, RESULTS.successful, {})]
         for place in range(1, len(names)):
             model = solutions[-1].value
@@ -259,16 +261,16 @@ def choose(
 
 
 def everyone(n: int) -> Folds:
-    """Folds in which all of n rows are scored."""
+    """Folds that score all of n rows."""
     return _folds_among(np.zeros(n, int), np.ones(n, bool))
 
 
 def _groups_of_vectors(
     model: Any, place: int, groups: np.ndarray | None
 ) -> dict[str, Int[np.ndarray, "..."]]:
-    """The groups of `Together` in a stage: in the first that learns all elements of a vector move
-    by one factor, then those of each group where the vector has an element for each column. A
-    matrix is a vector of columns for each of its rows.
+    """The groups of `Together` in a stage: in the first learned stage all elements of a vector
+    share one factor; later each group has its own if the vector has an element for each column. A
+    matrix counts as a vector of columns for each of its rows.
     """
     found = {}
     for entry in parameters(model):
@@ -280,7 +282,7 @@ def _groups_of_vectors(
             continue
         size = shape[-1]
         apart = groups if groups is not None and len(groups) == size else np.arange(size)
-        # Of a matrix, such as a row of scales for each term of a mixture, each row by itself.
+        # In a matrix, such as a row of scales for each term of a mixture, each row by itself.
         rows = np.arange(math.prod(shape[:-1]))[:, None]
         found[entry.path] = (rows * (1 + np.max(apart, initial=0)) + apart).reshape(shape)
     return found
@@ -289,7 +291,7 @@ def _groups_of_vectors(
 def _values_of_all(
     models: Sequence[Any], X: Any, Y: Array, outer: np.ndarray, values: Values
 ) -> Array:
-    """The values of every row under the model that was learned without its fold."""
+    """The values at every row under the model that was learned without its fold."""
     folds = leaving_out(outer, OUTER)
     places = []
     scored = []
@@ -297,7 +299,7 @@ def _values_of_all(
         rows = np.flatnonzero(outer == fold)
         of_fold = np.asarray(values(model, X, Y, points_at(folds, fold)))
         places.append(rows)
-        scored.append(of_fold[: len(rows)])  # the others pad it
+        scored.append(of_fold[: len(rows)])  # the other rows pad it
     order = np.argsort(np.concatenate(places))
     return jnp.asarray(np.concatenate(scored)[order])
 
@@ -310,7 +312,7 @@ def _folds_among(labels: np.ndarray, among: np.ndarray) -> Folds:
 
 
 def _by_adam(loss: Loss, model: Any, args: tuple, free: Trainable) -> Solution:
-    """A few steps, of which none is refused."""
+    """A few steps of Adam, all of which are accepted."""
     return minimise(loss, model, _OPTIMISER, _STEPS, args=args, trainable=free, throw=False)
 
 
@@ -321,9 +323,9 @@ class Learning:
     Attributes:
         learn: `learn(loss, model, args, trainable)`, a `Solution` of a model.
         groups: (d,) a number for each column of points: lengthscales of equal numbers move
-            together, such as those of the columns that one category became. None for one each.
-        with_priors: whether weak priors hold each stage near where it starts.
-        of_each: deviation of the log of a lengthscale of its own from the common one.
+            together, such as those of the one-hot columns of a category. None for one each.
+        with_priors: whether weak priors keep each stage near its start.
+        of_each: the deviation of the log of a separate lengthscale from the common one.
         floored: paths of parameters that the priors keep away from zero.
     """
 
@@ -334,7 +336,9 @@ class Learning:
     floored: tuple[str, ...] = ()
 
     def setting(self, model: Any, place: int) -> tuple[WeakPriors, Together]:
-        """The priors of a stage, around the model of the stage before, and what moves together."""
+        """The priors of a stage, around the model of the last stage, and the elements that move
+        together.
+        """
         groups = _groups_of_vectors(model, place, self.groups)
         arrays = {path: jnp.asarray(one) for path, one in groups.items()}
         if not self.with_priors:
@@ -351,7 +355,9 @@ class Learning:
 def _of_groups(
     deviations: dict[str, Array], groups: dict[str, Int[np.ndarray, "..."]]
 ) -> dict[str, Array]:
-    """Deviations of the elements of groups, so that together they count as one parameter."""
+    """The deviations of the elements of groups, chosen such that a group counts as one
+    parameter.
+    """
     found = {}
     for path, of_each in groups.items():
         counts = np.bincount(of_each.ravel())[of_each]
