@@ -87,8 +87,8 @@ def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlear
     )
     assert len({filled, known, strange}) == 3
     assert result.stderr == (
-        "note: 1 of 3 cells of 'colour' holds a category that the training rows do not have, such as "
-        "'violet': all columns of 'colour' are 0 there\n"
+        "note: 1 of 3 cells of 'colour' holds a category that the training rows do not have, such "
+        "as 'violet': all columns of 'colour' are 0 there\n"
     )
     wrong = write(tmp_path / "wrong.csv", ["size", "colour", "when"], [(2, "red", "6.5.2022")])
     assert_refused(

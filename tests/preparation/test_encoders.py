@@ -75,8 +75,8 @@ def test_commas_are_read_before_decimals_where_nothing_else_can_be_meant(cells, 
 
 def test_commas_that_may_be_between_thousands_are_asked_about():
     assert announcement_of_commas(with_decimal_commas(column("1,234", "12,345"))) == (
-        "decimal commas of 'c' were converted: 1,234 is 1.234 (if such commas are between thousands, "
-        "leave them out)"
+        "decimal commas of 'c' were converted: 1,234 is 1.234 (if such commas are between "
+        "thousands, leave them out)"
     )
 
 
@@ -106,8 +106,8 @@ def test_a_category_that_was_not_learned_from_is_zero_in_all_columns_and_is_coun
     with pytest.warns(FeaturelessWarning) as notes:
         inputs.warn_of_strangers([cells])
     assert [str(note.message) for note in notes] == [
-        "1 of 8 cells of 'c' holds a category that the training rows do not have, such as 'w': all columns "
-        "of 'c' are 0 there",
+        "1 of 8 cells of 'c' holds a category that the training rows do not have, such as 'w': "
+        "all columns of 'c' are 0 there",
         "1 of 8 cells of 'c' holds nothing, unlike every cell of the training rows: all columns of "
         "'c' are 0 there",
     ]
