@@ -667,7 +667,7 @@ def test_a_kernel_without_parameters_is_fitted_as_it_is():
             lambda X: ours.GaussianProcessClassifier(theirs.RBF() + theirs.WhiteKernel()).fit(
                 X, X[:, 0] > 0
             ),
-            "classes have none, and .* Leave it out",
+            "which classes do not have: .* Leave it out",
         ),
     ],
 )
