@@ -38,7 +38,7 @@ def with_defect(root: Path, mutant: Mutant) -> None:
 
 def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
     """What the tests of a batch said in a process of its own: the messages of those that failed, by
-    file and name; none of those that passed.
+    file and name, of single cases and of all cases together; none of those that passed.
     """
     report = root / "report.xml"
     tests = [f"tests/{mutant.test}" for mutant in batch]
@@ -57,9 +57,10 @@ def outcomes(root: Path, batch: tuple[Mutant, ...]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         file = case.get("file", "").removeprefix("tests/")
-        name = f"{file}::{case.get('name', '').partition('[')[0]}"
+        name = f"{file}::{case.get('name', '')}"
         messages = [part.get("message", "") for part in case if part.tag in ("failure", "error")]
-        found.setdefault(name, []).extend(messages)
+        for of_cases in {name, name.partition("[")[0]}:
+            found.setdefault(of_cases, []).extend(messages)
     return found
 
 
@@ -76,7 +77,7 @@ def test_a_seeded_defect_turns_its_test_red(name, tmp_path):
     found = outcomes(tmp_path, BATCHES[name])
     assert found["test_copy.py::test_the_copy_is_what_is_imported"] == []
     for mutant in BATCHES[name]:
-        messages = found[mutant.test.partition("[")[0]]
+        messages = found[mutant.test]
         assert messages, f"{mutant.test} does not see {mutant.new!r} in {mutant.file}"
         assert any(map(SEEN.search, messages)), messages
 

@@ -603,7 +603,7 @@ ENTRIES = [
         "nu_support_vector_regression",
         nu_support_vector_regression,
         number="C",
-        strength=1.0,
+        strength=0.05,
         order=2,
         in_units=kernel_and_penalty,
         numbers=a_solver,
