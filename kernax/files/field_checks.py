@@ -131,8 +131,7 @@ def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> 
     if len({shape[:axes] for shape, _ in shapes.values()}) > 1:
         return False
     with jaxtyping.jaxtyped("context"):
-        # The checks are inside this function because jaxtyping keeps the sizes of names for one
-        # function.
+        # The checks are here because jaxtyping keeps the sizes of names for one function.
         for shape, dims in shapes.values():
             declared: Any = Shaped[np.ndarray, dims]
             if not isinstance(np.broadcast_to(0.0, shape[axes:]), declared):

@@ -32,8 +32,7 @@ ADVICE = "targets that the likelihood allows, a mean near them or a smaller vari
 
 
 class ApproximatePosterior(Printed):
-    """An approximate posterior: a process over the latent function f, and the likelihood of y given
-    f.
+    """An approximate posterior: a process over the latent function f, and a likelihood of y.
 
     Its methods take one point; `jax.vmap(posterior.predict)(X)` takes a batch of points. They
     integrate over f(x) in closed form or by the trapezoid rule, and are differentiable.

@@ -143,8 +143,7 @@ def _left_out(
     # For each fold S the vector with `P_SS^-1 a_S`, its residuals, in S, and zero elsewhere.
 
     def of_one(inside: Float[Array, " n"]) -> Float[Array, " n"]:
-        # P_SS, and the identity for points outside of S, because shapes must not depend on the
-        # fold.
+        # P_SS, and the identity outside of S, because shapes must not depend on the fold.
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
         return solve_by_lu(block, inside * a)
 

@@ -189,8 +189,7 @@ def _variance(covariance, x):
 @compiled
 def _sample(covariance, mean, X, key, shape):
     K = gram(covariance, X)
-    # Rounding errors are relative to the mean variance of the prior; that of a posterior may be
-    # tiny.
+    # Rounding is relative to the mean variance of the prior; that of a posterior may be tiny.
     prior = without_observations(covariance)
     scale = jnp.mean(jax.vmap(lambda x: prior(x, x))(X))
     factor = cholesky_factor(DenseGram(jax.lax.stop_gradient(K)), scale)

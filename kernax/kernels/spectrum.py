@@ -312,8 +312,7 @@ def _first_not_below(
     keys: Int[Array, "words n"], wanted: Int[Array, "words m"]
 ) -> Int[Array, " m"]:
     """The first index of a sorted key that is not below each wanted key; n if all are below."""
-    # All keys before `low` are below; low rises where the last of the next `step` keys is below
-    # too.
+    # All keys before `low` are below; low rises if the last of the next `step` keys is below.
     low = jnp.zeros(wanted.shape[1], jnp.int32)
     n = keys.shape[1]
     for step in 2 ** np.arange(n.bit_length())[::-1]:  # binary search

@@ -216,8 +216,7 @@ class RationalQuadratic(AbstractScaleMixture):
         return jnp.exp(-scaled_log1p(s, 1 / (2 * floored(self.alpha))) / 2)
 
     def unit_density(self, f, dim):
-        # The mean density of an RBF over precisions tau, which is inf at f = 0 for alpha <= dim /
-        # 2.
+        # The mean density of an RBF over precisions tau; inf at f = 0 for alpha <= dim / 2.
         mean = gamma_mean(self.alpha, dim / 2, 2 * jnp.pi**2 * f)
         return (2 * jnp.pi) ** (dim / 2) * mean
 
@@ -477,8 +476,7 @@ class SpectralMixture(AbstractSpectral):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.means[0])
         t = (x - z)[None, :]
-        # Frequencies stay below the largest with a finite square, as lengthscales stay above a
-        # minimum.
+        # Keep frequencies below the largest with a finite square, as lengthscales above a minimum.
         largest = float(jnp.finfo(t.dtype).tiny) ** (-1 / 3)
         scales = jnp.minimum(self.scales, largest)
         means = jnp.clip(self.means, -largest, largest)

@@ -50,8 +50,7 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        # A match counts decay^2. Here it counts decay^2 2^-power, and k is the sum times 2^(length
-        # power).
+        # A match counts decay^2, here times 2^-power, and k is the sum times 2^(length power).
         power = self._power_per_match(x, z)
         half = jnp.floor(power / 2)  # in two steps: decay^2 alone may underflow
         factor = times_power_of_two(self.decay, -half) * times_power_of_two(

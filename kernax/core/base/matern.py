@@ -259,8 +259,8 @@ def _sum(a: list, b: list) -> list:
 
 
 def _quotient_by_one_less(D: list, sign: int) -> list[float]:
-    """The coefficients of `sign (D(p) - D(1)) / (1 - p)`: of p^i, minus the sum of those of D above
-    i.
+    """The coefficients of `sign (D(p) - D(1)) / (1 - p)`. That of p^i is -sign times the sum of the
+    coefficients of D above i.
     """
     return [float(-sign * sum(D[i + 1 :])) for i in range(len(D) - 1)]
 

@@ -268,8 +268,7 @@ class ToeplitzFactor(eqx.Module):
         rows = jnp.arange(p + 1) + j - p
         own = jnp.concatenate([jnp.where(rows >= 0, a[::-1], 0), jnp.zeros_like(a[1:])])
         found = convolved(a, own[:, None])[:, 0]
-        # L(b) L(b)^T only has nonzero entries in the last p rows and columns: (L(b)^T e_j)_r is
-        # a_m-j+r.
+        # L(b) L(b)^T is zero except in the last p rows and columns: (L(b)^T e_j)_r is a_m-j+r.
         start = jnp.minimum(self._size - j, p + 1)
         inner = lax.dynamic_slice(jnp.concatenate([a, jnp.zeros_like(a[1:])]), (start,), (p,))
         last = convolved(a[:0:-1], inner[:, None])[:, 0]
