@@ -108,7 +108,7 @@ __version__: str
 def _read_stub(init: str) -> tuple[dict[str, str], list[str]]: ...
 
 __all__ = [
-    # what a kernel is
+    # kernel base classes
     "AbstractKernel", "AbstractStationary",
     # kernels: the rest of them is in kernax.kernels
     "RBF", "Matern12", "Matern32", "Matern52", "Matern", "RationalQuadratic", "Periodic",
@@ -116,7 +116,7 @@ __all__ = [
     "Spectrum", "Subsequence", "SubsetTree", "On", "Normalised", "Warped", "FeatureMap", "Custom",
     # Gram matrices
     "gram", "gram_diagonal", "gram_operator", "kernel_distance",
-    # many points: random features, and centres that stand for the rest
+    # many points: random features and centres
     "random_fourier_features", "choose_centres", "nystrom", "falkon", "recommend",
     # solutions and fitted functions
     "KernelExpansion", "Solution", "RESULTS",
@@ -124,7 +124,7 @@ __all__ = [
     "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "nu_svm", "nu_support_vector_regression", "one_class_svm",
     "regularised_risk", "lasso", "kernel_perceptron", "signs", "one_hot",
-    # learners of few vectors
+    # sparse learners
     "relevance_vector_machine", "import_vector_machine",
     # components and clusters
     "kernel_pca", "pre_image", "kernel_cca", "kernel_discriminant", "kernel_kmeans",
@@ -135,7 +135,7 @@ __all__ = [
     "pathwise_sample", "inducing_points", "sgpr", "sgpr_bound", "svgp", "svgp_bound",
     # learning parameters
     "Model", "minimise", "multi_start", "batched", "unconstrain", "describe", "Checkpoint",
-    # choosing: the rest is in kernax.selection
+    # model selection: the rest is in kernax.selection
     "cross_validate", "k_folds", "grid_search",
     # files
     "save", "load",
