@@ -10,7 +10,6 @@ import pytest
 from conftest import DTYPE, FUSED, marked, needs_x64
 
 import kernax
-from kernax.scale import Route
 from kernax.scale.recommend import (
     BLOCKS,
     CENTRES,
@@ -22,6 +21,7 @@ from kernax.scale.recommend import (
     RANDOM,
     WHOLE,
 )
+from kernax.types import Route
 
 GIB = 2**30
 MATERN = kernax.Matern32(0.5)

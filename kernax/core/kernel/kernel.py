@@ -440,8 +440,7 @@ def as_kernel(kernel: Any) -> AbstractKernel:
 
 def _call_of(kind: type[AbstractKernel]) -> str:
     """An example of a call of a class, with the default of its first parameter if it has one."""
-    package = kind.__module__.partition(".")[0]
-    name = kind.__name__ if package == "__main__" else f"{package}.{kind.__name__}"
+    name = kind.__name__
     try:
         with jax.ensure_compile_time_eval():  # also while tracing
             kernel = kind()
