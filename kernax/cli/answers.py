@@ -1,4 +1,6 @@
-"""Predictions as columns, and predictors in words: for `kernax predict` and `kernax describe`."""
+"""Predictions as columns, and descriptions of predictors: for `kernax predict` and `kernax
+describe`.
+"""
 
 import csv
 import io
@@ -53,8 +55,8 @@ def answer_columns(
 ) -> dict[str, np.ndarray]:
     """Predictions at points: columns to write, by their names.
 
-    Intervals of numbers and counts hold the target with a probability, 0.95 by default. Raises
-    ValueError for an interval that is asked of a model that predicts none.
+    Intervals of numbers and counts contain the target with a probability, 0.95 by default. Raises
+    ValueError for an interval if the model predicts none.
     """
     if interval is not None:
         _check_interval(predictor, interval)
@@ -67,7 +69,7 @@ def answer_columns(
 
 
 def _check_interval(predictor: Predictor, interval: float) -> None:
-    """Raises ValueError for no probability, and for a model without intervals."""
+    """Raises ValueError for a bad probability, and for a model without intervals."""
     upper = (1 + interval) / 2  # the share of targets below the upper end
     if not (interval > 0 and upper < 1):
         raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
@@ -106,11 +108,11 @@ def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarra
 def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarray]:
     """The class of each point, with probabilities or decision values.
 
-    A support vector machine gives a decision value for each class, of two classes only for the
+    A support vector machine gives a decision value for each class, or for two classes only for the
     second; all others give probabilities.
     """
     values = predictor.values(points)
-    # NaN gets some class here; who knows the row refuses it, by the columns beside it.
+    # NaN gets some class here; the caller, which knows the row, raises ValueError.
     decided = {predictor.inputs.target: predictor.decide(np.nan_to_num(values))}
     if predictor.kind != SVM:
         probabilities = np.exp(predictor.log_probabilities(values))
@@ -135,7 +137,7 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
 
 
 def _summary_of_model(predictor: Predictor) -> tuple[str, ...]:
-    """Lines on what was fitted."""
+    """Lines on the fitted model."""
     if isinstance(predictor, ClassPredictor):
         return _summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
@@ -160,7 +162,7 @@ def _summary_of_classes(predictor: ClassPredictor) -> tuple[str, ...]:
 
 
 def _summary_of_process(predictor: ClassPredictor | CountRegressor) -> str:
-    """The likelihood of a process, and how its posterior was found."""
+    """The likelihood of a process, and the method of its posterior."""
     posterior: Any = predictor.model
     likelihood = posterior.likelihood
     words = str(_LIKELIHOODS[type(likelihood)])
@@ -172,7 +174,7 @@ def _summary_of_process(predictor: ClassPredictor | CountRegressor) -> str:
 
 
 def _means(posterior: Any) -> str:
-    """The constant prior mean, of several classes one for each."""
+    """The constant prior mean, for several classes one for each."""
     function = posterior.process.mean
     if isinstance(posterior, CategoricalPosterior):
         function = function.of_all
@@ -180,7 +182,7 @@ def _means(posterior: Any) -> str:
 
 
 def vectors(predictor: ClassPredictor) -> str:
-    """How many rows are vectors of a machine."""
+    """How many rows are vectors of a sparse model."""
     support = predictor.support
     if predictor.kind == SVM:
         return f"{support.sum()} of {len(support)} rows are support vectors"
@@ -189,7 +191,7 @@ def vectors(predictor: ClassPredictor) -> str:
 
 
 def relevant(predictor: Regressor) -> str:
-    """How many rows are relevance vectors of a machine for numbers."""
+    """How many rows are relevance vectors of a model for numbers."""
     return f"{int(predictor.model.count)} rows are relevance vectors"
 
 

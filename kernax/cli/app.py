@@ -164,7 +164,7 @@ def fit(
 def _tables(
     data: Path, target: str, ignore: list[str] | None, kernel: str, tokens: Tokens | None
 ) -> tuple[InputTable, InputTable]:
-    """The table as it was read, and with the columns that the kernel compares."""
+    """The table, and the table with only the columns that the kernel compares."""
     whole = read_table(data, target, ignore or ())
     return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
 
@@ -172,8 +172,8 @@ def _tables(
 def _kernel_to_learn(
     console: Console, names: dict[str, str], kernel: str, parts: Split, seed: int
 ) -> str:
-    """The expression, or that of the kernel that a search finds; adds what its parameters are
-    called to the names.
+    """The expression, or that of the kernel that a search finds; adds the names of its
+    parameters.
     """
     kernel = written_or_found(console, kernel, parts, seed)
     names |= parameter_names(kernel_of(parts, kernel), "kernel.")
@@ -181,7 +181,7 @@ def _kernel_to_learn(
 
 
 def _console() -> Console:
-    """A console that neither colours numbers nor breaks lines."""
+    """A console that neither colours numbers nor wraps lines."""
     return Console(highlight=False, soft_wrap=True)
 
 
@@ -201,9 +201,9 @@ def _deliver(
 def _print_split(
     console: Console, plan: Plan, data: Path, table: InputTable, parts: Split, few: Split
 ) -> None:
-    """Why the model is what it is, the inputs, how many rows are learned from and held out.
+    """Prints why the model was chosen, the inputs, how many rows are learned from and held out.
 
-    Also the columns not used.
+    It also prints the unused columns.
     """
     if plan.reason:
         console.print(plan.reason, markup=False)
@@ -244,7 +244,7 @@ def learn(
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
-    """Raises ValueError for places where the picture or the model cannot be written."""
+    """Raises ValueError if the picture or the model cannot be written."""
     if plot is not None:
         check_picture(plot, data)
     if out is not None:
@@ -305,24 +305,24 @@ def _predictions(
 
 
 def _check_predictions(first: Column, columns: dict[str, np.ndarray]) -> None:
-    """Raises ValueError, with the place of the row in a column, for predictions not finite."""
+    """Raises ValueError, with the place of the row, for predictions that are not finite."""
     figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
     wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
     if len(wrong):
         raise ValueError(
-            f"{first.file}, {first.places[wrong[0]]}: the row is too far from what the model has "
-            "seen: its prediction overflows"
+            f"{first.file}, {first.places[wrong[0]]}: the row is too far from the training rows: "
+            "its prediction overflows"
         )
 
 
 def _check_names(
     data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]
 ) -> None:
-    """Raises ValueError for two columns of one name."""
+    """Raises ValueError for two columns with one name."""
     for name in kept:
         if name in columns:
             raise ValueError(
-                f"--keep {name}: that is the name of what is predicted: rename the column in {data}"
+                f"--keep {name}: that is the name of the prediction: rename the column in {data}"
             )
 
 
@@ -340,7 +340,7 @@ def describe(model: options.Model) -> None:
 
 
 def _kernel_in_words(predictor: Predictor) -> str:
-    """The expression of the kernel; of one that no expression describes, its modules."""
+    """The expression of the kernel; if no expression describes it, its modules."""
     try:
         return expression_on(predictor.kernel, predictor.inputs)
     except ValueError:
@@ -390,7 +390,7 @@ def cluster(
 
 
 def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]) -> None:
-    """Writes the columns to keep, and the number of the cluster of each row, from 1 on."""
+    """Writes the columns to keep, and the number of the cluster of each row, counted from 1."""
     columns = {name: list(cells) for name, cells in kept.items()}
     columns[CLUSTER] = [str(label + 1) for label in found.labels]
     text = as_csv(columns)
@@ -398,8 +398,8 @@ def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]
 
 
 def _check_kept(kept: dict[str, tuple[str, ...]], data: Path) -> None:
-    """Raises ValueError for a column to keep that has the name of what is written."""
+    """Raises ValueError for a column to keep that has the name of the cluster column."""
     if CLUSTER in kept:
         raise ValueError(
-            f"--keep {CLUSTER}: that is the name of what is written: rename the column in {data}"
+            f"--keep {CLUSTER}: that is the name of the written column: rename the column in {data}"
         )

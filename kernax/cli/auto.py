@@ -1,4 +1,4 @@
-"""`kernax fit --kernel auto`: a kernel that is searched for, as an expression and in words."""
+"""`kernax fit --kernel auto`: a search for a kernel, reported as an expression and in words."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ AUTO = "auto"
 
 
 def with_kernel_of_numbers(kernel: str) -> str:
-    """The expression, or one of numbers that the columns are checked against before a search."""
+    """The expression, or a kernel of numbers to check the columns with before a search."""
     return "rbf" if kernel == AUTO else kernel
 
 
 def check_auto(kernel: str, plan: Plan) -> None:
-    """Raises ValueError for a search where no Gaussian process of numbers is to be learned."""
+    """Raises ValueError for a search unless a Gaussian process of numbers is learned."""
     if kernel != AUTO:
         return
     if plan.model != GP:
@@ -67,7 +67,7 @@ def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> 
 
 
 def _units(inputs: Inputs, level: float, of_target: float) -> DataUnits:
-    """How standardised columns and targets are turned into those of the table."""
+    """The units of the table, for standardised columns and targets."""
     standards = inputs.standards
     return DataUnits(
         tuple(standards.centre.tolist()), tuple(standards.scale.tolist()), level, of_target
@@ -77,6 +77,6 @@ def _units(inputs: Inputs, level: float, of_target: float) -> DataUnits:
 def _sentences(
     found: Composition, X: np.ndarray, y: np.ndarray, units: DataUnits, columns: Sequence[str]
 ) -> list[str]:
-    """The components in the units of the table, what explains most first."""
+    """The components in the units of the table, those with the largest share first."""
     components = components_of(found.kernel, float(found.noise), X, y, units, columns)
     return dataclasses.replace(found, components=tuple(components)).sentences()

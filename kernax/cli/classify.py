@@ -74,7 +74,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
 
 
 def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
-    """The model as written."""
+    """The model with the kernel as written."""
     written = kernel_of(parts, kernel)
     if plan.model == GP:
         return start_of(written, plan.likelihood, plan.inference, _targets(parts))
@@ -103,8 +103,8 @@ def _last_remarks(
 
 
 def _rows_of_parameters(model: _Learned, parts: Split, kind: str) -> tuple[tuple[str, ...], ...]:
-    """The parameters of a model, less those that only learning uses: the slope of Platt's sigmoid,
-    and the ridge where relevance vectors are taken in the end.
+    """The parameters of a model, without those that only learning uses: the slope of Platt's
+    sigmoid, and the ridge if relevance vectors are fitted in the end.
     """
     unused = {"slope", "ridge"} if kind == RVM else {"slope"}
     rows = parameter_rows(model, parts.inputs.columns)
@@ -143,7 +143,7 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
 
 
 def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
-    """The classifier that a model fits to the rows to learn from."""
+    """The classifier that a model fits to the training rows."""
     if isinstance(model, LatentModel):
         posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
         return ClassPredictor(
@@ -164,7 +164,7 @@ def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
 
 
 def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
-    """The logistic regression on few of the rows."""
+    """The sparse logistic regression on import vectors."""
     X = jax.tree.map(jnp.asarray, parts.X)
     y = jnp.asarray(_targets(parts))
     machine = import_vector_machine(model.kernel, X, y, model.ridge, max_vectors=_MOST_VECTORS)
@@ -172,7 +172,7 @@ def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
 
 
 def _on_relevant(model: _Learned, parts: Split) -> KernelExpansion:
-    """The most probable weights of a relevance vector machine."""
+    """The relevance vector machine with its most probable weights."""
     X = jax.tree.map(jnp.asarray, parts.X)
     y = jnp.asarray(_targets(parts))
     likelihood = Bernoulli() if y.ndim == 1 else Categorical()
@@ -200,7 +200,7 @@ def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[floa
 
 
 def _scores_of_frequencies(parts: Split, model: str) -> tuple[float, ...]:
-    """The scores of a constant prediction: the frequencies of the classes to learn from."""
+    """The scores of a constant prediction: the frequencies of the classes in the training rows."""
     logarithms = np.log(columns_of_classes(parts.y, parts.classes).mean(0))
     everywhere = np.ones(len(parts.y_held_out))
     if len(parts.classes) == 2:
@@ -209,7 +209,7 @@ def _scores_of_frequencies(parts: Split, model: str) -> tuple[float, ...]:
 
 
 def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tuple[float, ...]:
-    """The scores that `_measures` names, of values at the held-out rows."""
+    """The scores that `_measures` names, for values at the held-out rows."""
     Y = columns_of_classes(parts.y_held_out, parts.classes)
     y = signs_of_columns(Y) if len(parts.classes) == 2 else Y
     found = [accuracy(y, values)]

@@ -1,4 +1,4 @@
-"""`kernax cluster`: groups the rows of a table, and says what is in each group."""
+"""`kernax cluster`: groups the rows of a table, and describes each group."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ class Clusters:
     """The clusters of a table.
 
     Attributes:
-        labels: of the rows, from 0.
+        labels: the cluster of each row, from 0.
         points: the rows as points.
-        function: of k-means: its largest output at a point is the cluster of the point.
-        inputs: how columns became points.
-        remark: what was attained.
+        function: the function of k-means: its largest output at a point gives the cluster.
+        inputs: the preparation of columns as points.
+        remark: a line on the quality of the clusters.
     """
 
     labels: Int[np.ndarray, " n"]
@@ -78,7 +78,7 @@ def cluster(
 
 
 def _kernel(inputs: Inputs, expression: str | None, points: PyTree) -> AbstractKernel:
-    """The kernel as written, or an RBF of the scale of the rows."""
+    """The kernel as written, or an RBF with the scale of the rows."""
     if expression is not None:
         return kernel_of_inputs(inputs, expression, per_column=False)
     return RBF(median_lengthscale(points))
@@ -87,7 +87,7 @@ def _kernel(inputs: Inputs, expression: str | None, points: PyTree) -> AbstractK
 def _explained(
     stats: dict, kernel: AbstractKernel, points: PyTree, clusters: int, method: str
 ) -> str:
-    """How much of the variance, or of the cut, the clusters attain."""
+    """The share of the variance, or of the cut, that the clusters attain."""
     if method == SPECTRAL:
         attained = float(stats["objective"]) / float(stats["relaxation"])
         return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
@@ -99,7 +99,7 @@ def _explained(
 
 
 def summary(found: Clusters, table: InputTable) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """A header and a row for each cluster: its size, means of the columns that differ most, and
+    """A header and a row for each cluster: its size, the means of the columns that differ most, and
     typical texts.
     """
     X = found.inputs.numbers(table.inputs)
@@ -123,7 +123,7 @@ def summary(found: Clusters, table: InputTable) -> tuple[tuple[str, ...], list[t
 
 
 def _apart(X: Float[np.ndarray, "n d"], found: Clusters) -> Int[np.ndarray, " shown"]:
-    """The columns whose means differ most between clusters, in deviations of the column."""
+    """The columns with means that differ most between clusters, in deviations of the column."""
     Z = found.inputs.standards.standardised(X)
     differences = np.zeros(X.shape[1])
     for c in np.unique(found.labels):
@@ -138,7 +138,7 @@ def _means(X: Float[np.ndarray, "n d"]) -> Sequence[str]:
 
 
 def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:
-    """The row with the largest sum of values of the kernel with its cluster."""
+    """The row with the largest sum of kernel values with its cluster."""
     inside = points_at(found.points, rows)
     K = np.asarray(gram(found.kernel, inside))
     return int(rows[np.argmax(_cosines(K).sum(1))])

@@ -1,4 +1,4 @@
-"""Columns of a table as inputs: those that a kernel compares, and the kernel for them."""
+"""The columns of a table that a kernel compares, as inputs, and the kernel on them."""
 
 import dataclasses
 import functools
@@ -23,28 +23,28 @@ from kernax.preparation.kinds import is_mostly_numbers, kind_of
 
 _EXAMPLE = "--kernel 'normalised(spectrum(3))'"
 _MOST_TEXTS = 30  # columns, each of which adds a kernel to what is compiled
-_WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of three
+_WORTH_COMPARING = 6  # letters: shorter cells share too few substrings of length three
 
 
 def learned_inputs(table: InputTable, rows: np.ndarray, tokens: Tokens) -> Inputs:
-    """How columns become points, learned from some rows alone."""
+    """The preparation of columns as points, learned from some rows only."""
     return inputs_of_columns(
         table.inputs, table.target.name, rows, texts=table.texts, tokens=tokens
     )
 
 
 def kernel_of_inputs(inputs: Inputs, expression: str, *, per_column: bool) -> AbstractKernel:
-    """The kernel that an expression describes, on the points that `inputs` makes."""
+    """The kernel that an expression describes, on points from `inputs`."""
     kernel = parse_kernel(expression, len(inputs.columns), per_column=per_column)
     return _on_parts(kernel, inputs) if inputs.texts else kernel
 
 
 def compared_columns(table: InputTable, expression: str, tokens: Tokens | None) -> InputTable:
-    """The table without the columns that a kernel does not compare.
+    """The table with only the columns that a kernel compares.
 
-    It has text only for a string kernel: the columns that the expression names, or else those whose
-    words are no categories, or else all columns of words. Raises ValueError for a column that no
-    part of the kernel can compare, and for a part that no column suits.
+    It has text only for a string kernel: the columns that the expression names, or else those with
+    words that are not categories, or else all columns of words. Raises ValueError for a column that
+    no part of the kernel can compare, and for a part without a column.
     """
     kernel = parse_kernel(expression)
     kinds = compared(kernel)
@@ -80,7 +80,7 @@ def _texts(table: InputTable, kernel: AbstractKernel) -> tuple[str, ...]:
 
 
 def _texts_of_words(table: InputTable) -> tuple[str, ...]:
-    """The columns of words that are no categories; all columns of words where all are."""
+    """The columns of words that are not categories; all columns of words if all are."""
     words = [column for column in table.inputs if _holds_words(column)]
     if not words:
         raise ValueError(
@@ -98,7 +98,7 @@ def _texts_of_words(table: InputTable) -> tuple[str, ...]:
 
 
 def _holds_words(column: Column) -> bool:
-    """Whether cells are text, and neither numbers nor dates with some mistakes."""
+    """Whether cells are text, rather than numbers or dates with some mistakes."""
     if is_mostly_numbers(column) or unclear_dates(column) is not None:
         return False
     return Text.suits(column) and not Date.suits(column)
@@ -117,7 +117,7 @@ def _check_kinds(columns: Sequence[Column], table: InputTable) -> None:
 
 
 def _why_no_kind(column: Column) -> str | None:
-    """Why a column cannot become numbers; None where it can."""
+    """Why a column cannot become numbers; None if it can."""
     try:
         kind_of(column)
     except ValueError as problem:
@@ -139,7 +139,7 @@ def _advice(column: Column, table: InputTable) -> str:
         return leave_out
     are_numbers = is_mostly_numbers(column) or remedy_of(cells[0])
     if are_numbers or unclear_dates(column) is not None:
-        return f"mend such cells, or {leave_out}"
+        return f"correct such cells, or {leave_out}"
     if _holds_words(column) and 2 * long >= len(cells):
         return f"{_how_to_compare(column, table)}; or {leave_out}"
     return leave_out
@@ -155,17 +155,17 @@ def _how_to_compare(column: Column, table: InputTable) -> str:
 
 
 def _on_parts(kernel: AbstractKernel, inputs: Inputs) -> AbstractKernel:
-    """The same kernel on the points that `inputs` makes, which are tuples of parts.
+    """The same kernel on points from `inputs` that are tuples of parts.
 
-    Parts that compare numbers alone get the numbers, and parts that compare text the column that
-    they name. Where no column is named, the sum over all columns of text takes their place.
+    Parts that compare only numbers get the numbers, and parts that compare text get the column that
+    they name. If they name none, they become a sum over all columns of text.
     """
     place = functools.partial(_placed, inputs=inputs)
     return jax.tree.map(place, kernel, is_leaf=_sees_one_part)
 
 
 def _sees_one_part(node: PyTree) -> bool:
-    """Whether a node is a kernel that compares numbers alone, or one column, or all of them."""
+    """Whether a node is a kernel that compares only numbers, or one column, or all of them."""
     if not isinstance(node, AbstractKernel):
         return False
     if is_named(node) or compared(node) == {NUMBERS}:

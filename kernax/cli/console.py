@@ -1,4 +1,4 @@
-"""What the commands print: errors of one line, and tables; and checks of places for files."""
+"""The output of the commands: one-line errors and tables; and checks of paths to write to."""
 
 import contextlib
 import importlib.util
@@ -37,7 +37,8 @@ PICTURES = (".png", ".pdf", ".svg")
 def one_line_errors() -> Iterator[dict[str, str]]:
     """Turns exceptions into one line and an exit code, and warnings into notes.
 
-    In both, the keys of the dictionary, paths of parameters, are replaced by their values, names.
+    In both, paths of parameters, the keys of the dictionary, are replaced by their names, the
+    values.
     """
     names: dict[str, str] = {}
     try:
@@ -52,7 +53,7 @@ def one_line_errors() -> Iterator[dict[str, str]]:
 
 
 def _message(problem: Exception) -> str:
-    """An exception in words, with the file that it is about, or what helps."""
+    """An exception in words, with the file that it concerns, or with advice."""
     if isinstance(problem, MemoryBudgetError):
         return f"{problem}; --rows N learns from fewer of them"
     if isinstance(problem, OSError) and problem.filename:
@@ -68,7 +69,7 @@ def _say(kind: str, text: str, names: dict[str, str]) -> None:
 
 
 def check_picture(path: Path, *others: Path | None) -> None:
-    """Raises ValueError for a picture that could not be written once all is computed."""
+    """Raises ValueError for a picture that could not be written after the fit."""
     if path.suffix.lower() not in PICTURES:
         raise ValueError(
             f"--plot {path}: a picture's name must end in {', '.join(PICTURES[:-1])} or "
@@ -78,9 +79,9 @@ def check_picture(path: Path, *others: Path | None) -> None:
 
 
 def check_writable(path: Path, option: str, *others: Path | None, needs: str | None = None) -> None:
-    """Raises ValueError for a path that cannot be written, or is that of one of the others.
+    """Raises ValueError for a path that cannot be written, or that is one of the others.
 
-    Also where a package that is needed for it is missing.
+    Also raises ValueError if a required package is missing.
     """
     if needs is not None and importlib.util.find_spec(needs) is None:
         raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
@@ -93,14 +94,16 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
 
 
 def _check_overwrites_none(path: Path, option: str, others: Sequence[Path | None]) -> None:
-    """Raises ValueError for the path of one of the others."""
+    """Raises ValueError if the path is one of the others."""
     for other in others:
         if other is not None and os.path.realpath(other) == os.path.realpath(path):
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
 
 
 def _is_no_file(path: Path, option: str) -> bool:
-    """Whether something else than a file is there. Raises ValueError where none can be written."""
+    """Whether the path exists but is not a file. Raises ValueError if no file can be written
+    there.
+    """
     try:
         if path.exists() and not path.is_file():
             return True
@@ -140,13 +143,13 @@ def print_clusters(console: Console, data: Path, found: Clusters, table: InputTa
 
 
 def print_inputs(console: Console, table: InputTable, inputs: Inputs) -> None:
-    """Prints what was decided about rows and columns, and which columns are not used."""
+    """Prints the decisions about rows and columns, and the unused columns."""
     print_lines(console, (*table.announcements, *inputs.announcements(table.inputs)))
     used = set(inputs.names)
     unused = [name for name in table.columns if name not in used]
     if unused:
         console.print(
-            f"the kernel compares text alone, and does not use {listed(unused)}", markup=False
+            f"the kernel only compares text, and does not use {listed(unused)}", markup=False
         )
 
 
@@ -160,7 +163,7 @@ _LONG = 10.0  # seconds after which a line is written where no bar can be drawn
 
 
 def with_a_bar(jobs: Sequence[Any]) -> Iterator[Any]:
-    """The folds to learn on, with a bar, the time so far and the time left on stderr."""
+    """The folds to learn on, with a bar on stderr that shows the elapsed and the remaining time."""
     console = Console(stderr=True)
     begin = time.monotonic()
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -174,7 +177,7 @@ def with_a_bar(jobs: Sequence[Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Says on stderr what is being done, and for how long, until it is done."""
+    """Shows on stderr what is being done, and for how long, until it is done."""
     console = Console(stderr=True)
     begin = time.monotonic()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -190,21 +193,21 @@ def _drawn(console: Console, columns: Sequence[ProgressColumn]) -> Progress:
 
 
 def _say_time(console: Console, what: str, begin: float) -> None:
-    """Writes a line on what took long, where stderr is a file or a pipe and shows no bar."""
+    """Writes a line on a long step if stderr is a file or a pipe, which shows no bar."""
     seconds = time.monotonic() - begin
     if not console.is_terminal and seconds > _LONG:
         typer.echo(f"{what}, after {seconds:.0f} s", err=True)
 
 
 def say_total_time(begin: float) -> None:
-    """Writes how long a command took, where that was long: on stderr, not among the results."""
+    """Writes how long a command took if that was long: on stderr, not among the results."""
     seconds = time.monotonic() - begin
     if seconds > _LONG:
         typer.echo(f"done, after {seconds:.0f} s", err=True)
 
 
 def title_of(what: str, columns: tuple[str, ...]) -> str:
-    """The title of a table of parameters, with their units where there are columns of numbers."""
+    """The title of a table of parameters, with their units if there are columns of numbers."""
     return f"{what}, for standardised columns" if columns else what
 
 

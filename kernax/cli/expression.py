@@ -39,7 +39,7 @@ _OPERATORS = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-# Limits of what an expression may hold.
+# Limits of expressions.
 _LONGEST = 1000  # characters
 _DEEPEST = 50  # operations inside operations
 _HIGHEST = 1000  # powers
@@ -78,7 +78,7 @@ def parse_kernel(
         raise ValueError("the kernel expression is empty: write one such as 'rbf + linear'")
     if len(text) > _LONGEST:
         raise ValueError(
-            f"the kernel expression has {len(text)} characters, but at most {_LONGEST} are read"
+            f"the kernel expression has {len(text)} characters, but at most {_LONGEST} are allowed"
         )
     try:
         meaning = _Reader(dimensions, per_column).read(_syntax(text), 0)
@@ -103,11 +103,11 @@ def _syntax(text: str) -> ast.expr:
             return ast.parse(line, mode="eval").body
     except SyntaxError as problem:
         place = f"at column {problem.offset + start}" if problem.offset else "at its end"
-        raise ValueError(f"the kernel expression cannot be read {place}: {problem.msg}") from None
+        raise ValueError(f"the kernel expression cannot be parsed {place}: {problem.msg}") from None
     except (RecursionError, MemoryError):
         raise ValueError(_TOO_DEEP) from None
     except ValueError as problem:  # a null byte
-        raise ValueError(f"the kernel expression cannot be read: {problem}") from None
+        raise ValueError(f"the kernel expression cannot be parsed: {problem}") from None
 
 
 _TOO_DEEP = (
@@ -136,7 +136,7 @@ class _Reader:
         return self.operation(node, depth)
 
     def operation(self, node: ast.expr, depth: int) -> Meaning:
-        """The result of an operator on what its operands describe."""
+        """The result of an operator on its operands."""
         if _has_sign(node):
             operand = self.read(node.operand, depth + 1)
             return -operand if isinstance(node.op, ast.USub) else operand
@@ -176,7 +176,7 @@ class _Reader:
         return values
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:
-        """The normalised kernel of the one argument of a call."""
+        """The normalised kernel of the only argument of a call."""
         if len(node.args) != 1 or node.keywords:
             raise ValueError(NO_OPERAND)
         operand = self.read(node.args[0], depth + 1)
@@ -191,7 +191,7 @@ class _Reader:
         return kernel
 
     def of_column(self, node: ast.Call, depth: int) -> AbstractKernel:
-        """The string kernel of a column, whose name is the first argument of a call."""
+        """The string kernel of a column; the first argument of a call is the name of the column."""
         if len(node.args) != 2 or node.keywords:
             raise ValueError(NO_COLUMN)
         name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
@@ -203,7 +203,9 @@ class _Reader:
         return On(operand, name)
 
     def on_column(self, node: ast.Call, depth: int) -> AbstractKernel:
-        """The first argument of a call, a kernel, on the column of the second; the first is 1."""
+        """The first argument of a call, a kernel, on the column that the second gives, counted from
+        1.
+        """
         if len(node.args) != 2 or node.keywords:
             raise ValueError(NO_PLACE)
         operand = _Reader(1, per_column=False).read(node.args[0], depth + 1)
@@ -259,7 +261,7 @@ _EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
 
 
 def _given_fields(name: str, node: ast.Call) -> list[tuple[str, ast.expr]]:
-    """The arguments of a call, each with the field that it is for, in their order."""
+    """The arguments of a call, each with its field, in their order."""
     kind = kernel_class(name, called=True)
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
     if len(node.args) > len(fields):
@@ -271,7 +273,7 @@ def _given_fields(name: str, node: ast.Call) -> list[tuple[str, ast.expr]]:
 
 
 def _field_of(keyword: ast.keyword, name: str, fields: list[str]) -> str:
-    """The field that a keyword names. Raises ValueError where there is none."""
+    """The field that a keyword names. Raises ValueError if there is none."""
     if keyword.arg is None or keyword.arg not in fields:
         raise ValueError(
             f"{name} has no parameter {keyword.arg or '**'}: it takes {_parameters(fields)}"
@@ -318,7 +320,7 @@ def _check_integers(name: str, values: dict[str, Any]) -> None:
 
 
 def _check_degree(degree: Any) -> None:
-    """Raises ValueError for a power that is no positive integer, or too high."""
+    """Raises ValueError for a power that is not a positive integer, or too high."""
     check_count(degree, "degree", hint=NO_POWER)
     if degree > _HIGHEST:
         raise ValueError(
@@ -327,7 +329,7 @@ def _check_degree(degree: Any) -> None:
 
 
 def _check_length(length: Any, what: str, least: int) -> None:
-    """Raises ValueError for a length that is no integer in range."""
+    """Raises ValueError for a length that is not an integer in range."""
     check_count(length, what, least)
     if length > _LONGEST_SUBSTRING:
         raise ValueError(
@@ -337,7 +339,7 @@ def _check_length(length: Any, what: str, least: int) -> None:
 
 
 def _number(node: ast.Constant) -> int | float:
-    """The number that a constant is. Raises ValueError for other constants."""
+    """The value of a constant. Raises ValueError for other constants."""
     if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
         raise ValueError(
             f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and numbers"
@@ -351,7 +353,7 @@ def _has_sign(node: ast.expr) -> TypeGuard[ast.UnaryOp]:
 
 
 def _literal(node: ast.expr, what: str) -> int | float:
-    """A number, perhaps with a sign; where it must be positive, the kernel says so."""
+    """A number, perhaps with a sign; if it must be positive, the kernel checks that."""
     bare = node.operand if _has_sign(node) else node
     value = bare.value if isinstance(bare, ast.Constant) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -363,7 +365,7 @@ def _literal(node: ast.expr, what: str) -> int | float:
 def _finite(number: int | float) -> int | float:
     """The number. Raises ValueError for one that is too large."""
     if not abs(number) <= 1e300:
-        raise ValueError("a number in the kernel expression is too large: at most 1e300 is read")
+        raise ValueError("a number in the kernel expression is too large: at most 1e300 is allowed")
     return number
 
 

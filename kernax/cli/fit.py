@@ -57,7 +57,7 @@ def fit(
 
 
 def _account(choice: StageChoice, parts: Split, model: str) -> tuple[str, ...]:
-    """The validation error of each stage, and which of them is saved, a line each."""
+    """The validation error of each stage, and which of them is saved, one line each."""
     if len(choice.stages) == 1:
         few = f"{len(parts.y)} rows to learn from are too few to choose by folds"
         return (f"{few}: nothing was learned, and the model is as written",)
@@ -70,8 +70,8 @@ def _account(choice: StageChoice, parts: Split, model: str) -> tuple[str, ...]:
 
 
 def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[str, ...]:
-    """Says that held-out rows are predicted worse after learning; nothing where they are not, in
-    the digits that are printed.
+    """A remark that held-out rows are predicted worse after learning; empty if they are not, in the
+    digits that are printed.
     """
     before = in_digits(measure, as_written)
     after = in_digits(measure, learned)
@@ -98,7 +98,7 @@ def _title(parts: Split, model: str) -> str:
 
 
 def _units(parts: Split) -> Standards:
-    """The mean and the deviation of the target, of the rows to learn from."""
+    """The mean and the deviation of the target over the training rows."""
     return standards_of_target(parts.y, parts.inputs.target)
 
 
@@ -110,7 +110,7 @@ def _learned(
     seed: int,
     with_priors: bool,
 ) -> StageChoice:
-    """The stages, learned from standardised targets, and which is kept."""
+    """The stages, learned from standardised targets, and which one is kept."""
     fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
     return learn_in_stages(
         fixed,
@@ -128,7 +128,7 @@ def _learned(
 
 
 def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
-    """How many rows choose between stages: few where a comparison of two rows takes long."""
+    """How many rows choose between stages: few if a comparison of two rows takes long."""
     if parts.inputs.texts:
         return _MOST_OF_TEXTS
     if isinstance(start, ProcessModel) and is_along_line(start.kernel, parts.X):
@@ -137,14 +137,14 @@ def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
 
 
 def _remarks(choice: StageChoice, learned: Regressor, restarts: int) -> tuple[str, ...]:
-    """On several starts, and on the rows that a machine stands on."""
+    """Remarks on several starts, and on the vectors of a sparse model."""
     has_starts = restarts > 1 and choice.kept.stats
     starts = (_starts(choice.kept.stats, restarts),) if has_starts else ()
     return (*starts, relevant(learned)) if learned.kind == RVM else starts
 
 
 def _starts(stats: dict[str, Any], restarts: int) -> str:
-    """A remark on how several starts ended."""
+    """A remark on the results of several starts."""
     losses = np.asarray(stats["start_losses"])
     losses = losses[np.isfinite(losses)]
     failed = int(np.sum(stats["failed"]))
@@ -154,7 +154,7 @@ def _starts(stats: dict[str, Any], restarts: int) -> str:
 
 
 def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regressor:
-    """The regressor that a model fits to the rows to learn from."""
+    """The regressor that a model fits to the training rows."""
     target = _units(parts)
     if kind == RVM:
         y = jnp.asarray(target.standardised(parts.y))
@@ -179,7 +179,7 @@ def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[float, ...]
 
 
 def _scores_of_mean(parts: Split, model: str) -> tuple[float, ...]:
-    """The scores of predicting the mean of the rows to learn from, with their deviation."""
+    """The scores of predicting the mean of the training rows, with their deviation."""
     target = _units(parts)
     rows = len(parts.y_held_out)
     deviation = None if model == RIDGE else np.full(rows, target.scale)
@@ -187,7 +187,7 @@ def _scores_of_mean(parts: Split, model: str) -> tuple[float, ...]:
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> tuple[float, ...]:
-    """Root mean square error, and the negative log predictive density where there is one."""
+    """Root mean square error, and the negative log predictive density if there is one."""
     error = float(root_mean_square_error(parts.y_held_out, mean))
     if deviation is None:
         return (error,)

@@ -1,4 +1,4 @@
-"""String kernels without parameters: their matrix is computed once, and the rest is learned."""
+"""String kernels without parameters: their matrix is computed once, before learning."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def with_fixed_texts(model: Any, X: PyTree) -> tuple[Any, PyTree]:
     """The same problem with the number of a row in place of its texts, and the matrix of all rows
     in place of each kernel that compares texts.
 
-    Both are as they were where there are no texts, or where a string kernel has a parameter to
-    learn: then its matrix is another one at every step.
+    Both stay unchanged if there are no texts, or if a string kernel has a parameter to learn, which
+    changes its matrix at every step.
     """
     parts = X if isinstance(X, tuple) else (X,)
     texts = [place for place, part in enumerate(parts) if is_encoded(part)]
@@ -41,8 +41,8 @@ def with_fixed_texts(model: Any, X: PyTree) -> tuple[Any, PyTree]:
 
 
 def with_texts(model: Any, written: Any) -> Any:
-    """A learned model of `with_fixed_texts` with the text kernels of the written model in place of
-    their Gram matrices.
+    """A model learned by `with_fixed_texts` with the string kernels of the written model in place
+    of their Gram matrices.
     """
     if not _nodes(model, _is_matrix):
         return model
@@ -53,7 +53,7 @@ def with_texts(model: Any, written: Any) -> Any:
 
 
 def _with_matrices(tree: Any, X: PyTree) -> Any:
-    """Each of the largest kernels without parameters as its matrix over texts."""
+    """Replaces each of the largest kernels without parameters by its matrix over texts."""
     return jax.tree.map(
         lambda node: Precomputed(gram(node, X)) if _is_fixed(node) else node,
         tree,
@@ -83,7 +83,7 @@ def _has_parameters(node: Any) -> bool:
 
 
 def _is_fixed(node: Any) -> bool:
-    """Whether a node is a kernel of the texts of one column that has no parameter."""
+    """Whether a node is a kernel of the texts of one column without parameters."""
     if not isinstance(node, AbstractKernel) or _has_parameters(node):
         return False
     picks = _nodes(node, lambda inner: isinstance(inner, On))

@@ -1,4 +1,4 @@
-"""The rows that a fit learns from and those held out, and the report of its results."""
+"""The training rows and the held-out rows of a fit, and the report of its results."""
 
 import dataclasses
 
@@ -22,7 +22,8 @@ _HELD_OUT = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Points to learn from and points held out, with their targets, and how columns became points.
+    """Training points and held-out points, with their targets, and the preparation of columns as
+    points.
 
     Targets are numbers in their own units, or the names of classes; `classes` are the names of all
     classes in order, empty for numbers.
@@ -41,8 +42,8 @@ class Split:
 class FitReport:
     """The results of a fit: scores, parameters, remarks, and the predictor.
 
-    Scores are those of the held-out rows: of a constant prediction, of the kernel as written, and
-    of the learned one.
+    Scores are those on the held-out rows: of a constant prediction, of the kernel as written, and
+    of the learned kernel.
     """
 
     title: str
@@ -54,15 +55,14 @@ class FitReport:
 
 
 def in_digits(measure: str, score: float) -> str:
-    """A score as it is printed: errors in the target's own units by significant digits."""
+    """A score as text: errors in the target's own units with significant digits."""
     return f"{score:.5g}" if measure == RMSE else f"{score:.4f}"
 
 
 def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:
     """Shuffles the rows of numbers, holds out a quarter, and standardises the inputs.
 
-    Means and deviations are those of the rows to learn from, which are at most `most` of the
-    others.
+    Means and deviations are those of the training rows, which are at most `most` of the others.
     """
     y = numbers(table)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -76,7 +76,9 @@ def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None
 def split_counts(
     table: InputTable, seed: int, tokens: Tokens, most: int | None, likelihood: str
 ) -> Split:
-    """`split_numbers` for counts. Raises ValueError for a cell that is no count, at its place."""
+    """`split_numbers` for counts. Raises ValueError, with its place, for a cell that is not a
+    count.
+    """
     check_counts(table.target, likelihood)
     return split_numbers(table, seed, tokens, most)
 
@@ -93,7 +95,7 @@ def _check_spread(y: np.ndarray, name: str) -> None:
 def split_classes(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:
     """Shuffles the rows, holds out a quarter of each class, and standardises the inputs.
 
-    At most `most` of the others are learned from, the same part of each class.
+    At most `most` of the others are training rows, the same share of each class.
     """
     names, classes = labels(table)
     order = np.random.default_rng(seed).permutation(len(names))
@@ -117,9 +119,9 @@ def split_rows(
     classes: tuple[str, ...] = (),
     unused: int = 0,
 ) -> Split:
-    """Rows to learn from and rows held out, given by their numbers.
+    """Training rows and held-out rows, given by their numbers.
 
-    Means, deviations and the alphabet are those of the rows to learn from.
+    Means, deviations and the alphabet are those of the training rows.
     """
     inputs = learned_inputs(table, kept, tokens)
     points = inputs.points(table.inputs)
@@ -135,7 +137,9 @@ def split_rows(
 
 
 def one_per_column(parts: Split) -> bool:
-    """Whether there are twenty rows a column, with fewer of which lengthscales overfit."""
+    """Whether there are at least twenty rows for each column; with fewer, separate lengthscales
+    overfit.
+    """
     return len(parts.y) >= 20 * len(parts.inputs.columns)
 
 

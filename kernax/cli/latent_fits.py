@@ -1,4 +1,4 @@
-"""Fits of classes and of counts by a Gaussian process: their common part, and that of counts."""
+"""Fits of classes and of counts by a Gaussian process: their common part, and the fit of counts."""
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ def learned_latent(
 
 
 def evidences(inference: Inference, rows: int, written: Posterior, learned: Posterior) -> str:
-    """A remark on the evidence of the rows to learn from."""
+    """A remark on the evidence of the training rows."""
     before = f"{float(written.log_evidence):.3f}"
     after = f"{float(learned.log_evidence):.3f}"
     return f"{_WORDS[inference]} of {rows} rows: {before} as written, {after} learned"
@@ -111,7 +111,7 @@ def _scored(regressor: CountRegressor, parts: Split) -> tuple[float, ...]:
 
 
 def _scores_of_constant(start: LatentModel, parts: Split) -> tuple[float, ...]:
-    """The scores of the mean of the rows to learn from, as the rate of all."""
+    """The scores of the mean of the training rows as a constant rate."""
     logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
     mean = np.full(len(parts.y_held_out), parts.y.mean())
     return _scores(parts, mean, np.asarray(logarithms))

@@ -1,4 +1,4 @@
-"""`kernax fit` for many rows: a kernel learned from some of them, then all fitted over centres."""
+"""`kernax fit` for many rows: learns a kernel from some of them, then fits all over centres."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ from kernax.selection.recipes.over_centres import (
 def fitted_to_all(
     report: FitReport, few: Split, parts: Split, way: Way, seed: int, threads: int | None
 ) -> FitReport:
-    """The report of a kernel that was learned from few rows. On the route over centres, that kernel
+    """The report for a kernel that was learned from few rows. If the method is centres, the kernel
     is then fitted to all rows, and scored. Needs 64-bit mode.
     """
     if way.name != RouteName.CENTRES:
@@ -40,7 +40,7 @@ def fitted_to_all(
 
 
 def _of_rows(name: str, rows: int) -> str:
-    """The name of a score, with the number of rows where there is a fit."""
+    """The name of a score, with the number of rows of the fit."""
     is_fit = name.endswith(("written", "learned"))
     return f"{name}, {rows} rows" if is_fit else name
 
@@ -71,7 +71,7 @@ def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
 
 
 def _to_expect(measures: tuple[str, ...], scores: tuple[float, ...]) -> str:
-    """A line with the expected error on new rows, and how to see whether more centres help."""
+    """A line with the expected error on new rows, and on how to check whether more centres help."""
     expected = [f"{name} {in_digits(name, score)}" for name, score in zip(measures, scores)]
     return (
         f"expect {', '.join(expected)} of rows like those held out; a larger --centres M shows "

@@ -1,6 +1,6 @@
-"""The notation of kernels as expressions: its names, kernels written in it, names of parameters.
+"""The notation of kernels as expressions: its names, kernels as text, and names of parameters.
 
-`parse_kernel` reads what `expression_of` writes.
+`parse_kernel` parses what `expression_of` writes.
 """
 
 import collections
@@ -43,7 +43,7 @@ OF_COLUMN = "text"  # takes the name of a column and a string kernel
 ON = "on"  # takes a kernel and the number of a column
 NUMBERS = "numbers"
 TEXT = "text"
-# Functions of a kernel that are not kernels, and that someone may write nevertheless.
+# Functions of a kernel that are not kernels, but that users may write.
 _FUNCTIONS = ("log", "sqrt", "abs", "sin", "cos", "tan", "tanh", "min", "max", "round", "sum")
 
 
@@ -67,7 +67,7 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
 
 
 def _hint(name: str) -> str:
-    """The kernels of names like this one, or else all of them."""
+    """The kernels with similar names, or else all of them."""
     near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"
@@ -83,7 +83,9 @@ _FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN, ON: NO_PLACE}
 
 
 def compared(kernel: AbstractKernel) -> frozenset[str]:
-    """What a kernel compares: `NUMBERS`, `TEXT`, both, or neither if it is made of constants."""
+    """The kinds of data that a kernel compares: `NUMBERS`, `TEXT`, both, or neither if it consists
+    of constants.
+    """
     inner = parts_of(kernel)
     if inner:
         return frozenset().union(*map(compared, inner))
@@ -94,7 +96,7 @@ def compared(kernel: AbstractKernel) -> frozenset[str]:
 
 
 def is_named(kernel: object) -> bool:
-    """Whether a kernel is one of a column of text, which the expression names."""
+    """Whether a kernel compares a column of text that the expression names."""
     return isinstance(kernel, On) and isinstance(kernel.where, str)
 
 
@@ -118,10 +120,10 @@ _MOST_SHOWN = 8  # numbers of a list
 
 
 def expression_of(kernel: AbstractKernel) -> str:
-    """A kernel as an expression that `parse_kernel` reads, its numbers in six digits.
+    """A kernel as an expression that `parse_kernel` parses, its numbers in six digits.
 
     A list of more than eight numbers, such as a lengthscale for each of many columns, is only
-    counted, and such an expression cannot be read again. Raises ValueError for a kernel that no
+    counted, and such an expression cannot be parsed again. Raises ValueError for a kernel that no
     expression describes.
     """
     return _expression(kernel, ())
@@ -164,14 +166,14 @@ def _factor(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
 
 
 def _base(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
-    """The expression of what is raised to a power: operators are in parentheses."""
+    """The expression of a base of a power: operators are in parentheses."""
     inside = _inside(kernel, parts)
     written = _expression(kernel, parts)
     return f"({written})" if isinstance(inside, (Sum, Product, Scaled, Power)) else written
 
 
 def _inside(kernel: AbstractKernel, parts: Sequence[str | None]) -> AbstractKernel:
-    """The kernel that is written where another one compares the numbers of a tuple."""
+    """The kernel to write where another kernel compares the numbers of a tuple."""
     if isinstance(kernel, On) and parts and parts[kernel.where] is None:
         return kernel.kernel
     return kernel
@@ -240,7 +242,7 @@ def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
 
 
 def _all_different(names: dict[str, str]) -> dict[str, str]:
-    """The names, numbered where they are still the same, as those of one scale around another."""
+    """The names, numbered if they are still the same, as for one scale around another."""
     repeated = {name for name, times in collections.Counter(names.values()).items() if times > 1}
     numbers = collections.Counter()
     different = {}
@@ -322,7 +324,7 @@ def _without_numbers(kernel: AbstractKernel) -> str:
 
 
 def _short_name(kernel: AbstractKernel) -> str:
-    """A name for messages: its expression, in parentheses where it is made of operators."""
+    """A name for messages: its expression, in parentheses if it consists of operators."""
     text = _without_numbers(kernel)
     if text.isidentifier() or isinstance(_unscaled(kernel), Normalised):
         return short(text)
@@ -336,7 +338,7 @@ def _factor_without_numbers(kernel: AbstractKernel) -> str:
 
 
 def _base_without_numbers(kernel: AbstractKernel) -> str:
-    """The expression of what is raised to a power: operators are in parentheses."""
+    """The expression of a base of a power: operators are in parentheses."""
     kernel = _unscaled(kernel)
     text = _without_numbers(kernel)
     return f"({text})" if isinstance(kernel, (Sum, Product, Power)) else text

@@ -1,4 +1,4 @@
-"""The arguments and options of the commands, their help texts, and which numbers they may have."""
+"""The arguments and options of the commands, their help texts, and the ranges of their numbers."""
 
 import enum
 import platform

@@ -19,7 +19,7 @@ _GRID = 400  # points at which a process is drawn
 
 
 def draw(path: Path, report: FitReport, parts: Split) -> None:
-    """Writes the picture to a file, which is complete or not there."""
+    """Writes the picture to a file, either completely or not at all."""
     predictor = report.predictor
     title = _title(report, parts)
     if isinstance(predictor, ClassPredictor):
@@ -30,7 +30,7 @@ def draw(path: Path, report: FitReport, parts: Split) -> None:
 
 
 def _title(report: FitReport, parts: Split) -> str:
-    """The scores of the learned model, which are the last of the report."""
+    """The scores of the learned model, the last ones of the report."""
     from kernax.plot import score_title
 
     *_, learned = report.scores.values()
@@ -65,7 +65,7 @@ def draw_clusters(path: Path, found: Clusters) -> None:
 
 
 def _write(path: Path, ax: "Axes") -> None:
-    """Writes the figure of axes to a file, which is complete or not there."""
+    """Writes the figure of axes to a file, either completely or not at all."""
     figure = ax.get_figure(root=True)
     assert figure is not None  # new axes have one
     kind = path.suffix.lower().lstrip(".")
@@ -87,7 +87,7 @@ def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split, tit
     return predicted_against_true(
         parts.y_held_out,
         predicted,
-        # Counts are no normal distribution: two deviations on either side say little of them.
+        # Counts are not normally distributed: two deviations on either side say little.
         deviation=deviation if are_numbers else None,
         name=inputs.target,
         title=title,
@@ -121,8 +121,8 @@ def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
 
 
 def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
-    """Regions of two inputs; otherwise, of the held-out rows, the confusion of several classes, and
-    of two classes probabilities or decision values.
+    """Regions if there are two inputs; otherwise, for the held-out rows, the confusion matrix of
+    several classes, or the probabilities or decision values of two classes.
     """
     from kernax.plot import reliability, values_of_classes
 
@@ -144,7 +144,9 @@ def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> 
 
 
 def _confusion(true: Any, decided: Any, classes: list[Any], name: str, title: str) -> "Axes":
-    """How many rows of each class are predicted as each; the colour is the share of the row."""
+    """The confusion matrix: how many rows of each class are predicted as each; the colour is the
+    share of the row.
+    """
     from matplotlib.figure import Figure
 
     from kernax.plot.style import INK, name_axes, shortened, title_axes
@@ -173,7 +175,7 @@ def _confusion(true: Any, decided: Any, classes: list[Any], name: str, title: st
 
 
 def _regions(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
-    """The regions of the classes in the plane of two inputs, and the rows to learn from."""
+    """The regions of the classes in the plane of two inputs, and the training rows."""
     from kernax.plot import decision_regions
 
     inputs = parts.inputs

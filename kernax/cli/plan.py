@@ -1,4 +1,4 @@
-"""Which model, likelihood and inference a fit takes: as asked for, or by the target."""
+"""The choice of model, likelihood and inference of a fit: by options, or by the target."""
 
 import dataclasses
 
@@ -15,9 +15,9 @@ _CLASSIFIERS = (LOGISTIC, SVM, IVM)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be learned, and the reason if it was not asked for.
+    """What is to be learned, and the reason if the user did not choose it.
 
-    Of models other than a Gaussian process the likelihood only says whether targets are classes.
+    For models other than a Gaussian process the likelihood only says whether targets are classes.
     """
 
     model: str
@@ -27,13 +27,13 @@ class Plan:
 
     @property
     def is_latent(self) -> bool:
-        """Whether it is a process whose observations are not normal."""
+        """Whether it is a process with observations that are not normal."""
         return self.model == GP and self.likelihood != Likelihood.GAUSSIAN
 
     def split(
         self, table: InputTable, seed: int, counted: Tokens | None, most: int | None
     ) -> Split:
-        """Rows to learn from and rows held out; of text what is counted, by default letters.
+        """Training rows and held-out rows; string kernels count letters by default.
 
         Raises ValueError for targets of another kind.
         """
@@ -49,7 +49,7 @@ class Plan:
         return parts
 
     def _check_several_classes(self, target: str, classes: int) -> None:
-        """Raises ValueError for a likelihood or an inference that tells two classes apart."""
+        """Raises ValueError for a likelihood or an inference that is for two classes only."""
         asked = []
         if self.likelihood != Likelihood.BERNOULLI:
             asked.append(f"--likelihood {self.likelihood}")
@@ -89,7 +89,7 @@ def _chosen(
     likelihood: Likelihood | None,
     inference: Inference | None,
 ) -> Plan:
-    """What is not asked for is decided by the target."""
+    """Chooses by the target what the options leave open."""
     if model is None:
         reason = why_classes(target, "the model is logistic regression", "--likelihood gaussian")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
@@ -116,14 +116,14 @@ def _are_numbers_with_mistakes(target: Column) -> bool:
 def _check_options_of_processes(
     model: str | None, likelihood: Likelihood | None, inference: Inference | None
 ) -> None:
-    """Raises ValueError for a likelihood or an inference of another model."""
+    """Raises ValueError for a likelihood or an inference with another model."""
     for option, value in (("--likelihood", likelihood), ("--inference", inference)):
         if value is not None and model != GP:
             raise ValueError(f"{option} {value} is for --model gp, not for {model}")
 
 
 def _check_restarts(plan: Plan, restarts: int) -> None:
-    """Raises ValueError for several starts of what learns from one."""
+    """Raises ValueError for several starts of a model that learns from one."""
     if restarts == 1 or (plan.likelihood == Likelihood.GAUSSIAN):
         return
     name = "gp with classes or counts" if plan.is_latent else plan.model

@@ -21,7 +21,7 @@ _LARGEST = 2**29  # bytes of compiled programs that are kept
 
 # Products of two n x n matrices that take as long as learning. Each step of L-BFGS takes about 1.3
 # evaluations, with gradients, of the evidence (1.2 products) or of the leave-one-out error (3.8).
-# Logistic regression learns on folds of few rows, each of which takes long beside its operations.
+# Logistic regression learns on folds of few rows, where overhead dominates.
 _PRODUCTS = {GP: 60 * 1.3 * 1.2, RIDGE: 20 * 1.3 * 3.8, LOGISTIC: 2300.0}
 MATRICES = 6  # of float64, in the gradient of the evidence
 _WHOLE = (GP, RIDGE)  # which learn from all rows
@@ -29,7 +29,7 @@ _WORTH_SAYING = 3000  # rows
 
 
 def expected_cost(model: str, rows: int) -> str | None:
-    """A sentence on the memory and time that learning takes, roughly; None where it is little."""
+    """A sentence on the approximate memory and time of learning; None if they are small."""
     if model not in _WHOLE or rows <= _WORTH_SAYING:
         return None
     return (
@@ -49,7 +49,7 @@ def in_time(seconds: float) -> str:
 
 
 def seconds_of_learning(model: str, rows: int) -> float:
-    """How long learning from so many rows takes, roughly."""
+    """Roughly how long learning from so many rows takes."""
     with linear_algebra_threads(rows):
         return _PRODUCTS[model] * rows**3 * _seconds_of_a_product() / _PRODUCT**3
 
@@ -58,7 +58,7 @@ _PRODUCT = 1000  # rows and columns of the matrices whose product is timed
 
 
 def _seconds_of_a_product() -> float:
-    """The shortest of three times of a product of two float64 matrices of 1000 x 1000."""
+    """The shortest of three times for a product of two float64 matrices of 1000 x 1000."""
     square = jnp.ones((_PRODUCT, _PRODUCT))
     times = []
     for _ in range(4):  # the first one compiles
@@ -69,7 +69,7 @@ def _seconds_of_a_product() -> float:
 
 
 def _settings_of_cache(keep: bool) -> dict[str, Any]:
-    """What to change in the configuration of JAX, to keep compiled programs or not."""
+    """The settings of JAX to change, with their values, to keep compiled programs or not."""
     if not keep:
         return {"jax_enable_compilation_cache": False}
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
@@ -132,7 +132,7 @@ def _remove_oldest(folder: Path) -> None:
 
 
 def _cache_home() -> Path:
-    """The folder of this platform for files that can be made again."""
+    """The folder of this platform for files that can be recreated."""
     if os.path.isabs(home := os.environ.get("XDG_CACHE_HOME", "")):
         return Path(home)
     if sys.platform == "darwin":

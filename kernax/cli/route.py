@@ -1,4 +1,4 @@
-"""Which way `kernax fit` takes for tables of many rows, as asked for or by their number."""
+"""How `kernax fit` treats tables of many rows: by options, or by the number of rows."""
 
 import dataclasses
 import enum
@@ -26,11 +26,11 @@ from kernax.selection.recipes.stages import MOST_ROWS
 # Learning the parameters of a Gaussian process of so many points takes a quarter of an hour and 5
 # GiB in float64, and eight times as long for twice as many.
 MOST_WHOLE = 10_000
-FEW_ROWS = 3000  # to learn from, where a model has no way to learn from all
+FEW_ROWS = 3000  # to learn from, for models that cannot learn from all
 
 
 class RouteName(enum.StrEnum):
-    """The ways to fit many rows."""
+    """The methods for many rows."""
 
     WHOLE = "whole"
     CENTRES = "centres"
@@ -39,8 +39,8 @@ class RouteName(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How rows are fitted, and why, in words; over how many centres, or to how many rows alone,
-    None for all that are given.
+    """The method, and why, in words; the number of centres, or of rows to use alone, None for
+    all.
     """
 
     name: RouteName
@@ -57,10 +57,10 @@ def rows_and_way(
     asked: RouteName | None,
     centres: int | None,
 ) -> tuple[Split, Split, Way]:
-    """The rows to fit, fewer where that is the way; those to learn the kernel from; and the way.
+    """The rows to fit, which may be fewer; those to learn the kernel from; and the method.
 
     Arguments:
-        rows: how many to learn from, at most; None where nobody asked.
+        rows: the largest number of rows to learn from; None without the option.
     """
     parts = split(rows)
     way = way_for(plan, parts, kernel, asked, centres, rows)
@@ -70,8 +70,8 @@ def rows_and_way(
 
 
 def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
-    """The rows that the kernel is learned from: all, or on the way over centres the first ones, in
-    the proportion of classes.
+    """The rows to learn the kernel from: all, or with centres the first ones, in the proportion of
+    classes.
     """
     if way.name != RouteName.CENTRES:
         return parts
@@ -88,9 +88,9 @@ def way_for(
     centres: int | None,
     rows: int | None,
 ) -> Way:
-    """The way for the rows to learn from. A number of rows that was asked for is kept.
+    """The method for the training rows. A number of rows that the user gave is kept.
 
-    Raises ValueError for centres asked of a model that has none.
+    Raises ValueError for centres with a model that does not support them.
     """
     wanted = RouteName.CENTRES if asked is None and centres is not None else asked
     why_none = _why_no_centres(plan, parts, kernel)
@@ -108,7 +108,7 @@ def way_for(
 
 
 def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
-    """The way that nobody asked for."""
+    """The default method, by the number of rows."""
     n = count(parts.X)
     fits = 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
     if _is_line(plan, parts, kernel) or (n <= MOST_WHOLE and fits):
@@ -117,19 +117,19 @@ def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> Rou
 
 
 def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
-    """Whether rows are observations of a process along a line, whose kernel is written."""
+    """Whether rows are observations of a process along a line with a written kernel."""
     if kernel == AUTO or plan.model != GP or plan.is_latent:
         return False
     return is_along_line(kernel_of(parts, kernel), parts.X)
 
 
 def is_along_line(kernel: AbstractKernel, X: PyTree) -> bool:
-    """Whether `condition` takes these points along a line of its own accord, in O(n)."""
+    """Whether `condition` by default treats these points as a line, in O(n)."""
     return structure_of_many(kernel, X) is not None
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
-    """Why a model cannot be fitted over centres; None where it can."""
+    """Why a model cannot be fitted over centres; None if it can."""
     if kernel == AUTO:
         return "a search for a kernel takes the whole matrix of each"
     if parts.inputs.texts:
@@ -143,7 +143,9 @@ def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
 
 
 def _some_rows(parts: Split, why_none: str | None, rows: int | None) -> Way:
-    """The way to learn from some of the rows alone: from all where they are few, or asked for."""
+    """The method that learns from some rows: from all if they are few, or if the user asked for
+    it.
+    """
     if rows is not None or len(parts.y) <= FEW_ROWS:
         return Way(RouteName.ROWS)
     because = f": {why_none}" if why_none else ""
@@ -155,14 +157,14 @@ def _some_rows(parts: Split, why_none: str | None, rows: int | None) -> Way:
 
 
 def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
-    """What is said of a line of many rows."""
+    """The sentence for a line of many rows."""
     if len(parts.y) <= FEW_ROWS or not _is_line(plan, parts, kernel):
         return ()
     return ("one column and a kernel with a state-space model: fitted along the line, exactly",)
 
 
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
-    """The way over centres, with what it is expected to take."""
+    """The method over centres, with its expected cost."""
     n = len(parts.y)
     route = INDUCING if plan.model == GP else CENTRES
     dtype = jnp.zeros(()).dtype
@@ -178,8 +180,8 @@ def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) ->
 
 
 def _centres_for(n: int, route: str) -> int:
-    """How many of n points to take as centres: a thousand, but no more than half of the points, nor
-    than fit into half of the memory.
+    """The number of centres for n points: a thousand, but at most half of the points, and at most
+    as many as fit into half of the memory.
     """
     half = available_memory(jax.devices()[:1]) // 2
     dtype = jnp.zeros(()).dtype
@@ -193,7 +195,7 @@ _OF_NUMBERS = 2000  # rows, of which the matrix is whole
 
 
 def cost_in_words(plan: Plan, parts: Split, way: Way) -> tuple[str, ...]:
-    """Which way is taken, or what learning from all rows will take, if it takes long."""
+    """The method, or the cost of learning from all rows, if it takes long."""
     if way.words:
         return way.words
     cost = None if plan.is_latent else expected_cost(plan.model, len(parts.y))

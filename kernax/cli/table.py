@@ -59,13 +59,13 @@ class InputTable:
 
     @property
     def announcements(self) -> tuple[str, ...]:
-        """What was decided about the rows and the cells of the target, in a line each."""
+        """Lines on the decisions about the rows and the cells of the target."""
         lines = (self.announcement_of_rows, announcement_of_commas(self.target))
         return tuple(line for line in lines if line is not None)
 
     @property
     def announcement_of_rows(self) -> str | None:
-        """How many rows were left out; None where all were kept."""
+        """A line on how many rows were left out; None if all were kept."""
         if not self.left_out:
             return None
         rows = plural(self.left_out, "row")
@@ -77,7 +77,7 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> InputTabl
     """Reads a CSV file with a header; comma, semicolon or tab.
 
     Every column but the target and the ignored ones is an input. Rows whose target is empty are
-    left out. Where commas do not part the cells, they may stand before decimals.
+    left out. If commas do not separate the cells, they may be decimal commas.
 
     Raises:
         ValueError: one sentence with the line of the file in which the error is: lines are counted
@@ -95,9 +95,9 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> InputTabl
 
 
 def _with_targets(table: InputTable) -> InputTable:
-    """The rows whose target is not empty.
+    """The rows with a target that is not empty.
 
-    NA, ? and the like are empty among numbers, as they are in other columns, but may name a class.
+    NA, ? and the like count as empty among numbers, as in other columns, but may name a class.
     """
     target = table.target
     are_numbers = target.known.first_text is None
@@ -137,11 +137,12 @@ def read_inputs(
 def read_columns(
     path: Path, wanted: tuple[str, ...], keep: Sequence[str] = (), commas: Collection[str] = ()
 ) -> tuple[tuple[Column, ...], dict[str, tuple[str, ...]]]:
-    """The columns of these names, of rows to predict; and columns to repeat, as they are written.
+    """The columns with these names, for rows to predict; and columns to repeat, as they are
+    written.
 
     Arguments:
-        commas: the names of columns whose numbers the model knows with decimal commas. They are
-            read in this way whatever parts the cells.
+        commas: the names of columns that had decimal commas in training. They are parsed in this
+            way whatever separates the cells.
 
     Raises ValueError as `read_table` does, and for every column that is missing.
     """
@@ -162,10 +163,10 @@ def read_columns(
 
 
 def _as_learned(column: Column, file: "_File") -> Column:
-    """A column whose numbers the model knows with decimal commas.
+    """A column that had decimal commas in training.
 
-    Where commas part the cells, numbers may as well have points. Elsewhere a point may stand
-    between thousands, and is refused.
+    If commas separate the cells, numbers may also have points. Elsewhere a point may be a thousands
+    separator, and raises ValueError.
     """
     if file.delimiter != ",":
         point = "{cell} has a point, but the model was fitted to numbers with decimal commas"
@@ -179,7 +180,7 @@ class _File:
     """A file and its records.
 
     Attributes:
-        records: those that are not blank, each with the line of the file on which it starts.
+        records: the records that are not blank, each with the line of the file on which it starts.
     """
 
     path: Path
@@ -188,7 +189,7 @@ class _File:
 
 
 def _opened(path: Path) -> _File:
-    """A file and its records. Raises ValueError where it cannot be read."""
+    """A file and its records. Raises ValueError if it cannot be read."""
     text = _without_comments(path, _text(path))
     delimiter = _delimiter(text)
     return _File(path, delimiter, _records(path, text, delimiter))
@@ -197,8 +198,8 @@ def _opened(path: Path) -> _File:
 def _without_comments(path: Path, text: str) -> str:
     """The text, with empty lines in place of those above the header that begin with #.
 
-    A line of as many cells as the one below is no comment but the header, whose first name begins
-    with #.
+    A line with as many cells as the one below is not a comment but the header; its first name
+    begins with #.
     """
     lines = text.splitlines(keepends=True)
     above = len(list(itertools.takewhile(lambda line: line.startswith("#"), lines)))
@@ -214,12 +215,14 @@ def _without_comments(path: Path, text: str) -> str:
 
 
 def _warn(path: Path, what: str) -> None:
-    """Warns of what a reader of the file could not expect."""
+    """Warns of something unexpected in the file."""
     warnings.warn(f"{path}: {what}", UserWarning, stacklevel=3)
 
 
 def _text(path: Path) -> str:
-    """The whole text of a file, unpacked and decoded. Raises ValueError where it cannot be read."""
+    """The whole text of a file, decompressed and decoded. Raises ValueError if it cannot be
+    read.
+    """
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
@@ -261,12 +264,12 @@ def _decoded(path: Path, contents: bytes) -> str:
         return text
 
 
-# A byte that is no letter of Latin-1, or beside what numbers are made of.
+# A byte that is not a letter of Latin-1, or is next to a digit.
 _NO_LETTER = re.compile(
     rb"[\x00-\x08\x0e-\x1f\x7f-\xbf\xd7\xf7]|(?<=[0-9.+-])[\xc0-\xff]|[\xc0-\xff](?=[0-9.+-])"
 )
 
-# How files of other kinds begin, and what to do with them.
+# The first bytes of other kinds of files, and advice.
 _BEGINNINGS = {
     codecs.BOM_UTF32_LE: "is text in UTF-32: save it in UTF-8",
     b"BZh": "is compressed by bzip2: unpack it, by bunzip2 -k",
@@ -279,7 +282,7 @@ _BEGINNINGS = {
 
 
 def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
-    """What a file is that is no text in UTF-8, and what to do with it."""
+    """The kind of a file that is not text in UTF-8, and advice."""
     contents = problem.object
     for beginning, words in _BEGINNINGS.items():
         if contents.startswith(beginning):
@@ -294,8 +297,8 @@ def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
 def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The records that are not blank, each with the line of the file on which it starts.
 
-    A record `""` is not blank: it has one cell, which is empty. Where the first record ends with a
-    delimiter, so may the others: there is no cell behind it.
+    A record `""` is not blank: it has one cell, which is empty. If the first record ends with a
+    delimiter, the others may too: no cell follows it.
     """
     if not text.strip():
         raise ValueError(f"{path} is empty: a header and rows of numbers are needed")
@@ -323,7 +326,7 @@ def _delimiter(text: str) -> str:
         records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         try:
             return len(next(filter(None, records), []))
-        except csv.Error:  # a quote that does not end: whoever reads the records says where
+        except csv.Error:  # an unterminated quote: reading the records raises the error
             return 0
 
     return max(",;\t", key=names)
@@ -342,13 +345,13 @@ def _header(file: _File) -> list[str]:
 
 
 _NO_NAMES = (
-    "all cells of the first line are numbers, and were taken for the names of the columns: where "
+    "all cells of the first line are numbers, and were taken for the names of the columns: if "
     "they are a row of the table, write a line of names above them"
 )
 
 
 def _are_numbers(names: list[str]) -> bool:
-    """Whether a header holds numbers alone, with decimal points or commas."""
+    """Whether a header consists of numbers, with decimal points or commas."""
     return all(as_number(name.replace(",", ".")) is not None for name in names)
 
 
@@ -368,7 +371,7 @@ def _check_header(path: Path, names: list[str]) -> None:
 
 
 def _doubt(header: list[str]) -> str:
-    """Why columns may not have the names that are looked for; nothing for a usual header."""
+    """Why the expected names may not be found; empty for a usual header."""
     if _are_numbers(header):
         return f"; {_NO_NAMES}"
     (first, *others) = header
@@ -380,7 +383,9 @@ def _doubt(header: list[str]) -> str:
 
 
 def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
-    """Raises ValueError for a target or an ignored column that is not there, or without inputs."""
+    """Raises ValueError for a target or an ignored column that does not exist, or if no inputs are
+    left.
+    """
     _check_name(path, target, header, "--target")
     for name in ignore:
         _check_name(path, name, header, "--ignore")
@@ -406,7 +411,7 @@ def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str])
 
 
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
-    """Raises ValueError, with the most similar name, for a column that is not there."""
+    """Raises ValueError, with the most similar name, for a column that does not exist."""
     if name not in header:
         raise ValueError(
             f"{option}: {path} has no column {quoted(name)}: {did_you_mean(name, header)}its "
@@ -423,7 +428,9 @@ class _Cell:
 
 
 def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
-    """The cells of all records. Raises ValueError for records of more or fewer than the header."""
+    """The cells of all records. Raises ValueError for records with more or fewer cells than the
+    header.
+    """
     rows = []
     wrong = []
     for line, cells in file.records:
@@ -461,10 +468,10 @@ def _columns(
 
 
 def _column(file: _File, rows: list[list[_Cell]], place: int, name: str) -> Column:
-    """The column at a place, its cells without spaces at either end.
+    """The column at an index, its cells without spaces at either end.
 
-    A comma in a number is before its decimals unless commas part the cells: then it may as well be
-    between thousands, and is refused.
+    A comma in a number is a decimal comma unless commas separate the cells: it may then be a
+    thousands separator, and raises ValueError.
     """
     cells = [row[place] for row in rows]
     texts = tuple(_stripped(cell.text) for cell in cells)
@@ -478,7 +485,7 @@ _OF_FORTRAN = re.compile(r"([+-]?\d*\.\d*)[dD]([+-]\d{2,3})")
 
 
 def _stripped(cell: str) -> str:
-    """A cell without spaces at either end, a number of Fortran with E in place of D."""
+    """A cell without spaces at either end; a number of Fortran gets E in place of D."""
     text = cell.strip()
     if "d" not in text and "D" not in text:
         return text

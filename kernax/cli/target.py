@@ -39,7 +39,7 @@ def numbers(table: InputTable) -> Float[np.ndarray, " n"]:
 
 
 def check_counts(target: Column, likelihood: str) -> None:
-    """Raises ValueError, with their places, for cells that hold no whole number >= 0."""
+    """Raises ValueError, with their places, for cells that are not whole numbers >= 0."""
     no_count = f"{{cell}} is no count: --likelihood {likelihood} takes 0, 1, 2, ..."
 
     def problem(cell: str) -> str | None:
@@ -58,8 +58,8 @@ def why_classes(target: Column, consequence: str, otherwise: str) -> str | None:
     Text, 0 and 1, and -1 and 1 are classes.
 
     Arguments:
-        consequence: what is chosen for classes, as a clause.
-        otherwise: the options with which 0 and 1 would be numbers.
+        consequence: a clause on the choice for classes.
+        otherwise: the options that treat 0 and 1 as numbers.
     """
     if target.first_text:
         return f"{target.name} is a column of classes ({target.first_text}): {consequence}"
@@ -77,8 +77,8 @@ def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
     """The class of each row, and all classes in order, as text.
 
     Numbers are ordered by value, other text alphabetically. Raises ValueError for an empty cell or
-    a fraction, with its place, for one class only, for more than 50, for more classes than half the
-    rows, and for a class of a single row.
+    a fraction, with its place, for a single class, for more than 50 classes, for more classes than
+    half the rows, and for a class with a single row.
     """
     target = table.target
     check_cells(target, no_empty_cell)
@@ -94,7 +94,9 @@ def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, ...]) -> None:
-    """Raises ValueError for one class only, for too many, and for a class of a single row."""
+    """Raises ValueError for a single class, for too many classes, and for a class with a single
+    row.
+    """
     what = f"target column {target.name!r}"
     if len(classes) == 1:
         raise ValueError(
@@ -117,7 +119,7 @@ def _check_no_class_has_a_single_row(target: Column) -> None:
 
 
 def _are_classes(table: InputTable) -> bool:
-    """Whether the target can be read as classes."""
+    """Whether the target can be parsed as classes."""
     try:
         labels(table)
     except ValueError:
@@ -132,7 +134,7 @@ def _whole(target: Column) -> tuple[str, ...]:
 
 
 def _no_whole_number(cell: str) -> str | None:
-    """Why a cell is no class that is a number, for `check_cells`; None where it is one."""
+    """Why a cell is not a class that is a number, for `check_cells`; None if it is one."""
     if no_number(cell):
         return no_number(cell)
     if float(cell) == round(float(cell)):

@@ -1,4 +1,4 @@
-"""Pictures of kernels: their profile, and draws from the prior."""
+"""Pictures of kernels: their profile, and samples from the prior."""
 
 from typing import TYPE_CHECKING
 
@@ -35,18 +35,18 @@ def kernel_profile(
     n_samples: int = 3,
     axes: "tuple[Axes, Axes] | None" = None,
 ) -> "tuple[Axes, Axes]":
-    """Draws `k(x, z)` with z in the middle of the range, and beside it samples from the prior.
+    """Draws `k(x, z)` with z in the middle of the range, next to samples from the prior.
 
     Together they show which functions are likely under the prior.
 
     Arguments:
         kernel: a kernel of one-dimensional points.
-        x: shape (n,), the places to draw at; a few hundred make smooth lines.
-        key: for the draws.
-        n_samples: their number, one or more.
+        x: shape (n,), the points to draw at; a few hundred make smooth lines.
+        key: a random key, for the samples.
+        n_samples: the number of samples, one or more.
         axes: two matplotlib axes; default, those of a new figure.
 
-    Raises ValueError for x of another shape, an argument that is not a key, and a number of draws
+    Raises ValueError for x of another shape, an argument that is not a key, and a number of samples
     below one.
     """
     check_count(n_samples, "n_samples")

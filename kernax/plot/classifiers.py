@@ -1,4 +1,4 @@
-"""Pictures of classifiers: regions, losses over the margin, values of each class."""
+"""Pictures of classifiers: decision regions, and histograms of decision values."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,9 +51,9 @@ def decision_regions(
     """Draws the class that a classifier predicts at each point of the plane, and the data.
 
     Arguments:
-        f: a function of one point, such as a `KernelExpansion`. Its value is a number, whose sign
-            decides between two classes, or one number for each class, of which the largest decides,
-            as in the function of `KernelClusters`.
+        f: a function of one point, such as a `KernelExpansion`. Its value is a number with a sign
+            that decides between two classes, or one number for each class, the largest of which
+            decides, as in the function of `KernelClusters`.
         X: shape (n, 2).
         labels: (n,), numbers or strings.
         support: (n,) booleans, true for support vectors. They get rings, and there are dashed lines
@@ -62,8 +62,8 @@ def decision_regions(
             marked_as: their name.
         classes: all classes in the order of the values of f; default, sorted, as `signs` and
             `one_hot` sort.
-        names: of the two inputs.
-        title: such as that of `score_title`.
+        names: the names of the two inputs.
+        title: a title, such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for other shapes, labels that are not among the classes, and a function of
@@ -109,7 +109,7 @@ def decision_regions(
 
 
 def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
-    """A ring around each point that is chosen."""
+    """A ring around each chosen point."""
     size = 3.2 * _size(len(points))
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9}
     ax.scatter(*points[chosen].T, s=size, zorder=4, label=plain(name), **style)
@@ -130,11 +130,11 @@ def values_of_classes(
     A line marks zero, where the decision changes.
 
     Arguments:
-        values: (n,).
+        values: (n,), the decision values.
         labels: (n,), numbers or strings.
-        n_bins: their number; there may be one more, because zero is an edge.
-        name: that of the values.
-        title: such as that of `score_title`.
+        n_bins: the number of bins; there may be one more, because zero is an edge.
+        name: the name of the values.
+        title: a title, such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
     Raises ValueError for shapes that differ, or values that are not finite.
@@ -158,7 +158,7 @@ def values_of_classes(
 
 
 def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of bins of equal width; zero is an edge, so that no bar is on both sides of it."""
+    """Edges of bins of equal width; zero is an edge, so that no bar covers both signs."""
     span = max(values.max(), 0.0) - min(values.min(), 0.0)
     width = span / bins or 1.0
     first = np.floor(values.min() / width)
@@ -196,7 +196,7 @@ def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) 
     count = values.shape[-1]
     _tint(ax, grid, values.argmax(-1), count)
     for i in range(count):
-        # The boundary of a class is where its value is that of the best of the others.
+        # The boundary of a class is where its value equals the largest of the others.
         lead = values[..., i] - np.delete(values, i, axis=-1).max(-1)
         draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
 

@@ -37,25 +37,26 @@ def relevance(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draws `1 / lengthscale` of each input column as bars, the most relevant column on top.
+    """Draws `1 / lengthscale` of each input column as bars (automatic relevance determination), the
+    most relevant column on top.
 
-    A kernel hardly changes along a column whose lengthscale is large compared with the range of the
-    column; columns can be compared if they were standardised. Where a kernel is made of several
+    A kernel hardly changes along a column if its lengthscale is large compared with the range of
+    the column; columns can be compared if they were standardised. If a kernel consists of several
     with lengthscales, each has bars of its own, and columns are sorted by their largest.
 
     Arguments:
-        model: a kernel of vectors, or a module that holds one. Its lengthscales are those with a
+        model: a kernel of vectors, or a module that contains one. Its lengthscales are those with a
             number for each column, and those of kernels on some of the columns (`On`). Or the
             lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
-            not see a column.
+            not use a column.
         columns: the names of the d columns, in the order of the dimensions of a point.
         max_columns: the largest number of columns to draw; the title has the number of all.
-        title: above the axes.
+        title: the title above the axes.
         ax: matplotlib axes to draw on; default, the axes of a new figure, which grows with the
             number of bars.
 
     Raises ValueError for names that are not a sequence, a model without such lengthscales, and
-    lengthscales of another shape, or that are not positive.
+    lengthscales that have another shape or are not positive.
     """
     if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
@@ -90,7 +91,7 @@ def relevance(
 
 
 def _title(title: str | None, drawn: int, count: int) -> str | None:
-    """The title, which says so where columns are left out."""
+    """The title, which says if columns are left out."""
     if drawn == count:
         return title
     shown = f"the {drawn} most relevant of {count} columns"
@@ -98,7 +99,7 @@ def _title(title: str | None, drawn: int, count: int) -> str | None:
 
 
 def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
-    """Lengthscales (d,). Raises ValueError for another shape, and for what is not positive."""
+    """Lengthscales (d,). Raises ValueError for another shape, and unless they are positive."""
     lengths = np.asarray(value, float)
     if lengths.shape != (d,):
         raise ValueError(
@@ -111,7 +112,9 @@ def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
 
 
 def _lengthscales_of(model: PyTree, d: int) -> dict[str, np.ndarray]:
-    """The lengthscales of all kernels that tell columns apart; kernels of one name are numbered."""
+    """The lengthscales of all kernels that have one for each column; kernels with the same name are
+    numbered.
+    """
     found = [
         (type(kernel).__name__, lengths)
         for kernel, places in _kernels_of(model, np.arange(d))
@@ -126,7 +129,7 @@ def _lengthscales_of(model: PyTree, d: int) -> dict[str, np.ndarray]:
 
 
 def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-    """The kernels that have lengthscales, each with the columns that it sees."""
+    """The kernels that have lengthscales, each with the columns that it uses."""
     is_leaf = lambda part: isinstance(part, On) or _has_lengthscale(part)
     for part in jax.tree.leaves(node, is_leaf=is_leaf):
         if isinstance(part, On):
@@ -141,7 +144,7 @@ def _has_lengthscale(part: Any) -> bool:
 
 def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
     """The columns that a choice of dimensions leaves; the key of a part leaves all of them. Raises
-    ValueError for dimensions that there are not.
+    ValueError for dimensions that do not exist.
     """
     if isinstance(where, str):
         return places
@@ -154,7 +157,7 @@ def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
 
 
 def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
-    """Lengthscales (d,), NaN for columns that a kernel does not see; None where it has one for all
+    """Lengthscales (d,), NaN for columns that a kernel does not use; None if it has one for all
     columns. Raises ValueError for another number of them.
     """
     lengths = np.asarray(kernel.lengthscale, float)
@@ -163,7 +166,7 @@ def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
     if lengths.shape not in ((), (1,), (len(places),)):
         raise ValueError(
             f"the lengthscales of {type(kernel).__name__} must have shape ({len(places)},), one "
-            f"for each column that it sees, but have shape {lengths.shape}"
+            f"for each column that it uses, but have shape {lengths.shape}"
         )
     everywhere = np.full(d, np.nan)
     everywhere[places] = lengths

@@ -38,7 +38,7 @@ def embedding(
             columns of the embedding of spectral clustering.
         labels: (n,), numbers or strings; default, one colour. Beyond ten labels, colours repeat
             with another marker.
-        names: of the two axes.
+        names: the names of the two axes.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for other shapes, and points that are not finite.

@@ -1,4 +1,4 @@
-"""Pictures that say how far to trust predicted distributions and intervals."""
+"""Pictures of the calibration of predicted distributions and intervals."""
 
 from typing import TYPE_CHECKING
 
@@ -57,11 +57,12 @@ def coverage(
 def residual_quantiles(
     y: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draws sorted standardised residuals against the quantiles of the standard normal
+    """Draws a Q-Q plot: sorted standardised residuals against the quantiles of the standard normal
     distribution.
 
-    On the diagonal the predicted distributions are right; steeper, their variances are too small;
-    points far from it at the ends are tails that a normal distribution does not have.
+    On the diagonal the predicted distributions are right; if the points are steeper, the variances
+    are too small; points far from the diagonal at the ends are tails that a normal distribution
+    does not have.
 
     Arguments and errors are those of `coverage`.
     """
@@ -83,8 +84,8 @@ def residual_quantiles(
 def _sorted_by_middle(
     y: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Targets and intervals in the order of the middle of the intervals; an infinite end is a
-    little beyond all that is finite.
+    """Targets and intervals in the order of the middle of the intervals; an infinite end lies a
+    little beyond all finite values.
     """
     values = np.concatenate([np.ravel(part) for part in (y, low, high)]).astype(float)
     finite = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""Pictures of fits to numbers: predictions, bands, and the loss while learning."""
+"""Pictures of regression: predictions against true values, and bands."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +37,17 @@ def predicted_against_true(
 ) -> "Axes":
     """Draws predictions against true values, with the diagonal.
 
-    With deviations there is a bar of two of them on either side of each prediction; where it does
-    not reach the diagonal, the prediction is a diamond in another colour. The legend counts them:
-    for normal distributions with the right deviations they are one in twenty.
+    With deviations each prediction has a bar of two deviations on either side; if it does not reach
+    the diagonal, the prediction is a diamond in another colour. The legend counts these: with
+    normal distributions and the right deviations they are one in twenty.
 
     Arguments:
         true, predicted: shape (n,), n >= 1, in the same units.
-        deviation: (n,), the standard deviations of targets, as of a process: `sqrt(variance +
+        deviation: (n,), the standard deviations of targets; for a process, `sqrt(variance +
             noise)`.
-        name: that of the values, for the labels of both axes.
-        title: such as that of `score_title`; default, the number of points and the root mean square
-            error, and with deviations the mean negative log predictive density.
+        name: the name of the values, for the labels of both axes.
+        title: a title, such as that of `score_title`; default, the number of points and the root
+            mean square error, and with deviations the mean negative log predictive density.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 
     Raises ValueError for shapes that differ, values that are not finite, and deviations that are
@@ -92,14 +92,14 @@ def _scores(true: np.ndarray, predicted: np.ndarray, spread: np.ndarray | None) 
 
 
 def _ends(predicted: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """What the axes show of predictions with bars: of one in twenty an end may lie outside."""
+    """The ends of bars that the axes must show: one in twenty may lie outside."""
     low = np.quantile(predicted - reach, 0.05)
     high = np.quantile(predicted + reach, 0.95)
     return np.append(predicted, [low, high])
 
 
 def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.ndarray) -> None:
-    """Predictions with bars, those whose bar does not reach the diagonal as diamonds."""
+    """Predictions with bars; those with a bar that does not reach the diagonal are diamonds."""
     beyond = np.abs(true - predicted) > reach
     groups = (("o", DOT, ~beyond, "within two sigma"), ("D", LINE, beyond, "beyond two sigma"))
     faint = float(np.clip(60 / len(true), 0.15, 0.45))
@@ -114,7 +114,7 @@ def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.nd
 
 
 def _dots(n: int) -> dict[str, Any]:
-    """How n predictions are drawn."""
+    """The style of n predictions."""
     size = dot_size(n, total=2400.0, least=6.0, most=32.0)
     return {"s": size, "alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
 
@@ -140,8 +140,8 @@ def posterior_band(
             others.
         learned_until: where the training data end and the forecast begins. A dashed line marks it,
             the forecast has a grey background, and both sides are named above the axes.
-        names: of the input and the output, for the axes.
-        title: such as that of `score_title`.
+        names: the names of the input and the output, for the axes.
+        title: a title, such as that of `score_title`.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
     Raises ValueError for shapes that differ, values that are not finite, and a `learned_until` that

@@ -33,18 +33,19 @@ def reliability(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draws the frequency of events against the predicted probability, in bins.
+    """Draws a reliability diagram: the frequency of events against the predicted probability, in
+    bins.
 
-    There is a dot for each bin of probabilities, which is on the diagonal if they are calibrated;
-    dots grow with the number of points. Bars are Wilson's intervals of 95 %. The expected
-    calibration error is the mean distance from the diagonal, over all points.
+    Each bin of probabilities has a dot, which is on the diagonal if they are calibrated; dots grow
+    with the number of points. Bars are Wilson's intervals of 95 %. The expected calibration error
+    is the mean distance from the diagonal, over all points.
 
     Arguments:
         probabilities: (n,), between 0 and 1.
         outcomes: (n,), 1 or True where the event occurred, otherwise 0.
-        n_bins: their number; all have the same width.
-        name: that of the event, for the axes.
-        title: such as that of `score_title`; default, the number of points. The expected
+        n_bins: the number of bins, which have the same width.
+        name: the name of the event, for the axes.
+        title: a title, such as that of `score_title`; default, the number of points. The expected
             calibration error follows.
         ax: matplotlib axes to draw on; default, the axes of a new square figure.
 

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, new axes, ticks and legends, and checks of columns."""
+"""The common parts of all pictures: colours, new axes, ticks and legends, and checks of columns."""
 
 import re
 import textwrap
@@ -34,17 +34,17 @@ COLOURS = (
 )
 _SMALL = 8.3  # points, the size of small letters
 _WIDTH_OF_A_LETTER = 0.56  # of the default font, as a share of its size
-# A group has a shape besides its colour, so that a picture can be read without colours.
+# A group has a shape as well as a colour, so that a picture can be understood without colours.
 MARKERS = ("o", "D", "s", "^", "v", "P", "X", "<", ">", "p")
 
 
 def colour_of(i: int) -> str:
-    """The colour of the i-th of several groups; beyond ten they come again."""
+    """The colour of the i-th of several groups; beyond ten they repeat."""
     return COLOURS[i % len(COLOURS)]
 
 
 def marker_of(i: int) -> str:
-    """The shape of the i-th group: where colours come again, each with another one."""
+    """The marker of the i-th group; if colours repeat, the marker differs."""
     return MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
 
 
@@ -90,8 +90,8 @@ def title_axes(ax: "Axes", title: str) -> None:
 
 
 def _wrapped(title: str, width: int) -> str:
-    """A title on lines of about so many characters, which end behind a comma or a colon if they
-    can: a score stays beside its name.
+    """A title on lines of about so many characters, broken after a comma or a colon where possible,
+    so that a score stays with its name.
     """
     lines = [""]
     for clause in re.split(r"(?<=[,:]) ", plain(title)):
@@ -107,10 +107,10 @@ def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
     """A title such as `110 rows held out: RMSE 53.07, NLPD 5.386`.
 
     Arguments:
-        scores: by their names, as numbers, of which four digits are shown, or as text.
-        rows: the number of rows that were held out.
+        scores: a dictionary from names to numbers, shown with four digits, or to text.
+        rows: the number of held-out rows.
 
-    Raises ValueError for no scores, and fewer rows than one.
+    Raises ValueError for an empty dictionary, and for fewer rows than one.
 
     Examples:
         >>> kernax.plot.score_title({"RMSE": 53.07}, 110)
@@ -129,7 +129,7 @@ def _four_digits(score: ArrayLike | str) -> str:
 
 
 def characters_across(ax: "Axes") -> int:
-    """About how many characters of a title fit above the axes, with what they have so far."""
+    """About how many characters of a title fit above the axes as they are."""
     from matplotlib import rcParams
 
     width, _ = size_in_points(ax)
@@ -137,7 +137,7 @@ def characters_across(ax: "Axes") -> int:
 
 
 def size_in_points(ax: "Axes") -> tuple[float, float]:
-    """The width and the height of axes, when everything else on the figure has its place."""
+    """The width and the height of axes, once everything else on the figure has its place."""
     figure = _figure_of(ax)
     figure.draw_without_rendering()
     extent = ax.get_window_extent()
@@ -157,7 +157,7 @@ def _figure_of(ax: "Axes") -> "Figure":
 
 
 def shortened(name: str, most: int = 22) -> str:
-    """A name of at most so many characters: of a longer one, the beginning and the end."""
+    """A name cut to so many characters: a longer one keeps its beginning and its end."""
     if len(name) <= most:
         return plain(name)
     tail = most // 3
@@ -166,7 +166,7 @@ def shortened(name: str, most: int = 22) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that matplotlib prints unchanged: a dollar sign in it begins no formula."""
+    """A text that matplotlib prints unchanged: a dollar sign in it does not begin a formula."""
     return text.replace("$", r"\$")
 
 
@@ -176,19 +176,19 @@ def dot_size(n: int, total: float, least: float, most: float) -> float:
 
 
 def legend_inside(ax: "Axes") -> None:
-    """A legend without a box, where matplotlib finds room."""
+    """A legend without a box, where matplotlib finds space."""
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 
 def legend_above(ax: "Axes", title: str | None = None, room: float = 2.0) -> None:
-    """A legend in columns above the axes, with a title on top if there is one, and so much room
-    below it, in points.
+    """A legend in columns above the axes, with a title on top if there is one, and some space below
+    it, in points.
     """
     from matplotlib.transforms import ScaledTranslation
 
     above = ScaledTranslation(0, room / 72, _figure_of(ax).dpi_scale_trans)
     _, names = ax.get_legend_handles_labels()
-    # Of each entry, seven letters are its mark and the space around it.
+    # In each entry, the mark and the space around it take seven letters.
     longest = 7 + max(map(len, names), default=0)
     width, _ = size_in_points(ax)
     across = min(4, max(1, int(letters_in(width, _SMALL) / longest)))
@@ -218,8 +218,8 @@ def draw_levels(
     levels: Sequence[float],
     **style: Any,
 ) -> None:
-    """Lines where values on a grid are one of the levels: of those on both sides of which there are
-    values, since matplotlib warns of others.
+    """Lines where values on a grid equal one of the levels; levels outside the range of values are
+    left out, since matplotlib warns of them.
     """
     known = values[np.isfinite(values)]
     crossed = [level for level in levels if np.any(known < level) and np.any(known > level)]

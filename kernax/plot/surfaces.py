@@ -36,10 +36,11 @@ def loss_surface(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draws the losses on a grid of two parameters as bands of colour, and the path of a search.
+    """Draws the losses on a grid of two parameters as bands of colour, and the path of an
+    optimiser.
 
-    The bands are quantiles of the losses, narrower towards the least, since losses may differ by
-    powers of ten. Cells whose loss is NaN or infinite are hatched. The best cell has a square, the
+    The bands are quantiles of the losses, narrower towards the lowest, since losses may differ by
+    powers of ten. Cells with a loss of NaN or inf are hatched. The best cell has a square, the
     start of the path an open circle and its end a star.
 
     Arguments:
@@ -47,16 +48,16 @@ def loss_surface(
             horizontal axis first.
         losses: (a, b), such as `stats["losses"]` of `kernax.grid_search`.
         path: (steps, 2), the values of both parameters at the start and at each step, such as a
-            callback of `minimise` records, which sees the best so far. Rows of NaN, for steps that
-            were not taken, are left out.
-        names: of the parameters.
-        log: whether the axes are logarithmic: one answer for both, or one for each.
+            callback of `minimise` records, which gets the best model so far. Rows of NaN, for steps
+            that were not taken, are left out.
+        names: the names of the parameters.
+        log: whether the axes are logarithmic: one value for both, or one for each.
         loss: the name of the losses, for the colour bar.
-        title: above the legend.
+        title: the title above the legend.
         ax: matplotlib axes to draw on; default, the axes of a new figure.
 
     Raises ValueError for other shapes, values that do not increase or, on a logarithmic axis, are
-    not positive, and losses none of which is finite.
+    not positive, and losses without a finite value.
     """
     check_names(names, "of the two parameters")
     logs = (log, log) if isinstance(log, bool) else tuple(log)
@@ -101,7 +102,9 @@ def _axis(values: ArrayLike, name: str, log: bool) -> np.ndarray:
 
 
 def _checked_losses(losses: ArrayLike, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Losses (a, b), NaN where they are not finite. Raises ValueError for others, or none."""
+    """Losses (a, b), NaN where they are not finite. Raises ValueError for another shape, or without
+    a finite loss.
+    """
     array = np.asarray(losses, float)
     shape = tuple(map(len, grid))
     if array.shape != shape:
@@ -111,7 +114,7 @@ def _checked_losses(losses: ArrayLike, grid: tuple[np.ndarray, np.ndarray]) -> n
         )
     finite = np.where(np.isfinite(array), array, np.nan)
     if np.all(np.isnan(finite)):
-        raise ValueError("losses must hold a finite one, but all are NaN or infinite")
+        raise ValueError("losses must hold a finite value, but all are NaN or infinite")
     return finite
 
 
@@ -149,7 +152,7 @@ def _edges(axis: np.ndarray, log: bool) -> np.ndarray:
 
 
 def _levels(losses: np.ndarray) -> np.ndarray:
-    """The ends of bands: quantiles of the finite losses, closer to each other near the least."""
+    """The ends of bands: quantiles of the finite losses, closer together near the lowest."""
     finite = losses[np.isfinite(losses)]
     shares = np.linspace(0, 1, _BANDS + 1) ** 1.5
     levels = np.unique(np.quantile(finite, shares))
@@ -184,7 +187,7 @@ def _draw_bands(
 
 
 def _few_digits(values: np.ndarray) -> list[str]:
-    """Numbers with as many digits as it takes to tell neighbours apart, three at least."""
+    """Numbers with as many digits as neighbours need to differ, at least three."""
     for digits in range(3, 9):
         texts = [f"{value:.{digits}g}" for value in values]
         if len(set(texts)) == len(texts):
@@ -243,7 +246,7 @@ def _widened(limits: tuple[float, float], values: np.ndarray, log: bool) -> tupl
 
 
 def _draw_best(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray) -> None:
-    """A square around the cell of the least loss."""
+    """A square around the cell with the lowest loss."""
     i, j = np.unravel_index(np.nanargmin(losses), losses.shape)
     ax.scatter(
         grid[0][i],

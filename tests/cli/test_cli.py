@@ -255,7 +255,7 @@ BAD_TABLES = [
         "x,y\n12.5%,1\n13%,2\n14%,3\n15%,4\n",
         "'12.5%' is not a number (write it without the percent sign, for one unit in the whole "
         "column), and 'x' holds 4 different texts in as many rows, which tell rows apart and not "
-        "groups of them (mend such cells, or leave",
+        "groups of them (correct such cells, or leave",
     ),
     (
         'x,y\n1,"1,730.28"\n2,"1,200"\n3,"2,500"\n4,"3,100.5"\n',

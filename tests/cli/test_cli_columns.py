@@ -212,7 +212,7 @@ def test_groups_are_found_in_categories_and_filled_numbers(tmp_path):
     assert "mean kind=u" in result.stdout
     texts = ("--kernel", "normalised(spectrum(1))")
     result = run("cluster", data, "--clusters", 2, *texts)
-    assert "the kernel compares text alone, and does not use 'x'\n" in result.stdout
+    assert "the kernel only compares text, and does not use 'x'\n" in result.stdout
 
 
 @pytest.mark.slow

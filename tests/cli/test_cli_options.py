@@ -245,7 +245,7 @@ def test_kept_columns_stand_before_the_predictions_as_they_were_written(
     assert [row["sex"] for row in rows[:2]] == ["m", "f"]
     assert_refused(
         run("predict", model, patients, "--keep", "y"),
-        "--keep y: that is the name of what is predicted",
+        "--keep y: that is the name of the prediction",
     )
     assert_refused(
         run("predict", model, patients, "--keep", "idd"), "has no column 'idd': did you mean 'id'?"

@@ -82,7 +82,7 @@ def test_a_motif_is_found_and_unseen_letters_are_gaps(tmp_path, rng, model):
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
     assert "60 rows, the letters of 'dna'; learning from 44 rows, 16 held out" in result.stdout
-    assert "the kernel compares text alone, and does not use 'id'" in result.stdout
+    assert "the kernel only compares text, and does not use 'id'" in result.stdout
     assert "fewer than 20 rows" not in result.stdout
     assert float(re.search(rf"{model} learned\D*([\d.]+)", result.stdout)[1]) >= 0.8
     assert "<svg" in picture.read_text()
