@@ -157,12 +157,11 @@ def test_a_truncated_computation_that_is_cut_short_says_so():
 
 
 @needs_x64
-@pytest.mark.parametrize("whiten", [False, True])
-def test_derivatives_of_components_with_a_point_of_weight_zero(whiten):
+def test_derivatives_of_whitened_components_with_a_point_of_weight_zero():
     weights = jnp.asarray(W).at[4].set(0.0)
 
     def figures(scale, X, heavy):
-        found = pca(scale, X, weights * heavy, whiten=whiten)
+        found = pca(scale, X, weights * heavy, whiten=True)
         values = jax.vmap(found.function)(X)
         return jnp.sum(PROBES * values), found.variances, found.total_variance
 

@@ -306,10 +306,9 @@ def test_stein_thinning_leaves_out_a_burn_in():
 
 @pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("verb", ["herding", "thin", "stein_thin"])
+@pytest.mark.parametrize("verb", ["thin", "stein_thin"])
 def test_the_discrepancy_is_differentiable_with_the_choices_held_fixed(verb):
     verbs = {
-        "herding": lambda k, A, w: herding(k, A, 5, weights=w, throw=False),
         "thin": lambda k, A, w: thin(k, A, 2, key=KEY, throw=False),
         "stein_thin": lambda k, A, w: stein_thin(k, A, log_normal, 5, throw=False),
     }
