@@ -43,7 +43,7 @@ LowRank = Callable[[PyTree], tuple[Float[Array, "n D"], Float[Array, " n"]]]
 
 _REFUSAL = (
     "{what} is not a kernel in general: its Gram matrices need not be positive semidefinite. "
-    "Sums, products, non-negative scales, positive integer powers, exponentials, and polynomials "
+    "Sums, products, non-negative scales, positive integer powers, exponentials and polynomials "
     "with non-negative coefficients, of kernels always are"
 )
 NO_POWER = ": other powers of a kernel are not kernels"
