@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, assert_close, assert_passes_on_eight, needs_x64
+from conftest import TOLERANCE, assert_close, assert_passes_on_eight, marked, needs_x64
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from registry import LEARNERS, N, cases, options_of
 
@@ -106,7 +106,7 @@ def test_what_is_learned_on_each_device_is_what_vmap_learns():
 
 
 @ON_EIGHT
-@pytest.mark.parametrize("verb", ["ridge", "svm", "evidence"])
+@pytest.mark.parametrize("verb", marked(pytest.mark.nightly, ["ridge", "svm", "evidence"], "svm"))
 def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
     """Catches what only weights are fed to: here the points, the lengthscale and the targets
     differ, and nothing else.
