@@ -475,6 +475,19 @@ def stream(learner):
     return fit
 
 
+def of_stream(name, learner, **promises):
+    return Learner(
+        name,
+        stream(learner),
+        progress,
+        number="",
+        weights="remove",
+        in_units=None,
+        of_stream=True,
+        **promises,
+    )
+
+
 def progress(found, p):
     seen = jnp.sum(jnp.where(p.present, found.value.losses, 0))
     return found.value.function.values(NEW), seen
@@ -490,13 +503,7 @@ def dual_learner(p, budget, **settings):
 
 LINEAR = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
 ENTRIES = [
-    Learner(
-        "kernel_ridge",
-        of_kernel(kernax.kernel_ridge),
-        order=2,
-        tier="quick",
-        shards="slow",
-    ),
+    Learner("kernel_ridge", of_kernel(kernax.kernel_ridge), order=2, tier="quick", shards="slow"),
     Learner("kernel_ridge with a bias", of_kernel(kernax.kernel_ridge, bias=True), order=2),
     Learner(
         "kernel_ridge in blocks",
@@ -677,13 +684,7 @@ ENTRIES = [
         tier="nightly",
         tier_of_slopes="nightly",
     ),
-    Learner(
-        "falkon",
-        falkon,
-        numbers=a_tolerance,
-        shards="slow",
-        tier_of_slopes="nightly",
-    ),
+    Learner("falkon", falkon, numbers=a_tolerance, shards="slow", tier_of_slopes="nightly"),
     Learner(
         "condition",
         of_process(kernax.condition),
@@ -789,13 +790,7 @@ ENTRIES = [
     ),
     Learner("svgp_bound", svgp_bound, itself, number="", has_status=False, in_units=None),
     Learner(
-        "kernel_pca",
-        kernel_pca,
-        components,
-        target="",
-        number="",
-        in_units=None,
-        shards="nightly",
+        "kernel_pca", kernel_pca, components, target="", number="", in_units=None, shards="nightly"
     ),
     Learner(
         "kernel_cca",
@@ -878,94 +873,45 @@ ENTRIES = [
         order=0,
         in_units=None,
     ),
-    Learner(
-        "stream that merges",
-        stream(lambda p: dual_learner(p, kernax.online.Merge(4))),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
-    ),
-    Learner(
+    of_stream("stream that merges", lambda p: dual_learner(p, kernax.online.Merge(4))),
+    of_stream(
         "stream that projects",
-        stream(lambda p: dual_learner(p, kernax.online.Project(4, 0.2), averaging=0)),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: dual_learner(p, kernax.online.Project(4, 0.2), averaging=0),
         shards="slow",
     ),
-    Learner(
+    of_stream(
         "stream in features",
-        stream(lambda p: kernax.online.PrimalLearner(of_gradients(p), p.size * LINEAR)),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: kernax.online.PrimalLearner(of_gradients(p), p.size * LINEAR),
         kernel=False,
         takes=("points that are a vector",),
     ),
-    Learner(
+    of_stream(
         "recursive least squares",
-        stream(lambda p: kernax.online.KernelRecursiveLeastSquares(p.kernel, p.strength, N)),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: kernax.online.KernelRecursiveLeastSquares(p.kernel, p.strength, N),
     ),
-    Learner(
+    of_stream(
         "Adagrad",
-        stream(lambda p: kernax.online.Adagrad(Squared(), LINEAR, p.strength)),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: kernax.online.Adagrad(Squared(), LINEAR, p.strength),
         kernel=False,
         takes=("points that are a vector",),
     ),
-    Learner(
+    of_stream(
         "sparse gradient",
-        stream(lambda p: kernax.online.SparseGradient(of_gradients(p), LINEAR, 0.01)),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: kernax.online.SparseGradient(of_gradients(p), LINEAR, 0.01),
         kernel=False,
         takes=("points that are a vector",),
     ),
-    Learner(
-        "stream without the oldest",
-        stream(lambda p: dual_learner(p, kernax.online.RemoveOldest(4))),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+    of_stream(
+        "stream without the oldest", lambda p: dual_learner(p, kernax.online.RemoveOldest(4))
     ),
-    Learner(
+    of_stream(
         "dual Adagrad",
-        stream(lambda p: kernax.online.DualAdagrad(Squared(), p.kernel, kernax.online.Merge(4))),
-        progress,
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
+        lambda p: kernax.online.DualAdagrad(Squared(), p.kernel, kernax.online.Merge(4)),
     ),
-    Learner(
+    of_stream(
         "Winnow",
-        stream(lambda p: kernax.online.NormalisedWinnow(p.strength, balanced=True)),
-        progress,
+        lambda p: kernax.online.NormalisedWinnow(p.strength, balanced=True),
         target="signs",
-        number="",
-        weights="remove",
-        of_stream=True,
-        in_units=None,
         kernel=False,
         takes=("points that are a vector", "one class"),
     ),
