@@ -284,7 +284,7 @@ def test_a_path_that_leaves_the_grid_is_shown_whole():
         ({"second": SECOND, "log": True}, "second must be positive and finite on a logarithmic"),
         ({"first": np.r_[FIRST[:-1], np.inf]}, "first must be finite"),
         ({"losses": bowl().T}, r"losses must have shape \(9, 8\), a row for each value"),
-        ({"losses": bowl() * np.nan}, "losses must hold a finite one"),
+        ({"losses": bowl() * np.nan}, "losses must hold a finite value"),
         ({"path": np.ones(3)}, r"path must have shape \(steps, 2\)"),
         ({"path": np.array([[np.nan, 1.0]])}, "path must hold a step without NaN"),
         (

@@ -173,7 +173,7 @@ def test_where_none_is_sound_an_error_says_so_and_nothing_is_touched(kept, tmp_p
     (copy / "1" / "state.npz").unlink()
     seal = copy / "2" / "checkpoint.json"
     seal.write_text(seal.read_text()[:-9])
-    how = r"damaged, 2 \(checkpoint.json is cut .*\), 1 \(state.npz is missing\): remove"
+    how = r"damaged, 2 \(checkpoint.json is truncated .*\), 1 \(state.npz is missing\): remove"
     with (
         pytest.warns(DamagedCheckpointWarning),
         pytest.raises(KernaxFileError, match=rf"every checkpoint in .* is {how}"),

@@ -106,8 +106,8 @@ def test_a_stack_of_matrices_is_coupled_by_vmap():
     [
         (np.full((2, 3), 0.5), r"shape \(c, c\), but has shape \(2, 3\)"),
         (np.full((4, 3, 3), 0.5), "jax.vmap for many matrices"),
-        (np.ones((1, 1)), "two classes or more"),
-        (np.array([[0.5, 0.3], [0.3, 0.5]]), r"sum one, but r\[0, 1\] is 0.3 and r\[1, 0\] is 0.3"),
+        (np.ones((1, 1)), "at least two classes"),
+        (np.array([[0.5, 0.3], [0.3, 0.5]]), r"to one, but r\[0, 1\] is 0.3 and r\[1, 0\] is 0.3"),
         (np.array([[0.5, 1.5], [-0.5, 0.5]]), r"r\[0, 1\] is 1.5"),
         (np.array([[0.5, np.nan], [0.5, 0.5]]), r"r\[0, 1\] is nan"),
     ],
