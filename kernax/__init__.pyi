@@ -94,6 +94,10 @@ from kernax.supervised.machines.svm import (
     svm,
 )
 from kernax.supervised.ridge.discriminant import kernel_discriminant
+from kernax.supervised.ridge.feature_machine import (
+    average_gradient_outer_product,
+    recursive_feature_machine,
+)
 from kernax.supervised.ridge.ridge import kernel_ridge, leave_one_out
 from kernax.supervised.smooth.logistic import kernel_logistic
 from kernax.supervised.smooth.softmax import kernel_softmax
@@ -123,7 +127,8 @@ __all__ = [
     # learners
     "kernel_ridge", "leave_one_out", "kernel_logistic", "kernel_softmax", "svm",
     "support_vector_regression", "nu_svm", "nu_support_vector_regression", "one_class_svm",
-    "regularised_risk", "lasso", "kernel_perceptron", "signs", "one_hot",
+    "regularised_risk", "lasso", "kernel_perceptron", "recursive_feature_machine",
+    "average_gradient_outer_product", "signs", "one_hot",
     # sparse learners
     "relevance_vector_machine", "import_vector_machine",
     # components and clusters

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from kernax.core.functionals.linear_functionals import OfFunctionals
 from kernax.core.functionals.stein import SteinKernel
 from kernax.core.kernel.kernel import Constant, Custom, Power, Product, Scaled, Sum
+from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.kernel.on import On
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.operators.feature_map import FeatureMap
@@ -46,6 +47,7 @@ from kernax.kernels.stationary import (
     RBF,
     Cosine,
     GammaExponential,
+    LpLaplace,
     Matern,
     Matern12,
     Matern32,
@@ -106,6 +108,12 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             GammaExponential,
             Points.VECTORS,
             lambda: [GammaExponential([0.5, 2.0], 1.3), GammaExponential(1.0, 2.0)],
+            in_expressions=True,
+        ),
+        Entry(
+            LpLaplace,
+            Points.VECTORS,
+            lambda: [LpLaplace(0.8), LpLaplace([0.5, 2.0], 1.3, 0.7)],
             in_expressions=True,
         ),
         Entry(
@@ -206,6 +214,14 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
         Entry(Scaled, Points.VECTORS, lambda: [0.7 * Matern32()]),
         Entry(Power, Points.VECTORS, lambda: [Polynomial(1, 0.3) ** 3]),
         Entry(On, Points.VECTORS, lambda: [On(RBF(), 1) * On(Linear(), slice(0, 1))]),
+        Entry(
+            Mahalanobis,
+            Points.VECTORS,
+            lambda: [
+                Mahalanobis(Matern32(), [[1.0, 0.4], [-0.3, 0.8]]),
+                Mahalanobis(Polynomial(), [[0.5, 1.2]]),
+            ],
+        ),
         Entry(Normalised, Points.VECTORS, lambda: [Normalised(Polynomial())]),
         Entry(
             Centred,
@@ -270,11 +286,11 @@ KERNELS: tuple[Entry, ...] = tuple(entry for family in FAMILIES.values() for ent
 # What `kernax` itself does not have, as text for type checkers: a test compares it with the table.
 __all__ = [
     "AbstractSpectral",
-    "GammaExponential", "ZeroMeanPeriodic", "Cosine", "ShiftedLinear", "BilinearForm", "ArcCosine",
-    "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline", "Gibbs",
+    "GammaExponential", "LpLaplace", "ZeroMeanPeriodic", "Cosine", "ShiftedLinear", "BilinearForm",
+    "ArcCosine",    "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline", "Gibbs",
     "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
     "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences", "Sum", "Product",
-    "Scaled", "Power", "Centred", "ExpOf", "PolynomialOf", "GaussianOf", "Modulated",
+    "Scaled", "Power", "Mahalanobis", "Centred", "ExpOf", "PolynomialOf", "GaussianOf", "Modulated",
     "OfFunctionals", "SteinKernel", "TangentKernel", "FisherKernel",
 ]  # fmt: skip
 

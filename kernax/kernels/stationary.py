@@ -20,8 +20,10 @@ from kernax.core.base.matern import gamma_mean, matern, matern_of_any_order
 from kernax.core.base.numerics import (
     dot,
     floored,
+    positive_or_one,
     squared_distance,
     stretched_exponential,
+    sum_over_coordinates,
     turns,
     vectors,
 )
@@ -247,6 +249,46 @@ class GammaExponential(AbstractStationary):
 
     def of_squared_distance(self, s):
         return stretched_exponential(s, self.gamma / 2)
+
+
+class LpLaplace(AbstractKernel):
+    """`exp(-(sum_j |x_j - z_j|^p / lengthscale_j^p)^power)`, 0 < p <= 2 and 0 < power <= 1.
+
+    With the defaults p = power = 1 it is the product of a Laplace kernel for each column. A kernel
+    of the p-norm, `exp(-|x - z|_p^q)` with q <= p, has power = q / p; p = 2 is `GammaExponential`
+    of gamma = 2 power (Schoenberg 1938; Beaglehole et al. 2025, xRFM, section 2). Unlike a kernel
+    of the Euclidean distance it is not invariant under rotations, which suits columns that act one
+    by one, as those of most tables do. Its derivative at x = z is zero where it has none.
+
+    Examples:
+        >>> k = kernax.kernels.LpLaplace(lengthscale=2.0)
+        >>> x, z = jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0])
+        >>> round(float(k(x, z)), 3)  # exp(-(1 + 3) / 2)
+        0.135
+    """
+
+    lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
+    p: Float[ParameterArray, ""] = interval(0.0, 2.0, closed=(False, True), default=1.0)
+    power: Float[ParameterArray, ""] = interval(0.0, 1.0, closed=(False, True), default=1.0)
+
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
+    rough: ClassVar[bool] = True
+    mirrors: ClassVar[bool] = True
+
+    def __call__(self, x, z):
+        x, z = vectors(x, z, self.lengthscale)
+        inverse = jnp.broadcast_to(1 / floored(self.lengthscale), x.shape)
+        p = jnp.broadcast_to(self.p, x.shape)
+        zero = jnp.zeros_like(x[0] - z[0])
+        distance = sum_over_coordinates(_power_of_difference, zero, (x, z, inverse, p))
+        return stretched_exponential(distance, self.power)
+
+
+@jax.checkpoint
+def _power_of_difference(x, z, inverse, p):
+    """`|(x - z) / lengthscale|^p`, with derivative zero at x = z."""
+    size = abs(x - z) * inverse
+    return jnp.where(size > 0, jnp.exp(p * jnp.log(positive_or_one(size))), 0)
 
 
 class Periodic(AbstractKernel):

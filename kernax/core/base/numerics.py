@@ -23,6 +23,8 @@ from kernax.core.base.annotations import ArrayLike
 
 # Up to this many coordinates are summed one by one, which is exact and as fast as a matrix product.
 _UNROLLED = 8
+# Differences have no matrix product to fall back on. Over more coordinates, a loop is as fast.
+_UNROLLED_DIFFERENCES = 32
 
 
 def dot(a: PyTree, b: PyTree) -> Array:
@@ -145,7 +147,7 @@ def _ratio_jvp(primals, tangents):
 
 
 @custom_vmap
-def _origin(x: Array, z: Array) -> Array:
+def origin_of_pairs(x: Array, z: Array) -> Array:
     """The origin from which a squared distance is measured.
 
     One pair, or pairs batched together, are measured from z, the exact difference form. Two nested
@@ -155,13 +157,13 @@ def _origin(x: Array, z: Array) -> Array:
     return z
 
 
-@_origin.def_vmap
+@origin_of_pairs.def_vmap
 def _origin_of_batch(size, batched, x, z):
     x_batched, z_batched = batched
     if z_batched:
         return (z, True) if x_batched else (jnp.mean(z, 0), False)
     # Any x of a batch serves, because x only indicates an outer level of batching.
-    return _origin(x[0], z), False
+    return origin_of_pairs(x[0], z), False
 
 
 @jax.custom_jvp
@@ -190,7 +192,7 @@ def _sum_of_squares_jvp(primals, tangents):
 def _squares_of_differences(x, z, lengthscale):
     """`|(x - z) / lengthscale|^2` from the differences, exact in value."""
     inverse = jnp.broadcast_to(1 / lengthscale, x.shape)  # one product for each pair, no quotient
-    if len(x) > _UNROLLED:
+    if len(x) > _UNROLLED_DIFFERENCES:
         return jnp.sum(((x - z) * inverse) ** 2)
     squares = [
         ((a - b) * scale) ** 2
@@ -286,7 +288,7 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     lengthscale = floored(lengthscale)
     if rough or len(x) == 1:
         return _exact_sum_of_squares(x, z, lengthscale)
-    origin = _origin(lax.stop_gradient(x), lax.stop_gradient(z))
+    origin = origin_of_pairs(lax.stop_gradient(x), lax.stop_gradient(z))
     if len(x) <= _UNROLLED:
         return _sum_of_squares(x, z, lengthscale, origin)
     u = (x - origin) / lengthscale

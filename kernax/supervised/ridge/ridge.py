@@ -135,7 +135,7 @@ def kernel_ridge(
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
     solver = _solver_for(named, in_blocks=in_blocks)
-    solution = _kernel_ridge(task, ridge, bool(bias), with_arrays(solver), options)
+    solution = ridge_of_task(task, ridge, bool(bias), with_arrays(solver), options)
     ran = solver_that_ran(task, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
     advice = lambda: (
@@ -160,7 +160,7 @@ def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.A
 
 
 @compiled
-def _kernel_ridge(task, ridge, bias, solver, options):
+def ridge_of_task(task, ridge, bias, solver, options):
     """The expansion that minimises the penalised least squares."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     rhs = task.weights.times(task.columns)
@@ -296,12 +296,14 @@ def _leave_one_out(task, ridge, bias):
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments."""
-    parts, result, stats = _parts(task, ridge, bias)
+    parts, result, stats = influence_of_task(task, ridge, bias)
     residuals = times_power_of_two(parts.left_out(), parts.unit)
     return Solution(residuals.reshape(task.y.shape), result, stats)
 
 
-def _parts(task: Task, ridge: Array, bias: bool) -> tuple["Influence", Any, dict[str, Array]]:
+def influence_of_task(
+    task: Task, ridge: Array, bias: bool
+) -> tuple["Influence", Any, dict[str, Array]]:
     """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
@@ -413,6 +415,6 @@ def generalised_cross_validation(
 
 @compiled
 def _generalised_cross_validation(task, ridge, bias):
-    parts, result, stats = _parts(task, ridge, bias)
+    parts, result, stats = influence_of_task(task, ridge, bias)
     values = times_power_of_two(parts.generalised(), 2 * parts.unit[0])
     return Solution(values.reshape(task.y.shape[1:]), result, stats)
