@@ -266,6 +266,12 @@ BATCHES = {
         ),
     ),
     "whole files": (
+        Mutant(  # gradients of the points as the kernel sees them, for those of the points given
+            "supervised/ridge/feature_machine.py",
+            "M = matmul(factor.T, matmul(_outer_products(f.values, Z, shares), factor))",
+            "M = _outer_products(f.values, Z, shares)",
+            "supervised/test_feature_machine.py::test_rounds_are_those_of_the_formulas[False]",
+        ),
         Mutant(  # a file that is written where the old one stands
             "core/base/whole_files.py",
             "write(unfinished)\n        os.replace(unfinished, target)",
@@ -637,6 +643,13 @@ BATCHES = {
         ),
     ),
     "estimators": (
+        Mutant(  # the last round in place of the best
+            "supervised/ridge/feature_machine.py",
+            "best = jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))",
+            "best = n_rounds - 1",
+            "supervised/test_feature_machine.py"
+            "::test_a_metric_that_makes_errors_larger_is_not_returned",
+        ),
         Mutant(  # a mean diagonal that counts points without a weight
             "core/base/weights.py",
             "counted = present | ~jnp.any(present)",
@@ -657,6 +670,12 @@ BATCHES = {
         ),
     ),
     "rounding": (
+        Mutant(  # a metric whose scale follows the unit of the targets
+            "supervised/ridge/feature_machine.py",
+            "scaled = M * (wanted / jnp.where(is_known, present, 1))",
+            "scaled = M",
+            "supervised/test_feature_machine.py::test_rounds_are_those_of_the_formulas[True]",
+        ),
         Mutant(  # coefficients of classes balanced after their values are computed
             "core/losses/softmax_mode.py",
             "return super().at(_balanced(x))",
@@ -711,6 +730,14 @@ BATCHES = {
         ),
     ),
     "precision of products": (
+        Mutant(  # products with far points, which round their differences away
+            "core/kernel/mahalanobis.py",
+            "if self.kernel.is_stationary:",
+            "if False:",
+            "supervised/test_feature_machine.py"
+            "::test_a_metric_far_from_the_origin_keeps_the_digits_of_differences",
+            False,
+        ),
         Mutant(  # products in whatever precision the device likes
             "core/base/numerics.py",
             "jnp.matmul(A, B, precision=lax.Precision.HIGHEST)",

@@ -78,6 +78,9 @@ VERBS = {
     "ridge_path": lambda X, y, w: kernax.selection.ridge_path(
         RBF, X, y, np.ones(4), weights=w, bias=True, throw=False
     ),
+    "recursive_feature_machine": lambda X, y, w: kernax.recursive_feature_machine(
+        RBF, X, y, 0.1, weights=w, bias=True, throw=False
+    ),
     "leave_one_out_path": lambda X, y, w: kernax.selection.leave_one_out_path(
         RBF, X, y, np.ones(4), weights=w, bias=True
     ),

@@ -261,6 +261,7 @@ WITHOUT_A_WAY = {
     "thin": lambda X, y, s: kernax.samples.thin(RBF, X, 1, key=KEY),
     "relevance_vector_machine": lambda X, y, s: kernax.relevance_vector_machine(RBF, X, y),
     "ridge_path": lambda X, y, s: kernax.selection.ridge_path(RBF, X, y, [0.1, 1.0]),
+    "recursive_feature_machine": lambda X, y, s: kernax.recursive_feature_machine(RBF, X, y, 0.1),
 }
 OF_CENTRES = ("falkon", "nystrom")
 OF_FEW = (*OF_CENTRES, "svgp", "svgp with an optimiser", "svgp_bound")

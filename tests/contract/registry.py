@@ -557,6 +557,11 @@ ENTRIES = [
         weights="remove",
     ),
     Learner(
+        "recursive_feature_machine",
+        of_kernel(kernax.recursive_feature_machine, max_rounds=3, rtol=0.0),
+        weights="remove",
+    ),
+    Learner(
         "kernel_logistic",
         of_kernel(kernax.kernel_logistic),
         target="signs",

@@ -89,6 +89,19 @@ def test_rounds_end_where_the_error_hardly_falls(data):
     assert int(some["round"]) == 2
 
 
+def test_a_metric_that_makes_errors_larger_is_not_returned():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 3)).astype(DTYPE)
+    noise = rng.normal(size=(2, 40))[1]
+    y = (np.linalg.norm(X, axis=1) + 0.2 * noise).astype(DTYPE)  # no direction is better
+    every = kernax.recursive_feature_machine(LAPLACE, X, y, 0.1)
+    errors = every.stats["leave_one_out"]
+    assert errors[3] > errors[2]
+    assert int(every.stats["round"]) == 2
+    three = kernax.recursive_feature_machine(LAPLACE, X, y, 0.1, max_rounds=3)
+    np.testing.assert_allclose(every.value.values(X), three.value.values(X), atol=CLOSE)
+
+
 def test_directions_without_effect_are_forgotten_and_held_out_errors_fall(rng):
     X = rng.normal(size=(250, 6)).astype(DTYPE)
     y = np.sin(2 * X[:, 0] + X[:, 1])
@@ -183,10 +196,10 @@ def test_bad_arguments_are_refused(data):
             untyped(kernax.recursive_feature_machine)(LAPLACE, X, y, 0.1, max_rounds=rounds)
     with pytest.raises(ValueError, match="ridge"):
         kernax.recursive_feature_machine(LAPLACE, X, y, -0.1)
-    with pytest.raises(ValueError, match=r"X must be an array of vectors, of shape \(n, d\)"):
+    with pytest.raises(ValueError, match=r"X must be an array of shape \(n, d\), but is a Strings"):
         words = kernax.strings.encode(["ab", "ba", "bb"])
         untyped(kernax.recursive_feature_machine)(kernax.Spectrum(1), words, y[:3], 0.1)
-    with pytest.raises(ValueError, match=r"X must be an array of vectors, of shape \(n, d\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(n, 1\); pass X\[:, None\]"):
         kernax.average_gradient_outer_product(jnp.sum, y)
 
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax._advice import over_centres
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, cast, count, dtype_of
 from kernax.core.base.compiled import compiled
@@ -28,7 +27,7 @@ from kernax.core.linalg.square_root import square_root
 from kernax.core.operators.memory import Footprint
 from kernax.supervised.ridge.ridge import influence_of_task, ridge_of_task
 
-_FOOTPRINT = Footprint("recursive_feature_machine", 8.0, over_centres())
+_FOOTPRINT = Footprint("recursive_feature_machine", 6.4)
 
 
 def recursive_feature_machine(
@@ -55,7 +54,8 @@ def recursive_feature_machine(
     which the fit changes are stretched, the others shrink. The first metric is the identity. Each
     metric is scaled so that the mean squared distance between points remains what it is in X, and
     the lengthscale of k keeps its meaning. The fit with the least mean squared leave-one-out
-    residual is returned.
+    residual is returned. As the metric has seen every point, these residuals are optimistic:
+    compare with other models on held-out rows.
 
     Standardise the columns first. `Matern12` is the Laplace kernel of the paper. For classes pass
     one-hot targets (`kernax.one_hot(labels)[0]`), and predict the class of the largest output.
@@ -68,7 +68,8 @@ def recursive_feature_machine(
         max_rounds: the largest number of fits, the first of which is `kernel_ridge` itself.
         rtol: the rounds end where the mean squared leave-one-out residual falls by less than this
             fraction of itself. Zero runs until it rises.
-        weights: (n,) >= 0. Two is the point repeated, zero the point removed.
+        weights: (n,) >= 0. Zero is the point removed, and in every fit two is the point repeated;
+            leave-one-out leaves out a point with all of its weight.
         bias: an unpenalised constant.
         diagonal: learn a diagonal metric, that is one scale for each column.
         throw: raise on failure; otherwise look at `result`.
@@ -119,9 +120,12 @@ def recursive_feature_machine(
 
 def _check_vectors(X: Any) -> None:
     """Raises ValueError unless points are vectors."""
-    if not eqx.is_array(X) or X.ndim != 2:
-        found = f"has shape {X.shape}" if eqx.is_array(X) else f"is a {type(X).__name__}"
-        raise ValueError(f"X must be an array of vectors, of shape (n, d), but {found}")
+    if not eqx.is_array(X):
+        raise ValueError(f"X must be an array of shape (n, d), but is a {type(X).__name__}")
+    if X.ndim == 1:
+        raise ValueError(f"X has shape {X.shape}, but must have shape (n, 1); pass X[:, None]")
+    if X.ndim != 2:
+        raise ValueError(f"X must have shape (n, d), but has shape {X.shape}")
 
 
 @compiled
