@@ -287,8 +287,8 @@ KERNELS: tuple[Entry, ...] = tuple(entry for family in FAMILIES.values() for ent
 __all__ = [
     "AbstractSpectral",
     "GammaExponential", "LpLaplace", "ZeroMeanPeriodic", "Cosine", "ShiftedLinear", "BilinearForm",
-    "ArcCosine", "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline", "Gibbs",
-    "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
+    "ArcCosine", "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline",
+    "Gibbs", "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
     "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences", "Sum", "Product",
     "Scaled", "Power", "Mahalanobis", "Centred", "ExpOf", "PolynomialOf", "GaussianOf", "Modulated",
     "OfFunctionals", "SteinKernel", "TangentKernel", "FisherKernel",

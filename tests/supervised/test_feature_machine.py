@@ -196,8 +196,8 @@ def test_bad_arguments_are_refused(data):
             untyped(kernax.recursive_feature_machine)(LAPLACE, X, y, 0.1, max_rounds=rounds)
     with pytest.raises(ValueError, match="ridge"):
         kernax.recursive_feature_machine(LAPLACE, X, y, -0.1)
+    words = kernax.strings.encode(["ab", "ba", "bb"])
     with pytest.raises(ValueError, match=r"X must be an array of shape \(n, d\), but is a Strings"):
-        words = kernax.strings.encode(["ab", "ba", "bb"])
         untyped(kernax.recursive_feature_machine)(kernax.Spectrum(1), words, y[:3], 0.1)
     with pytest.raises(ValueError, match=r"must have shape \(n, 1\); pass X\[:, None\]"):
         kernax.average_gradient_outer_product(jnp.sum, y)

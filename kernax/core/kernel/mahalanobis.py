@@ -24,7 +24,7 @@ class Mahalanobis(AbstractKernel):
     Raises ValueError for a factor that is not a matrix, or points that are not vectors (d,).
 
     Examples:
-        >>> k = kernax.kernels.Mahalanobis(kernax.RBF(1.0), factor=[[1.0, -1.0]])  # of x_0 - x_1 alone
+        >>> k = kernax.kernels.Mahalanobis(kernax.RBF(1.0), factor=[[1.0, -1.0]])  # of x_0 - x_1
         >>> x, z = jnp.array([2.0, 1.0]), jnp.array([5.0, 4.0])
         >>> float(k(x, z))
         1.0
@@ -42,8 +42,8 @@ class Mahalanobis(AbstractKernel):
     def __check_init__(self):
         if self.factor.ndim != 2 or not self.factor.size:
             raise ValueError(
-                f"factor must have shape (r, d), r >= 1, but has shape {self.factor.shape}: for one "
-                "lengthscale a column pass jnp.diag(1 / lengthscales)"
+                f"factor must have shape (r, d), r >= 1, but has shape {self.factor.shape}; for "
+                "one lengthscale per column pass jnp.diag(1 / lengthscales)"
             )
 
     def __call__(self, x, z):
