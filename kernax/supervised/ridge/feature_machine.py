@@ -246,12 +246,12 @@ def average_gradient_outer_product(
         Array([[10.,  0.],
                [ 0.,  0.]], dtype=float64)
     """
-    X = as_stack(X, "X")
-    _check_vectors(X)
-    X = cast(X, dtype_of(X))
-    of_points = as_weights(weights, count(X), X.dtype).values
+    points = as_stack(X, "X")
+    _check_vectors(points)
+    points = cast(points, dtype_of(points))
+    checked = as_weights(weights, count(points), points.dtype).values
     values = f.values if isinstance(f, KernelExpansion) else jax.vmap(f)
-    return _outer_products(values, X, of_points / jnp.sum(of_points))
+    return _outer_products(values, points, checked / jnp.sum(checked))
 
 
 def _outer_products(
