@@ -31,7 +31,7 @@ class Column:
 
     Examples:
         >>> places = ("line 2", "line 3", "line 4")
-        >>> column = kernax.preparation.Column("age", ("31", "", "54"), places)
+        >>> column = kernax.preparation.cells.Column("age", ("31", "", "54"), places)
         >>> column.present, column.missing
         (('31', '54'), 1)
     """

@@ -118,8 +118,8 @@ class Number(AbstractEncoder):
     """Encodes numbers as they are.
 
     Examples:
-        >>> column = kernax.preparation.Column("age", ("31", "7"), ("line 2", "line 3"))
-        >>> kernax.preparation.Number("age").encoded(column)
+        >>> column = kernax.preparation.cells.Column("age", ("31", "7"), ("line 2", "line 3"))
+        >>> kernax.preparation.encoders.Number("age").encoded(column)
         array([[31.],
                [ 7.]])
     """
@@ -168,8 +168,8 @@ class FilledNumber(AbstractEncoder):
     second column is 1 where a value was missing and 0 elsewhere.
 
     Examples:
-        >>> column = kernax.preparation.Column("age", ("31", ""), ("line 2", "line 3"))
-        >>> kernax.preparation.FilledNumber("age", median=40.0).encoded(column)
+        >>> column = kernax.preparation.cells.Column("age", ("31", ""), ("line 2", "line 3"))
+        >>> kernax.preparation.encoders.FilledNumber("age", median=40.0).encoded(column)
         array([[31.,  0.],
                [40.,  1.]])
     """
@@ -224,8 +224,8 @@ class Category(AbstractEncoder):
     Missing cells are a category of their own if there were some in the training rows.
 
     Examples:
-        >>> column = kernax.preparation.Column("pet", ("cat", "dog"), ("line 2", "line 3"))
-        >>> kernax.preparation.Category("pet", ("cat", "dog")).encoded(column)
+        >>> column = kernax.preparation.cells.Column("pet", ("cat", "dog"), ("line 2", "line 3"))
+        >>> kernax.preparation.encoders.Category("pet", ("cat", "dog")).encoded(column)
         array([[1., 0.],
                [0., 1.]])
     """
@@ -322,7 +322,7 @@ class Tokens(enum.StrEnum):
     """The tokens that a string kernel counts.
 
     Examples:
-        >>> [tokens.value for tokens in kernax.preparation.Tokens]
+        >>> [tokens.value for tokens in kernax.preparation.encoders.Tokens]
         ['letters', 'words']
     """
 
@@ -338,7 +338,8 @@ class Text(AbstractEncoder):
     It becomes a batch of strings, not columns of floats.
 
     Examples:
-        >>> text = kernax.preparation.Text("word", kernax.preparation.Tokens.LETTERS, ("a", "b"))
+        >>> letters = kernax.preparation.encoders.Tokens.LETTERS
+        >>> text = kernax.preparation.encoders.Text("word", letters, ("a", "b"))
         >>> text.strings(("abba", "ba")).codes.shape
         (2, 4)
     """
@@ -384,8 +385,8 @@ def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
     """A column of text with an alphabet of all tokens of these cells.
 
     Examples:
-        >>> tokens = kernax.preparation.Tokens.LETTERS
-        >>> text = kernax.preparation.learned_text("word", ("abba", "cab"), tokens)
+        >>> tokens = kernax.preparation.encoders.Tokens.LETTERS
+        >>> text = kernax.preparation.encoders.learned_text("word", ("abba", "cab"), tokens)
         >>> text.alphabet
         ('a', 'b', 'c')
     """

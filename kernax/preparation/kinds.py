@@ -25,8 +25,8 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
 
     Examples:
         >>> places = ("line 2", "line 3", "line 4")
-        >>> column = kernax.preparation.Column("age", ("31", "7", "54"), places)
-        >>> kernax.preparation.kind_of(column).__name__
+        >>> column = kernax.preparation.cells.Column("age", ("31", "7", "54"), places)
+        >>> kernax.preparation.kinds.kind_of(column).__name__
         'Number'
     """
     if not column.present:

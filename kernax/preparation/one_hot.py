@@ -21,7 +21,7 @@ def columns_of_classes(labels: np.ndarray, classes: Sequence[str]) -> Float[np.n
     Examples:
         >>> import numpy as np
         >>> labels = np.array(["c", "a"])
-        >>> kernax.preparation.columns_of_classes(labels, ("a", "b", "c"))
+        >>> kernax.preparation.one_hot.columns_of_classes(labels, ("a", "b", "c"))
         array([[0., 0., 1.],
                [1., 0., 0.]])
     """

@@ -159,7 +159,7 @@ def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> S
     Examples:
         >>> import numpy as np
         >>> X = np.array([[1.0, 10.0], [3.0, 30.0]])
-        >>> standards = kernax.preparation.standards_of_columns(X, ("age", "area"))
+        >>> standards = kernax.preparation.standards.standards_of_columns(X, ("age", "area"))
         >>> standards.centre.tolist()
         [2.0, 20.0]
     """
@@ -172,7 +172,8 @@ def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
 
     Examples:
         >>> import numpy as np
-        >>> standards = kernax.preparation.standards_of_target(np.array([1.0, 3.0]), "price")
+        >>> y = np.array([1.0, 3.0])
+        >>> standards = kernax.preparation.standards.standards_of_target(y, "price")
         >>> float(standards.centre)
         2.0
     """

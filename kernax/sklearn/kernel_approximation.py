@@ -28,7 +28,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
 @dataclass(eq=False, repr=False)
 class Nystroem(KernelFeatures, RowsEstimator):
-    """Nystrom features: `kernax.empirical_features` of random rows, with the arguments of
+    """Nystrom features: `kernax.bases.empirical_features` of random rows, with the arguments of
     `sklearn.kernel_approximation.Nystroem`.
 
     Arguments:
