@@ -85,7 +85,7 @@ def fit(
     no_cache: options.NoCache = False,
     no_priors: options.NoPriors = False,
 ) -> None:
-    """Learns a kernel for a table, and says how well it predicts rows that it has not seen.
+    """Learns a kernel for a table, and reports how well it predicts held-out rows.
 
     A quarter of the rows is held out, and columns are standardised. A target
     of words, of 0 and 1 or of -1 and 1 is treated as classes, unless --model
@@ -126,13 +126,13 @@ def fit(
     has a state-space model, such as matern52, learn from all, exactly. Other
     models learn from 3000 rows. --route, --centres and --rows decide otherwise.
 
-    Columns that are not all numbers become numbers, and a line says how. Words
-    of few kinds get a column of 0 and 1 for each; empty cells, NA and ? the
-    median of their column, beside a column that says which they were; dates
-    the days since the first, and their place in the year, the week and the day
-    where the rows show it. Medians, categories and means are those of the rows
-    to learn from. Rows whose target is empty are left out. Decimal commas are
-    read where cells are parted by semicolons or tabs.
+    Columns that are not all numbers become numbers, and a line says how.
+    Words of few kinds get a column of 0 and 1 for each; empty cells, NA and
+    ? the median of their column, with a column that marks them; dates
+    become days since the first, and phases of the year, the week and the
+    day where the rows resolve them. Medians, categories and means are those
+    of the training rows. Rows with an empty target are left out. Decimal
+    commas are parsed if semicolons or tabs separate the cells.
 
     String kernels compare columns of text, by the letters or the words that
     cells share; cells may be empty. They are spectrum(k), blended_spectrum(k),
@@ -263,10 +263,10 @@ def predict(
 ) -> None:
     """Predicts the target for the rows of a table.
 
-    Columns are found by their names, in any order; others are ignored, unless
-    --keep repeats them. They are prepared as those that were learned from:
-    the same medians, categories, first day and decimal commas. Letters, words
-    and categories that were not in the rows learned from match nothing.
+    Columns are found by their names, in any order; others are ignored,
+    unless --keep repeats them. They are prepared as in training: with the
+    same medians, categories, first day and decimal commas. Letters, words
+    and categories that the training rows do not have match nothing.
 
     A Gaussian process of numbers or counts adds the ends of a central interval
     that holds the target with probability 0.95, or --interval. Of classes it
@@ -328,7 +328,7 @@ def _check_names(
 
 @app.command()
 def describe(model: options.Model) -> None:
-    """Says what is in a model file: its target, its columns, its kernel."""
+    """Describes a model file: its target, its columns, its kernel."""
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)
         console = _console()
@@ -362,12 +362,12 @@ def cluster(
     threads: options.Threads = None,
     no_cache: options.NoCache = False,
 ) -> None:
-    """Groups the rows of a table, and says what is in each group.
+    """Groups the rows of a table, and describes each group.
 
-    All columns are compared but those left out with --ignore; they are prepared
-    as by 'kernax fit'. kmeans puts rows around means in the space of the kernel,
-    spectral cuts the graph whose edges are the kernel's values. String kernels
-    compare a column of text.
+    All columns are compared except those left out with --ignore; they are
+    prepared as by 'kernax fit'. kmeans puts rows around means in the space
+    of the kernel, spectral cuts the graph whose edges are the kernel's
+    values. String kernels compare a column of text.
     """
     with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
         check_threads(threads)

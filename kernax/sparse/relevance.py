@@ -76,7 +76,7 @@ def relevance_vector_machine(
     Arguments:
         kernel: any kernel, also one that is not positive semidefinite, since the `k(., x_j)` are
             only basis functions.
-        X: stack of n points.
+        X: a batch of n points.
         y: numbers, or targets of the likelihood, (n,). With shape (n, outputs) each column has its
             own model with its own noise, evidence and relevant functions; for columns of signs that
             is one-versus-rest. `Categorical()` takes one-hot rows (n, classes): one model gives the

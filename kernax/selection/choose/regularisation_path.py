@@ -83,5 +83,5 @@ def _in_place_of(f: KernelExpansion, coefficients: Array, bias: Array) -> Kernel
 
 
 def _after(first: Array, later: Array) -> Array:
-    """The first of a stack, and the others."""
+    """The first solution of a batch, and the others."""
     return jnp.concatenate([jnp.asarray(first)[None], later])

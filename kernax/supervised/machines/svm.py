@@ -81,7 +81,7 @@ def svm(
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: stack of n points.
+        X: a batch of n points.
         y: labels -1 and +1, (n,), or (n, outputs) for several SVMs, such as one against the rest
             for each class: `2 * one_hot(labels)[0] - 1`.
         C: > 0; `jnp.inf` is the hard margin.

@@ -74,7 +74,7 @@ def kernel_ridge(
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: stack of n points.
+        X: a batch of n points.
         y: targets (n,) or (n, outputs).
         ridge: >= 0, in units of k. Zero gives the interpolant; where K is singular it is computed
             with jitter, which is reported in the stats and in a warning.

@@ -57,7 +57,7 @@ def ridge_path(
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: stack of n points.
+        X: a batch of n points.
         y: targets (n,) or (n, outputs).
         ridges: (r,), > 0, in any order. For a ridge of zero use `kernel_ridge`.
         weights: (n,) >= 0, as in `kernel_ridge`.

@@ -45,7 +45,7 @@ def kernel_logistic(
 
     Arguments:
         kernel: any kernel; its parameters are cast to the dtype of X.
-        X: stack of n points.
+        X: a batch of n points.
         y: labels -1 and +1, (n,); `signs(labels)` makes them from labels of any kind.
         ridge: > 0.
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
