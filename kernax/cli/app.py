@@ -17,7 +17,6 @@ from kernax.cli import options
 from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
 from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
 from kernax.cli.classify import classify
-from kernax.cli.cluster import Clusters
 from kernax.cli.cluster import cluster as find_clusters
 from kernax.cli.compared_columns import compared_columns
 from kernax.cli.console import (
@@ -53,7 +52,6 @@ from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor
 from kernax.preparation.cells import Column, plural, quoted
-from kernax.preparation.encoders import Tokens
 from kernax.preparation.predictors import Predictor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -146,7 +144,8 @@ def fit(
     with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
         check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
-        whole, table = _tables(data, target, ignore, kernel, tokens)
+        whole = read_table(data, target, ignore or ())
+        table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
         split = partial(plan.split, table, seed, tokens)
@@ -155,47 +154,23 @@ def fit(
         _print_split(console, plan, data, whole, parts, few)
         print_lines(console, cost_in_words(plan, parts, way))
         with linear_algebra_threads(len(few.y), threads):
-            kernel = _kernel_to_learn(console, names, kernel, few, seed)
+            kernel = written_or_found(console, kernel, few, seed)
+            names |= parameter_names(kernel_of(few, kernel), "kernel.")
             report = learn(few, kernel, plan, restarts, seed, not no_priors)
-        _deliver(console, fitted_to_all(report, few, parts, way, seed, threads), parts, out, plot)
+        report = fitted_to_all(report, few, parts, way, seed, threads)
+        print_report(console, report)
+        if out is not None:
+            save_predictor(out, report.predictor)
+            console.print(f"model: {out}", markup=False)
+        if plot is not None:
+            draw(plot, report, parts)
+            console.print(f"picture: {plot}", markup=False)
         say_total_time(begin)
-
-
-def _tables(
-    data: Path, target: str, ignore: list[str] | None, kernel: str, tokens: Tokens | None
-) -> tuple[InputTable, InputTable]:
-    """The table, and the table with only the columns that the kernel compares."""
-    whole = read_table(data, target, ignore or ())
-    return whole, compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
-
-
-def _kernel_to_learn(
-    console: Console, names: dict[str, str], kernel: str, parts: Split, seed: int
-) -> str:
-    """The expression, or that of the kernel that a search finds; adds the names of its
-    parameters.
-    """
-    kernel = written_or_found(console, kernel, parts, seed)
-    names |= parameter_names(kernel_of(parts, kernel), "kernel.")
-    return kernel
 
 
 def _console() -> Console:
     """A console that neither colours numbers nor wraps lines."""
     return Console(highlight=False, soft_wrap=True)
-
-
-def _deliver(
-    console: Console, report: FitReport, parts: Split, out: Path | None, plot: Path | None
-) -> None:
-    """Prints the report, and writes the model and the picture."""
-    print_report(console, report)
-    if out is not None:
-        save_predictor(out, report.predictor)
-        console.print(f"model: {out}", markup=False)
-    if plot is not None:
-        draw(plot, report, parts)
-        console.print(f"picture: {plot}", markup=False)
 
 
 def _print_split(
@@ -376,30 +351,22 @@ def cluster(
         if out is not None:
             check_writable(out, "--out", data, plot)
         table, kept = read_inputs(data, ignore or (), keep or ())
-        _check_kept(kept, data)
+        if CLUSTER in kept:
+            raise ValueError(
+                f"--keep {CLUSTER}: that is the name of the written column: rename the column in "
+                f"{data}"
+            )
         with linear_algebra_threads(table.count, threads):
             found = find_clusters(table, kernel, tokens, clusters, method, seed)
         console = _console()
         print_clusters(console, data, found, table)
         if out is not None:
-            _write_clusters(out, found, kept)
+            # The number of the cluster of each row, from 1 on, behind the columns to keep.
+            columns = {name: list(cells) for name, cells in kept.items()}
+            columns[CLUSTER] = [str(label + 1) for label in found.labels]
+            text = as_csv(columns)
+            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
             console.print(f"clusters: {out}", markup=False)
         if plot is not None:
             draw_clusters(plot, found)
             console.print(f"picture: {plot}", markup=False)
-
-
-def _write_clusters(out: Path, found: Clusters, kept: dict[str, tuple[str, ...]]) -> None:
-    """Writes the columns to keep, and the number of the cluster of each row, counted from 1."""
-    columns = {name: list(cells) for name, cells in kept.items()}
-    columns[CLUSTER] = [str(label + 1) for label in found.labels]
-    text = as_csv(columns)
-    write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _check_kept(kept: dict[str, tuple[str, ...]], data: Path) -> None:
-    """Raises ValueError for a column to keep that has the name of the cluster column."""
-    if CLUSTER in kept:
-        raise ValueError(
-            f"--keep {CLUSTER}: that is the name of the written column: rename the column in {data}"
-        )

@@ -141,10 +141,7 @@ def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:
     """The row with the largest sum of kernel values with its cluster."""
     inside = points_at(found.points, rows)
     K = np.asarray(gram(found.kernel, inside))
-    return int(rows[np.argmax(_cosines(K).sum(1))])
-
-
-def _cosines(K: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    """A Gram matrix scaled to ones on its diagonal."""
+    # The cosines, of which the diagonal is one.
     roots = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
-    return K / roots[:, None] / roots[None, :]
+    cosines = K / roots[:, None] / roots[None, :]
+    return int(rows[np.argmax(cosines.sum(1))])

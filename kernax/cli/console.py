@@ -85,19 +85,14 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
     """
     if needs is not None and importlib.util.find_spec(needs) is None:
         raise ValueError(f"{option} needs {needs}: pip install 'kernax-toolkit[cli]'")
-    _check_overwrites_none(path, option, others)
+    for other in others:
+        if other is not None and os.path.realpath(other) == os.path.realpath(path):
+            raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
     if not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
     if _is_no_file(path, option):
         what = "a folder" if path.is_dir() else "a device"
         raise ValueError(f"{option} {path}: that is {what}, not a place for a file")
-
-
-def _check_overwrites_none(path: Path, option: str, others: Sequence[Path | None]) -> None:
-    """Raises ValueError if the path is one of the others."""
-    for other in others:
-        if other is not None and os.path.realpath(other) == os.path.realpath(path):
-            raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
 
 
 def _is_no_file(path: Path, option: str) -> bool:

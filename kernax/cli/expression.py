@@ -316,7 +316,14 @@ def _check_integers(name: str, values: dict[str, Any]) -> None:
     if "degree" in values:
         _check_degree(values["degree"])
     for field in values.keys() & {"k", "m", "length"}:
-        _check_length(values[field], f"{name}'s {field}", least=int(field != "m"))
+        length = values[field]
+        what = f"{name}'s {field}"
+        check_count(length, what, int(field != "m"))
+        if length > _LONGEST_SUBSTRING:
+            raise ValueError(
+                f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is "
+                f"{length:.6g}"
+            )
 
 
 def _check_degree(degree: Any) -> None:
@@ -325,16 +332,6 @@ def _check_degree(degree: Any) -> None:
     if degree > _HIGHEST:
         raise ValueError(
             f"degree must be at most {_HIGHEST} in a kernel expression, but is {degree:.6g}"
-        )
-
-
-def _check_length(length: Any, what: str, least: int) -> None:
-    """Raises ValueError for a length that is not an integer in range."""
-    check_count(length, what, least)
-    if length > _LONGEST_SUBSTRING:
-        raise ValueError(
-            f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is "
-            f"{length:.6g}"
         )
 
 

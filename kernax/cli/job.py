@@ -69,7 +69,12 @@ def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None
     count = max(1, round(_HELD_OUT * len(order)))
     rest = order[count:]
     kept = rest[:most]
-    _check_spread(y[kept], table.target.name)
+    name = table.target.name
+    if y[kept].min() == y[kept].max():
+        raise ValueError(
+            f"target column {name!r} is constant in the rows to learn from: another --seed may help"
+        )
+    standards_of_target(y[kept], name)  # which refuses what cannot be standardised
     return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
 
 
@@ -81,15 +86,6 @@ def split_counts(
     """
     check_counts(table.target, likelihood)
     return split_numbers(table, seed, tokens, most)
-
-
-def _check_spread(y: np.ndarray, name: str) -> None:
-    """Raises ValueError for a target that cannot be standardised."""
-    if y.min() == y.max():
-        raise ValueError(
-            f"target column {name!r} is constant in the rows to learn from: another --seed may help"
-        )
-    standards_of_target(y, name)
 
 
 def split_classes(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:

@@ -156,7 +156,15 @@ def _expression(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
         return _expression_on(kernel, parts)
     if isinstance(kernel, Constant):
         return _number(kernel.value)
-    return _class_with_values(kernel)
+    if type(kernel) not in _WORDS:
+        raise ValueError(f"no expression describes {type(kernel).__name__}")
+    word = _WORDS[type(kernel)]
+    values = [
+        f"{field.name}={_value(getattr(kernel, field.name))}"
+        for field in dataclasses.fields(kernel)
+        if field.init
+    ]
+    return f"{word}({', '.join(values)})" if values else word
 
 
 def _factor(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
@@ -188,19 +196,6 @@ def _expression_on(kernel: On, parts: Sequence[str | None]) -> str:
         return f"{ON}({inner}, {kernel.where + 1})"
     name = parts[kernel.where]
     return inner if name is None else f"{OF_COLUMN}({name!r}, {inner})"
-
-
-def _class_with_values(kernel: AbstractKernel) -> str:
-    """A name with the values of all fields."""
-    if type(kernel) not in _WORDS:
-        raise ValueError(f"no expression describes {type(kernel).__name__}")
-    word = _WORDS[type(kernel)]
-    values = [
-        f"{field.name}={_value(getattr(kernel, field.name))}"
-        for field in dataclasses.fields(kernel)
-        if field.init
-    ]
-    return f"{word}({', '.join(values)})" if values else word
 
 
 def _value(value: Any) -> str:

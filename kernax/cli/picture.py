@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import FitReport, Split, in_digits
@@ -100,7 +99,9 @@ def _process(predictor: Regressor, parts: Split, title: str) -> "Axes":
 
     inputs = parts.inputs
     in_units = lambda X: inputs.standards.restored(X)[:, 0]
-    grid = _grid_over(parts)
+    # Points in equal steps from the smallest to the largest of the one input.
+    everywhere = np.r_[parts.X, parts.X_held_out]
+    grid = np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
     mean, deviation = predictor.at(grid)
     assert deviation is not None
     return posterior_band(
@@ -112,12 +113,6 @@ def _process(predictor: Regressor, parts: Split, title: str) -> "Axes":
         names=(inputs.columns[0], inputs.target),
         title=title,
     )
-
-
-def _grid_over(parts: Split) -> Float[np.ndarray, "m 1"]:
-    """Points in equal steps from the smallest to the largest of the one input."""
-    everywhere = np.r_[parts.X, parts.X_held_out]
-    return np.linspace(everywhere.min(), everywhere.max(), _GRID)[:, None]
 
 
 def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":

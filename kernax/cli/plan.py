@@ -72,7 +72,9 @@ def plan_for(
     """The plan for a target. Raises ValueError for options that do not go together."""
     if model is None and (likelihood or inference):
         model = GP
-    _check_options_of_processes(model, likelihood, inference)
+    for option, value in (("--likelihood", likelihood), ("--inference", inference)):
+        if value is not None and model != GP:
+            raise ValueError(f"{option} {value} is for --model gp, not for {model}")
     plan = _chosen(target, model, likelihood, inference)
     if inference is not None and not plan.is_latent:
         raise ValueError(
@@ -111,15 +113,6 @@ def _are_numbers_with_mistakes(target: Column) -> bool:
     """Whether a column holds text, but numbers in most of its cells."""
     numbers = sum(as_number(cell) is not None for cell in target.cells)
     return target.first_text is not None and 2 * numbers > len(target.cells)
-
-
-def _check_options_of_processes(
-    model: str | None, likelihood: Likelihood | None, inference: Inference | None
-) -> None:
-    """Raises ValueError for a likelihood or an inference with another model."""
-    for option, value in (("--likelihood", likelihood), ("--inference", inference)):
-        if value is not None and model != GP:
-            raise ValueError(f"{option} {value} is for --model gp, not for {model}")
 
 
 def _check_restarts(plan: Plan, restarts: int) -> None:

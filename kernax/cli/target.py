@@ -108,11 +108,7 @@ def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, .
             f"{what} holds {len(classes)} classes in {plural(len(names), 'row')}: is this a "
             f"regression?{text}"
         )
-    _check_no_class_has_a_single_row(dataclasses.replace(target, cells=names))
-
-
-def _check_no_class_has_a_single_row(target: Column) -> None:
-    """Raises ValueError, with the places of the rows, for classes of a single row."""
+    target = dataclasses.replace(target, cells=names)
     counts = collections.Counter(target.cells)
     single = "class {cell} has a single row: one to learn from and one to hold out are needed"
     check_cells(target, lambda name: single if counts[name] == 1 else None)

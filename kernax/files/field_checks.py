@@ -190,7 +190,10 @@ def fits_class(value: Any, cls: Any) -> bool:
         return True
     if hasattr(cls, "dtypes"):  # a declaration of jaxtyping
         if _is_number(value):
-            return _may_be_scalar(cls)
+            # A Python number may stand for an array where the declaration allows no axes.
+            with jaxtyping.jaxtyped("context"):
+                declared: Any = Shaped[np.ndarray, cls.dim_str]
+                return isinstance(np.zeros(()), declared)
         return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
@@ -199,15 +202,6 @@ def fits_class(value: Any, cls: Any) -> bool:
     if cls is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, cls)
-
-
-def _may_be_scalar(cls: Any) -> bool:
-    """Whether a declaration of jaxtyping allows no axes, so that a Python number may replace an
-    array.
-    """
-    with jaxtyping.jaxtyped("context"):
-        declared: Any = Shaped[np.ndarray, cls.dim_str]
-        return isinstance(np.zeros(()), declared)
 
 
 def _is_of_dtypes(value: Any, dtypes: Any) -> bool:

@@ -40,7 +40,15 @@ def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int
         return {"dict": {key: within(part, key) for key, part in node.items()}}
     parts = _numbered_parts(node)
     if parts is None:
-        return _described_leaf(node, arrays, path)
+        if isinstance(node, _OfNumPy):
+            return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
+        if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+            return {"array": _numbered(node, arrays, path)}
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return {"value": node}
+        if callable(node):
+            return {"function": _name_of_function(node, path)}
+        raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
     return {type(node).__name__: [within(part, name) for name, part in parts]}
 
 
@@ -79,19 +87,6 @@ class _OfNumPy:
     """An array that stays a NumPy array, with its own dtype regardless of JAX's 64-bit mode."""
 
     array: np.ndarray
-
-
-def _described_leaf(node: Any, arrays: dict[str, np.ndarray], path: str) -> dict[str, Any]:
-    """A node without parts: an array, a value, or a function by its name."""
-    if isinstance(node, _OfNumPy):
-        return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
-    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
-        return {"array": _numbered(node, arrays, path)}
-    if node is None or isinstance(node, (bool, int, float, str)):
-        return {"value": node}
-    if callable(node):
-        return {"function": _name_of_function(node, path)}
-    raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
 def _numbered(array: Any, arrays: dict[str, np.ndarray], path: str, any_width: bool = False) -> str:

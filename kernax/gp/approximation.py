@@ -156,7 +156,13 @@ def check_observations(
     for a likelihood that is not log-concave.
     """
     process = as_process(process)
-    _check_likelihood(likelihood)
+    if isinstance(likelihood, Categorical):
+        raise ValueError("likelihood is Categorical(), of several classes: only laplace accepts it")
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise ValueError(
+            "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
+            f"{described(likelihood)}"
+        )
     if convex:
         check_convex(verb, likelihood, ": kernax.variational and kernax.svgp accept StudentT()")
     task = check_task(
@@ -174,17 +180,6 @@ def check_observations(
     )
     likelihood = task.module(likelihood, throw=throw)
     return task, cast(process.mean, task.dtype), likelihood
-
-
-def _check_likelihood(likelihood: Any) -> None:
-    """Raises ValueError unless the argument is a likelihood."""
-    if isinstance(likelihood, Categorical):
-        raise ValueError("likelihood is Categorical(), of several classes: only laplace accepts it")
-    if not isinstance(likelihood, AbstractLikelihood):
-        raise ValueError(
-            "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
-            f"{described(likelihood)}"
-        )
 
 
 def shifted(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> Shifted:

@@ -15,7 +15,7 @@ from kernax.core.base.ranks import rank_for, smallest
 from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.solves import solve_by_lu
@@ -89,7 +89,8 @@ def jackknife_plus(
         reads_removed=True,
         footprint=_FOOTPRINT,
     )
-    Z = _as_new_points(task, Z)
+    _, _, Z = prepare_stacks(task.kernel, task.X, Z)
+    Z = cast(Z, task.dtype)
     noise = as_noise(noise, task.n, task.dtype)
     count = jnp.asarray(rank_for(coverage, task.n), jnp.int32)
     numbers = None if folds is None else _as_folds(folds, task.n)
@@ -97,12 +98,6 @@ def jackknife_plus(
     hint = "jackknife_plus: more noise may help."
     warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the intervals", hint)
     return finish(solution, throw=False, hint=hint).value
-
-
-def _as_new_points(task: Task, Z: PyTree) -> PyTree:
-    """New points for the kernel of a problem, in its dtype."""
-    _, _, Z = prepare_stacks(task.kernel, task.X, Z)
-    return cast(Z, task.dtype)
 
 
 @compiled

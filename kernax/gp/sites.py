@@ -162,44 +162,38 @@ def fixed_point(
     """
 
     def solve(args: Any) -> SiteSolution:
+        # By damped updates.
         observations, rtol, max_steps = args
-        return _iterated(observations, rule, rtol, max_steps)
+        eps = eps_of(observations.y)
+        goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
+        bar = max(goal, eps**0.5) if rtol is None else rtol
+
+        # Start from the sites of Laplace's approximation, which is near a fixed point, or from none
+        # where there may be several modes.
+        nothing = jnp.zeros_like(observations.y)
+        convex = observations.likelihood.convex
+        sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
+        updated, change = _updated(sites, observations, rule)
+        start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+
+        def go_on(now: _Progress) -> Bool[Array, ""]:
+            useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
+            far = (now.change > goal) | (now.steps == 0)
+            return far & useful & (now.steps < max_steps)
+
+        end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
+        endings = (
+            (~jnp.isfinite(end.change), RESULTS.nonfinite),
+            (end.change <= bar, RESULTS.successful),
+            (end.steps >= max_steps, RESULTS.max_steps_reached),
+        )
+        result = first_that_holds(endings, RESULTS.stagnation)
+        return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
     def step(found: SiteSolution, args: Any) -> SiteSolution:
         return found._replace(sites=_newton_step(found.sites, args[0], rule))
 
     return implicit(solve, step, (observations, rtol, max_steps))
-
-
-def _iterated(
-    observations: Observations, rule: AbstractSiteRule, rtol: ArrayLike | None, max_steps: ArrayLike
-) -> SiteSolution:
-    """The sites after damped updates."""
-    eps = eps_of(observations.y)
-    goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
-    bar = max(goal, eps**0.5) if rtol is None else rtol
-
-    # Start from the sites of Laplace's approximation, which is near a fixed point, or from none
-    # where there may be several modes.
-    nothing = jnp.zeros_like(observations.y)
-    convex = observations.likelihood.convex
-    sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
-    updated, change = _updated(sites, observations, rule)
-    start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
-
-    def go_on(now: _Progress) -> Bool[Array, ""]:
-        useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
-        far = (now.change > goal) | (now.steps == 0)
-        return far & useful & (now.steps < max_steps)
-
-    end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
-    endings = (
-        (~jnp.isfinite(end.change), RESULTS.nonfinite),
-        (end.change <= bar, RESULTS.successful),
-        (end.steps >= max_steps, RESULTS.max_steps_reached),
-    )
-    result = first_that_holds(endings, RESULTS.stagnation)
-    return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
 
 def _sites_at_mode(observations: Observations) -> Sites:

@@ -149,7 +149,10 @@ class Mismatch(AbstractKernel):
         check_strings(x, z)
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
-        by_distance = _shared_by_distance(self.k, self.m, len(x.alphabet))
+        # Of strings that differ in 0, 1, ... positions, up to 2 m. The counts are floats because
+        # integers would overflow.
+        of_distance = functools.partial(_shared_neighbours, self.k, self.m, len(x.alphabet))
+        by_distance = [float(of_distance(apart)) for apart in range(min(2 * self.m, self.k) + 1)]
         shared = functools.partial(_by_mismatches, by_distance)
         return _compared(_windows(x, self.k), _windows(z, self.k), shared)
 
@@ -248,13 +251,6 @@ def _neighbourhoods(x: Strings, k: int, m: int) -> Float[Array, " features"]:
         others = [jnp.sum(count, place, keepdims=True) - count for count in counts]
         counts = [sum(parts) for parts in zip([*counts, 0.0], [0.0, *others])][: m + 1]
     return jnp.asarray(sum(counts)).reshape(-1)
-
-
-def _shared_by_distance(k: int, m: int, size: int) -> list[float]:
-    """`_shared_neighbours` of strings that differ in 0, 1, ... positions, up to 2 m."""
-    places = range(min(2 * m, k) + 1)
-    # The counts are floats because integers would overflow.
-    return [float(_shared_neighbours(k, m, size, apart)) for apart in places]
 
 
 def _shared_neighbours(k: int, m: int, size: int, apart: int) -> int:

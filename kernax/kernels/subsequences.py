@@ -224,17 +224,12 @@ def _batched_last(function: Callable) -> Callable:
     return call
 
 
-def _last_axes(leaves: list[Array], count: int) -> tuple[int, ...]:
-    """The shape to which the last axes of several arrays are broadcast together."""
-    return np.broadcast_shapes(*(leaf.shape[leaf.ndim - count :] for leaf in leaves))
-
-
 def _over_pairs(function: Callable) -> Callable:
     """`function` with all further axes as one axis of pairs, over which CPU loops are fastest."""
 
     def flat(x: _Tokens, z: _Tokens, *numbers: Array) -> Array:
         leaves = jax.tree.leaves((x, z, numbers))
-        shape = _last_axes(leaves, numbers[0].ndim)
+        shape = np.broadcast_shapes(*(leaf.shape[leaf.ndim - numbers[0].ndim :] for leaf in leaves))
         pairs = partial(_as_one_axis, shape)
         out = function(*jax.tree.map(pairs, (x, z, *numbers)))
         return jnp.broadcast_to(out, math.prod(shape)).reshape(shape)

@@ -98,17 +98,12 @@ def _inside(
 ) -> tuple[Float[Array, ""], Float[Array, "N M"]]:
     """`sum_ab C(a, b)` and E; C row by row in postorder, from the rows of the children."""
     z_productions = _productions(z, x.children.shape[1])
-    nodes = _nodes_of(x, z.children.shape[1])
+    places = jnp.arange(len(x.weights))
+    nodes = _Node(places, x.weights, x.children, _productions(x, z.children.shape[1]))
     nothing = jnp.zeros_like(z.weights * decay)
     start = _RowsSoFar(_table(x, nothing), nothing)
     end, E = lax.scan(partial(_add_row, decay, z, z_productions), start, nodes)
     return _sum_in_order(end.total), E
-
-
-def _nodes_of(tree: Trees, arity: int) -> _Node:
-    """The nodes of a tree in postorder, their productions padded to `arity` children or more."""
-    places = jnp.arange(len(tree.weights))
-    return _Node(places, tree.weights, tree.children, _productions(tree, arity))
 
 
 def _add_row(
@@ -203,12 +198,6 @@ def _parents(tree: Trees) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
     return owners // arity, owners % arity
 
 
-def _no_labels(below: Int[Array, "N children"], arity: int) -> Int[Array, "N _"]:
-    """Columns for missing children, if any, that fill the labels of children up to `arity`."""
-    missing = max(arity - below.shape[1], 0)
-    return jnp.full((len(below), missing), NONE, below.dtype)
-
-
 def _productions(tree: Trees, arity: int) -> Int[Array, "N labels"]:
     """The label of each node and those of its children, padded to `arity` children or more.
 
@@ -219,5 +208,6 @@ def _productions(tree: Trees, arity: int) -> Int[Array, "N labels"]:
     has_children = tree.children[:, 0] != NONE
     matches = (tree.labels >= 0) & has_children & jnp.all(below != GAP, 1)
     label = jnp.where(matches, tree.labels, NONE)
-    padding = _no_labels(below, arity)
+    missing = max(arity - below.shape[1], 0)
+    padding = jnp.full((len(below), missing), NONE, below.dtype)
     return jnp.concatenate([label[:, None], below, padding], 1)

@@ -86,28 +86,20 @@ def encode(
     """
     given = _sequence(texts)
     rows = [_tokens(text, i) for i, text in enumerate(given)]
-    known = _alphabet_of(rows) if alphabet is None else check_alphabet(alphabet)
+    if alphabet is None:
+        known = tuple(sorted({token for row in rows for token in row}))
+    else:
+        known = check_alphabet(alphabet)
     check_unknown(unknown)
-    length = _checked_length(length, rows)
-    if unknown == "refuse":
-        _check_all_known(rows, known)
-    return _stacked(rows, length, known)
-
-
-def _alphabet_of(rows: list[list[str]]) -> tuple[str, ...]:
-    """Every token that occurs, sorted."""
-    return tuple(sorted({token for row in rows for token in row}))
-
-
-def _checked_length(length: Any, rows: list[list[str]]) -> int:
-    """The padded length. Raises ValueError if it is shorter than the longest string."""
     longest = max([1, *map(len, rows)])
     length = longest if length is None else check_count(length, "length")
     if length < longest:
         raise ValueError(
             f"length must be at least {longest}, that of the longest string, but is {length}"
         )
-    return length
+    if unknown == "refuse":
+        _check_all_known(rows, known)
+    return _stacked(rows, length, known)
 
 
 def _check_all_known(rows: list[list[str]], alphabet: tuple[str, ...]) -> None:

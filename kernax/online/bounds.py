@@ -30,7 +30,7 @@ from kernax.core.learner.linear import LinearFunction
 from kernax.core.losses.loss_functions import Hinge, as_targets_of
 from kernax.core.operators.feature_map import FeatureMap
 from kernax.core.operators.gram import gram_diagonal
-from kernax.online.learner_parts import kind_in_words
+from kernax.online.learner import kind_in_words
 
 Function = KernelExpansion | LinearFunction
 

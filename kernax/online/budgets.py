@@ -15,7 +15,7 @@ from kernax.core.base.solution import RESULTS
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.online.learner_parts import as_part
+from kernax.online.learner import as_part
 from kernax.online.orthonormal_basis import OrthonormalBasis, empty_basis
 from kernax.online.support import Newcomer, Support, empty_support
 

@@ -24,7 +24,7 @@ from kernax.core.losses.loss_functions import (
     Squared,
     check_loss_of_number,
 )
-from kernax.online.learner_parts import as_part
+from kernax.online.learner import as_part
 
 Number = Float[Array, ""]
 

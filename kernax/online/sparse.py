@@ -9,8 +9,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.parameters import nonnegative
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.online.averages import as_averaging
-from kernax.online.learner import AbstractOnlineLearner
-from kernax.online.learner_parts import as_part
+from kernax.online.learner import AbstractOnlineLearner, as_part
 from kernax.online.penalties import soft_threshold
 from kernax.online.primal import check_features, moved_by_rule, weights_of_zero
 from kernax.online.rules import StochasticGradient

@@ -26,8 +26,8 @@ from kernax.online.learner import (
     AbstractOnlineLearner,
     AbstractOnlineState,
     check_stream,
+    kind_in_words,
 )
-from kernax.online.learner_parts import kind_in_words
 from kernax.online.rules import AbstractRule
 
 # Numbers held in memory for each number of the state, in float64 and float32.
@@ -138,7 +138,13 @@ def run(
         _, X, _ = prepare_stacks(kernel, X)
     learner = guarded(cast(learner, dtype), "online.run" if throw else None)
     check_stream(learner, X)
-    y = _as_targets(learner, y, n, dtype)
+    unit = UnitWeights(n, np.dtype(dtype))
+    y = as_targets_of(learner.loss, y, n, dtype, unit, both_signs=False)
+    if y.ndim != 1:
+        raise ValueError(
+            f"y must have shape ({n},), but has shape {y.shape}: batch over its columns with "
+            "jax.vmap"
+        )
     present = None if present is None else _as_present(present, n)
     if state is not None:
         fresh = eqx.filter_eval_shape(learner.init, points_at(X, 0))
@@ -186,19 +192,6 @@ def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
     if known and jnp.any(result == RESULTS.inaccurate):
         return f"run of {name}: a larger ridge or float64 may help."
     return f"run of {name}: rescaled inputs or a smaller rate may help."
-
-
-def _as_targets(learner: AbstractOnlineLearner, y: ArrayLike, n: int, dtype: Any) -> Array:
-    """One target for each point, of the kind that the learner's loss takes."""
-    targets = as_targets_of(
-        learner.loss, y, n, dtype, UnitWeights(n, np.dtype(dtype)), both_signs=False
-    )
-    if targets.ndim != 1:
-        raise ValueError(
-            f"y must have shape ({n},), but has shape {targets.shape}: batch over its columns with "
-            "jax.vmap"
-        )
-    return targets
 
 
 def _as_present(present: ArrayLike, n: int) -> Bool[Array, " n"]:

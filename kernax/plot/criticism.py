@@ -81,22 +81,6 @@ def residual_quantiles(
     return ax
 
 
-def _sorted_by_middle(
-    y: ArrayLike, low: ArrayLike, high: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Targets and intervals in the order of the middle of the intervals; an infinite end lies a
-    little beyond all finite values.
-    """
-    values = np.concatenate([np.ravel(part) for part in (y, low, high)]).astype(float)
-    finite = values[np.isfinite(values)]
-    least, most = (np.min(finite), np.max(finite)) if finite.size else (0.0, 0.0)
-    room = 0.05 * ((most - least) or 1.0)
-    within = lambda ends: np.clip(ends, least - room, most + room)
-    y, low, high = columns(y=y, low=within(low), high=within(high))
-    order = np.argsort(low + high)
-    return y[order], low[order], high[order]
-
-
 def intervals(y: ArrayLike, low: ArrayLike, high: ArrayLike, *, ax: "Axes | None" = None) -> "Axes":
     """Draws the interval and the target of each point, in the order of the middle of the intervals.
 
@@ -109,7 +93,15 @@ def intervals(y: ArrayLike, low: ArrayLike, high: ArrayLike, *, ax: "Axes | None
 
     Raises ValueError for shapes that differ, NaN, and targets that are not finite.
     """
-    y, low, high = _sorted_by_middle(y, low, high)
+    # An infinite end lies a little beyond all finite values.
+    values = np.concatenate([np.ravel(part) for part in (y, low, high)]).astype(float)
+    finite = values[np.isfinite(values)]
+    least, most = (np.min(finite), np.max(finite)) if finite.size else (0.0, 0.0)
+    room = 0.05 * ((most - least) or 1.0)
+    within = lambda ends: np.clip(ends, least - room, most + room)
+    y, low, high = columns(y=y, low=within(low), high=within(high))
+    order = np.argsort(low + high)
+    y, low, high = (values[order] for values in (y, low, high))
     inside = (low <= y) & (y <= high)
     place = np.arange(len(y))
     ax = wide_axes() if ax is None else ax

@@ -8,7 +8,7 @@ import numpy as np
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
-from kernax.metrics import CalibrationCurve, calibration_curve
+from kernax.metrics import calibration_curve
 from kernax.plot.style import (
     DOT,
     LINE,
@@ -64,7 +64,11 @@ def reliability(
     ax = square_axes() if ax is None else ax
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
     # Each bin that has points is a dot and an interval.
-    n, predicted, observed = _bins_with_points(curve)
+    weight = np.asarray(curve.weight)
+    kept = weight > 0
+    n = weight[kept]
+    predicted = np.asarray(curve.probability)[kept]
+    observed = np.asarray(curve.frequency)[kept]
     low, high = _wilson(observed, n)
     ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
     sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
@@ -78,15 +82,6 @@ def reliability(
     title_axes(ax, f"{counted}, calibration error {float(curve.error):.3g}")
     quieten(ax)
     return ax
-
-
-def _bins_with_points(curve: CalibrationCurve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The weight, the mean probability and the frequency of each bin that is not empty."""
-    weight = np.asarray(curve.weight)
-    kept = weight > 0
-    predicted = np.asarray(curve.probability)[kept]
-    observed = np.asarray(curve.frequency)[kept]
-    return weight[kept], predicted, observed
 
 
 def _wilson(rate: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

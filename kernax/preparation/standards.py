@@ -98,7 +98,12 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
     """The standards of values (n,) or (n, d); the names, in messages, are those of the columns."""
     xp: Any = np if _are_of_numpy(values, weights) else jnp
     array = _as_floats(values, xp)
-    w = _column_of_weights(weights, array, xp)
+    if weights is None:
+        w = xp.ones(len(array), array.dtype)
+    else:
+        checked = as_weights(weights, len(array), jnp.result_type(float)).values
+        w = np.asarray(weights, float) if xp is np else checked.astype(array.dtype)
+    w = w.reshape(-1, *[1] * (array.ndim - 1))
     centre, scale = _moments(array, w, xp)
     known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
     if is_concrete(known):
@@ -132,16 +137,6 @@ def _as_floats(values: Any, xp: Any) -> Any:
     if xp is np:
         return np.asarray(values, float)
     return jnp.asarray(values, None if eqx.is_inexact_array(values) else float)
-
-
-def _column_of_weights(weights: ArrayLike | None, values: Any, xp: Any) -> Any:
-    """Weights, ones for None, along the first axis of values. Raises ValueError for bad ones."""
-    if weights is None:
-        w = xp.ones(len(values), values.dtype)
-    else:
-        checked = as_weights(weights, len(values), jnp.result_type(float)).values
-        w = np.asarray(weights, float) if xp is np else checked.astype(values.dtype)
-    return w.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:

@@ -72,12 +72,10 @@ class KernelKMeans(_Clusters):
     def _fit_rows(self, rows, X, targets):
         self._check_counts(rows.n)
         check_count(self.max_iter, "max_iter")
-        solution = kernel_kmeans(
-            rows.given_kernel,
-            rows.given,
+        solution = rows.fit(
+            kernel_kmeans,
             self.n_clusters,
             key=self._key(),
-            weights=rows.weights,
             n_starts=self.n_init,
             max_steps=self.max_iter,
         )
@@ -176,12 +174,10 @@ class SpectralClustering(_Clusters):
             )
         if self.verbose:
             print(f"Computing label assignment using {self.assign_labels}")
-        solution = spectral_clustering(
-            rows.given_kernel,
-            rows.given,
+        solution = rows.fit(
+            spectral_clustering,
             self.n_clusters,
             key=self._key(),
-            weights=rows.weights,
             n_eigenvectors=self._eigenvectors(),
             rounding=_ROUNDINGS[self.assign_labels],
             n_starts=self.n_init,

@@ -76,9 +76,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
             check_count(self.n_components, "n_components")
         components = rows.size if every else min(self.n_components, rows.n)
         try:
-            solution = kernel_pca(
-                rows.given_kernel, rows.given, components, weights=rows.weights, indefinite=True
-            )
+            solution = rows.fit(kernel_pca, components, indefinite=True)
         except NotPSDError as problem:
             wanted = "all" if every else f"the n_components={self.n_components} largest"
             raise NotPSDError(

@@ -3,7 +3,6 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import MultiOutputMixin
@@ -80,11 +79,10 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         if y.ndim != 1:
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
-        key = jax.random.key(0)
         # In its own unit, but not centred: the fit has no bias.
         y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
         free = self._free(start)
-        model = learn_ridge(start, points, y, weights=weights, key=key, trainable=free).value
+        model = learn_ridge(start, points, y, weights=weights, trainable=free).value
         self._warn_beyond_bounds(model.kernel)
         self.alpha_ = float(model.ridge)
         return model.kernel
@@ -95,7 +93,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
 
         def of_one(ridge, y):
             y = rows.column(y)
-            return kernel_ridge(rows.given_kernel, rows.given, y, ridge, weights=rows.weights).value
+            return rows.fit(kernel_ridge, y, ridge).value
 
         if np.ndim(self.alpha_) == 0 or y.ndim == 1:
             return of_one(np.ravel(self.alpha_)[0], y)

@@ -3,14 +3,12 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.model import Model
 from kernax.core.losses.loss_functions import Logistic
-from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
 from kernax.sklearn.targets import KernelClassifier, exponents_of
@@ -100,15 +98,8 @@ class KernelLogisticClassifier(LogOddsClassifier):
     def _over_all(self, rows, targets):
         """The fit with one matrix of all rows."""
         verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
-        return verb(
-            rows.given_kernel,
-            rows.given,
-            rows.column(targets),
-            self.alpha_,
-            weights=rows.weights,
-            bias=self.fit_intercept,
-            max_steps=self.max_iter,
-        )
+        given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
+        return rows.fit(verb, rows.column(targets), self.alpha_, **given)
 
     def _kernel_to_fit(self, kernel, points, places, weights):
         """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `alpha_`."""
@@ -122,12 +113,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel
-        start = Model(kernel, self.alpha)
-        columns = jnp.asarray(self._columns(places))
-        free = self._free(start)
-        choice = learn_classifier(start, points, columns, places, trainable=free)
-        model = choice.kept.model
-        self._warn_beyond_bounds(model.kernel)
+        model = self._learned(Model(kernel, self.alpha), points, places)
         self.alpha_ = float(model.ridge)
         return model.kernel
 
@@ -160,12 +146,10 @@ class ImportVectorClassifier(LogOddsClassifier):
 
     def _fit_rows(self, rows, X, places):
         check_penalty(self.alpha)
-        solution = import_vector_machine(
-            rows.given_kernel,
-            rows.given,
+        solution = rows.fit(
+            import_vector_machine,
             rows.column(self._signs_or_columns(places)),
             self.alpha,
-            weights=rows.weights,
             bias=self.fit_intercept,
             max_vectors=self.max_vectors,
             rtol=self.tol,

@@ -160,7 +160,8 @@ def _of_linear(kernel: Any) -> tuple[Any, Any]:
 class _OneFunction(SupportVectors):
     """An SVM with a single function."""
 
-    def _set_function(self, solution, rows, X):
+    def _fit_by(self, verb, rows, X, *arguments):
+        solution = rows.fit(verb, *arguments, solver=solver_of(self), throw=False)
         function = rows.restored(value_of(self, solution))
         self.function_ = function
         self.fit_status_ = int(has_ended_early(self, solution))
@@ -201,17 +202,7 @@ class SVR(_OneFunction, KernelRegressor):
     missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
-        solution = support_vector_regression(
-            rows.given_kernel,
-            rows.given,
-            rows.column(y),
-            self.C,
-            self.epsilon,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
-        )
-        self._set_function(solution, rows, X)
+        self._fit_by(support_vector_regression, rows, X, rows.column(y), self.C, self.epsilon)
 
 
 @dataclass(eq=False, repr=False)
@@ -239,17 +230,7 @@ class NuSVR(_OneFunction, KernelRegressor):
     missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
-        solution = nu_support_vector_regression(
-            rows.given_kernel,
-            rows.given,
-            rows.column(y),
-            self.C,
-            self.nu,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
-        )
-        self._set_function(solution, rows, X)
+        self._fit_by(nu_support_vector_regression, rows, X, rows.column(y), self.C, self.nu)
 
 
 @dataclass(eq=False, repr=False)
@@ -275,15 +256,7 @@ class OneClassSVM(_OneFunction, OutlierMixin, KernelOfRows):
     max_iter: int = -1
 
     def _fit_rows(self, rows, X, targets):
-        solution = one_class_svm(
-            rows.given_kernel,
-            rows.given,
-            self.nu,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
-        )
-        self._set_function(solution, rows, X)
+        self._fit_by(one_class_svm, rows, X, self.nu)
         self.offset_ = -self.intercept_
 
     def decision_function(self, X):

@@ -282,7 +282,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             points,
             y,
             weights=weights,
-            with_priors=False,
             starts=1 + self._restarts,
             key=self._key(),
             trainable=self._free(start),

@@ -16,11 +16,9 @@ class _RelevanceMachine:
     """The base class of both relevance vector machines."""
 
     def _fit_machine(self, rows, X, targets, **options):
-        solution = relevance_vector_machine(
-            rows.given_kernel,
-            rows.given,
+        solution = rows.fit(
+            relevance_vector_machine,
             rows.column(targets),
-            weights=rows.weights,
             bias=self.fit_intercept,
             max_vectors=self.max_vectors,
             **options,

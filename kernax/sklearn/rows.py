@@ -7,6 +7,7 @@ columns; their results are then expressed in the kernel and its points.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -146,6 +147,10 @@ class Rows:
         if len(y) != self.n:
             raise ValueError(f"there are {self.n} rows, but {len(y)} values for them")
         return padded(y, self.size)
+
+    def fit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """What a function returns for these rows: of a kernel, points, other arguments, weights."""
+        return function(self.given_kernel, self.given, *arguments, weights=self.weights, **options)
 
     def some(self, rows: np.ndarray) -> "Rows":
         """Some of the rows, by their numbers."""

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import _ovr_decision_function
 from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.selection.recipes.classification import MachineModel, learn_classifier
+from kernax.selection.recipes.classification import MachineModel
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded, padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
@@ -109,14 +109,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         values.
         """
         signs = rows.column(signs)
-        values = svm_leave_one_out(
-            rows.given_kernel,
-            rows.given,
-            signs,
-            C,
-            weights=rows.weights,
-            solver=solver_of(self, capped=False),
-        )
+        values = rows.fit(svm_leave_one_out, signs, C, solver=solver_of(self, capped=False))
         return platt(values, signs, weights=rows.weights).value
 
     def _set_attributes(self, X, places):
@@ -261,25 +254,12 @@ class SVC(_OfPairs):
         self.C_ = self.C
         if not self._is_learned:
             return kernel
-        start = MachineModel(kernel, self.C)
-        columns = jnp.asarray(self._columns(places))
-        free = self._free(start)
-        choice = learn_classifier(start, points, columns, places, trainable=free)
-        model = choice.kept.model
-        self._warn_beyond_bounds(model.kernel)
+        model = self._learned(MachineModel(kernel, self.C), points, places)
         self.C_ = float(model.C)
         return model.kernel
 
     def _machine(self, rows, signs):
-        solution = svm(
-            rows.given_kernel,
-            rows.given,
-            rows.column(signs),
-            self.C_,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
-        )
+        solution = rows.fit(svm, rows.column(signs), self.C_, solver=solver_of(self), throw=False)
         return self._solved(solution), self.C_
 
 
@@ -315,13 +295,7 @@ class NuSVC(_OfPairs):
     random_state: Any = None
 
     def _machine(self, rows, signs):
-        solution = nu_svm(
-            rows.given_kernel,
-            rows.given,
-            rows.column(signs),
-            self.nu,
-            weights=rows.weights,
-            solver=solver_of(self),
-            throw=False,
+        solution = rows.fit(
+            nu_svm, rows.column(signs), self.nu, solver=solver_of(self), throw=False
         )
         return self._solved(solution), 1 / float(solution.stats["rho"])

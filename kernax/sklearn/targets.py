@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_array, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import KernelEstimator, RowsEstimator
 
 _MISSING = ("raise", "drop")
@@ -77,7 +80,14 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
     def _checked_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple:
         """X, the index of each label in `classes_`, and weights."""
         X, y, sample_weight = self._checked(X, y, sample_weight)
-        _check_labels(y)
+        if y.dtype == object:
+            missing = [row for row, label in enumerate(y) if label is None]
+            if missing:
+                raise ValueError(
+                    f"y holds no label in row {missing[0]} (None), one of {len(missing)}: leave "
+                    "such rows out"
+                )
+        check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -150,6 +160,15 @@ class KernelClassifier(LabelEstimator, RowsEstimator):
         self._check_weighted(places[(factors if weights is None else factors * weights) > 0])
         return self._fit(X, places, weights, factors)
 
+    def _learned(self, start: Any, points: PyTree, places: np.ndarray) -> Any:
+        """The model of the smallest log loss on folds, from `start` on."""
+        columns = jnp.asarray(self._columns(places))
+        free = self._free(start)
+        choice = learn_classifier(start, points, columns, places, trainable=free)
+        model = choice.kept.model
+        self._warn_beyond_bounds(model.kernel)
+        return model
+
 
 def of_both(plus: np.ndarray) -> np.ndarray:
     """Probabilities (m, classes) that sum to one; for two classes from those of the second (m,)."""
@@ -164,15 +183,3 @@ def exponents_of(values: np.ndarray) -> np.ndarray:
     For two classes they come from the log odds of the second (m,).
     """
     return np.stack([np.zeros_like(values), values], axis=1) if values.ndim == 1 else values
-
-
-def _check_labels(y: np.ndarray) -> None:
-    """Raises ValueError for a missing label, and for targets that are not labels."""
-    if y.dtype == object:
-        missing = [row for row, label in enumerate(y) if label is None]
-        if missing:
-            raise ValueError(
-                f"y holds no label in row {missing[0]} (None), one of {len(missing)}: leave such "
-                "rows out"
-            )
-    check_classification_targets(y)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.deprecation import renamed
@@ -71,7 +71,12 @@ class EvidenceIteration(AbstractRelevanceSolver):
         """The end of the iteration, with `capacity` slots, and by single steps if the hyperprior is
         flat.
         """
-        active, room = _compressed(end.active, problem.capacity)
+        # Where there are too few slots, they are for the functions of the largest weights.
+        order = jnp.argsort(~end.active.used, stable=True)
+        by_weight = jnp.argsort(-abs(end.active.weights), stable=True)  # 0 where not used
+        room = jnp.sum(end.active.used) <= problem.capacity
+        places = jnp.where(room, order, by_weight)[: problem.capacity]
+        active = jax.tree.map(lambda leaf: leaf[places], end.active)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
         last = climbed(_of_taken(problem, active), active, end.noise, most=most, tol=_LEAST_GAIN)
@@ -126,7 +131,11 @@ def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round
     active = now.active
     fit = problem.posterior(active, now.noise)
     gamma = jnp.maximum(fit.determined, 0)
-    ratio = _ratio_of_precisions(problem, active, fit.mode, gamma)
+    # The new alpha is (gamma + 2 shape) / (mu^2 + 2 rate), at most a million times the old one.
+    # mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate alpha).
+    mass = fit.mode**2 + 2 * problem.rates[active.column] * active.precisions
+    ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
+    ratio = jnp.clip(ratio, 1e-6, 1e6)
     design = problem.design(active)
     # gamma_i <= c_i / (alpha_i + c_i) < c_i / alpha_i with c the diagonal of J^T B J, here of the
     # new alpha_i.
@@ -151,27 +160,3 @@ def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round
         change=largest_change,
         steps=now.steps + 1,
     )
-
-
-def _ratio_of_precisions(
-    problem: RelevanceProblem,
-    active: ActiveFunctions,
-    mode: Float[Array, " M"],
-    gamma: Float[Array, " M"],
-) -> Float[Array, " M"]:
-    """`(gamma + 2 shape) / (mu^2 + 2 rate)` over alpha, at most a million."""
-    # mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate alpha).
-    mass = mode**2 + 2 * problem.rates[active.column] * active.precisions
-    ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
-    return jnp.clip(ratio, 1e-6, 1e6)
-
-
-def _compressed(active: ActiveFunctions, size: int) -> tuple[ActiveFunctions, Bool[Array, ""]]:
-    """The functions in fewer slots, those of the largest weights first if there are too many, and
-    whether there are enough slots.
-    """
-    order = jnp.argsort(~active.used, stable=True)
-    by_weight = jnp.argsort(-abs(active.weights), stable=True)  # 0 where not used
-    room = jnp.sum(active.used) <= size
-    places = jnp.where(room, order, by_weight)[:size]
-    return jax.tree.map(lambda leaf: leaf[places], active), room

@@ -140,17 +140,13 @@ class RelevanceVectors(Printed):
         return _covariance_at(self, x)
 
 
-def _functions_at(machine: RelevanceVectors, x: PyTree) -> Float[Array, " T"]:
-    """The values of the functions of all slots; 0 where not used."""
+@compiled
+def _covariance_at(machine, x):
+    # The values of the functions of all slots; 0 where not used.
     kernel = machine.function.kernel
     row = jax.vmap(lambda point: kernel(x, point))(machine.function.points)
     row = jnp.where(machine.places == -1, 1, row)
-    return jnp.where(machine.places == -2, 0, row)
-
-
-@compiled
-def _covariance_at(machine, x):
-    row = _functions_at(machine, x)
+    row = jnp.where(machine.places == -2, 0, row)
     outputs = machine.function.bias.size
     # F Sigma F^T, F_cj = phi_j(x) where function j is of output c, and zero elsewhere.
     by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]

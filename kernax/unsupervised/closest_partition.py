@@ -134,7 +134,22 @@ def _rotated(
         return now.unfinished & (now.steps < max_steps)
 
     def step(now: _Rotation) -> _Rotation:
-        return _closer(E, weights, now)
+        # The partition that is closest to the rotated rows, and the rotation that is closest to it.
+        labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
+        Z = one_hot(labels, E.shape[1], E.dtype)
+        inside = weights[:, None] * Z
+        # With Z^T W E = U S V^T the largest tr(Z^T W E R) over rotations R is sum S, for R = V U^T;
+        # LAPACK returns V^T.
+        U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
+        closeness = jnp.sum(sizes)
+        rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
+        return _Rotation(
+            rotation=matmul(V.T, U.T),
+            labels=labels,
+            closeness=closeness,
+            unfinished=rises,
+            steps=now.steps + 1,
+        )
 
     start = _Rotation(
         rotation=_unlike_rows(E, weights, key),
@@ -144,25 +159,6 @@ def _rotated(
         steps=jnp.zeros((), jnp.int32),
     )
     return lax.while_loop(go_on, step, start)
-
-
-def _closer(E: Float[Array, "n c"], weights: Float[Array, " n"], now: _Rotation) -> _Rotation:
-    """The partition that is closest to the rotated rows, and the rotation that is closest to it."""
-    labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
-    Z = one_hot(labels, E.shape[1], E.dtype)
-    inside = weights[:, None] * Z
-    # With Z^T W E = U S V^T the largest tr(Z^T W E R) over rotations R is sum S, for R = V U^T;
-    # LAPACK returns V^T.
-    U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
-    closeness = jnp.sum(sizes)
-    rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
-    return _Rotation(
-        rotation=matmul(V.T, U.T),
-        labels=labels,
-        closeness=closeness,
-        unfinished=rises,
-        steps=now.steps + 1,
-    )
 
 
 class _Rows(eqx.Module):

@@ -190,7 +190,23 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Arra
         return now.unfinished & (now.steps < max_steps)
 
     def step(now: HardState) -> HardState:
-        return _nearer(cloud, now, clusters)
+        R = one_hot(now.labels, clusters, cloud.weights.dtype)
+        D = cloud.distances(R)
+        own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
+        # Each point takes its nearest mean. It moves if that is nearer than its own by more than
+        # rounding; no cluster is left empty.
+        least = jnp.min(D, 1)
+        nearest = jnp.argmin(D, 1).astype(jnp.int32)
+        closer = least < own - cloud.noise()
+        wanted = jnp.where(closer, nearest, now.labels)
+        labels = filled(cloud, wanted, clusters, least)
+        changed = (labels != now.labels) & (cloud.weights > 0)
+        return HardState(
+            labels=labels,
+            objective=jnp.sum(cloud.weights * own),
+            unfinished=jnp.any(changed),
+            steps=now.steps + 1,
+        )
 
     start = HardState(
         labels=filled(cloud, labels, clusters, jnp.zeros_like(cloud.weights)),
@@ -199,27 +215,6 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Arra
         steps=jnp.zeros((), jnp.int32),
     )
     return lax.while_loop(go_on, step, start)
-
-
-def _nearer(cloud: Cloud, now: HardState, clusters: int) -> HardState:
-    """One step: assigns each point to its nearest mean."""
-    R = one_hot(now.labels, clusters, cloud.weights.dtype)
-    D = cloud.distances(R)
-    own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
-    # A point moves if the nearest mean is nearer than its own by more than rounding; no cluster is
-    # left empty.
-    least = jnp.min(D, 1)
-    nearest = jnp.argmin(D, 1).astype(jnp.int32)
-    closer = least < own - cloud.noise()
-    wanted = jnp.where(closer, nearest, now.labels)
-    labels = filled(cloud, wanted, clusters, least)
-    changed = (labels != now.labels) & (cloud.weights > 0)
-    return HardState(
-        labels=labels,
-        objective=jnp.sum(cloud.weights * own),
-        unfinished=jnp.any(changed),
-        steps=now.steps + 1,
-    )
 
 
 def one_hot(labels: Int[Array, " n"], clusters: int, dtype: jnp.dtype) -> Float[Array, "n c"]:

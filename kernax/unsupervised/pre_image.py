@@ -231,7 +231,19 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
         return (now.moved > small) & (now.steps < max_steps)
 
     def step(now: _Descent) -> _Descent:
-        x = _lowered(distance, now.x, distance.weighted_mean(now.x))
+        # Along the way to the mean, with a length that is halved while the distance rises; x stays
+        # if every length raises it.
+        way = distance.weighted_mean(now.x)
+        value = distance(now.x)
+
+        def rises(t: Array) -> Array:
+            too_far = distance(now.x + t * way) > value
+            return too_far & (t > 1e-6)
+
+        t = lax.while_loop(rises, lambda t: t / 2, jnp.ones((), now.x.dtype))
+        ahead = now.x + t * way
+        is_closer = distance(ahead) <= value
+        x = jnp.where(is_closer, ahead, now.x)
         moved = jnp.linalg.norm(x - now.x)
         return _Descent(x, moved, now.steps + 1)
 
@@ -241,24 +253,6 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
         steps=jnp.zeros((), jnp.int32),
     )
     return lax.while_loop(go_on, step, start)
-
-
-def _lowered(
-    distance: _Distance, x: Float[Array, " d"], way: Float[Array, " d"]
-) -> Float[Array, " d"]:
-    """x moved along `way`, with a length that is halved while the distance rises; x itself if every
-    length raises it.
-    """
-    value = distance(x)
-
-    def rises(t: Array) -> Array:
-        too_far = distance(x + t * way) > value
-        return too_far & (t > 1e-6)
-
-    t = lax.while_loop(rises, lambda t: t / 2, jnp.ones((), x.dtype))
-    ahead = x + t * way
-    is_closer = distance(ahead) <= value
-    return jnp.where(is_closer, ahead, x)
 
 
 def _by_gradients(search: _Search, max_steps: Array) -> _Descent:

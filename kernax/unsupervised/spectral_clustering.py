@@ -1,7 +1,5 @@
 """Spectral clustering: partitions from the leading eigenvectors of a Gram matrix."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -174,7 +172,19 @@ def spectral_clustering(
     )
     n_clusters = check_clusters(n_clusters, task)
     count = n_clusters if n_eigenvectors is None else check_count(n_eigenvectors, "n_eigenvectors")
-    _check_rounding(rounding, temperature, n_clusters, count, task)
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
+    if temperature is not None and rounding != "kmeans":
+        raise ValueError(
+            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
+            "them out"
+        )
+    task.check_at_most_points(count, "n_eigenvectors", ": ask for fewer")
+    if count != n_clusters and rounding != "kmeans":
+        raise ValueError(
+            f"n_eigenvectors must be as many as n_clusters, {n_clusters}, for "
+            f"rounding={rounding!r}, but is {count}: rounding='kmeans' takes any number"
+        )
     if temperature is not None:
         temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
     how = _Rounding(
@@ -207,27 +217,6 @@ def spectral_clustering(
         )
     hint = "spectral_clustering: another kernel or more max_steps may help."
     return finish(solution, throw, hint)
-
-
-def _check_rounding(
-    rounding: str, temperature: Any, clusters: int, eigenvectors: int, task: Task
-) -> None:
-    """Raises ValueError for an unknown rounding, and for a temperature, or another number of
-    eigenvectors than of clusters, with a rounding that does not take them.
-    """
-    if rounding not in ROUNDINGS:
-        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
-    if temperature is not None and rounding != "kmeans":
-        raise ValueError(
-            f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
-            "them out"
-        )
-    task.check_at_most_points(eigenvectors, "n_eigenvectors", ": ask for fewer")
-    if eigenvectors != clusters and rounding != "kmeans":
-        raise ValueError(
-            f"n_eigenvectors must be as many as n_clusters, {clusters}, for rounding={rounding!r}, "
-            f"but is {eigenvectors}: rounding='kmeans' takes any number"
-        )
 
 
 class _Rounding(eqx.Module):

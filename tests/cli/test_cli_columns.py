@@ -19,7 +19,7 @@ from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation.encoders import Tokens
-from kernax.selection.recipes import regression_recipe as regression
+from kernax.selection.recipes import data_starts
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
@@ -42,7 +42,7 @@ def write(path, header, rows):
 def unlearned(monkeypatch):
     """Learning takes seconds to compile: the model stays as it was."""
     as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
-    monkeypatch.setattr(regression, "minimise", as_it_was)
+    monkeypatch.setattr(data_starts, "minimise", as_it_was)
 
 
 @pytest.fixture

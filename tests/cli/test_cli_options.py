@@ -26,7 +26,7 @@ from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.base.whole_files import write_whole
 from kernax.errors import MemoryBudgetError, RunawayWarning
 from kernax.preparation.encoders import Tokens
-from kernax.selection.recipes import regression_recipe as regression
+from kernax.selection.recipes import data_starts
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
@@ -84,7 +84,7 @@ def stopped(monkeypatch):
 def unlearned(monkeypatch):
     """Learning takes seconds to compile: the model stays as it was."""
     monkeypatch.setattr(
-        regression,
+        data_starts,
         "minimise",
         lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {}),
     )

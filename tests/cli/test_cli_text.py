@@ -25,6 +25,7 @@ from kernax.preparation import Standards
 from kernax.preparation.cells import Column
 from kernax.preparation.encoders import Number, Text, Tokens
 from kernax.preparation.inputs import Inputs
+from kernax.selection.recipes import data_starts
 from kernax.selection.recipes import regression_recipe as regression
 
 pytestmark = (
@@ -196,7 +197,7 @@ def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkey
 def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, monkeypatch):
     # Learning takes seconds to compile.
     as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
-    monkeypatch.setattr(regression, "minimise", as_it_was)
+    monkeypatch.setattr(data_starts, "minimise", as_it_was)
     traced = counting_comparisons(monkeypatch)
     in_learning = []
 

@@ -50,30 +50,24 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
     def _(size, batched, *leaves):
         together = jax.vmap(function, in_axes=tuple(0 if yes else None for yes in batched))
         if any(batched[:of_matrix]):
-            out = _one_after_the_other(call, together, batched, leaves)
+            # Member after member on a CPU, all together on an accelerator.
+            moving = [leaf for leaf, yes in zip(leaves, batched) if yes]
+
+            def member(moving):
+                parts = iter(moving)
+                return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
+
+            out = lax.platform_dependent(
+                moving,
+                cpu=lambda moving: lax.map(member, moving),
+                default=lambda _: together(*leaves),
+            )
         else:
             # A batch over the others alone is one call; an outer vmap may still batch its matrix.
             out = _looped(together, of_matrix)(*leaves)
         return out, jax.tree.map(lambda _: True, out)
 
     return call
-
-
-def _one_after_the_other(
-    call: Callable, together: Callable, batched: Sequence[bool], leaves: Sequence[Any]
-) -> Any:
-    """`call` for each member of a batch in a loop on a CPU, `together` on an accelerator."""
-    moving = [leaf for leaf, yes in zip(leaves, batched) if yes]
-
-    def member(moving):
-        parts = iter(moving)
-        return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
-
-    return lax.platform_dependent(
-        moving,
-        cpu=lambda moving: lax.map(member, moving),
-        default=lambda _: together(*leaves),
-    )
 
 
 def each(function: Callable, batch: PyTree) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets
@@ -73,7 +73,15 @@ def _classes(labels: Any) -> tuple[list[Any], np.ndarray]:
         raise ValueError(
             f"labels must have shape (n,), one per point, but have shape {array.shape}: {advice}"
         )
-    _check_discrete(array)
+    if array.dtype.kind not in "biufUSOT":
+        raise ValueError(
+            f"labels must be numbers, strings or booleans, but are of type {array.dtype}: "
+            "convert them to strings"
+        )
+    if array.dtype.kind == "f" and not np.all(np.isfinite(array) & (array == np.round(array))):
+        raise ValueError(
+            "labels must be classes, but hold fractions, NaN or inf: is this a regression?"
+        )
     classes, places = np.unique(array, return_inverse=True)
     return classes.tolist(), places
 
@@ -101,19 +109,6 @@ def _all_are(kinds: type | tuple[type, ...], labels: np.ndarray) -> bool:
     return all(isinstance(label, kinds) for label in labels)
 
 
-def _check_discrete(labels: np.ndarray) -> None:
-    """Raises ValueError for labels such as dates, and for numbers that are not whole."""
-    if labels.dtype.kind not in "biufUSOT":
-        raise ValueError(
-            f"labels must be numbers, strings or booleans, but are of type {labels.dtype}: "
-            "convert them to strings"
-        )
-    if labels.dtype.kind == "f" and not np.all(np.isfinite(labels) & (labels == np.round(labels))):
-        raise ValueError(
-            "labels must be classes, but hold fractions, NaN or inf: is this a regression?"
-        )
-
-
 def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
     """Targets -1 and +1, (n,) or (n, problems). Each column must have both signs among the points
     of positive weight.
@@ -126,7 +121,16 @@ def as_signs(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Arra
         of_weight = expand_to(weights.values > 0, targets)
         both = jnp.any((targets > 0) & of_weight, 0) & jnp.any((targets < 0) & of_weight, 0)
         return jnp.where(jnp.expand_dims(both, 0), targets, jnp.nan)
-    _check_both_signs(values_of(targets), kept)
+    values = values_of(targets)
+    where = "" if np.all(kept) else " among the points of positive weight"
+    for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
+        if np.all(column == column[0]):
+            if values.ndim > 1:
+                raise ValueError(
+                    f"column {place} of y holds one class only, {column[0]:+g}{where}: leave out "
+                    "that column"
+                )
+            raise ValueError(f"y holds one class only, {column[0]:+g}{where}: two are needed")
     return targets
 
 
@@ -145,19 +149,6 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     return jnp.where(abs(targets) == 1, targets, jnp.nan)
 
 
-def _check_both_signs(values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
-    """Raises ValueError unless each column has both signs among the remaining points."""
-    where = "" if np.all(kept) else " among the points of positive weight"
-    for place, column in enumerate(values[kept].reshape(np.sum(kept), -1).T):
-        if np.all(column == column[0]):
-            if values.ndim > 1:
-                raise ValueError(
-                    f"column {place} of y holds one class only, {column[0]:+g}{where}: leave out "
-                    "that column"
-                )
-            raise ValueError(f"y holds one class only, {column[0]:+g}{where}: two are needed")
-
-
 def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:
     """Targets (n, c) with one 1 in each row and 0 elsewhere.
 
@@ -169,7 +160,16 @@ def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every
     if not is_concrete(targets) or kept is None:
         present = jnp.any((targets > 0) & expand_to(weights.values > 0, targets), 0)
         return jnp.where(jnp.all(present) if every else jnp.sum(present) >= 2, targets, jnp.nan)
-    _check_present(np.any(values_of(targets)[kept] > 0, axis=0), every)
+    present = np.any(values_of(targets)[kept] > 0, axis=0)
+    if np.sum(present) < 2:
+        raise ValueError(
+            "Y holds one class only among the points of positive weight: two are needed"
+        )
+    if every and not present.all():
+        raise ValueError(
+            f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias "
+            "would be -inf: leave out the column, or pass bias=False"
+        )
     return targets
 
 
@@ -184,32 +184,16 @@ def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractW
             "one_hot(labels)"
         )
     if is_concrete(targets):
-        _check_one_hot(values_of(targets))
+        values = values_of(targets)
+        if not (np.all(np.isin(values, (0, 1))) and np.all(values.sum(1) == 1)):
+            raise ValueError(
+                "each row of Y must hold one 1 and zeros, but some do not: Y, classes = "
+                "one_hot(labels)"
+            )
         return targets
     each_is_0_or_1 = jnp.all((targets == 0) | (targets == 1), 1, keepdims=True)
     sound = each_is_0_or_1 & (jnp.sum(targets, 1, keepdims=True) == 1)
     return jnp.where(sound, targets, jnp.nan)
-
-
-def _check_one_hot(values: Float[np.ndarray, "n c"]) -> None:
-    """Raises ValueError unless each row has one 1 and zeros."""
-    if not (np.all(np.isin(values, (0, 1))) and np.all(values.sum(1) == 1)):
-        raise ValueError(
-            "each row of Y must hold one 1 and zeros, but some do not: Y, classes = one_hot(labels)"
-        )
-
-
-def _check_present(present: Any, every: bool) -> None:
-    """Raises ValueError unless two classes, or with `every` all of them, are present."""
-    if np.sum(present) < 2:
-        raise ValueError(
-            "Y holds one class only among the points of positive weight: two are needed"
-        )
-    if every and not present.all():
-        raise ValueError(
-            f"Y holds no point of positive weight in column {int(np.argmin(present))}, whose bias "
-            "would be -inf: leave out the column, or pass bias=False"
-        )
 
 
 def _named(classes: list[Any]) -> str:

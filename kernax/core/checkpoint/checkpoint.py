@@ -192,8 +192,16 @@ def make_ready(checkpoint: Checkpoint) -> None:
     if jax.process_count() > 1:
         check_orbax()
     if jax.process_index() == 0:
-        _make_folder(Path(checkpoint.path))
-        _remove_unfinished(Path(checkpoint.path))
+        folder = Path(checkpoint.path)
+        _check_is_no_file(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise KernaxFileError(f"{folder} cannot be created as a folder: {problem}") from problem
+        by_effective_user = os.access in os.supports_effective_ids
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=by_effective_user):
+            raise KernaxFileError(f"nothing can be written into {folder}: choose another folder")
+        _remove_unfinished(folder)
 
 
 def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
@@ -305,18 +313,6 @@ def _agreed(number: Callable[[], int]) -> int:
         return number()
     own = number() if jax.process_index() == 0 else 0
     return int(multihost_utils.broadcast_one_to_all(np.asarray(own, np.int32)))
-
-
-def _make_folder(folder: Path) -> None:
-    """Creates a folder. Raises KernaxFileError if it cannot be written to."""
-    _check_is_no_file(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise KernaxFileError(f"{folder} cannot be created as a folder: {problem}") from problem
-    by_effective_user = os.access in os.supports_effective_ids
-    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=by_effective_user):
-        raise KernaxFileError(f"nothing can be written into {folder}: choose another folder")
 
 
 def _check_is_no_file(folder: Path) -> None:

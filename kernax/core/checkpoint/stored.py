@@ -133,20 +133,15 @@ def _check_same(arrays: dict[str, np.ndarray]) -> None:
 def _as_before(array: Any, leaf: Any) -> Any:
     """A value that was read, as the same kind of array or number as the leaf, on its devices."""
     if isinstance(leaf, jax.Array):
-        return _as_array_before(array, leaf)
+        data = _data(leaf)
+        if _is_spread(data):
+            if isinstance(array, np.ndarray):
+                array = jax.make_array_from_callback(array.shape, data.sharding, array.__getitem__)
+        else:
+            array = jax.device_put(array, data.sharding) if data.committed else jnp.asarray(array)
+        if _is_key(leaf):
+            return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
+        return array
     if isinstance(leaf, np.ndarray):
         return np.asarray(array)
     return leaf.dtype.type(array) if isinstance(leaf, np.generic) else type(leaf)(array.item())
-
-
-def _as_array_before(array: Any, leaf: jax.Array) -> jax.Array:
-    """The same for a JAX array."""
-    data = _data(leaf)
-    if _is_spread(data):
-        if isinstance(array, np.ndarray):
-            array = jax.make_array_from_callback(array.shape, data.sharding, array.__getitem__)
-    else:
-        array = jax.device_put(array, data.sharding) if data.committed else jnp.asarray(array)
-    return (
-        jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else array
-    )

@@ -110,7 +110,12 @@ class Functionals(Printed):
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
-        _check_scale(scale, self.weights.shape[:-1])
+        shape = self.weights.shape[:-1]
+        if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
+            raise ValueError(
+                f"functionals are scaled by a number, or by an array of shape {shape}, but scale "
+                f"is of type {type(scale).__name__} and shape {np.shape(scale)}"
+            )
         factors = jnp.asarray(scale, self.weights.dtype)
         ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
         scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
@@ -141,15 +146,6 @@ def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
     if not (F.has_derivatives or G.has_derivatives):
         return F, G
     return _with_directions(F), _with_directions(G)
-
-
-def _check_scale(scale: Any, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless it is a number, or one for each functional."""
-    if not eqx.is_array_like(scale) or np.shape(scale) not in ((), shape):
-        raise ValueError(
-            f"functionals are scaled by a number, or by an array of shape {shape}, but scale is of "
-            f"type {type(scale).__name__} and shape {np.shape(scale)}"
-        )
 
 
 def _with_directions(F: Functionals) -> Functionals:

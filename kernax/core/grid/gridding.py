@@ -22,7 +22,19 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
     is_line = len(groups) == 1
     if is_line:
-        _check_stationary(kernel, points.shape[1])
+        dim = points.shape[1]
+        if dim > 1:
+            raise ValueError(
+                f"Grid needs a kernel that is a product over columns of the points, but "
+                f"{type(kernel).__name__} depends on all {dim} together: use a product of kernels "
+                "On(kernel, column), or a Gaussian or periodic kernel"
+            )
+        factors = kernel.factors_over_columns(dim)
+        if not all(factor.kernel.is_stationary for factor in factors):
+            raise ValueError(
+                "Grid needs a stationary kernel along a single column, but "
+                f"{type(kernel).__name__} is not known to be one: use another solver"
+            )
     found = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
     sizes = [len(places) for places in found.axes]
     cells = np.ravel_multi_index(found.numbers, sizes)
@@ -153,24 +165,6 @@ def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
     return weighted
 
 
-def _check_stationary(kernel: AbstractKernel, dim: int) -> None:
-    """Raises ValueError for a kernel that is not a product over columns, or, along a single column,
-    is not known to be stationary.
-    """
-    if dim > 1:
-        raise ValueError(
-            f"Grid needs a kernel that is a product over columns of the points, but "
-            f"{type(kernel).__name__} depends on all {dim} together: use a product of kernels "
-            "On(kernel, column), or a Gaussian or periodic kernel"
-        )
-    factors = kernel.factors_over_columns(dim)
-    if not all(factor.kernel.is_stationary for factor in factors):
-        raise ValueError(
-            f"Grid needs a stationary kernel along a single column, but {type(kernel).__name__} "
-            "is not known to be one: use another solver"
-        )
-
-
 def _line(column: np.ndarray, most: int) -> _Found:
     """Equal steps along one column, including those without a point. Raises ValueError for
     coordinates that are not at equal steps.
@@ -192,7 +186,21 @@ def _line(column: np.ndarray, most: int) -> _Found:
         )
     numbers = numbers.astype(int)
     lags, offsets = _of_equal_steps(known, numbers)
-    _check_offsets(np.max(np.abs(offsets)), step, known)
+    off = np.max(np.abs(offsets))
+    eps = eps_of(known.dtype)
+    if off > 4 * eps * np.max(np.abs(known)):
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but X is off by up to "
+            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: use the "
+            "indices of the steps as points, or StateSpace(), for Matern kernels at any times"
+        )
+    # The matrix is correct to first order in the offsets: squares of this are within rounding.
+    if off > 2 * math.sqrt(eps) * step:
+        raise ValueError(
+            "Grid needs points at equal distances along a single column, but the numbers of X are "
+            f"rounded by up to {off:g}, too much for steps of {step:g}: use the indices of the "
+            "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
+        )
     places = known[0] + lags
     places[numbers] = known
     dtype = column.dtype
@@ -216,26 +224,6 @@ def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray,
     offsets = np.zeros(steps + 1)
     offsets[numbers] = distances - lags[numbers]
     return lags, offsets
-
-
-def _check_offsets(off: float, step: float, known: np.ndarray) -> None:
-    """Raises ValueError for points that differ from equal steps by more than the rounding of their
-    coordinates, and if that rounding is too large a part of a step.
-    """
-    eps = eps_of(known.dtype)
-    if off > 4 * eps * np.max(np.abs(known)):
-        raise ValueError(
-            "Grid needs points at equal distances along a single column, but X is off by up to "
-            f"{off:g} from steps of {step:g}, more than the rounding of its numbers: use the "
-            "indices of the steps as points, or StateSpace(), for Matern kernels at any times"
-        )
-    # The matrix is correct to first order in the offsets: squares of this are within rounding.
-    if off > 2 * math.sqrt(eps) * step:
-        raise ValueError(
-            "Grid needs points at equal distances along a single column, but the numbers of X are "
-            f"rounded by up to {off:g}, too much for steps of {step:g}: use the indices of the "
-            "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
-        )
 
 
 def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:

@@ -97,7 +97,25 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
     backwards = jnp.concatenate([column[: most + 1][::-1], jnp.zeros(most, column.dtype)])
 
     def step(now: Recursion) -> Recursion:
-        return _next_order(now, backwards)
+        # The next order k.
+        a = now.predictor
+        size = len(a)
+        k = now.order + 1
+        lags = lax.dynamic_slice(backwards, (size - 1 - k,), (size,))
+        # reflection = -sum_j a_j t_k-j / v, then a_j + reflection a_k-j and v (1 - reflection^2).
+        reflection = -dot(a, lags) / now.variance
+        turned = lax.dynamic_slice(
+            jnp.concatenate([a[::-1], jnp.zeros_like(a)]), (size - 1 - k,), (size,)
+        )
+        variance = now.variance * (1 - reflection**2)
+        return Recursion(
+            predictor=a + reflection * turned,
+            reflections=now.reflections.at[k - 1].set(reflection),
+            variances=now.variances.at[k].set(variance),
+            order=k,
+            variance=variance,
+            remainder=now.remainder,
+        )
 
     def is_regular(now: Recursion) -> Array:
         # A variance within rounding of zero must not be a divisor: later reflections and variances
@@ -113,30 +131,6 @@ def predictor(column: Float[Array, " m"], most: int) -> Recursion:
         return eqx.tree_at(lambda now: now.remainder, now, remainder_of(column, now))
 
     return lax.while_loop(goes_on, twice, Recursion.of_order_zero(column, most))
-
-
-def _next_order(now: Recursion, backwards: Float[Array, " b"]) -> Recursion:
-    """The recursion up to the next order. `backwards` is the column from lag p to lag zero,
-    followed by p zeros.
-    """
-    a = now.predictor
-    size = len(a)
-    k = now.order + 1
-    lags = lax.dynamic_slice(backwards, (size - 1 - k,), (size,))
-    # reflection = -sum_j a_j t_k-j / v, then a_j + reflection a_k-j and v (1 - reflection^2).
-    reflection = -dot(a, lags) / now.variance
-    turned = lax.dynamic_slice(
-        jnp.concatenate([a[::-1], jnp.zeros_like(a)]), (size - 1 - k,), (size,)
-    )
-    variance = now.variance * (1 - reflection**2)
-    return Recursion(
-        predictor=a + reflection * turned,
-        reflections=now.reflections.at[k - 1].set(reflection),
-        variances=now.variances.at[k].set(variance),
-        order=k,
-        variance=variance,
-        remainder=now.remainder,
-    )
 
 
 def remainder_of(column: Float[Array, " m"], now: Recursion) -> Float[Array, ""]:

@@ -145,7 +145,9 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
         return jnp.prod(lengthscale) * self.unit_density(jnp.sum((lengthscale * w) ** 2), len(w))
 
     def spectral_parts(self, dim):
-        lengthscale = _lengthscales_for(jnp.zeros(dim, self.lengthscale.dtype), self.lengthscale)
+        x = jnp.zeros(dim, self.lengthscale.dtype)
+        vectors(x, x, self.lengthscale)  # which refuses lengthscales of another dimension
+        lengthscale = jnp.broadcast_to(floored(self.lengthscale), (1, dim))
 
         def law(normal):
             tau = self.precisions(normal)
@@ -154,9 +156,3 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
 
         weight = jnp.ones_like(lengthscale, shape=())
         return (SpectralPart(weight, tuple(range(dim)), self.further, law),)
-
-
-def _lengthscales_for(x: Float[Array, " d"], lengthscale: Array) -> Float[Array, "1 d"]:
-    """One lengthscale for each entry of a vector. Raises ValueError for another dimension."""
-    vectors(x, x, lengthscale)
-    return jnp.broadcast_to(floored(lengthscale), (1, len(x)))

@@ -41,7 +41,16 @@ def refined(
     def once(now: _Refinement) -> _Refinement:
         # x = x + solve(r) with r = b - A x.
         solution = now.solution + solve(now.residual)
-        return _better_of(now, solution, b - apply(solution))
+        residual = b - apply(solution)
+        # The new solution is taken where its residual is smaller.
+        size = jnp.linalg.norm(residual)
+        taken = jnp.isinf(now.size) | (size < now.size)
+        return _Refinement(
+            jnp.where(taken, solution, now.solution),
+            jnp.where(taken, residual, now.residual),
+            jnp.where(taken, size, now.size),
+            size < now.size / 2,
+        )
 
     def go_on(now: _Refinement) -> Array:
         return now.faster & (now.size > goal)
@@ -50,15 +59,3 @@ def refined(
     end = lax.while_loop(go_on, once, _Refinement.of(b))
     relative = end.size / positive_or_one(whole)
     return times_power_of_two(end.solution, unit), relative
-
-
-def _better_of(now: _Refinement, solution: Array, residual: Array) -> _Refinement:
-    """The new solution if its residual is smaller, otherwise the current one."""
-    size = jnp.linalg.norm(residual)
-    taken = jnp.isinf(now.size) | (size < now.size)
-    return _Refinement(
-        jnp.where(taken, solution, now.solution),
-        jnp.where(taken, residual, now.residual),
-        jnp.where(taken, size, now.size),
-        size < now.size / 2,
-    )

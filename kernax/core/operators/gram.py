@@ -142,20 +142,16 @@ def gram_operator(
         operator = operator_of_prepared(kernel, X, Layout(block_size, spread=spread))
         if ridge is None:
             return operator
-        return _with_ridge(operator, as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE))
+        ridge = as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE)
+        n = operator.in_size()
+        if operator.is_dense:
+            return DenseGram(operator.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
+        return WeightedForm(operator, UnitWeights(n, ridge.dtype), jnp.full(n, ridge))
     if ridge is not None:
         raise ValueError("ridge goes with one batch of points, but Z came too: omit one of them")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
     return BlockedCrossGram(kernel, X, Z, block_size, spread)
-
-
-def _with_ridge(gram: AbstractGram, ridge: Float[Array, ""]) -> lx.AbstractLinearOperator:
-    """`K + ridge I`, dense or matrix-free as K is."""
-    n = gram.in_size()
-    if gram.is_dense:
-        return DenseGram(gram.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
-    return WeightedForm(gram, UnitWeights(n, ridge.dtype), jnp.full(n, ridge))
 
 
 class Layout(eqx.Module):

@@ -55,7 +55,9 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
 def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
     """The distribution of one array of n rows."""
     if isinstance(leaf, jax.core.Tracer):
-        return _evenly(_mesh_of(leaf), n)
+        # The mesh of the arrays from which it is computed, else that of the context.
+        mesh = jax.typeof(leaf).sharding.mesh
+        return _evenly(jax.sharding.get_abstract_mesh() if mesh.empty else mesh, n)
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return None
@@ -76,12 +78,6 @@ def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
 def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
     types = zip(mesh.axis_names, mesh.axis_types)
     return tuple(name for name, kind in types if kind == AxisType.Auto)
-
-
-def _mesh_of(traced: jax.core.Tracer) -> AbstractMesh:
-    """The mesh of the arrays from which one is computed, else that of the context."""
-    mesh = jax.typeof(traced).sharding.mesh
-    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
 
 
 def check_same_devices(X: PyTree, **others: PyTree) -> None:

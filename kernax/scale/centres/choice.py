@@ -246,11 +246,26 @@ def _by_scores(
     # For so large a ridge every point has the same score.
     now = max(whole / _LEAST, _FALL * ridge)
     while now > ridge:
+        # The points drawn for a smaller ridge, by their scores given the points drawn before.
         now = max(now / _FALL, ridge)
         key, of_level = jax.random.split(key)
+        for_candidates, for_draws = jax.random.split(of_level)
         at_least = number if now <= ridge else 0
-        wanted = _CANDIDATES * max(whole / now, at_least)
-        drawn = _next_drawn(kernel, X, drawn, now, (_bucket(wanted, n), at_least, number), of_level)
+        count = _bucket(_CANDIDATES * max(whole / now, at_least), n)
+        candidates = jax.random.permutation(for_candidates, n)[:count]
+        before, shares = drawn
+        at = jnp.asarray(now, shares.dtype)
+        scores = _scores(kernel, points_at(X, before), shares, points_at(X, candidates), at)
+        # The effective dimension sum_i l_i of all n points is about n times the mean over
+        # candidates.
+        size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), number))
+        # The largest of these are indices drawn one after another by their scores, without
+        # replacement (Efraimidis & Spirakis 2006).
+        perturbed = jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype)
+        _, chosen = lax.top_k(perturbed, max(size, at_least))
+        # The probabilities with which they were drawn, as candidates and then among these.
+        among = jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores))
+        drawn = _Drawn(candidates[chosen], among * (len(candidates) / n))
     return drawn
 
 
@@ -259,43 +274,6 @@ class _Drawn(NamedTuple):
 
     places: Int[Array, " m"]
     shares: Float[Array, " m"]
-
-
-def _next_drawn(
-    kernel: AbstractKernel,
-    X: PyTree,
-    before: _Drawn,
-    ridge: float,
-    sizes: tuple[int, int, int],
-    key: PRNGKeyArray,
-) -> _Drawn:
-    """The points drawn for a smaller ridge; `sizes` holds the number of candidates, and the
-    smallest and largest number of points to draw among them.
-    """
-    n = size_of(X)
-    of_candidates, at_least, at_most = sizes
-    for_candidates, for_draws = jax.random.split(key)
-    candidates = jax.random.permutation(for_candidates, n)[:of_candidates]
-    at = jnp.asarray(ridge, before.shares.dtype)
-    scores = _scores(
-        kernel, points_at(X, before.places), before.shares, points_at(X, candidates), at
-    )
-    # The effective dimension sum_i l_i of all n points is about n times the mean over candidates.
-    size = _bucket(_DRAWN * n * float(jnp.mean(scores)), min(len(candidates), at_most))
-    # The largest of these are indices drawn one after another by their scores, without replacement
-    # (Efraimidis & Spirakis 2006).
-    perturbed = jnp.log(scores) + jax.random.gumbel(for_draws, scores.shape, scores.dtype)
-    _, chosen = lax.top_k(perturbed, max(size, at_least))
-    return _Drawn(candidates[chosen], _shares(scores, chosen, len(candidates) / n))
-
-
-def _shares(
-    scores: Float[Array, " r"], chosen: Int[Array, " m"], of_candidates: float
-) -> Float[Array, " m"]:
-    """The probabilities with which points were drawn, first as candidates and then among the
-    candidates.
-    """
-    return jnp.minimum(1, len(chosen) * scores[chosen] / jnp.sum(scores)) * of_candidates
 
 
 def _bucket(wanted: float, most: int) -> int:

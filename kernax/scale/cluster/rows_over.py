@@ -85,7 +85,12 @@ class _Filled:
         self._array = array
         self._row = row
         self.shape = (len(array) + missing, *array.shape[1:])
-        self.dtype = _dtype_in_jax(array.dtype, array.ndim)
+        # As in JAX: integers that it would truncate become floats, except for a single column of
+        # them, which may be indices.
+        narrow = jax.dtypes.canonicalize_dtype(array.dtype)
+        is_integer = np.issubdtype(array.dtype, np.integer)
+        is_cut_off = array.ndim > 1 and is_integer and narrow != array.dtype
+        self.dtype = jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """The rows from one index to another."""
@@ -102,15 +107,6 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
         return stack.rows(start, stop)
 
     return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
-
-
-def _dtype_in_jax(dtype: Any, ndim: int) -> np.dtype:
-    """The dtype of an array in JAX: that of floats for integers that JAX would truncate, except for
-    a single column of them, which may be indices.
-    """
-    narrow = jax.dtypes.canonicalize_dtype(dtype)
-    is_cut_off = ndim > 1 and np.issubdtype(dtype, np.integer) and narrow != dtype
-    return jax.dtypes.canonicalize_dtype(float) if is_cut_off else narrow
 
 
 def _is_list(value: Any) -> bool:

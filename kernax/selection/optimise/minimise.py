@@ -20,9 +20,8 @@ from kernax.core.base.parameters import (
 from kernax.core.base.solution import Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
-from kernax.selection.optimise.ending import ended
 from kernax.selection.optimise.kept_learning import Call
-from kernax.selection.optimise.learning import learned, watchers
+from kernax.selection.optimise.learning import ended, learned, watchers
 from kernax.selection.optimise.progress import LearningRun
 from kernax.selection.optimise.steps import LearningProblem, advance, close, start
 from kernax.selection.optimise.validation import Validation, check_validation

@@ -25,9 +25,8 @@ from kernax.core.base.parameters import (
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
-from kernax.selection.optimise.ending import ended
 from kernax.selection.optimise.kept_learning import Call
-from kernax.selection.optimise.learning import learned, watchers
+from kernax.selection.optimise.learning import ended, learned, watchers
 from kernax.selection.optimise.minimise import check_arguments, unconstrained
 from kernax.selection.optimise.progress import LearningRun
 from kernax.selection.optimise.steps import LearningProblem, OptimiserState, advance, close, start

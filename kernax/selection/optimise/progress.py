@@ -51,7 +51,8 @@ def run(
     Later observers see the decision of earlier ones.
     """
     while not reached.over:
-        due = [_next_multiple(observer.every, reached.step) for observer in observers]
+        # The next multiple of the steps of each.
+        due = [(reached.step // each.every + 1) * each.every for each in observers]
         until = min(*due, steps)
         state = search.advance(reached.state, jnp.asarray(until))
         over = until == steps or not bool(state.running.any())
@@ -61,11 +62,6 @@ def run(
                 stopped = observer.told(reached) or reached.stopped
                 reached = reached._replace(over=reached.over or stopped, stopped=stopped)
     return reached
-
-
-def _next_multiple(every: int, step: int) -> int:
-    """The first multiple that is greater."""
-    return (step // every + 1) * every
 
 
 @contextlib.contextmanager

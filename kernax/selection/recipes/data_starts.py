@@ -1,10 +1,12 @@
-"""Starts of learning, drawn from the range of the data."""
+"""Learning from starts that are drawn from the range of the data."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.base.parameters import (
@@ -14,13 +16,47 @@ from kernax.core.base.parameters import (
     parameters,
     unconstrain,
 )
-from kernax.selection.optimise.multi_start import random_starts
+from kernax.core.base.solution import Solution
+from kernax.selection.optimise.minimise import minimise
+from kernax.selection.optimise.multi_start import multi_start, random_starts
 
 Model = TypeVar("Model")
 
+LBFGS = optax.lbfgs()  # made once: another object would compile again
 _MOST = 1000  # points whose distances are looked at
 _OF_SCALE = (1e-2, 1e2)  # times the mean square of the targets
 _OF_NOISE = (1e-4, 1.0)
+
+
+def learned_from_data(
+    loss: Callable[..., Array],
+    start: Model,
+    n_steps: int,
+    args: tuple,
+    y: Array,
+    *,
+    starts: int,
+    key: Key[Array, ""],
+    trainable: Trainable,
+    progress: bool = False,
+    throw: bool = True,
+) -> Solution[Model]:
+    """`minimise` by L-BFGS, or `multi_start` for several starts: this one, and random ones.
+
+    Arguments:
+        args: of the loss, the points first.
+        y, starts, key: of `data_starts`.
+    """
+    options: dict[str, Any] = {
+        "args": args,
+        "trainable": trainable,
+        "progress": progress,
+        "throw": throw,
+    }
+    if starts == 1:
+        return minimise(loss, start, LBFGS, n_steps, **options)
+    models = data_starts(start, args[0], y, starts, key=key, trainable=trainable)
+    return multi_start(loss, models, LBFGS, n_steps, **options)
 
 
 def data_starts(

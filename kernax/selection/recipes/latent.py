@@ -11,12 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.base.annotations import ParameterArray
-from kernax.core.base.parameters import Trainable, interior, real
+from kernax.core.base.parameters import Trainable, real
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
@@ -31,10 +30,8 @@ from kernax.gp.means import FixedMean
 from kernax.gp.process import GaussianProcess
 from kernax.gp.variational import variational
 from kernax.selection.choose.folds import Folds
-from kernax.selection.optimise.minimise import minimise
-from kernax.selection.optimise.multi_start import multi_start
 from kernax.selection.optimise.weak_priors import WeakPriors
-from kernax.selection.recipes.data_starts import data_starts
+from kernax.selection.recipes.data_starts import learned_from_data
 from kernax.selection.recipes.stages import MOST_ROWS, Learning, StageChoice, Together, choose
 
 
@@ -75,7 +72,6 @@ _VERBS = {
 # A step of Laplace's approximation takes some ten factorisations, the others take dozens.
 _MOST_ROWS_OF_SITES = 400
 _LEAST_DISPERSION = 0.01
-_LBFGS = optax.lbfgs()
 _STEPS = 40
 
 
@@ -172,10 +168,10 @@ def learn_evidence(
     X: PyTree,
     targets: Array,
     *,
-    weights: Array | None = None,
-    starts: int = 1,
+    weights: Array | None,
+    starts: int,
     key: Key[Array, ""],
-    trainable: Trainable | None = None,
+    trainable: Trainable,
 ) -> Solution[LatentModel]:
     """Maximises the approximate evidence over the trainable parameters, by L-BFGS.
 
@@ -185,19 +181,17 @@ def learn_evidence(
         targets: those of several processes with one model and the sum of their evidences: (p, n),
             or one-hot columns (p, n, c).
         weights: (n,) >= 0, powers of the likelihoods of the rows.
-        starts: how many starts to learn from: this one, and random ones (`data_starts`).
-        key: a random key, for the random starts.
-        trainable: as for `minimise`; None is everything that is not at the end of its interval.
+        starts, key: as for `learned_from_data`.
+        trainable: as for `minimise`.
 
     Returns and raises what `minimise` does, or `multi_start` for several starts.
     """
-    free = interior(start) if trainable is None else trainable
     args = (X, targets, weights)
-    if starts == 1:
-        return minimise(_summed_loss, start, _LBFGS, _STEPS, args=args, trainable=free)
     # Values of the process are of order one, as log odds of classes are.
-    models = data_starts(start, X, jnp.ones(()), starts, key=key, trainable=free)
-    return multi_start(_summed_loss, models, _LBFGS, _STEPS, args=args, trainable=free)
+    size = jnp.ones(())
+    return learned_from_data(
+        _summed_loss, start, _STEPS, args, size, starts=starts, key=key, trainable=trainable
+    )
 
 
 def minus_evidences(

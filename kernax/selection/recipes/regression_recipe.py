@@ -13,11 +13,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
-from kernax.core.base.annotations import ArrayLike, ParameterArray
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import Trainable, interior, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
@@ -30,14 +29,12 @@ from kernax.gp.process import GaussianProcess
 from kernax.gp.regression import condition, log_marginal_likelihood
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.minimise import minimise
-from kernax.selection.optimise.multi_start import multi_start
-from kernax.selection.optimise.weak_priors import DEVIATION, FLOOR, WeakPriors, weak_priors_around
-from kernax.selection.recipes.data_starts import data_starts
+from kernax.selection.optimise.weak_priors import DEVIATION, FLOOR, WeakPriors
+from kernax.selection.recipes.data_starts import LBFGS, learned_from_data
 from kernax.selection.recipes.stages import Learning, Stage, StageChoice, Together, choose, everyone
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.supervised.ridge.ridge import kernel_ridge, leave_one_out
 
-_OPTIMISER = optax.lbfgs()
 # Few steps for ridge, on purpose: with a lengthscale for each column the leave-one-out error can be
 # fitted too well (Cawley & Talbot 2010). Twenty do slightly worse than ten on diabetes (54.9
 # against 54.7, ten seeds), far better on yacht.
@@ -94,16 +91,13 @@ def evidence_loss(
     y: Array,
     priors: WeakPriors | None,
     weights: Array | None = None,
-    known_noise: ArrayLike = 0.0,
 ) -> Float[Array, ""]:
     """Minus the log marginal likelihood, divided by the sum of the weights.
 
-    It includes the log density of the priors, if there are any. The known noise is added to the
-    model's.
+    It includes the log density of the priors, if there are any.
     """
     penalty = 0.0 if priors is None else priors.penalty(model)
-    noise = model.noise + known_noise
-    evidence = log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
+    evidence = log_marginal_likelihood(model.kernel, X, y, model.noise, weights=weights)
     return (penalty - evidence) / (len(y) if weights is None else jnp.sum(weights))
 
 
@@ -213,7 +207,8 @@ def learn_in_stages(
         sparse: whether a relevance vector machine is fitted with the kernel that the evidence
             gives.
         groups: (d,) which columns of points share a lengthscale, as for `Learning`.
-        with_priors, starts, key: as for `learn_process`.
+        with_priors: weak priors around the start, which keep the noise away from zero.
+        starts, key: as for `learned_from_data`.
         progress: as for `choose`.
         bar: whether to draw a bar while the stage that is kept is learned from all rows.
     """
@@ -269,42 +264,40 @@ def _learned_together(
     progress: bool = False,
 ) -> Solution:
     """A stage, from one start or several, with common factors of elements that move together."""
-    solution = _learned(loss, start, steps, args, starts, key, progress, free, throw=False)
+    solution = learned_from_data(
+        loss,
+        start,
+        steps,
+        args,
+        args[1],
+        starts=starts,
+        key=key,
+        trainable=free,
+        progress=progress,
+        throw=False,
+    )
     *_, together = args
     return Solution(together(solution.value), solution.result, solution.stats)
 
 
 def learn_ridge(
-    start: Model,
-    X: PyTree,
-    y: Array,
-    *,
-    weights: Array | None = None,
-    starts: int = 1,
-    key: Key[Array, ""],
-    trainable: Trainable | None = None,
-    progress: bool = False,
+    start: Model, X: PyTree, y: Array, *, weights: Array | None, trainable: Trainable
 ) -> Solution[Model]:
     """Minimises the mean squared leave-one-out residual over the kernel and the ridge.
 
     It takes a few steps of L-BFGS. The ridge is kept away from zero (`leave_one_out_loss`).
 
     Arguments:
-        start: the model to start from; parameters at the end of their intervals are not learned.
+        start: the model to start from.
         X, y: points, and standardised targets (n,).
         weights: (n,) >= 0, the weights of rows; two is a row repeated, and left out with its copy.
-        starts: how many starts to learn from: this one, and random ones (`data_starts`).
-        key: a random key, for the random starts.
-        trainable: says what is learned, as for `minimise`; None is everything that is not at the
-            end of its interval.
-        progress: as for `minimise`.
+        trainable: says what is learned, as for `minimise`.
 
-    Returns and raises what `minimise`, or `multi_start` for several starts, does.
+    Returns and raises what `minimise` does.
     """
     args = (X, y, weights)
-    return _learned(
-        leave_one_out_loss, start, _STEPS_OF_RIDGE, args, starts, key, progress, trainable
-    )
+    loss = leave_one_out_loss
+    return minimise(loss, start, LBFGS, _STEPS_OF_RIDGE, args=args, trainable=trainable)
 
 
 def learn_process(
@@ -312,45 +305,19 @@ def learn_process(
     X: PyTree,
     y: Array,
     *,
-    weights: Array | None = None,
-    known_noise: ArrayLike = 0.0,
-    with_priors: bool = True,
-    starts: int = 1,
+    weights: Array | None,
+    starts: int,
     key: Key[Array, ""],
-    trainable: Trainable | None = None,
-    progress: bool = False,
+    trainable: Trainable,
 ) -> Solution[ProcessModel]:
     """Maximises the evidence over the kernel's parameters and the noise, by L-BFGS.
 
-    `with_priors` adds weak priors around the start and keeps the noise away from zero
-    (`weak_priors_around`). `known_noise` is a variance in addition to the model's. The other
-    arguments are those of `learn_ridge`.
+    Arguments:
+        start, X, y, weights, trainable: as for `learn_ridge`.
+        starts, key: as for `learned_from_data`.
     """
-    priors = weak_priors_around(start, floored=["noise"]) if with_priors else None
-    args = (X, y, priors, weights, known_noise)
-    return _learned(evidence_loss, start, _STEPS_OF_PROCESS, args, starts, key, progress, trainable)
-
-
-def _learned(
-    loss: Callable[..., Array],
-    start: Any,
-    steps: int,
-    args: tuple,
-    starts: int,
-    key: Key[Array, ""],
-    progress: bool,
-    trainable: Trainable | None = None,
-    throw: bool = True,
-) -> Solution:
-    """The result of one start or of several."""
-    free = interior(start) if trainable is None else trainable
-    options: dict[str, Any] = {
-        "args": args,
-        "trainable": free,
-        "progress": progress,
-        "throw": throw,
-    }
-    if starts == 1:
-        return minimise(loss, start, _OPTIMISER, steps, **options)
-    models = data_starts(start, args[0], args[1], starts, key=key, trainable=free)
-    return multi_start(loss, models, _OPTIMISER, steps, **options)
+    args = (X, y, None, weights)
+    steps = _STEPS_OF_PROCESS
+    return learned_from_data(
+        evidence_loss, start, steps, args, y, starts=starts, key=key, trainable=trainable
+    )
