@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow checks nightly notebooks lint api docs bench dist dist-check resolve release clean
+.PHONY: demo test slow slow-float32 nightly notebooks lint api docs bench dist dist-check resolve release clean
 .NOTPARALLEL:
 
 .venv/pip: pyproject.toml
@@ -25,23 +25,21 @@ demo: .venv/demo
 	$(BIN)/python examples/forecast_co2.py demo/co2.png
 
 # The suite, once in each precision, each in its own processes. Annotated shapes are checked in
-# float32 alone, which has a third of the tests; the workflows check them in both.
-test slow checks nightly: export JAXTYPING_DISABLE = 1
+# float32 alone, which has a third of the tests; the workflows check them in both. CI runs it with
+# TIER='not nightly': one pass starts its processes once, and shares what both tiers compile.
+TIER ?= not slow and not nightly
+test slow slow-float32 nightly: export JAXTYPING_DISABLE = 1
 test: .venv/test
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest --budgets
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m '$(TIER)' --budgets --durations=10
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=0 $(BIN)/python -m pytest --budgets
 
 # What takes 1.5 to 5 s, which CI runs as well.
-SLOW_IN_FLOAT32 := tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
 slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)
+	$(MAKE) slow-float32
 
-# The tests of `test` and of `slow`, those in float64 in one pass: processes start once, and what
-# both tiers trace and compile is shared.
-checks: .venv/test
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'not nightly' --budgets --durations=10
-	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=0 $(BIN)/python -m pytest --budgets
+SLOW_IN_FLOAT32 := tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
+slow-float32: .venv/test
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)
 
 # All that takes longer than 1.5 s, with the flags of XLA that users have: the conftest has quicker ones.
