@@ -209,7 +209,7 @@ BAD_TABLES = [
     (
         'x,y\n1,2\n"2,5",3\n"1,234",3\n4,1\n',
         "line 3, column 'x': '2,5' is not a number: write a point before decimals, and nothing "
-        "between thousands; likewise in line 4 ('1,234') (mend",
+        "between thousands; likewise in line 4 ('1,234') (correct",
     ),
     (
         "x;y\n1.5;2\n2,5;3\n3;4\n4;1\n",
