@@ -116,7 +116,7 @@ BATCHES = {
         ),
         Mutant(  # a traced call is compiled with options of its own, which JAX refuses
             "core/base/compiled.py",
-            'jax.default_backend() == "gpu" and _nothing_is_traced()',
+            'jax.default_backend() == "gpu" and nothing_is_traced()',
             'jax.default_backend() == "gpu"',
             "core/test_compiled.py::"
             "test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without",

@@ -19,6 +19,7 @@ from kernax.core.base import boundary
 from kernax.core.base.boundary import as_stack
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.labels import as_signs
+from kernax.core.base.numerics import as_array
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import as_kernel
 
@@ -534,3 +535,29 @@ def test_functions_without_weights_do_not_advise_them_for_missing_targets():
     for call in calls:
         with pytest.raises(ValueError, match="first in row 3: drop such rows or impute"):
             call()
+
+
+def test_a_first_fit_to_arrays_of_numpy_is_one_program():
+    programs = []
+
+    def listen(event, seconds, **_):
+        if event == "/jax/core/compile/jaxpr_to_mlir_module_duration":
+            programs.append(event)
+
+    X = np.linspace(0, 1, 53, dtype=DTYPE)[:, None]
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        kernax.kernel_ridge(kernax.RBF(0.3), X, X[:, 0], 0.1)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(programs) == 1
+
+
+@pytest.mark.parametrize("function", [as_array, lambda X: as_stack(X, "X")])
+def test_an_array_of_numpy_is_copied(function):
+    # JAX would keep the memory of some arrays, by where they begin.
+    for n in range(1000, 1040):
+        given = np.zeros((n, 1), DTYPE)
+        array = function(given)
+        given[:] = 1
+        assert not np.any(array), n

@@ -23,7 +23,7 @@ from kernax._advice import OVER_A_MESH
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
-from kernax.core.base.numerics import is_concrete, values_of
+from kernax.core.base.numerics import as_array, is_concrete, values_of
 from kernax.core.base.parameters import as_floats
 from kernax.core.base.solution import warn
 from kernax.core.base.weights import AbstractWeights, PointWeights, UnitWeights
@@ -65,7 +65,7 @@ def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> A
     value = _real_array(value, "points", encoding)
     is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     are_indices = is_integer and np.ndim(value) == point_ndim
-    return jnp.asarray(value) if are_indices else _as_floats(value)
+    return as_array(value) if are_indices else _as_floats(value)
 
 
 def _is_ready(value: Any) -> bool:
@@ -99,7 +99,7 @@ def _as_jax_array(leaf: Any) -> Any:
     if isinstance(leaf, float):
         return as_floats(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):
-        leaf = jnp.asarray(leaf)
+        leaf = as_array(leaf)
     if getattr(leaf, "weak_type", False):
         return lax.convert_element_type(leaf, leaf.dtype)
     return leaf
@@ -139,8 +139,8 @@ def _as_floats(value: Any) -> Array:
     if not jnp.issubdtype(jnp.result_type(value), jnp.inexact):
         # NumPy converts its own arrays, before JAX truncates 64-bit integers.
         value = value if isinstance(value, jax.Array) else np.asarray(value, float)
-        return jnp.asarray(value).astype(jnp.result_type(float))
-    value = jnp.asarray(value)
+        return as_array(value).astype(jnp.result_type(float))
+    value = as_array(value)
     return value.astype(jnp.float32) if value.dtype in _HALF else value
 
 
@@ -393,7 +393,7 @@ def as_scalar(
     if is_concrete(value):
         rounded = _check_inside(np.asarray(value), dtype, name, interval)
         if not isinstance(value, jax.Array):
-            return jnp.asarray(rounded)
+            return as_array(rounded)
         value = 0.0 if rounded == 0 else value
     array = lax.convert_element_type(value, dtype)  # strongly typed
     return array if is_concrete(value) else guarded_parameter(array, name, interval, thrown_by)

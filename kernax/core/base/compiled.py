@@ -64,13 +64,13 @@ def compiled(function: Callable) -> Callable:
         for argument in args:
             if isinstance(argument, AbstractCheckedFirst):
                 argument.check_before(function, args)
-        is_for_gpu = jax.default_backend() == "gpu" and _nothing_is_traced()
+        is_for_gpu = jax.default_backend() == "gpu" and nothing_is_traced()
         return (for_gpu() if is_for_gpu else jitted)(*args, **kwargs)
 
     return asked
 
 
-def _nothing_is_traced() -> bool:
+def nothing_is_traced() -> bool:
     """Whether no JAX transformation is active, so that a call is compiled as its own program."""
     return jex.get_opaque_trace_state() == _state_without_trace()
 

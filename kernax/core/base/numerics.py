@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.compiled import nothing_is_traced
 
 # Up to this many coordinates are summed one by one, which is exact and as fast as a matrix product.
 _UNROLLED = 8
@@ -368,6 +369,15 @@ def is_concrete(*trees: PyTree) -> bool:
         if isinstance(leaf, jax.core.Tracer):
             return False
     return True
+
+
+def as_array(value: Any) -> Array:
+    """`jnp.asarray(value)`, which would compile a program for each shape of arrays of NumPy."""
+    is_of_numpy = isinstance(value, (np.ndarray, np.generic))
+    if is_of_numpy and not isinstance(value, np.ma.MaskedArray) and nothing_is_traced():
+        # A copy, as JAX may keep the memory of the array that it is given.
+        return jax.device_put(np.array(value))
+    return jnp.asarray(value)
 
 
 def values_of(array: Any) -> np.ndarray:

@@ -23,8 +23,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int, PyTree
 
+from kernax.core.base.compiled import nothing_is_traced
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
-from kernax.core.base.numerics import is_concrete
+from kernax.core.base.numerics import as_array, is_concrete
 from kernax.core.base.solution import warn
 from kernax.errors import UndeclaredFieldWarning
 
@@ -161,10 +162,12 @@ def _parameter(interval: Interval, **kwargs):
 
 def as_floats(value: Any) -> Any:
     """A strongly typed array of the value's own float dtype, or of JAX's default float."""
+    if isinstance(value, (bool, int, float)) and nothing_is_traced():
+        return as_array(np.asarray(value, float))
     if isinstance(value, (bool, int, float, list, tuple)):
         return jnp.asarray(value, dtype=float)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return _strongly_typed(jnp.asarray(value))
+        return _strongly_typed(as_array(value))
     if value is None or isinstance(value, (str, complex)):
         raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
     return value  # a placeholder of a tree transformation

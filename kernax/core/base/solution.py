@@ -206,7 +206,11 @@ def finish(
             checked = jax.tree.map(lambda leaf: _tied(leaf, sound), solution.value)
             return Solution(checked, solution.result, solution.stats)
         return solution
-    successful = np.asarray(solution.result == RESULTS.successful)
+    # By NumPy: `==` of results would be a program of its own.
+    status, success = (
+        np.asarray(*jax.tree.leaves(r)) for r in (solution.result, RESULTS.successful)
+    )
+    successful = status == success
     if throw and not np.all(successful):
         raise _error(solution, hint if isinstance(hint, str) else hint(), suspect)
     jitter = solution.stats.get("jitter")
