@@ -205,5 +205,5 @@ def test_what_has_no_residuals_is_refused_or_nan(data):
 @needs_x64
 def test_residuals_of_a_nearly_singular_system_say_how_many_digits_are_left():
     x = np.linspace(0, 1, 20)[:, None]
-    with pytest.warns(ConditionWarning, match=r"some [1-4] digits of the residuals.*_path"):
+    with pytest.warns(ConditionWarning, match=r"about [1-4] digits of the residuals.*_path"):
         kernax.selection.leave_one_out_path(kernax.RBF(0.2), x, np.sin(6 * x[:, 0]), [1.0, 1e-13])
