@@ -217,7 +217,8 @@ def test_leave_one_out_with_a_bias_and_one_weighted_point():
 
 @needs_x64
 @pytest.mark.parametrize(
-    ("ridge", "digits"), [(0.0, "no digit"), (1e-14, "about 1 digits"), (1e-12, "about [34] digits")]
+    ("ridge", "digits"),
+    [(0.0, "no digit"), (1e-14, "about 1 digits"), (1e-12, "about [34] digits")],
 )
 def test_leave_one_out_of_a_nearly_singular_system_says_how_many_digits_are_left(ridge, digits):
     """Residuals were 6 to 16 per cent wrong without ridge, in silence, and 6e-5 with one of
