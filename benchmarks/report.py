@@ -13,7 +13,10 @@ from threadpoolctl import threadpool_info
 from benchmarks.harness import MB, Case, Row, Verdict
 
 _OURS = ("kernax-toolkit", "jax", "jaxlib", "equinox", "lineax", "optax", "numpy")
-_PEERS = ("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops", "strkernels", "torch", "gpytorch")
+_PEERS = (
+    *("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops", "strkernels"),
+    *("torch", "gpytorch", "xrfm"),
+)
 _HEADER = (
     "contender",
     "difference",

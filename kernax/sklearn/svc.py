@@ -272,7 +272,7 @@ class NuSVC(_OfPairs):
         nu: in (0, 1], at most the fraction of rows within the margin or on the wrong side, and at
             least that of support vectors; at most twice the share of the smaller class of any pair.
         the others: as for `SVC`. With `probability=True` the leave-one-out values are those for the
-        equivalent C.
+            equivalent C.
 
     Attributes: those of `SVC`, except for `C_`.
     """
