@@ -188,8 +188,15 @@ def test_a_removed_point_has_no_part(data):
     weights = np.ones(40, DTYPE)
     weights[[3, 17]] = 0
     X_other = np.where(weights[:, None] > 0, X, 3.0).astype(DTYPE)
+    # One target is unknown, and the square of the other overflows.
+    y_other = y.copy()
+    y_other[[3, 17]] = np.nan, 1e200 if X64 else 1e25
     kept = kernax.recursive_feature_machine(LAPLACE, X[weights > 0], y[weights > 0], 0.1)
-    removed = kernax.recursive_feature_machine(LAPLACE, X_other, y, 0.1, weights=weights)
+    removed = kernax.recursive_feature_machine(LAPLACE, X_other, y_other, 0.1, weights=weights)
+    assert int(removed.stats["round"]) == int(kept.stats["round"]) > 0
+    np.testing.assert_allclose(
+        removed.stats["leave_one_out"], kept.stats["leave_one_out"], rtol=CLOSE
+    )
     np.testing.assert_allclose(removed.value.values(X), kept.value.values(X), atol=CLOSE)
     assert np.all(removed.value.coefficients[weights == 0] == 0)
 
@@ -197,7 +204,7 @@ def test_a_removed_point_has_no_part(data):
 def test_bad_arguments_are_refused(data):
     X, y = data
     for rounds in (0, 2.0, True):
-        with pytest.raises(ValueError, match="max_rounds must be an integer of at least 1"):
+        with pytest.raises(ValueError, match="max_rounds must be a positive integer"):
             untyped(kernax.recursive_feature_machine)(LAPLACE, X, y, 0.1, max_rounds=rounds)
     with pytest.raises(ValueError, match="ridge"):
         kernax.recursive_feature_machine(LAPLACE, X, y, -0.1)
@@ -206,6 +213,9 @@ def test_bad_arguments_are_refused(data):
         untyped(kernax.recursive_feature_machine)(kernax.Spectrum(1), words, y[:3], 0.1)
     with pytest.raises(ValueError, match=r"must have shape \(n, 1\); pass X\[:, None\]"):
         kernax.average_gradient_outer_product(jnp.sum, y)
+    solution = kernax.kernel_ridge(LAPLACE, X, y, 0.1)
+    with pytest.raises(ValueError, match=r"f must be a function of a point.*of type Solution"):
+        untyped(kernax.average_gradient_outer_product)(solution, X)
 
 
 def test_outer_products_of_gradients_are_those_of_the_formula(data, rng):

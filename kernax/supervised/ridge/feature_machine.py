@@ -15,6 +15,7 @@ from kernax.core.base.boundary import as_stack, as_weights, cast, count, dtype_o
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
+from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
@@ -77,10 +78,10 @@ def recursive_feature_machine(
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` in a `Mahalanobis` kernel:
         `solution.value.kernel.metric` is M (d, d). Differentiable in the kernel, X, y, ridge and
-        weights, with the choice of the round held fixed. Stats: those of `kernel_ridge`;
-        `leave_one_out`, the mean squared leave-one-out residual of each round, shape (max_rounds,),
-        and NaN for rounds that were not needed;
-        and `round`, the index of the best.
+        weights, with the choice of the round held fixed. Stats: `residual` and `jitter` of the
+        returned fit, as in `kernel_ridge`; `leave_one_out`, the mean squared leave-one-out residual
+        of each round, summed over outputs, shape (max_rounds,), NaN for rounds that were not
+        needed; and `round`, the index of the best.
 
     Raises:
         ValueError: bad shapes or values, points that are not vectors, fewer than one round.
@@ -95,22 +96,20 @@ def recursive_feature_machine(
         >>> bool(M[0, 0] > 20 * M[1, 1])
         True
     """
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-        raise ValueError(f"max_rounds must be an integer of at least 1, but is {max_rounds!r}")
+    n_rounds = check_count(max_rounds, "max_rounds")
     task = check_task(
         "recursive_feature_machine",
         kernel,
         X,
         y,
         weights,
-        reads_removed=True,
         throw=throw,
         footprint=_FOOTPRINT,
     )
     _check_vectors(task.X)
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     rtol = task.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
-    solution = _recursive_feature_machine(task, ridge, rtol, bool(bias), max_rounds, bool(diagonal))
+    solution = _recursive_feature_machine(task, ridge, rtol, bool(bias), n_rounds, bool(diagonal))
     hint = (
         f"recursive_feature_machine with {task.kernel_name}: a larger ridge or rescaled inputs may "
         "help."
@@ -138,7 +137,9 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     # about their mean.
     X = centred if task.kernel.is_stationary else task.X
 
-    unit = jnp.max(unit_of(task.columns))
+    # The targets of removed points may have any size.
+    is_kept = (weights > 0)[:, None]
+    unit = jnp.max(unit_of(jnp.where(is_kept, task.columns, 0)))
 
     def transformed(factor):
         """The problem of the base kernel at `A x`."""
@@ -160,9 +161,10 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     def fit(factor):
         """The mean squared leave-one-out residual, and the coefficients `W v` of the fit."""
         influence, _, _ = influence_of_task(transformed(factor), ridge, bias)
-        # Both in units of the largest target, whose square may be no float.
+        # Both in units of the largest target, because its square may overflow.
         to_common = influence.unit - unit
-        left_out = times_power_of_two(influence.left_out(), to_common)
+        residuals = jnp.where(is_kept, influence.left_out(), 0)
+        left_out = times_power_of_two(residuals, to_common)
         error = jnp.sum(shares[:, None] * left_out**2)
         v, _ = influence.without_bias()
         return error, times_power_of_two(weights[:, None] * v, to_common)
@@ -238,7 +240,7 @@ def average_gradient_outer_product(
         X: n points (n, d) at which the gradients are taken.
         weights: (n,) >= 0, ones by default.
 
-    Raises ValueError for points that are not vectors, and bad weights.
+    Raises ValueError for an f that is not a function, points that are not vectors, and bad weights.
 
     Examples:
         >>> X = jnp.array([[1.0, 0.0], [2.0, 5.0]])
@@ -246,6 +248,11 @@ def average_gradient_outer_product(
         Array([[10.,  0.],
                [ 0.,  0.]], dtype=float64)
     """
+    if not callable(f):
+        raise ValueError(
+            "f must be a function of a point, such as solution.value, but is of type "
+            f"{type(f).__name__}"
+        )
     points = as_stack(X, "X")
     _check_vectors(points)
     points = cast(points, dtype_of(points))
