@@ -70,8 +70,9 @@ def kernel_perceptron(
         than points.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError: the points were not separated.
-            MemoryBudgetError: K does not fit into memory.
+        ValueError: bad shapes or values.
+        MaxStepsError: the points were not separated.
+        MemoryBudgetError: K does not fit into memory.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -108,9 +108,10 @@ def run(
         the learner changed the function, and the mean `loss` of the predictions.
 
     Raises:
-        ValueError: bad shapes or values, a state of another learner. NonFiniteError: NaN or inf.
-            CapacityError: more points were needed than the learner can keep. BreakdownError:
-            rounding has spoiled a `KernelRecursiveLeastSquares`.
+        ValueError: bad shapes or values, a state of another learner.
+        NonFiniteError: NaN or inf.
+        CapacityError: more points were needed than the learner can keep.
+        BreakdownError: rounding has spoiled a `KernelRecursiveLeastSquares`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

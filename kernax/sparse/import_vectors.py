@@ -136,9 +136,9 @@ def import_vector_machine(
 
     Raises:
         ValueError: bad shapes or values, one class only.
-        MaxStepsError: the objective still falls after `max_vectors` points. BreakdownError:
-            rounding is too coarse for these data. NonFiniteError, MemoryBudgetError: see
-            `kernax.errors`.
+        MaxStepsError: the objective still falls after `max_vectors` points.
+        BreakdownError: rounding is too coarse for these data.
+        NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -121,8 +121,8 @@ def kernel_cca(
         the solve fails.
 
     Raises:
-        ValueError: bad shapes or values, X and Y of different n. NonFiniteError, NotPSDError,
-            BreakdownError, MemoryBudgetError.
+        ValueError: bad shapes or values, X and Y of different n.
+        NonFiniteError, NotPSDError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -69,8 +69,8 @@ def herding(
 
     Raises:
         ValueError: bad shapes or values, and, without replacement, an n_points above the number of
-            points of positive weight. NonFiniteError, BreakdownError, MemoryBudgetError: see
-            `kernax.errors`.
+            points of positive weight.
+        NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

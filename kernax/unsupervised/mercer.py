@@ -51,7 +51,8 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
     Raises:
         ValueError: n_pairs is not a positive integer, or exceeds the rank. Under tracing the rank
             is not known, and values beyond it are NaN.
-        NotPSDError: K has a negative eigenvalue. NonFiniteError, MemoryBudgetError.
+        NotPSDError: K has a negative eigenvalue.
+        NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
@@ -94,7 +95,7 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
 
     Raises:
         NotPSDError: K has a negative eigenvalue; under tracing the result is NaN instead.
-            NonFiniteError, MemoryBudgetError: see `kernax.errors`.
+        NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

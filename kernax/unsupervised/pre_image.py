@@ -63,7 +63,8 @@ def pre_image(
 
     Raises:
         ValueError: f has several outputs, points are not vectors, or the method does not apply.
-        MaxStepsError, BreakdownError: no minimum was found. NonFiniteError.
+        MaxStepsError, BreakdownError: no minimum was found.
+        NonFiniteError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -140,8 +140,8 @@ def kernel_pca(
         the number of computed components, the largest relative `residual`, and `steps`.
 
     Raises:
-        ValueError: bad shapes or values. NotPSDError: K has a negative eigenvalue; with
-            `indefinite`, a requested component has one.
+        ValueError: bad shapes or values.
+        NotPSDError: K has a negative eigenvalue; with `indefinite`, a requested component has one.
         NonFiniteError, MaxStepsError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:

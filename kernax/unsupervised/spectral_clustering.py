@@ -156,8 +156,8 @@ def spectral_clustering(
         eigenvectors then only separate its components, and if clusters coincide.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError,
-            MemoryBudgetError.
+        ValueError: bad shapes or values.
+        MaxStepsError, NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.array([[0.0], [0.5], [1.0], [4.0], [4.5]])

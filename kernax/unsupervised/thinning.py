@@ -67,7 +67,8 @@ def thin(
 
     Raises:
         ValueError: bad shapes or values, n that is not a multiple of `2^n_halvings`, anything but a
-            single random key. NonFiniteError, BreakdownError, MemoryBudgetError.
+            single random key.
+        NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]

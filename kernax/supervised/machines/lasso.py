@@ -55,8 +55,8 @@ def lasso(
             about success, accounts for the rounding of `Phi^T W Phi`.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
-            failed.
+        ValueError: bad shapes or values.
+        MaxStepsError, NonFiniteError, BreakdownError: the solve failed.
 
     Examples:
         >>> features = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])

@@ -91,9 +91,10 @@ def regularised_risk(
         explicit features than points, for which K is never stored, also the number of `features`.
 
     Raises:
-        ValueError: bad shapes or values. MaxStepsError, NonFiniteError, BreakdownError: the solve
-            failed. DivergedError: there is no minimum, as for `Poisson` with a bias where all
-            counts are zero, or for `Logistic` without a ridge.
+        ValueError: bad shapes or values.
+        MaxStepsError, NonFiniteError, BreakdownError: the solve failed.
+        DivergedError: there is no minimum, as for `Poisson` with a bias where all counts are zero,
+            or for `Logistic` without a ridge.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

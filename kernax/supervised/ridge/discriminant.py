@@ -106,7 +106,8 @@ def kernel_discriminant(
 
     Raises:
         ValueError: bad shapes or values, fewer than two classes among the points of positive
-            weight. NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
+            weight.
+        NonFiniteError, BreakdownError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

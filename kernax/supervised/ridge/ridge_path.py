@@ -73,8 +73,9 @@ def ridge_path(
         solution for a ridge that fails is NaN and does not affect the others.
 
     Raises:
-        ValueError: bad shapes or values. NotPSDError, NonFiniteError, BreakdownError: a solve
-            failed. MemoryBudgetError: K, which is always dense here, would not fit.
+        ValueError: bad shapes or values.
+        NotPSDError, NonFiniteError, BreakdownError: a solve failed.
+        MemoryBudgetError: K, which is always dense here, would not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

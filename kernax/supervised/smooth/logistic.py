@@ -67,8 +67,8 @@ def kernel_logistic(
 
     Raises:
         ValueError: bad shapes or values, labels other than -1 and +1, one class only.
-        BreakdownError: rounding is too coarse for these data. MaxStepsError, NonFiniteError,
-            MemoryBudgetError: see `kernax.errors`.
+        BreakdownError: rounding is too coarse for these data.
+        MaxStepsError, NonFiniteError, MemoryBudgetError: see `kernax.errors`.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
