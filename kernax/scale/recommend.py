@@ -318,7 +318,7 @@ def _route(problem: FitProblem, name: str) -> Route:
     elif name == FEATURES:
         of_points = low_rank_gram(kernel)
         if of_points is None:
-            impossible = f"{of_kernel} has no explicit features"
+            impossible = f"{of_kernel} has no known explicit features"
         else:
             points = jax.ShapeDtypeStruct((n, d), dtype)
             size = eqx.filter_eval_shape(of_points, points).features.shape[1]

@@ -345,7 +345,7 @@ def test_numbers_that_overflow_are_reported(stream, name):
         (lambda: Adagrad(Hinge(), LINEAR, ridge=-1.0), "ridge must be in \\[0, inf\\)"),
         (lambda: Adagrad(Hinge(), LINEAR, l1=-1.0), "l1 must be in \\[0, inf\\)"),
         (lambda: Adagrad(Hinge(), LINEAR, averaging=True), "averaging must be None or a number"),
-        (lambda: Adagrad(Hinge(), kernax.RBF()), "no explicit features"),
+        (lambda: Adagrad(Hinge(), kernax.RBF()), "no known explicit features"),
         (lambda: SparseGradient(StochasticGradient(Hinge()), kernax.RBF()), "explicit features"),
         (lambda: SparseGradient(StochasticGradient(Hinge()), LINEAR, -1.0), "l1 must be in"),
         (lambda: DualAdagrad(Hinge(), LINEAR, NoBudget(3), -1.0), "rate must be in"),

@@ -381,7 +381,7 @@ def test_arguments_that_make_no_sense_are_refused():
             lambda: online.StochasticGradient(kernax.likelihoods.Categorical()),
         ),
         (
-            "no explicit features .* random_fourier_features",
+            "no known explicit features.* random_fourier_features",
             lambda: online.PrimalLearner(online.Perceptron(), RBF),
         ),
     ]

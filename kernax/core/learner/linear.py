@@ -22,7 +22,7 @@ SUCH_AS = "a kernel with features, such as FeatureMap(jnp.asarray), the linear k
 def check_has_features(kernel: AbstractKernel, advice: str = f": use {SUCH_AS}") -> None:
     """Raises ValueError for a kernel without known explicit features."""
     if kernel.explicit_features() is None:
-        raise ValueError(f"{type(kernel).__name__} has no explicit features{advice}")
+        raise ValueError(f"{type(kernel).__name__} has no known explicit features{advice}")
 
 
 class FeaturesOf(eqx.Module):

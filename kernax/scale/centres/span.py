@@ -87,8 +87,8 @@ class OfFeatures(AbstractSpan):
         if kernel.explicit_features() is None:
             raise ValueError(
                 "centres must be points, or their number with a key, since "
-                f"{type(kernel).__name__} has no explicit features: only a kernel with explicit "
-                "features, such as random_fourier_features(kernel, ...), needs no centres"
+                f"{type(kernel).__name__} has no known explicit features: only a kernel with such "
+                "features, as random_fourier_features(kernel, ...) is, needs no centres"
             )
         shapes = eqx.filter_eval_shape(jax.vmap(FeaturesOf(kernel)), X)
         return OfFeatures(kernel, shapes.shape[1])
