@@ -3,7 +3,7 @@ the features that they need.
 """
 
 IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"
-WITH_FEATURES = "FeatureMap(empirical_features(kernel, Z))"
+WITH_FEATURES = "FeatureMap(kernax.bases.empirical_features(kernel, Z))"
 OF_STATIONARY = "random_fourier_features(kernel, ...), which approximates stationary kernels"
 COMPARED = "; kernax.recommend(kernel, n, d) compares these"
 CONFORMANCE = "kernax.testing.check_conformance(kernel, X) tests a kernel of your own."

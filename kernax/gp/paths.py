@@ -107,7 +107,7 @@ class SamplePaths(Printed):
 
 
 _INSTEAD = (
-    ": pass features=, a kernel with explicit features that approximates it, such as "
+    ": pass as n_features a kernel with explicit features that approximates it, such as "
     f"{WITH_FEATURES}, or draw at given points with process.sample(X, key=key)"
 )
 
@@ -170,8 +170,8 @@ def pathwise_sample(
             prior needs it, because a posterior has points.
         n_features: the number of frequencies, which kernels without a spectral density ignore; or a
             kernel with explicit features that approximates the prior covariance, such as
-            `FeatureMap(empirical_features(kernel, Z))`, with the points X among Z. Only p is drawn
-            from that kernel.
+            `FeatureMap(kernax.bases.empirical_features(kernel, Z))`, with the points X among Z.
+            Only p is drawn from that kernel.
         throw: raise on failure; otherwise all values are NaN.
 
     Returns:

@@ -328,7 +328,7 @@ def test_bad_risks_are_refused_by_name(data):
     with pytest.raises(ValueError, match=r"Pinball.tau must be in \(0, 1\)"):
         kernax.losses.Pinball(1.5)
     for kind in (kernax.losses.Huber, kernax.losses.Pinball, kernax.losses.EpsilonInsensitive):
-        with pytest.raises(ValueError, match=r"one number, but has the shape \(2,\): fit each"):
+        with pytest.raises(ValueError, match=r"one number, but has the shape \(2,\): fit several"):
             untyped(kind)(np.array([0.1, 0.9]))
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
         kernax.regularised_risk(RBF, X, y, 0.1, loss=kernax.losses.SquaredHinge())
