@@ -235,8 +235,8 @@ def average_gradient_outer_product(
     says how much f depends on each column.
 
     Arguments:
-        f: a function of one point (d,) with outputs () or (outputs,), such as what `kernel_ridge`
-            or `falkon` returns, or a network.
+        f: a function of one point (d,) with outputs () or (outputs,), such as the value of a
+            solution of `kernel_ridge` or `falkon`, or a network.
         X: n points (n, d) at which the gradients are taken.
         weights: (n,) >= 0, ones by default.
 
