@@ -638,7 +638,7 @@ BATCHES = {
             "supervised/machines/decision_calibration.py",
             "probabilities = jnp.diagonal(largest)",
             "probabilities = jnp.diagonal(largest).astype(float)",
-            "contract/test_precision.py::test_what_is_learned_has_the_precision_of_the_points"
+            "contract/test_dtypes.py::test_what_is_learned_has_the_precision_of_the_points"
             "[isotonic]",
         ),
     ),

@@ -286,7 +286,7 @@ def test_what_a_likelihood_does_not_know_is_said():
     bare = likelihoods.CustomLikelihood(of_logit, 1.0)
     with pytest.raises(ValueError, match="mean_and_variance=function"):
         bare.moments(jnp.zeros(3))
-    with pytest.raises(ValueError, match=r"noise has shape \(3,\), one for each point"):
+    with pytest.raises(ValueError, match=r"noise has shape \(3,\), one for each training point"):
         likelihoods.Gaussian(np.ones(3)).moments(jnp.zeros(()))
     with pytest.raises(ValueError, match="dispersion must be in"):
         likelihoods.NegativeBinomial(-1.0)

@@ -340,7 +340,7 @@ def test_what_is_factorised_is_held_by_each_device_up_to_a_size():
         (lambda: kernax.kernel_ridge(kernax.RBF(), many, y, 0.1), "use block_size=..."),
         (
             lambda: kernax.log_marginal_likelihood(kernax.RBF(), many, y, 0.1),
-            r"over 8 devices, .* use solver=ConjugateGradient\(.*StochasticLanczos",
+            r"mesh of 8 devices, .* use solver=ConjugateGradient\(.*StochasticLanczos",
         ),
     ):
         with pytest.raises(ValueError, match=words):

@@ -305,7 +305,7 @@ def test_what_is_no_line_is_refused_with_words(kernel, columns, words):
 
 def test_numbers_alone_are_told_to_stand_in_a_column():
     times = jnp.arange(5, dtype=DTYPE)
-    with pytest.raises(ValueError, match=r"of shape \(5,\): X\[:, None\] has a column"):
+    with pytest.raises(ValueError, match=r"of shape \(5,\): pass X\[:, None\], which has a column"):
         kernax.log_marginal_likelihood(kernax.Matern32(), times, times, 0.1, solver=LINE)
 
 
