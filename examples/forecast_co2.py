@@ -1,9 +1,9 @@
 """Forecasts ten years of the air over Mauna Loa: `python examples/forecast_co2.py PICTURE.png`.
 
-Monthly means of the CO2 series that statsmodels carries, 1958 to 2001. A kernel of four parts
-(Rasmussen & Williams 2006, section 5.4.3: a smooth trend, a season whose shape drifts,
-irregularities of medium term, and what is correlated over months) is learned by evidence from
-several starts, on everything before 1992; the rest is forecast.
+The data are monthly means of the CO2 series in statsmodels, 1958 to 2001. The kernel has four parts
+(Rasmussen & Williams 2006, section 5.4.3): a smooth trend, a season with a drifting shape,
+medium-term irregularities, and noise that is correlated over months. Its parameters maximise the
+evidence of the data before 1992, from several starts. The later months are forecast.
 """
 
 import sys
@@ -23,9 +23,7 @@ STEPS = 40
 
 
 def monthly() -> tuple[np.ndarray, np.ndarray]:
-    """Decimal years, one column, and parts per million; months without a measurement are left
-    out.
-    """
+    """The decimal years (n, 1), and the parts per million (n,), of months with a measurement."""
     from statsmodels.datasets import co2
 
     series = co2.load_pandas().data["co2"].resample("MS").mean().dropna()
@@ -34,8 +32,8 @@ def monthly() -> tuple[np.ndarray, np.ndarray]:
 
 
 def composite() -> kernax.AbstractKernel:
-    """Trend, drifting season, medium-term irregularities, short-term correlation; years and parts
-    per million.
+    """Trend, drifting season, medium-term irregularities and short-term correlation, in units of
+    years and parts per million.
     """
     trend = 2500.0 * kernax.RBF(50.0)
     season = 4.0 * kernax.RBF(100.0) * kernax.Periodic(lengthscale=1.0, period=1.0)
@@ -44,12 +42,14 @@ def composite() -> kernax.AbstractKernel:
 
 
 def loss(model: kernax.Model, X: jax.Array, y: jax.Array) -> jax.Array:
-    """Minus the log marginal likelihood, a month."""
+    """Minus the log marginal likelihood, per month."""
     return -kernax.log_marginal_likelihood(model.kernel, X, y, model.ridge) / len(y)
 
 
 def scores(model: kernax.Model, X, y, X_new, y_new):
-    """Log evidence, and root mean square error and mean negative log density of the forecast."""
+    """The log evidence, and the root mean square error and the mean negative log density of the
+    forecast.
+    """
     solution = kernax.condition(kernax.GaussianProcess(model.kernel), X, y, model.ridge)
     mean = jax.vmap(solution.value.mean)(X_new)
     variance = jax.vmap(solution.value.variance)(X_new) + model.ridge
@@ -62,22 +62,22 @@ def scores(model: kernax.Model, X, y, X_new, y_new):
 
 
 def comment(written: tuple[float, ...], learned: tuple[float, ...]) -> str:
-    """What learning gained, and that it was not the forecast where it was not."""
+    """What learning improved: always the evidence, but not always the forecast."""
     gained = (
-        f"learning raised the log evidence of the known months by {learned[0] - written[0]:.1f}"
+        f"learning raised the log evidence of the training months by {learned[0] - written[0]:.1f}"
     )
     if learned[1:] <= written[1:]:
-        return f"{gained}, and the forecast gained by it"
+        return f"{gained}, and improved the forecast"
     return (
-        f"{gained}, but the forecast did not gain by it:\n"
-        "the evidence speaks of months next to known ones, and a forecast of ten years rests on "
-        "the trend alone, of whose\n"
-        "swings few are known; the trend written by hand suits this decade better"
+        f"{gained}, but did not improve the forecast:\n"
+        "the evidence depends mostly on predictions a few months ahead, and a forecast of ten\n"
+        "years on the trend alone, for which there are few data; the hand-written trend fits this\n"
+        "decade better"
     )
 
 
 def main(picture: str) -> None:
-    """Learns, prints the table, draws the forecast."""
+    """Learns the kernel, prints the table of scores, and draws the forecast."""
     X, ppm = monthly()
     known = X[:, 0] < FORECAST_FROM
     level = ppm[known].mean()
@@ -99,19 +99,19 @@ def main(picture: str) -> None:
     )
     seconds = time.perf_counter() - before
     print(
-        f"CO2 at Mauna Loa: {known.sum()} months to learn from, {(~known).sum()} forecast; "
+        f"CO2 at Mauna Loa: {known.sum()} months for training, {(~known).sum()} to forecast; "
         f"{STARTS} starts, {seconds:.0f} s"
     )
     print(f"{'kernel':22}{'log evidence':>14}{'RMSE, ppm':>12}{'NLPD':>10}")
     models = {
         "one RBF": kernax.Model(1000.0 * kernax.RBF(10.0), 0.1),
-        "composite, as written": start,
+        "composite, not learned": start,
         "learned": learned.value,
     }
     table = {name: scores(model, *data) for name, model in models.items()}
     for name, (evidence, error, density) in table.items():
         print(f"{name:22}{evidence:14.1f}{error:12.3f}{density:10.3f}")
-    print(comment(table["composite, as written"], table["learned"]))
+    print(comment(table["composite, not learned"], table["learned"]))
     grid = jnp.linspace(X.min(), X.max(), 1200)[:, None]
     process = kernax.condition(
         kernax.GaussianProcess(learned.value.kernel), *data[:2], learned.value.ridge

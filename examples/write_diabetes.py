@@ -1,9 +1,9 @@
 """Writes scikit-learn's diabetes data to a CSV file: `python examples/write_diabetes.py
 /tmp/kernax/diabetes.csv`.
 
-442 patients; age, sex, body mass index, blood pressure and six blood serum measurements in their
-own units, and a measure of the disease's progression a year later (Efron, Hastie, Johnstone &
-Tibshirani 2004).
+The table has 442 patients. Its columns are age, sex, body mass index, blood pressure and six blood
+serum measurements, in their own units, and a measure of the progression of the disease after a year
+(Efron, Hastie, Johnstone & Tibshirani 2004).
 """
 
 import csv
@@ -14,8 +14,8 @@ from sklearn.datasets import load_diabetes
 
 
 def write_diabetes(path: Path) -> None:
-    """Writes the table, the column to predict (`progression`) last, and makes the folder if need
-    be.
+    """Writes the table, with the target `progression` as the last column. Makes the folder if it is
+    missing.
     """
     data = load_diabetes(scaled=False)
     path.parent.mkdir(parents=True, exist_ok=True)

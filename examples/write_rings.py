@@ -1,9 +1,8 @@
-"""Writes a disc and a ring among columns of noise to a CSV file: `python examples/write_rings.py
+"""Writes two classes, a disc and a ring around it, to a CSV file: `python examples/write_rings.py
 FILE.csv`.
 
-400 rows. A disc and the ring around it, in the columns `across` and `along`, overlapping a little;
-and eight columns of noise, which a kernel with one lengthscale for all of them cannot tell from
-these two.
+There are 400 rows. The classes overlap a little in the columns `across` and `along`. Eight more
+columns hold noise: a kernel with one lengthscale for all columns cannot ignore them.
 """
 
 import csv
@@ -17,7 +16,7 @@ DISTRACTORS = 8
 
 
 def write_rings(path: Path) -> None:
-    """Writes the table, the column to predict (`place`) last, and makes the folder if need be."""
+    """Writes the table, with the target `place` as the last column. Makes the folder if missing."""
     rng = np.random.default_rng(0)
     outside = rng.uniform(size=ROWS) < 0.5
     radius = np.where(outside, 2.0, 0.8) + 0.35 * rng.normal(size=ROWS)

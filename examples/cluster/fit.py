@@ -9,7 +9,7 @@ import kernax
 
 if sys.argv[1:] == ["cluster"]:  # Slurm, Open MPI, Kubernetes: JAX finds the other processes
     jax.distributed.initialize(shutdown_timeout_seconds=30)
-elif sys.argv[1:]:  # host:port of process 0, how many there are, the number of this one
+elif sys.argv[1:]:  # host:port of process 0, the number of processes, the index of this one
     jax.distributed.initialize(
         sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), shutdown_timeout_seconds=30
     )

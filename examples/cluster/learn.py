@@ -1,7 +1,7 @@
-"""A kernel learned by its evidence, in 200 steps: `python learn.py`.
+"""Learns a kernel by the evidence, in 200 steps: `python learn.py`.
 
-Killed, and started again, it goes on from the last multiple of ten steps. For more points than fit
-into a matrix, see `solver=` of `log_marginal_likelihood`.
+If it is killed and started again, it resumes from the last multiple of ten steps. If the Gram
+matrix does not fit into memory, see `solver=` of `log_marginal_likelihood`.
 """
 
 import sys
@@ -15,7 +15,7 @@ import kernax
 
 if sys.argv[1:] == ["cluster"]:  # Slurm, Open MPI, Kubernetes: JAX finds the other processes
     jax.distributed.initialize(shutdown_timeout_seconds=30)
-elif sys.argv[1:]:  # host:port of process 0, how many there are, the number of this one
+elif sys.argv[1:]:  # host:port of process 0, the number of processes, the index of this one
     jax.distributed.initialize(
         sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), shutdown_timeout_seconds=30
     )

@@ -137,7 +137,7 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
     if counts[rarest] >= LEAST_OF_A_CLASS:
         return None
     return (
-        f"class {quoted(rarest)} has {counts[rarest]} of the rows to learn from, and folds need "
+        f"class {quoted(rarest)} has {counts[rarest]} of the training rows, but folds need "
         f"{LEAST_OF_A_CLASS}"
     )
 

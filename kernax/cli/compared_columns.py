@@ -91,7 +91,7 @@ def _texts_of_words(table: InputTable) -> tuple[str, ...]:
     if len(names) > _MOST_TEXTS:
         raise ValueError(
             f"the kernel would compare {len(names)} columns of text, and at most {_MOST_TEXTS} are "
-            "compared by a kernel that names none: name them, as in text('name', spectrum(3)), or "
+            "allowed unless the kernel names them: write text('name', spectrum(3)) for each, or "
             "leave columns out by --ignore"
         )
     return names

@@ -88,8 +88,8 @@ def parse_kernel(
         return Constant(jnp.asarray(meaning, float))
     if text_names(meaning) and bare_text(meaning):
         raise ValueError(
-            "some string kernels of the expression name a column, and others none: write "
-            "text('name', ...) around each, or around none"
+            "some string kernels of the expression name a column, and others do not: write "
+            "text('name', ...) around all of them, or around none"
         )
     return meaning
 
@@ -185,8 +185,7 @@ class _Reader:
         kernel = Normalised(operand)
         if _normalisations(kernel) > _MOST_NORMALISED:
             raise ValueError(
-                f"at most {_MOST_NORMALISED} times may normalised stand inside itself in a kernel "
-                "expression"
+                f"normalised may be nested at most {_MOST_NORMALISED} times in a kernel expression"
             )
         return kernel
 
@@ -302,8 +301,8 @@ def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
         _check_degree(right)
     if isinstance(operation, ast.Div) and isinstance(right, AbstractKernel):
         raise ValueError(
-            "one over a kernel is not a kernel in general: / takes a kernel and a number, as in "
-            "rbf/2"
+            "a number divided by a kernel is not a kernel in general, nor is a quotient of two "
+            "kernels: / takes a kernel and a number, as in rbf/2"
         )
     if isinstance(operation, ast.Div) and right == 0:
         raise ValueError("the kernel expression divides by zero")

@@ -59,7 +59,7 @@ def fit(
 def _account(choice: StageChoice, parts: Split, model: str) -> tuple[str, ...]:
     """The validation error of each stage, and which of them is saved, one line each."""
     if len(choice.stages) == 1:
-        few = f"{len(parts.y)} rows to learn from are too few to choose by folds"
+        few = f"{len(parts.y)} training rows are too few for cross-validation"
         return (f"{few}: nothing was learned, and the model is as written",)
     measure = "mean squared error" if model == RIDGE else "negative log density"
     lines = choice.account(f"{measure}, of the standardised target,")

@@ -72,7 +72,7 @@ def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None
     name = table.target.name
     if y[kept].min() == y[kept].max():
         raise ValueError(
-            f"target column {name!r} is constant in the rows to learn from: another --seed may help"
+            f"target column {name!r} is constant in the training rows: another --seed may help"
         )
     standards_of_target(y[kept], name)  # which refuses what cannot be standardised
     return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))

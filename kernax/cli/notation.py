@@ -55,13 +55,13 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
         raise ValueError(_FORMS[name])
     if called and name == "exp":
         raise ValueError(
-            "exp of a kernel is a kernel, but not one that an expression can write: use "
+            "exp of a kernel is a kernel, but a kernel expression cannot hold it: use "
             "kernax.kernels.ExpOf in Python"
         )
     if called and name in _FUNCTIONS:
         raise ValueError(
-            f"{name} of a kernel is not a kernel in general, and no function has a meaning in a "
-            "kernel expression"
+            f"{name} of a kernel is not a kernel in general, and a kernel expression cannot hold "
+            "functions"
         )
     raise ValueError(f"there is no kernel called {short(name)}: {_hint(name)}")
 

@@ -57,8 +57,8 @@ class Plan:
             asked.append(f"--inference {self.inference}")
         if asked:
             raise ValueError(
-                f"target column {target!r} holds {classes} classes, and {' '.join(asked)} tells "
-                "two apart: leave it out for the softmax of a process for each class"
+                f"target column {target!r} holds {classes} classes, but {' '.join(asked)} is "
+                "for two classes: leave it out, for a softmax of one process for each class"
             )
 
 

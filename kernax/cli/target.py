@@ -40,7 +40,7 @@ def numbers(table: InputTable) -> Float[np.ndarray, " n"]:
 
 def check_counts(target: Column, likelihood: str) -> None:
     """Raises ValueError, with their places, for cells that are not whole numbers >= 0."""
-    no_count = f"{{cell}} is no count: --likelihood {likelihood} takes 0, 1, 2, ..."
+    no_count = f"{{cell}} is not a count: --likelihood {likelihood} takes 0, 1, 2, ..."
 
     def problem(cell: str) -> str | None:
         if no_number(cell):
@@ -100,7 +100,7 @@ def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, .
     what = f"target column {target.name!r}"
     if len(classes) == 1:
         raise ValueError(
-            f"{what} holds one class only, {quoted(classes[0])}: there is nothing to tell apart"
+            f"{what} holds one class only, {quoted(classes[0])}: at least two are needed"
         )
     if len(classes) > _MOST_CLASSES or 2 * len(classes) > len(names):
         text = f"; {target.first_text}" if target.first_text else ""

@@ -52,7 +52,7 @@ def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
     for array in arrays.values():
         if not holds(array):
             raise KernaxFileError(
-                f"{path} holds an array of {array.dtype}, which no kernax model does"
+                f"{path} holds an array of {array.dtype}, which a kernax model cannot hold"
             )
     missing = {*_TEXTS, "sha256"} - set(header)
     if missing:

@@ -119,8 +119,8 @@ class BilinearForm(AbstractKernel):
         values, vectors = np.linalg.eigh(B)
         if values[0] < -tolerance * np.abs(values).max():
             raise ValueError(
-                f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: x^T B z "
-                "is no kernel"
+                f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: "
+                "otherwise x^T B z is not a kernel"
             )
         return BilinearForm(jnp.asarray(vectors * np.sqrt(np.maximum(values, 0))))
 

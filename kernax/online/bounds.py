@@ -163,7 +163,7 @@ def winnow_bound(
     """
     points = as_stack(X, "X")
     if not eqx.is_array(points) or points.ndim != 2:
-        came = f"has shape {points.shape}" if eqx.is_array(points) else "is no single array"
+        came = f"has shape {points.shape}" if eqx.is_array(points) else "is not a single array"
         raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
     weights = _as_weights_of(u, points, balanced)
     signs = _signs(y, len(points), weights.dtype)

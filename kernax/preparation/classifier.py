@@ -70,8 +70,9 @@ class Classifier(Printed):
         _check_is_function(self.function, "function")
         if isinstance(self.function, Standardised) and self.function.target is not None:
             raise ValueError(
-                "values of a standardised target are no decisions: Standardised(function, inputs), "
-                "or standardised_fit(..., target=False)"
+                "a function of a standardised target returns numbers, not decision values of "
+                "classes: pass Standardised(function, inputs), or fit by "
+                "standardised_fit(..., target=False)"
             )
         shape = shape_of_values(_inside(self.function))
         if shape not in (None, self._shape):
@@ -219,7 +220,7 @@ def shape_of_values(function: Any) -> tuple[int, ...] | None:
     if not isinstance(function, ApproximatePosterior):
         return None
     if function.likelihood.targets != "signs":
-        raise ValueError(f"{type(function.likelihood).__name__} is no likelihood of classes")
+        raise ValueError(f"{type(function.likelihood).__name__} is not a likelihood of classes")
     return ()
 
 

@@ -70,9 +70,9 @@ def _logarithms(likelihood: AbstractLikelihood, counts: np.ndarray) -> tuple[Any
 
 
 def _size(likelihood: AbstractLikelihood) -> float:
-    """1 / dispersion. Raises ValueError for a likelihood of no counts."""
+    """1 / dispersion. Raises ValueError if the likelihood is not one of counts."""
     if not isinstance(likelihood, NegativeBinomial):
-        raise ValueError(f"{type(likelihood).__name__} is no likelihood of counts")
+        raise ValueError(f"{type(likelihood).__name__} is not a likelihood of counts")
     return 1 / float(likelihood.dispersion)
 
 

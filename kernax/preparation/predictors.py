@@ -135,7 +135,9 @@ class CountRegressor:
     def __post_init__(self):
         _check_model(self.model, self.kind, _COUNTS)
         if self.model.likelihood.targets != "counts":
-            raise ValueError(f"{type(self.model.likelihood).__name__} is no likelihood of counts")
+            raise ValueError(
+                f"{type(self.model.likelihood).__name__} is not a likelihood of counts"
+            )
 
     @property
     def kernel(self) -> AbstractKernel:
@@ -291,7 +293,7 @@ def check_outputs(predictor: Predictor) -> None:
         outputs = jax.eval_shape(predictor.outputs, point)
     except Exception as problem:  # arrays of other types and shapes may raise anything
         reason = str(problem).strip().partition("\n")[0][:_LONGEST_REASON]
-        raise ValueError(f"its arrays predict nothing: {reason}") from problem
+        raise ValueError(f"its arrays cannot be used for predictions: {reason}") from problem
     for output in outputs:
         if output.shape != ():
             raise ValueError(f"it predicts arrays of shape {output.shape} in place of numbers")

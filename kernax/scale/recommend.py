@@ -323,7 +323,7 @@ def _route(problem: FitProblem, name: str) -> Route:
             points = jax.ShapeDtypeStruct((n, d), dtype)
             size = eqx.filter_eval_shape(of_points, points).features.shape[1]
             if size >= n:
-                impossible = f"{size} features are no fewer than {n} points"
+                impossible = f"its {size} features are not fewer than the {n} points"
             elif 4 * size > n:  # a QR of n x D numbers, four times, next to n^3 / 3
                 slow = "if there are many features"
     elif name == GRID:
@@ -343,7 +343,7 @@ def _route(problem: FitProblem, name: str) -> Route:
         error = f"that of {m} centres: about 1/sqrt(m) for rough kernels, far less for smooth ones"
         relative = 1 / math.sqrt(m)
         if m >= n:
-            impossible = f"{m} centres are no fewer than {n} points"
+            impossible = f"{m} centres are not fewer than the {n} points"
     elif name == RANDOM:
         size, relative, impossible = _frequencies(problem)
         error = (
@@ -387,7 +387,7 @@ def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
     relative = max(float(eps_of(problem.dtype)), math.sqrt(variance / max(count, 1)))
     number = fixed + count
     if 2 * number >= problem.n:
-        why = f"{2 * number} features are no fewer than {problem.n} points"
+        why = f"{2 * number} features are not fewer than the {problem.n} points"
         return number, relative, why
     return number, relative, None
 

@@ -22,7 +22,7 @@ def check_centres(estimator: Any) -> None:
     check_count(estimator.n_centres, "n_centres")
     if estimator._is_matrix:
         given = "kernel='precomputed'" if estimator._is_precomputed else "a function as kernel"
-        raise ValueError(f"n_centres takes points, and {given} has none")
+        raise ValueError(f"n_centres needs points X, but {given} has none")
     if np.ndim(estimator.alpha):
         raise ValueError(
             f"alpha must be one number with n_centres, but has shape {np.shape(estimator.alpha)}"

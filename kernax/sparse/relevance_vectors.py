@@ -65,7 +65,9 @@ class RelevanceVectors(Printed):
         """The variance of the noise, for numbers. Raises ValueError for labels."""
         noise = getattr(self.likelihood, "noise", None)
         if noise is None:
-            raise ValueError(f"{type(self.likelihood).__name__} has no noise: labels have none")
+            raise ValueError(
+                f"{type(self.likelihood).__name__} has no noise: only a fit of numbers has one"
+            )
         return noise
 
     @property
@@ -123,7 +125,7 @@ class RelevanceVectors(Printed):
             return _of_classes(self(x), self._covariance(x), count)
         if self.likelihood.targets != "signs":
             raise ValueError(
-                f"{type(self.likelihood).__name__} is no likelihood of -1 and +1, nor of classes: "
+                f"{type(self.likelihood).__name__} is not a likelihood of classes: "
                 "predict(x) gives the mean and the variance of y"
             )
         return _of_plus_one(self.likelihood, self(x), self.variance(x))

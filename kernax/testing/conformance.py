@@ -54,7 +54,8 @@ def check_conformance(
         raise ValueError(f"without must be a collection of names, such as [{without!r}]")
     unknown = sorted(set(without) - set(names))
     if unknown:
-        raise ValueError(f"without={unknown} is no property: choose from {', '.join(names)}")
+        known = ", ".join(names)
+        raise ValueError(f"without holds {unknown}, but must hold names of properties: {known}")
     Z = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), X) if Z is None else Z
     kernel, X, Z = prepare_stacks(kernel, X, Z)
     if count(X) < 2:

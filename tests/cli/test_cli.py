@@ -234,7 +234,7 @@ BAD_TABLES = [
     ("x,y\n1,2\ninf,3\n", "line 3, column 'x': 'inf' is not a finite number"),
     ("x,y\n1,2\n1,-inf\n", "line 3, column 'y': '-inf' is not a finite number"),
     ("x,y\n1,7\n2,7\n3,7\n4,7\n", "'y' is constant: it is 7 in every row"),
-    ("x,y\n1,7\n2,7\n3,8\n4,7\n5,7\n", "'y' is constant in the rows to learn from"),
+    ("x,y\n1,7\n2,7\n3,8\n4,7\n5,7\n", "'y' is constant in the training rows"),
     ("x,y\n1e200,1\n-1e200,2\n3,3\n4,4\n", "'x' cannot be standardised"),
     ("x,y\n1,1e200\n2,-1e200\n3,3\n4,4\n", "'y' cannot be standardised"),
     ('x,y\n1,"2\n3,4\n', "line 2"),

@@ -170,12 +170,12 @@ def test_counts_are_scored_beside_a_constant_rate_and_predicted_with_intervals(
         notes = predictor.notes()
         kernax.save(model, predictor.model, notes=notes | {"classes": ["0", "1"]})
     assert notes["inference"] == "laplace"
-    assert_refused(run("describe", model), "Poisson is no likelihood of classes")
+    assert_refused(run("describe", model), "Poisson is not a likelihood of classes")
 
 
 BAD = [
-    (["--likelihood", "poisson"], ["1", "-2"], "line 3, column 'kind': '-2' is no count: --like"),
-    (["--likelihood", "negative-binomial"], ["1", "2.5"], "'2.5' is no count: --likelihood negat"),
+    (["--likelihood", "poisson"], ["1", "-2"], "line 3, column 'kind': '-2' is not a count: --l"),
+    (["--likelihood", "negative-binomial"], ["1", "2.5"], "'2.5' is not a count: --likelihood ne"),
     (["--likelihood", "poisson"], ["1", "-2", "0.5"], "1, 2, ...; likewise in line 4 ('0.5')"),
     (["--likelihood", "poisson"], ["1", "many"], "line 3, column 'kind': 'many' is not a number"),
     (["--likelihood", "poisson"], ["3", "3"], "is constant"),

@@ -265,7 +265,7 @@ REFUSED = [
     (["--kernel", "rbf", "--tokens", "words"], "--tokens words is for string kernels, such as"),
     (["--kernel", "text('dan', spectrum(3))"], "no such input: did you mean 'dna'? inputs are "),
     (["--kernel", "text('dna', rbf)"], "and a string kernel, as in text('name', spectrum(3)), but"),
-    (["--kernel", "text('dna', spectrum(3)) + spectrum(2)"], "name a column, and others none"),
+    (["--kernel", "text('dna', spectrum(3)) + spectrum(2)"], "name a column, and others do not"),
     (["--kernel", "rbf + text(dna, spectrum(3))"], "takes the name of a column in quotes and a"),
     (["--kernel", "text"], "takes the name of a column in quotes and a string kernel"),
     (["--kernel", "spectrum(3"], "never closed"),

@@ -360,7 +360,7 @@ def test_arguments_that_must_be_known_or_one_number_are_refused_otherwise():
         evidence_of(EVEN, GRID)(RBF(), y, jnp.full(6, 0.1, DTYPE))
     with pytest.raises(ValueError, match="5 weighted: Grid"):
         evidence_of(EVEN, Grid(max_missing=3), y)(RBF(), y, 0.1)
-    with pytest.raises(ValueError, match="some point of weight one"):
+    with pytest.raises(ValueError, match="at least one point of weight one"):
         evidence_of(EVEN, GRID, 2 * jnp.ones(6, DTYPE))(RBF(), y, 0.1)
     with pytest.raises(ValueError, match="with points on a grid"):
         kernax.kernel_ridge(RBF(), EVEN, y, 0.1, solver=GRID)

@@ -218,7 +218,7 @@ def test_columns_that_a_model_was_not_made_for_are_refused(tmp_path):
     columns = (Number("a"), Number("b"), Number("c"))
     more = Inputs(columns, "y", Standards(np.zeros(3), np.ones(3)))
     save_predictor(tmp_path / "model", Regressor(more, RIDGE, EXPANSION, 0.1, Standards(0.0, 1.0)))
-    with pytest.raises(KernaxFileError, match="its arrays predict nothing"):
+    with pytest.raises(KernaxFileError, match="its arrays cannot be used for predictions"):
         load_predictor(tmp_path / "model")
 
 

@@ -378,7 +378,7 @@ def test_classifiers_of_wrong_parts_are_refused(X, y):
     for classes in (("a",), ("a", "a"), "ab"):
         with pytest.raises(ValueError, match="classes must be"):
             Classifier(f, classes)
-    with pytest.raises(ValueError, match="values of a standardised target are no decisions"):
+    with pytest.raises(ValueError, match="returns numbers, not decision values of classes"):
         Classifier(standardised_fit(ridge, X, y), ("a", "b"))
     with pytest.raises(ValueError, match="got a Solution"):
         Classifier(kx.kernel_ridge(KERNEL, X, y, 0.1), ("a", "b"))

@@ -101,7 +101,7 @@ def test_starts_of_different_structures_are_refused(sine):
     with pytest.raises(ValueError, match="at least one start"):
         kernax.multi_start(loss, [], ADAM, 3, args=sine)
     halves = [{"a": jnp.array([0.0, 1.0])}, {"a": jnp.array([2.0, 1.0])}]
-    with pytest.raises(ValueError, match="trainable must free as many elements"):
+    with pytest.raises(ValueError, match="trainable must free the same number of elements"):
         kernax.multi_start(
             lambda model: jnp.sum(model["a"]), halves, ADAM, 3, trainable=lambda _, a: a > 0
         )

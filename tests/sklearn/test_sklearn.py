@@ -492,7 +492,7 @@ def test_a_mistake_is_named_and_the_way_out_as_well(table, estimator, words):
         (lambda X, y: ours.KernelPerceptron(max_iter=0).fit(X, y > 0), "max_iter must be"),
         (
             lambda X, y: ours.KernelRidge(kernel="precomputed", n_centres=3).fit(X @ X.T, y),
-            "n_centres takes points",
+            "n_centres needs points X",
         ),
         (lambda X, y: ours.KernelRidge(alpha=[1.0]).fit(X, np.tile(y[:, None], 3)), "3 outputs"),
         (

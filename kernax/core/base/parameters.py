@@ -237,7 +237,7 @@ def entry_ending(model: PyTree, end: str) -> ParameterEntry:
         raise ValueError(f"no parameter ends in {end!r}: {listed(entries)}")
     if len(found) > 1:
         paths = ", ".join(entry.path for entry in found)
-        raise ValueError(f"several parameters end in {end!r}: write more of one of {paths}")
+        raise ValueError(f"several parameters end in {end!r}: write a longer end of one of {paths}")
     return found[0]
 
 

@@ -159,8 +159,8 @@ def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
         )
     if len(weighted) == points:
         raise ValueError(
-            "Grid needs some point of weight one, but there is none: divide the noise and all "
-            "weights by the most frequent weight"
+            "Grid needs at least one point of weight one, but there is none: divide the noise and "
+            "all weights by the most frequent weight"
         )
     return weighted
 

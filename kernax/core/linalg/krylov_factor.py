@@ -257,7 +257,7 @@ class KrylovFactor(AbstractIterativeFactor):
     def log_determinant(self):
         if self.determinant is None:
             raise ValueError(
-                "ConjugateGradient without determinant= has no determinant: pass "
+                "ConjugateGradient computes no determinant by default: pass "
                 "determinant=StochasticLanczos(key)"
             )
         return self.determinant.logarithm.value

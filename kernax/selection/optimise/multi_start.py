@@ -134,8 +134,8 @@ def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
         members.append(_Members(rebuild, theta))
     if len({_form(member) for member in members}) > 1:
         raise ValueError(
-            "trainable must free as many elements of each parameter in every one of models: let it "
-            "depend on the path, not on values that differ between them"
+            "trainable must free the same number of elements of each parameter in all models: let "
+            "it depend on the path, not on values that differ between them"
         )
     stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
     return jax.tree.map(stacked, *members)
