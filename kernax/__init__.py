@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-# Old names, which go in 0.4, by the module that has them now.
+# Old names, to be removed in 0.4, by the module that has them now.
 _MOVED_TO = {
     "bases": ("eigenpairs", "empirical_features", "weight_space"),
     "calibration": ("svm_leave_one_out",),

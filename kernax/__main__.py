@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def command() -> Callable[..., None]:
-    """The command line, or a line that says what to install."""
+    """The command line. If a dependency is missing, prints what to install and exits."""
     try:
         from kernax.cli.app import app
     except ModuleNotFoundError as problem:

@@ -1,14 +1,15 @@
 """Solvers of the linear systems and quadratic programmes of learners, for their argument `solver`.
 
-`Auto` chooses one, and is the default of `kernel_ridge` and `condition`.
-`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` are linear solvers, as any of
-lineax's that solves positive semidefinite systems; `StateSpace` is one for points along a line,
-`Grid` one for points on a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate
-gradients faster, another `AbstractPreconditioner` is a class of your own, and `StochasticLanczos`
-estimates the determinant beside them; `warm_started` lets them start from solutions that are known.
-`SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; another
-such solver is a class derived from `AbstractDualSolver`.
-`SequentialEvidence` and `EvidenceIteration` find the functions of a relevance vector machine.
+`Auto` chooses a solver, and is the default of `kernel_ridge`, `condition` and
+`log_marginal_likelihood`.
+`JitteredCholesky`, `ConjugateGradient` and `SketchAndProject` solve linear systems, as do the
+solvers of lineax for positive semidefinite systems. `StateSpace` is for points along a line, `Grid`
+for points on a grid. `PivotedCholesky` and `NystromPreconditioner` make conjugate gradients faster;
+derive your own from `AbstractPreconditioner`. `StochasticLanczos` estimates the determinant for
+conjugate gradients, and `warm_started` starts them from earlier solutions.
+`SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; derive
+your own solver from `AbstractDualSolver`.
+`SequentialEvidence` and `EvidenceIteration` find the basis functions of a relevance vector machine.
 `solve` solves a linear system with a Gram operator.
 """
 

@@ -1,5 +1,5 @@
 """The classes of the results of functions, for annotations and `isinstance`, and `Invariance`,
-which kernels state.
+which kernels declare.
 
 You need not construct any of them, except an `InducingNormal` as a start for `svgp_bound`.
 `Solution` and `KernelExpansion` are names of `kernax` itself.

@@ -151,7 +151,7 @@ def standardised_residuals(
 ) -> Float[Array, " n"]:
     """`(y_i - mean_i) / sqrt(variance_i)`: standard normal where the predictions are right.
 
-    Arguments and errors are those of `negative_log_predictive_density`.
+    See `negative_log_predictive_density` for the arguments and errors.
 
     Examples:
         >>> y, mean, variance = jnp.array([0.0, 1.0]), jnp.array([1.0, 0.0]), jnp.array([1.0, 4.0])
@@ -194,9 +194,9 @@ def coverage_curve(
     """The share of targets inside the central interval of probability `l / (n_levels + 1)` of their
     normal distributions, l = 1 to n_levels.
 
-    It is near the probability itself if the variances are correct, and below it if they are too
-    small (Kuleshov, Fenner & Ermon 2018). Other arguments and errors are those of
-    `negative_log_predictive_density`; `n_levels` is a positive integer.
+    It is near that probability if the variances are correct, and below it if they are too
+    small (Kuleshov, Fenner & Ermon 2018). See `negative_log_predictive_density` for the other
+    arguments and errors; `n_levels` is a positive integer.
 
     Examples:
         >>> y, mean = jnp.array([0.0, 1.0, 3.0]), jnp.array([0.1, 0.8, 1.0])

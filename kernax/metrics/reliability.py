@@ -108,7 +108,7 @@ def calibration_error(
     """`sum_b w_b |probability_b - frequency_b| / sum_b w_b`: the expected calibration error.
 
     It is the mean over rows of the distance between mean probability and frequency in the row's bin
-    (Naeini, Cooper & Hauskrecht 2015). Arguments and errors are those of `calibration_curve`. The
+    (Naeini, Cooper & Hauskrecht 2015). See `calibration_curve` for the arguments and errors. The
     error depends on the number of bins, and is about `sqrt(n_bins / n)` even for perfect
     probabilities.
 
