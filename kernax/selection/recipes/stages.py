@@ -152,8 +152,8 @@ class StageChoice:
         """A table of the gain of each stage, and of which one is kept."""
         count = len(self.kept.losses)
         title = (
-            f"{measure} of {count} rows in {OUTER} folds, each predicted by the model learned without "
-            "its fold"
+            f"{measure} of {count} rows in {OUTER} folds, each predicted by the model learned "
+            "without its fold"
         )
         verdicts = ("", *(f": {comparison}" for comparison in self.comparisons))
         lines = [
