@@ -78,7 +78,7 @@ def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[
     if learned <= as_written or before == after:
         return ()
     return (
-        f"the held-out rows did not gain by learning: {measure} {before} as written, {after} "
+        f"learning did not improve the held-out rows: {measure} {before} as written, {after} "
         "learned, which is saved",
     )
 

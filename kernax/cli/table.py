@@ -345,7 +345,7 @@ def _header(file: _File) -> list[str]:
 
 
 _NO_NAMES = (
-    "all cells of the first line are numbers, and were taken for the names of the columns: if "
+    "all cells of the first line are numbers, and were read as the names of the columns: if "
     "they are a row of the table, write a line of names above them"
 )
 

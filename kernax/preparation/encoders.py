@@ -152,7 +152,7 @@ class Number(AbstractEncoder):
             return None
         year, month, day = re.sub(_LIKE_A_DATE, r"\1 \2 \3", column.cells[0]).split()
         return (
-            f"{self.name!r} was taken for numbers such as {column.cells[0]}: if they are dates, "
+            f"{self.name!r} was read as numbers such as {column.cells[0]}: if they are dates, "
             f"write {year}-{month}-{day}"
         )
 

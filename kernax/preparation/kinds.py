@@ -60,4 +60,4 @@ def _too_many_words(column: Column) -> str:
     if words == rows:
         return f"{first} as many rows, which tell rows apart and not groups of them"
     most = MOST_CATEGORIES if words > MOST_CATEGORIES else "half as many as rows"
-    return f"{first} {plural(rows, 'row')}: at most {most} are taken for categories"
+    return f"{first} {plural(rows, 'row')}: at most {most} are read as categories"

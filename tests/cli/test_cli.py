@@ -249,7 +249,7 @@ BAD_TABLES = [
     ("x,y\n1,2\n".encode("utf-32"), "is text in UTF-32: save it in UTF-8"),
     ("x|y\n1|2\n", "its columns are x|y; if | divides the cells, write commas, semicolons or tabs"),
     ("x y\n1 2\n", "if spaces divide the cells, write commas, semicolons or tabs in place of them"),
-    ("1,2\n" + FOUR, "all cells of the first line are numbers, and were taken for the names"),
+    ("1,2\n" + FOUR, "all cells of the first line are numbers, and were read as the names"),
     ("1,1\n" + FOUR, "names must differ; all cells of the first line are numbers"),
     (
         "x,y\n12.5%,1\n13%,2\n14%,3\n15%,4\n",
@@ -310,7 +310,7 @@ def test_a_first_line_of_numbers_alone_is_used_as_names_with_a_note(tmp_path):
     table.write_text("1.5;2.5;3,5\n" + "1;2;1\n2;3;2\n4;1;4\n3;3;1\n")
     result = run(table, "--target", "3,5", "--model", "ridge")
     assert result.exit_code == 0, result.stderr
-    assert "all cells of the first line are numbers, and were taken for the names" in result.stderr
+    assert "all cells of the first line are numbers, and were read as the names" in result.stderr
     table.write_text("1.5,y\n" + FOUR)
     assert "first line" not in run(table, "--target", "y", "--model", "ridge").stderr
 

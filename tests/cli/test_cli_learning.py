@@ -162,7 +162,7 @@ def test_learning_that_does_not_help_the_held_out_rows_says_so():
     assert remark_on_no_gain("RMSE", 4.8, 4.7) == ()
     (line,) = remark_on_no_gain("NLPD", -0.1, 0.2)
     assert line.startswith(
-        "the held-out rows did not gain by learning: NLPD -0.1000 as written, 0.2000 learned"
+        "learning did not improve the held-out rows: NLPD -0.1000 as written, 0.2000 learned"
     )
 
 

@@ -244,7 +244,7 @@ def test_numbers_that_may_be_dates_are_taken_for_numbers_and_that_is_said():
     encoder, X = learned(cells)
     np.testing.assert_array_equal(X[:, 0], [19580329, 19580405])
     assert encoder.announcement(cells) == (
-        "'c' was taken for numbers such as 19580329: if they are dates, write 1958-03-29"
+        "'c' was read as numbers such as 19580329: if they are dates, write 1958-03-29"
     )
 
 
