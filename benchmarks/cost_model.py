@@ -124,7 +124,7 @@ STEPS = {
     "a product of `falkon`, 2000 centres": lambda n, p: sum_over_centres(n, 2e3, p),
     "a product of `falkon`, 20 000 centres": lambda n, p: sum_over_centres(n, 2e4, p),
     "the factors of `falkon`, 20 000 centres": lambda n, p: factors_over_centres(n, 2e4, p),
-    "`kernel_ridge`, 5000 features held": lambda n, p: held_features(n, 5e3, p),
+    "`kernel_ridge`, 5000 stored features": lambda n, p: held_features(n, 5e3, p),
 }
 
 
@@ -135,12 +135,13 @@ def sections() -> Iterator[str]:
     yield (
         f"Float32, d = {DIM}, one output. An accelerator has {FLOPS / 1e12:.0f} TFLOP/s, "
         f"{MEMORY_RATE / 1e12:.2f} TB/s of {MEMORY / 1e9:.0f} GB, {LINK_IN_HOST / 1e9:.0f} GB/s to "
-        f"the others of its host, of which there are {IN_HOST}, and {LINK_BETWEEN_HOSTS / 1e9:.0f} "
-        "GB/s to other hosts; sources and what each term counts are in `benchmarks/cost_model.py`. "
-        "Seconds of each term, of which the largest bounds the time from below (the roofline)."
+        f"the others of its host ({IN_HOST} in all), and {LINK_BETWEEN_HOSTS / 1e9:.0f} GB/s to "
+        "other hosts. `benchmarks/cost_model.py` has the sources, and the operations that each "
+        "term counts. The table gives the seconds of each term. The largest of them is a lower "
+        "bound of the time (the roofline)."
     )
     yield ""
-    yield "| step | points | devices | arithmetic | memory | links | bound by | held by each, GB |"
+    yield "| step | points | devices | arithmetic | memory | links | bound by | memory each, GB |"
     yield "|---|---|---|---|---|---|---|---|"
     for name, step_of in STEPS.items():
         for n, p in SIZES:
@@ -165,22 +166,22 @@ def _what_breaks() -> Iterator[str]:
     as_long = (even / OF_FACTORS) ** 0.5
     product = product_with_gram(n, p).seconds(p)
     most_features = MEMORY / (HELD_OF_FEATURES * FLOAT * n / p)
-    yield "What breaks first, at 1e8 points on 64 devices:"
+    yield "The limits, at 1e8 points on 64 devices:"
     yield ""
     yield (
         f"- **Products with K** by n^2: {max(product.values()):.0f} s each, a hundred steps of "
         f"conjugate gradients {max(product.values()) / 36:.1f} hours, and the arithmetic alone "
-        f"{product['arithmetic'] / 36:.1f}, if tiles never left the chip. Blocks that are passed "
-        f"on take {product['links']:.2g} s: more devices help, one for one."
+        f"{product['arithmetic'] / 36:.1f}, if tiles never left the chip. The exchange of blocks "
+        f"takes {product['links']:.2g} s, so that the speed grows with the number of devices."
     )
     yield (
-        "- **falkon** by what each device does alike: its m x m matrices fill the memory of one at "
-        f"{most_centres:.0f} centres, whatever the number of devices, and the arithmetic of its "
-        f"factors exceeds that of a product from {as_long:.0f} on. A product is bound by the "
-        "memory that tiles of K_nm are written to and read from, since XLA does not keep them in "
-        "registers; sums that are passed on are latency."
+        "- **falkon** by the work that every device repeats: its m x m matrices fill the memory of "
+        f"a device at {most_centres:.0f} centres, whatever the number of devices, and the "
+        f"arithmetic of its factors exceeds that of a product from {as_long:.0f} centres on. A "
+        "product is bound by writing and reading tiles of K_nm, because XLA does not keep them in "
+        "registers; the exchange of sums is bound by latency."
     )
     yield (
-        f"- **Features that are held** by memory: {most_features:.0f} of them fill each device. "
-        "`falkon` without centres holds none, and is bound as above."
+        f"- **Stored features** by memory: {most_features:.0f} of them fill each device. `falkon` "
+        "without centres stores none, and has the limits above."
     )

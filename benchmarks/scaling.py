@@ -31,7 +31,7 @@ PROCESSES = (1, 2, 4)
 BYTES = {"pred": 1, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 LENGTHSCALE = 3.0  # no kernel: an array would start JAX before its devices are numbered
 CENTRES = 200
-_HEADER = "| devices | rows | off by | passed on, bytes | held, MB | seconds | shared |"
+_HEADER = "| devices | rows | difference | exchanged, bytes | memory, MB | seconds | efficiency |"
 _NAMES = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter"
 
 
@@ -133,7 +133,7 @@ def _row(found: Measured, name: str) -> str:
 
 def process_table(n: int) -> Iterator[str]:
     """A fit over centres in several processes of this machine."""
-    yield "| processes | what it says | off by |"
+    yield "| processes | time and memory | difference |"
     yield "|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         values = f"{folder}/values.npy"
@@ -150,22 +150,22 @@ def page(n: int, in_processes: int) -> str:
     lines = [
         "# How fits over a mesh scale",
         "",
-        "Written by `python -m benchmarks.scaling`, which also says what it measures.",
+        "`python -m benchmarks.scaling` writes this page.",
         "",
         "## Virtual devices",
         "",
-        "Float64, d = 10. *Off by*: from the same call on one device, relative to the largest "
-        "value. *Passed on*: bytes of the results of all collectives of the program, those inside "
-        "a loop once. *Held*: by each device, beside arguments and results. *Seconds*: of cores, "
-        "for all devices together. *Shared*: those of one device divided by them, 1 where no "
-        "device does what another does as well; tiles that fit a cache, or a core that waits, move "
-        "it by a tenth.",
+        "Float64, d = 10. *Difference*: from the result of the same call on one device, relative "
+        "to the largest value. *Exchanged*: the bytes of the results of all collectives of the "
+        "program; those inside a loop count once. *Memory*: of each device, without arguments and "
+        "results. *Seconds*: core seconds of all devices together. *Efficiency*: the core seconds "
+        "of one device divided by these; it is 1 if no work is repeated on several devices. Tiles "
+        "that fit into a cache, or a core that waits, change it by a tenth.",
         *scaling_tables(n),
         "",
         "## Processes",
         "",
-        f"A ridge over 500 centres of {in_processes} rows, float32, on one machine, whose cores "
-        "the processes share; memory is the most that a process held, Python and JAX included.",
+        f"Ridge regression over 500 centres of {in_processes} rows, in float32. The processes "
+        "share the cores of one machine. The memory is the peak of a process, with Python and JAX.",
         "",
         *process_table(in_processes),
         "",
