@@ -218,7 +218,7 @@ REFUSED = [
     (["", "NA"], "all cells of column 'c' are empty"),
     ([f"P{i}" for i in range(9)], "'c' holds 9 different texts in as many rows, which tell rows"),
     ([f"P{i % 8}" for i in range(9)], "8 different texts in 9 rows: at most half as many as rows"),
-    ([f"P{i % 60}" for i in range(200)], "60 different texts in 200 rows: at most 50 are taken"),
+    ([f"P{i % 60}" for i in range(200)], "60 different texts in 200 rows: at most 50 are read"),
 ]
 
 
