@@ -114,7 +114,6 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             LpLaplace,
             Points.VECTORS,
             lambda: [LpLaplace(0.8), LpLaplace([0.5, 2.0], 1.3, 0.7)],
-            in_expressions=True,
         ),
         Entry(
             Periodic,

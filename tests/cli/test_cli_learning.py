@@ -27,7 +27,7 @@ from kernax.cli.table import InputTable
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.preparation.cells import Column
 from kernax.preparation.encoders import Tokens
-from kernax.selection.recipes import regression_recipe as regression
+from kernax.selection.recipes import data_starts
 from kernax.selection.recipes.latent import Likelihood
 
 pytestmark = (
@@ -62,7 +62,7 @@ def test_scores_of_numbers_are_those_of_a_second_computation_from_the_same_split
     of which one is far out.
     """
     monkeypatch.setattr(
-        regression,
+        data_starts,
         "minimise",
         lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {}),
     )

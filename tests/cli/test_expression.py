@@ -265,7 +265,7 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
     message = str(refused.value)
     assert words in message
     assert "\n" not in message
-    assert len(message) < 300  # the names of all kernels take 200
+    assert len(message) < 250  # the names of all kernels take 200
 
 
 @pytest.mark.parametrize(
