@@ -7,7 +7,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
 
 import kernax
-from kernax.core.linalg.square_root import square_root
+from kernax.core.linalg.solves import square_root
 
 LAPLACE = kernax.Matern12(2.0)
 CLOSE = 1e-9 if X64 else 2e-3

@@ -24,7 +24,7 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.factorisation import unit_of
 from kernax.core.linalg.linear_solvers import JitteredCholesky
-from kernax.core.linalg.square_root import square_root
+from kernax.core.linalg.solves import square_root
 from kernax.core.operators.memory import Footprint
 from kernax.supervised.ridge.ridge import influence_of_task, ridge_of_task
 
