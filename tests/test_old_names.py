@@ -188,7 +188,7 @@ def test_a_field_can_be_read_by_its_old_name():
 
 def test_the_warning_stands_at_the_line_that_uses_the_old_name():
     for call in (lambda: solvers.SMO(tol=0.1), lambda: kernax.k_folds(6, 2, key=KEY, repeats=2)):
-        with pytest.warns(DeprecationWarning, match="now; the old form goes in 0.4") as seen:
+        with pytest.warns(DeprecationWarning, match="now; the old form is removed in 0.4") as seen:
             call()
         assert seen[0].filename == __file__
 

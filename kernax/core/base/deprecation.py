@@ -76,7 +76,7 @@ def moved(module: str, addresses: Mapping[str, str]) -> Callable[[str], Any]:
 
 def _warn_of(text: str) -> None:
     """Warns of an old name, at the line that uses it."""
-    warn(f"{text}; the old form goes in {_GOES_IN}", DeprecationWarning)
+    warn(f"{text}; the old form is removed in {_GOES_IN}", DeprecationWarning)
 
 
 def _with_new_names(function: Callable, name: str, new_names: dict[str, str]) -> Callable:
