@@ -636,3 +636,28 @@ def test_a_lengthscale_that_acts_as_a_larger_one_is_told():
     with pytest.warns(kernax.errors.PrecisionWarning, match=r"Periodic\.period is"):
         kernax.Periodic(1.0, np.asarray(0.99 * least, DTYPE))
     jax.jit(lambda length: kernax.RBF(length).lengthscale)(0.5 * least)  # nothing is known
+
+
+@pytest.mark.parametrize("dim", [32, 33])
+def test_rough_kernels_are_their_formula_on_both_sides_of_the_bound_of_unrolled_differences(
+    dim, rng
+):
+    """Values, and derivatives in the points and the lengthscale under vmap of grad."""
+    X = rng.normal(size=(5, dim)).astype(DTYPE)
+    Z = rng.normal(size=(3, 4, dim)).astype(DTYPE)
+    length = np.linspace(2.0, 6.0, dim).astype(DTYPE)
+
+    def total(Z, length):
+        return jnp.sum(kernax.gram(kernax.Matern12(length), X, Z))
+
+    both = jax.jit(jax.vmap(jax.value_and_grad(total, (0, 1)), (0, None)))
+    values, (in_points, in_lengths) = both(jnp.asarray(Z), jnp.asarray(length))
+    difference = (X[None, :, None] - Z[:, None]).astype(np.float64)
+    scaled = difference / length
+    r = np.sqrt(np.sum(scaled**2, -1, keepdims=True))
+    # dk/dz = k (x - z) / (l^2 r) and dk/dl = k (x - z)^2 / (l^3 r), where k = exp(-r).
+    K = np.exp(-r)
+    close = {"rtol": 1e-10, "atol": 1e-12} if X64 else {"rtol": 2e-4, "atol": 2e-6}
+    np.testing.assert_allclose(values, np.sum(K, (1, 2, 3)), **close)
+    np.testing.assert_allclose(in_points, np.sum(K * scaled / (length * r), 1), **close)
+    np.testing.assert_allclose(in_lengths, np.sum(K * scaled**2 / (length * r), (1, 2)), **close)

@@ -133,7 +133,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     weights = task.weights.values
     shares = weights / jnp.sum(weights)
     centred = task.X - matmul(shares, task.X)[None, :]
-    # A stationary kernel does not see where the points are, and products with A keep more digits
+    # Translations do not change a stationary kernel, and products with A keep more digits of points
     # about their mean.
     X = centred if task.kernel.is_stationary else task.X
 
@@ -197,12 +197,12 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
 
 
 class _Round(eqx.Module):
-    """What a round begins with.
+    """The state at the start of a round.
 
     Attributes:
         factor: A of the metric `A^T A`.
-        error: the mean squared leave-one-out residual of the round before.
-        has_ended: whether that had hardly fallen.
+        error: the mean squared leave-one-out residual of the previous round.
+        has_ended: whether the error of the previous round fell by less than `rtol`.
     """
 
     factor: Float[Array, "d d"]
