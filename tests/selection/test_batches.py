@@ -1,5 +1,6 @@
 """Many fits in one program: each member is what its own data set alone would give."""
 
+from dataclasses import replace
 from typing import Any
 
 import chex
@@ -7,20 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, marked, needs_x64
+from registry import LEARNERS, options_of
 
 import kernax
 from kernax.core.operators.memory import available_memory
 from kernax.selection.optimise.batches import _Fit, _members_within
 
-DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
 LENGTHS = (9, 12, 9)
 NEW = RNG.normal(size=(4, 2)).astype(DTYPE)
 RBF = kernax.RBF(1.3)
-PRIOR = kernax.GaussianProcess(RBF)
 KEY = jax.random.key(0)
-SMO = kernax.solvers.SMO(rtol=1e-10)
 
 
 def a_set(n):
@@ -35,124 +34,30 @@ def a_set(n):
 SETS = [a_set(n) for n in LENGTHS]
 
 
-def signs(y):
-    return jnp.where(y > 0, 1.0, -1.0).astype(y.dtype)
-
-
-def counts(y):
-    return jnp.round(jnp.exp(y)).astype(y.dtype)
-
-
-def classes(y):
-    return jax.nn.one_hot(jnp.digitize(y, jnp.asarray([-0.5, 0.5], y.dtype)), 3, dtype=y.dtype)
-
-
 def ridge(X, y, w):
     return kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, throw=False)
-
-
-def expansion(verb, targets, *arguments, **settings):
-    def values(X, y, w):
-        found = verb(RBF, X, targets(y), *arguments, weights=w, throw=False, **settings)
-        return found.value.values(NEW)
-
-    return values
-
-
-def latent(verb, targets, likelihood):
-    def values(X, y, w):
-        found = verb(PRIOR, X, targets(y), likelihood, weights=w, throw=False).value
-        return jax.vmap(found.process.mean)(NEW), found.log_evidence
-
-    return values
-
-
-def conditioned(X, y, w):
-    process = kernax.condition(PRIOR, X, y, 0.1, weights=w, throw=False).value
-    return jax.vmap(process.mean)(NEW), jax.vmap(process.variance)(NEW)
-
-
-def relevant(X, y, w):
-    found = kernax.relevance_vector_machine(RBF, X, y, noise=0.1, weights=w, throw=False).value
-    return found.function.values(NEW)
-
-
-def imported(X, y, w):
-    # Of all points, which ones come first says nothing.
-    settings = {"rtol": 0.0, "max_vectors": len(y), "throw": False}
-    found = kernax.import_vector_machine(RBF, X, signs(y), 0.3, weights=w, **settings).value
-    return found.function.values(NEW)
-
-
-def clustered(X, y, w):
-    settings = {"temperature": 0.1, "n_starts": 2, "max_steps": 3000, "throw": False}
-    found = kernax.kernel_kmeans(RBF, X, 2, key=KEY, weights=w, **settings)
-    return found.stats["objective"]
-
-
-def by_inducing_points(X, y, w):
-    found = kernax.sgpr(PRIOR, X, y, 0.1, NEW, weights=w, throw=False)
-    return jax.vmap(found.value.mean)(NEW), found.stats["bound"]
-
-
-QUICK = {
-    "ridge": lambda X, y, w: ridge(X, y, w).value.values(NEW),
-    "svm": expansion(kernax.svm, signs, 1.0, solver=SMO),
-}
-SLOW = {
-    "ridge with a bias": expansion(kernax.kernel_ridge, lambda y: y, 0.1, bias=True),
-    "logistic": expansion(kernax.kernel_logistic, signs, 0.3),
-    "softmax": expansion(kernax.kernel_softmax, classes, 0.3),
-    "regression": expansion(kernax.support_vector_regression, lambda y: y, 1.0, 0.1, solver=SMO),
-    "one class": lambda X, y, w: kernax.one_class_svm(
-        RBF, X, 0.3, weights=w, solver=SMO, throw=False
-    ).value.values(NEW),
-    "nu-svm": expansion(kernax.nu_svm, signs, 0.3, solver=SMO),
-    "nu regression": expansion(
-        kernax.nu_support_vector_regression, lambda y: y, 1.0, 0.4, solver=SMO
-    ),
-    "Huber": expansion(
-        kernax.regularised_risk, lambda y: y, 0.3, loss=kernax.losses.Huber(), bias=True
-    ),
-    "condition": conditioned,
-    "evidence": lambda X, y, w: kernax.log_marginal_likelihood(RBF, X, y, 0.1, weights=w),
-    "sgpr": by_inducing_points,
-    "laplace": latent(kernax.laplace, signs, kernax.likelihoods.Bernoulli()),
-    "expectation propagation": latent(
-        kernax.expectation_propagation, signs, kernax.likelihoods.Probit()
-    ),
-    "variational": latent(kernax.variational, counts, kernax.likelihoods.Poisson()),
-    "relevance vectors": relevant,
-    "import vectors": imported,
-    "components": lambda X, y, w: (
-        kernax.kernel_pca(RBF, X, 2, weights=w, throw=False).value.variances
-    ),
-    "discriminant": lambda X, y, w: (
-        kernax.kernel_discriminant(
-            RBF, X, classes(y), 0.3, weights=w, throw=False
-        ).value.separations
-    ),
-    "k-means": clustered,
-}
-CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-# Of iterations, whose last step may differ with the rounding of padded sums.
-LOOSE = {"k-means": 1e-7, "relevance vectors": 1e-7, "import vectors": 1e-8}
 
 
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "name",
-    marked(pytest.mark.nightly, CASES, "ridge", "evidence", "k-means", others=True),
+    marked(pytest.mark.nightly, ["kernel_ridge", "svm", "condition"], "kernel_ridge", others=True),
 )
 def test_a_batch_of_data_sets_of_several_lengths_is_a_loop_over_them(name):
     """R03, S07: catches members that see their neighbours, or the rows that pad them."""
-    values = (QUICK | SLOW)[name]
+    entry = LEARNERS[name]
+
+    def values(X, y, w):
+        labels = jnp.where(y > 0, 1, 0)
+        p = replace(entry.problem, X=X, y=y, labels=labels, weights=w)
+        return entry.outputs(entry.fit(p, **options_of(entry)), p)
+
     sets = kernax.selection.stack_datasets(SETS)
     together = kernax.batched(values)(sets.X, sets.y, sets.weights)
     alone = [jax.jit(values)(*map(jnp.asarray, dataset)) for dataset in SETS]
     for found, *expected in zip(*map(jax.tree.leaves, (together, *alone)), strict=True):
-        assert_close(found, np.stack(expected), LOOSE.get(name, 1e-10))
+        assert_close(found, np.stack(expected), 1e-10)
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
 """Every learner, how it is called on a small problem, and what it promises: the one list that a new
-learner joins. The other files of this folder hold each entry to its promises.
+learner joins. `tests/contract` holds each entry to its promises.
 """
 
 from collections.abc import Callable
