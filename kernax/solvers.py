@@ -10,7 +10,8 @@ conjugate gradients, and `warm_started` starts them from earlier solutions.
 `SMO` and `ProjectedGradient` solve the dual of a support vector machine, a `BoxProblem`; derive
 your own solver from `AbstractDualSolver`.
 `SequentialEvidence` and `EvidenceIteration` find the basis functions of a relevance vector machine.
-`solve` solves a linear system with a Gram operator.
+`solve` solves a linear system with a Gram operator. `error_bound` bounds the error of any fitted
+function, whatever solver found it.
 """
 
 from kernax.core.grid.grid_factor import Grid
@@ -29,6 +30,7 @@ from kernax.gp.regression import warm_started
 from kernax.sparse.evidence_iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
+from kernax.supervised.error_bound import error_bound
 from kernax.supervised.machines.box_problem import BoxProblem
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
 from kernax.supervised.machines.projected_gradient import ProjectedGradient
@@ -36,6 +38,7 @@ from kernax.supervised.machines.smo import SMO
 
 __all__ = [
     "solve",
+    "error_bound",
     "Auto",
     "JitteredCholesky",
     "ConjugateGradient",

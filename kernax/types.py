@@ -29,6 +29,7 @@ from kernax.selection.choose.results_table import Table
 from kernax.selection.compose.composition import Composition
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
+from kernax.supervised.error_bound import ErrorBound
 from kernax.supervised.ridge.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -49,6 +50,7 @@ __all__ = [
     "Discriminant",
     "DualAdagradState",
     "DualState",
+    "ErrorBound",
     "Folds",
     "HeldOut",
     "ImportVectors",

@@ -108,6 +108,12 @@ BATCHES = {
         ),
     ),
     "steps": (
+        Mutant(  # the residual's bound on an error twice as large
+            "supervised/error_bound.py",
+            "distance = jnp.sqrt(self.ridge) / 2 * length",
+            "distance = jnp.sqrt(self.ridge) * length",
+            "supervised/test_error_bound.py::test_the_bound_of_one_point_is_its_error",
+        ),
         Mutant(  # the diagonal is added to one that is there already
             "core/operators/pairwise/product.py",
             "(jnp.where(i == j, 0, k) if Z is None else k) * v",
@@ -173,6 +179,13 @@ BATCHES = {
         ),
     ),
     "systems": (
+        Mutant(  # a bound that leaves out the part of the error that no correction reaches
+            "supervised/error_bound.py",
+            "jnp.tensordot(root, self.remainder, 0)",
+            "jnp.tensordot(root, 0 * self.remainder, 0)",
+            "supervised/test_error_bound.py"
+            "::test_columns_jit_and_vmap_give_the_bounds_of_single_calls",
+        ),
         Mutant(  # the cotangent of a parameter is that of the first row
             "core/operators/pairwise/pairwise_sum.py",
             "jnp.sum(output, 0) if i < sizes[0] else output",

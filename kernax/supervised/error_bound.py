@@ -1,0 +1,362 @@
+"""A bound on the distance of any fitted function from the exact minimiser."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.boundary import as_point, cast, count, described
+from kernax.core.base.compiled import compiled
+from kernax.core.base.intervals import POSITIVE
+from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient, values_of
+from kernax.core.base.parameters import check_count
+from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.printing import Printed
+from kernax.core.base.stacks import joined
+from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.task import Task, check_task
+from kernax.core.losses.loss_functions import (
+    AbstractLoss,
+    AbstractPiecewiseLinearLoss,
+    AbstractSmoothLoss,
+    Squared,
+    as_targets_of,
+    check_convex,
+)
+from kernax.core.operators.gram import Layout, checked_block, gram_diagonal, operator_of_prepared
+from kernax.core.operators.operators import AbstractGram
+
+_SQUARED = Squared()
+
+
+class ErrorBound(Printed):
+    """A bound on `|f(x) - f*(x)|`, the error of a function f without its bias, at any point x.
+
+    Attributes:
+        correction: an expansion g such that f + g is nearer to the exact f* than f.
+        remainder: a bound on `|f + g - f*|` in the norm of the kernel's Hilbert space, of shape ()
+            or (outputs,).
+
+    The bound at x is `|g(x)| + sqrt(k(x, x)) remainder`, by the Cauchy-Schwarz inequality.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> f = kernax.falkon(kernax.RBF(0.3), X, y, 0.1, X[::2]).value
+        >>> bound = kernax.solvers.error_bound(f, X, y, 0.1)
+        >>> bound(X[1]).shape, bound.values(X).shape
+        ((), (5,))
+    """
+
+    correction: KernelExpansion
+    remainder: Float[Array, "*outputs"]
+
+    @property
+    def norm(self) -> Float[Array, "*outputs"]:
+        """A bound on `|f - f*|`, the norm of the error."""
+        return self.correction.norm + self.remainder
+
+    def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
+        """The bound at one point, shape (*outputs)."""
+        x = cast(as_point(x), self.remainder.dtype)
+        return abs(self.correction(x)) + jnp.sqrt(self.correction.kernel(x, x)) * self.remainder
+
+    def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
+        """The bounds at a batch of m points, shape (m, *outputs)."""
+        root = jnp.sqrt(gram_diagonal(self.correction.kernel, X))
+        return abs(self.correction.values(X)) + jnp.tensordot(root, self.remainder, 0)
+
+
+def error_bound(
+    f: KernelExpansion,
+    X: PyTree,
+    y: ArrayLike,
+    ridge: ArrayLike,
+    *,
+    loss: AbstractLoss = _SQUARED,
+    weights: ArrayLike | None = None,
+    bias: bool = False,
+    max_steps: int = 30,
+    throw: bool = True,
+) -> ErrorBound:
+    """Bounds the distance of f from the minimiser f* of `J(f) = sum_i w_i L(y_i, f(x_i) + b) +
+    ridge/2 |f|^2`, without computing f*.
+
+    f may be any function of the kernel: the result of conjugate gradients that were stopped early,
+    of `kernax.falkon`, which has fewer centres than points, or an expansion that was pruned or
+    rounded.
+
+    J is strongly convex, so that `|f - f*| <= |grad J(f)| / ridge`. The gradient in the kernel's
+    Hilbert space is `ridge f + sum_i w_i L'(y_i, f(x_i)) k(x_i, .)`. For the squared loss and an f
+    with the points X, `|f - f*| <= |S^-1 r| / (2 sqrt(ridge))` as well, with the residual `r = W (y
+    - b) - (W K + ridge I) a` of its coefficients a, and `S = sqrt(W)`, because `mu / (mu + ridge)^2
+    <= 1 / (4 ridge)` for every eigenvalue mu. The smaller of the two holds for f + g as well, where
+    a few steps of conjugate gradients from f lead to the correction g, and `|f - f*| <= |g| + |f +
+    g - f*|`. The bound includes rounding errors, as in Higham & Mary (2019), for entries of K that
+    are right to 8 eps.
+
+    Arguments:
+        f: a function of `kernel_ridge`, `kernel_logistic`, `regularised_risk`, `falkon`, or any
+            `KernelExpansion`. Its kernel is the kernel of the problem.
+        X, y, ridge, weights, bias: those of the problem; ridge > 0. With `bias` there is an
+            unpenalised b, and the bound is for f without b.
+        loss: a smooth convex loss. For a piecewise linear loss the solution of `svm` or
+            `regularised_risk` reports its duality gap, and `|f - f*| <= sqrt(2 gap)`.
+        max_steps: the largest number of steps to the correction, of one product with K each. They
+            end earlier where the correction is ten times the remainder. Zero for the bounds of f
+            itself, which need two products.
+        throw: raise an error at run time for traced arguments that are out of range; otherwise the
+            bound is NaN.
+
+    Returns:
+        An `ErrorBound`, a function of a point, with the attribute `norm`. It is a constant for
+        derivatives, and NaN where f is NaN.
+
+    Raises:
+        ValueError: bad shapes or values, or a loss that is not smooth and convex.
+
+    Examples:
+        >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]
+        >>> y = jnp.sin(6.0 * X[:, 0])
+        >>> kernel = kernax.RBF(0.3)
+        >>> f = kernax.falkon(kernel, X, y, 0.1, X[::2]).value  # over three centres
+        >>> bound = kernax.solvers.error_bound(f, X, y, 0.1)
+        >>> exact = kernax.kernel_ridge(kernel, X, y, 0.1).value
+        >>> bool(exact.distance(f) <= bound.norm < 1.1 * exact.distance(f))
+        True
+    """
+    if not isinstance(f, KernelExpansion):
+        raise ValueError(
+            "f must be a KernelExpansion, such as the value of kernel_ridge(...), but is "
+            f"{described(f)}"
+        )
+    if isinstance(loss, AbstractPiecewiseLinearLoss):
+        raise ValueError(
+            f"loss must be smooth, but is {type(loss).__name__}: the gap in the stats of svm or "
+            "regularised_risk bounds the error, |f - f*| <= sqrt(2 gap)"
+        )
+    if not isinstance(loss, AbstractSmoothLoss):
+        raise ValueError(f"loss must be one of kernax.losses, but is {described(loss)}")
+    check_convex("error_bound", loss)
+    targets = partial(as_targets_of, loss, both_signs=False)
+    task = check_task(
+        "error_bound", f.kernel, X, y, weights, targets=targets, holds_gram=False, throw=throw
+    )
+    f = cast(f, task.dtype)
+    if f.bias.shape != task.y.shape[1:]:
+        raise ValueError(
+            f"y must have a column for each output of f, {f.bias.shape}, but has shape "
+            f"{task.y.shape}"
+        )
+    if not bias and is_concrete(f.bias) and np.any(values_of(f.bias) != 0):
+        raise ValueError("f has a bias: pass bias=True, so that the problem has one too")
+    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    loss = task.module(loss, throw=throw)
+    max_steps = check_count(max_steps, "max_steps", least=0)
+    same = _same_points(f, task)
+    points, correction, remainder = _bounds(task, f, loss, ridge, bool(bias), same, max_steps)
+    zero = jnp.zeros_like(remainder)
+    return ErrorBound(KernelExpansion(task.kernel, points, correction, zero), remainder)
+
+
+def _same_points(f: KernelExpansion, task: Task) -> bool | None:
+    """Whether the points of f are those of the problem; None where only the values can tell."""
+    kind = lambda points: (jax.tree.structure(points), [*map(jnp.shape, jax.tree.leaves(points))])
+    if kind(f.points) != kind(task.X):
+        return False
+    if not is_concrete((f.points, task.X)):
+        return None
+    return all(map(np.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(task.X)))
+
+
+@compiled
+def _bounds(task, f, loss, ridge, bias, same, max_steps):
+    """Points, coefficients of the correction at them, and the remainder."""
+    task, f, loss, ridge = stop_gradient((task, f, loss, ridge))
+    c = f.coefficients.reshape(len(f.coefficients), -1)
+    points = task.X
+    # One Gram matrix of all points: the last n are those of the problem.
+    if not same:
+        points = joined([f.points, task.X])
+        nothing = jnp.zeros_like(task.columns)
+        of_f = jnp.concatenate([c, nothing])
+        if same is None:
+            leaves = map(jnp.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(task.X))
+            same = jnp.all(jnp.stack(list(leaves)))
+            of_f = jnp.where(same, jnp.concatenate([nothing, c]), of_f)
+        c = of_f
+    layout = Layout(checked_block("auto", count(points)), spread=task.layout.spread)
+    gram = operator_of_prepared(task.kernel, points, layout)
+    problem = _Problem(gram, task.columns, task.weights.values, loss, ridge, bias, same)
+    alone = problem.distance(c)
+    e = problem.correction(c, max_steps)
+    # The correction is computed with a rounding error too.
+    corrected = problem.distance(c + e) + problem.relative * jnp.sum(problem.root * abs(e), 0)
+    helps = corrected < alone
+    remainder = jnp.where(helps, corrected, alone)
+    if not bias:
+        # A function with a bias is not in the space of the kernel.
+        remainder = jnp.where(f.bias.reshape(-1) == 0, remainder, jnp.inf)
+    e = jnp.where(helps[None, :], e, 0)
+    return points, e.reshape(-1, *f.bias.shape), remainder.reshape(f.bias.shape)
+
+
+class _Problem(eqx.Module):
+    """`sum_i w_i L(y_i, f_i + b) + ridge/2 |f|^2` over expansions on m points, of which the last n
+    are those of the problem.
+
+    Attributes:
+        same: whether there are no other points, or only some without a coefficient.
+    """
+
+    gram: AbstractGram
+    y: Float[Array, "n p"]
+    weights: Float[Array, " n"]
+    loss: AbstractSmoothLoss
+    ridge: Float[Array, ""]
+    bias: bool = eqx.field(static=True)
+    same: Any
+
+    @property
+    def root(self) -> Float[Array, "m 1"]:
+        """`sqrt(K_ii)`."""
+        return jnp.sqrt(self.gram.diagonal())[:, None]
+
+    @property
+    def relative(self) -> float:
+        """The relative error of a product with K, in units of its largest possible terms."""
+        return (8 + np.sqrt(self.gram.in_size())) * eps_of(self.y)
+
+    @property
+    def w(self) -> Float[Array, "n p"]:
+        """The weights, as columns."""
+        return jnp.broadcast_to(self.weights[:, None], self.y.shape)
+
+    def at_points(self, A: Float[Array, "m p"]) -> Float[Array, "n p"]:
+        """The rows of the points of the problem."""
+        return A[-len(self.y) :]
+
+    def with_best_bias(self, values: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """`f_i + b`, where `sum_i w_i L'(y_i, f_i + b) = 0`."""
+        if not self.bias:
+            return values
+        if isinstance(self.loss, Squared):
+            return values + _mean(self.y - values, self.w)
+
+        def halve(_, interval):
+            low, high = interval
+            b = (low + high) / 2
+            slopes = self.w * self.loss.derivative(self.y, values + b)
+            is_above = jnp.sum(slopes, 0, keepdims=True) > 0
+            return jnp.where(is_above, low, b), jnp.where(is_above, b, high)
+
+        # L' increases, so that bisection finds the zero of the sum.
+        most = 16 * (1 + jnp.max(abs(self.y)) + jnp.max(abs(values), 0, keepdims=True))
+        low, high = lax.fori_loop(0, jnp.finfo(most.dtype).nmant + 12, halve, (-most, most))
+        return values + (low + high) / 2
+
+    def distance(self, c: Float[Array, "m p"]) -> Float[Array, " p"]:
+        """The bound on `|f - f*|` of the function with coefficients c."""
+        values = self.at_points(self.gram.mv(c))
+        # The rounding error of f(x_i), as |K_ij| <= sqrt(K_ii K_jj).
+        terms = self.at_points(self.root) * jnp.sum(self.root * abs(c), 0, keepdims=True)
+        rounding = self.relative * (terms + abs(values))
+        values = self.with_best_bias(values)
+        # grad J(f) / ridge = f + sum_i w_i L'_i k(x_i, .) / ridge = sum_i g_i k(p_i, .).
+        of_loss = self.w * self.loss.derivative(self.y, values) / self.ridge
+        g = c.at[-len(self.y) :].add(of_loss)
+        # L' increases: rounding of f(x_i) moves it no further than to the ends of the interval.
+        ends = [self.loss.derivative(self.y, values + sign * rounding) for sign in (1, -1)]
+        of_values = self.w * (ends[0] - ends[1]) / self.ridge
+        error = of_values + 4 * eps_of(c) * (abs(of_loss) + abs(self.at_points(c)))
+        distance = self.norm(g) + jnp.sum(self.at_points(self.root) * error, 0)
+        if self.same is False or not isinstance(self.loss, Squared):
+            return distance
+        return jnp.minimum(distance, self.distance_by_residual(c, self.at_points(g), error))
+
+    def norm(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
+        """`|sum_i g_i k(p_i, .)| = sqrt(g.K g)`, with the largest rounding error added."""
+        g, unit = in_own_unit(g, 0)
+        square = jnp.maximum(jnp.sum(g * self.gram.mv(g), 0), 0)
+        # |g.dK g| <= relative (sum_i sqrt(K_ii) |g_i|)^2, and products below `tiny` are zero.
+        rounding = jnp.sqrt(self.relative) * jnp.sum(self.root * abs(g), 0)
+        underflow = len(g) * jnp.sqrt(jnp.finfo(g.dtype).tiny)
+        return times_power_of_two(jnp.sqrt(square) + rounding + underflow, unit[0])
+
+    def distance_by_residual(
+        self, c: Float[Array, "m p"], g: Float[Array, "n p"], error: Float[Array, "n p"]
+    ) -> Float[Array, " p"]:
+        """`|S^-1 r| / (2 sqrt(ridge))` with `r = -ridge g`, for the squared loss; inf where f has
+        other points, or a coefficient at a point of weight zero.
+        """
+        present = self.w > 0
+        inverse_roots = jnp.where(present, 1 / jnp.sqrt(jnp.where(present, self.w, 1)), 0)
+        length = _length(inverse_roots * g) + _length(inverse_roots * error)
+        distance = jnp.sqrt(self.ridge) / 2 * length
+        if self.bias:
+            # With a bias the coefficients of f* sum to zero. Those of f do after a multiple of the
+            # weights is subtracted, which moves f and its residual.
+            total = abs(jnp.sum(c, 0))
+            largest = jnp.max(self.root)
+            root = jnp.sqrt(jnp.sum(self.weights))
+            of_residual = (largest**2 * root + self.ridge / root) / (2 * jnp.sqrt(self.ridge))
+            distance = distance + total * (largest + of_residual)
+        is_removed = jnp.any(~present & (g != 0), 0)
+        return jnp.where(jnp.asarray(self.same) & ~is_removed, distance, jnp.inf)
+
+    def correction(self, c: Float[Array, "m p"], max_steps: int) -> Float[Array, "m p"]:
+        """Coefficients of a step from f towards f*, by conjugate gradients for Newton's equation
+        `e + sum_i h_i e(x_i) k(x_i, .) / ridge = -grad J(f) / ridge`, `h_i = w_i L''(y_i, f_i)`.
+        """
+        values = self.with_best_bias(self.at_points(self.gram.mv(c)))
+        of_loss = self.w * self.loss.derivative(self.y, values) / self.ridge
+        h = self.w * self.loss.curvature(self.y, values)
+
+        def newton(d, Kd):
+            v = self.at_points(Kd)
+            v = v - _mean(v, h) if self.bias else v
+            return d.at[-len(self.y) :].add(h * v / self.ridge)
+
+        def step(state):
+            e, Ke, r, Kr, d, Kd, i = state
+            Ad = newton(d, Kd)
+            KAd = self.gram.mv(Ad)
+            # Inner products are those of the kernel's space, <r, d> = r.K d.
+            square = _dot(r, Kr)
+            t = jnp.where(is_far(state), square / positive_or_one(_dot(d, KAd)), 0)
+            e, Ke, r, Kr = e + t * d, Ke + t * Kd, r - t * Ad, Kr - t * KAd
+            more = _dot(r, Kr) / positive_or_one(square)
+            return e, Ke, r, Kr, r + more * d, Kr + more * Kd, i + 1
+
+        def is_far(state):
+            e, Ke, r, Kr, *_ = state
+            return _dot(r, Kr) > _dot(e, Ke) / 100
+
+        def goes_on(state):
+            return (state[-1] < max_steps) & jnp.any(is_far(state))
+
+        r, unit = in_own_unit(-c.at[-len(self.y) :].add(of_loss), 0)
+        Kr = self.gram.mv(r)
+        zero = jnp.zeros_like(r)
+        e, *_ = lax.while_loop(goes_on, step, (zero, zero, r, Kr, r, Kr, 0))
+        return times_power_of_two(e, unit)
+
+
+def _dot(A: Float[Array, "m p"], B: Float[Array, "m p"]) -> Float[Array, "1 p"]:
+    return jnp.sum(A * B, 0, keepdims=True)
+
+
+def _mean(A: Float[Array, "n p"], w: Float[Array, "n p"]) -> Float[Array, "1 p"]:
+    return _dot(w, A) / positive_or_one(jnp.sum(w, 0, keepdims=True))
+
+
+def _length(A: Float[Array, "n p"]) -> Float[Array, " p"]:
+    """The length of each column, with squares in the range of floats."""
+    A, unit = in_own_unit(A, 0)
+    return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])
