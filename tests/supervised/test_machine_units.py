@@ -171,7 +171,7 @@ def linear_problem(x, y, bounds):
 def certified(problem, beta):
     zero = jnp.zeros((), DTYPE)
     point = DualPoint.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), zero)
-    return certificate(point, problem)
+    return certificate(point, problem).stats
 
 
 def test_the_rounding_of_f_at_a_removed_point_hides_no_gap_of_the_others():

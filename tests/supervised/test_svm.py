@@ -93,7 +93,7 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
         return certificate(
             DualPoint.of(problem, beta, problem.residual(beta), jnp.zeros((), jnp.int32), bias),
             problem,
-        )["relative_gap"]
+        ).stats["relative_gap"]
 
     np.testing.assert_allclose(
         relative(beta), solution.stats["relative_gap"], atol=1e-12 if X64 else 1e-5

@@ -19,7 +19,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size, sequential_vmap
-from kernax.core.base.numerics import positive_or_one, split_by_tangent, stop_gradient
+from kernax.core.base.numerics import (
+    positive_or_one,
+    split_by_tangent,
+    stop_gradient,
+    sums_and_maxima,
+    tree_where,
+)
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.operators.operators import AbstractGram, DenseGram
@@ -226,6 +232,40 @@ def _padded_matrix(
 def _sizes(n: int) -> list[int]:
     """The sizes in which a system of up to n free points may be solved, ascending."""
     return sorted({n, *(n // 2**k for k in range(1, 6) if n // 2**k >= _SMALLEST)})
+
+
+def exact_solution(point: DualPoint, problem: BoxProblem) -> tuple[DualPoint, Bool[Array, ""]]:
+    """The exact solution of the equations of a point's active set, and whether it solves the
+    programme.
+
+    It does not if it leaves the box, or if moving a held point lowers the objective: the active set
+    was then wrong. The point itself is returned where it violates optimality less.
+    """
+    # The equations are linear, so that one Newton step from the point solves them. The point has
+    # its held coefficients, and if none is free, the bias that is wanted.
+    system = ActiveSystem.of(point, problem)
+    of_free = problem.off(point) - problem.epsilon * jnp.sign(point.beta)
+    of_free = jnp.where(system.free, of_free, 0)
+    of_bias = jnp.zeros_like(point.bias)
+    if problem.total is not None:
+        of_bias = jnp.where(system.bordered, problem.total - problem.sums(point.beta), 0)
+    change = system.solve(jnp.append(of_free, of_bias))
+    n = len(point.beta)
+    exact = point.beta + change[:n]
+    beta = jnp.clip(exact, problem.low, problem.high)
+    bias = point.bias + change[n:].reshape(point.bias.shape)
+    solved = DualPoint.of(problem, beta, problem.residual(beta), point.steps, bias)
+
+    # The coefficients must stay in the box, up to rounding, and none may change its sign.
+    opposite = -jnp.sign(beta) * jnp.sign(point.beta)
+    sizes = [abs(beta), abs(beta - exact), opposite]
+    _, (largest, out_of_box, most_opposite) = sums_and_maxima([], sizes)
+    # The tolerated error of a linear solve, relative to the largest entry.
+    slack = 1e-3 if beta.dtype == jnp.float32 else 1e-6
+    keeps_sides = (out_of_box <= slack * largest) & (most_opposite <= 0)
+    is_better = keeps_sides & (solved.violation <= point.violation)
+    is_optimal = is_better & (solved.violation <= slack * problem.scale)
+    return tree_where(is_better, solved, point), is_optimal
 
 
 @eqx.filter_custom_jvp

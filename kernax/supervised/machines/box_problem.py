@@ -19,7 +19,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, expand_to, positive_or_one, stop_gradient
+from kernax.core.base.numerics import (
+    eps_of,
+    expand_to,
+    positive_or_one,
+    stop_gradient,
+    sums_and_maxima,
+)
 from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
@@ -96,6 +102,12 @@ class BoxProblem(eqx.Module):
         of_first = reduced(jnp.where(second, absent, v))
         return jnp.stack([of_first, reduced(jnp.where(second, v, absent))])
 
+    def in_groups(self, v: Array, absent: Any) -> list[Array]:
+        """One vector for each group: v at the points of the group, and `absent` elsewhere."""
+        if self.second is None:
+            return [v]
+        return [jnp.where(self.second, absent, v), jnp.where(self.second, v, absent)]
+
     def sums(self, beta: Float[Array, "n *k"]) -> Float[Array, "*groups_and_k"]:
         """The sum of the coefficients of each group; for k columns, k sums of each group."""
         return self.over_groups(lambda v: jnp.sum(v, 0), beta, 0)
@@ -150,36 +162,45 @@ class DualPoint(eqx.Module):
         steps: Int[Array, ""],
         bias: Float[Array, "*groups"] | None = None,
     ) -> "DualPoint":
-        """The point with these coefficients. If its bias is None, it is `bias_of` the problem
-        there.
+        """The point with these coefficients.
+
+        If the bias is None, it is the mean of the biases that satisfy the conditions of optimality
+        of the free points, or without any the midpoint of those that satisfy the others'.
         """
-        interval = bias_interval(problem, beta, residual)
-        if bias is None:
-            bias = bias_of(problem, beta, residual, interval)
-        size = problem.scale + largest(abs(problem.targets - residual), problem)
+        # In one loop over the points: the interval of optimal biases, the number of free points and
+        # the sum of their biases, and the size of f.
+        free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
+        # A free point is optimal where residual_i - epsilon sign(b_i) = bias.
+        biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
+        sums = [*problem.in_groups(free.astype(beta.dtype), 0), *problem.in_groups(biases, 0)]
+        f = jnp.where(counted_points(problem), abs(problem.targets - residual), 0)
+        sums, (of_f, *ends) = sums_and_maxima(sums, [f, *_slopes(problem, beta, residual)])
+        top, bottom = _interval(problem, ends)
+        if bias is None and problem.total is None:
+            bias = jnp.zeros((), beta.dtype)
+        elif bias is None:
+            # The mean bias of the free points; where no point of a group is free, the midpoint of
+            # the interval.
+            count, total = jnp.stack(sums).reshape(2, *top.shape)
+            bias = jnp.where(count > 0, total / jnp.maximum(count, 1), middle(top, bottom))
+        size = problem.scale + of_f
         return DualPoint(
             beta=beta,
             residual=residual,
             bias=bias,
             steps=steps,
-            violation=_width(problem, interval),
+            violation=_width(top, bottom),
             rounding=16 * eps_of(size) * size,
         )
 
 
 def counted_points(problem: BoxProblem) -> Bool[Array, " n"]:
-    """Which points count: all except those of weight zero, which have two bounds of zero."""
-    return problem.low != problem.high
-
-
-def largest(sizes: Float[Array, "n *k"], problem: BoxProblem) -> Float[Array, "*k"]:
-    """The largest of sizes >= 0 over the points that count, for each of k columns.
+    """Which points count: all except those of weight zero, which have two bounds of zero.
 
     At a point of weight zero f may be far larger, and so may its rounding error, which must not
     count.
     """
-    counted = expand_to(counted_points(problem), sizes)
-    return jnp.max(sizes, 0, where=counted, initial=0)
+    return problem.low != problem.high
 
 
 def one_sided_slopes(
@@ -204,6 +225,26 @@ def one_sided_slopes(
     return up, down
 
 
+def _slopes(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> list[Float[Array, " n"]]:
+    """The slopes up, and minus the slopes down, each for the points of each group."""
+    up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
+    return [*problem.in_groups(up, -jnp.inf), *problem.in_groups(-down, -jnp.inf)]
+
+
+def _interval(
+    problem: BoxProblem, ends: list[Float[Array, ""]]
+) -> tuple[Float[Array, "*groups"], Float[Array, "*groups"]]:
+    """`m(b) = max(up)` and `M(b) = min(down)` in each group, from the maxima of `_slopes`."""
+    if problem.second is not None:
+        return jnp.stack(ends[:2]), -jnp.stack(ends[2:])
+    top, bottom = ends[0], -ends[1]
+    if problem.total is None:
+        return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
+    return top, bottom
+
+
 def bias_interval(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
 ) -> tuple[Float[Array, "*groups"], Float[Array, "*groups"]]:
@@ -211,53 +252,24 @@ def bias_interval(
 
     At a solution m is no larger than M, and every bias in between is optimal. Where the sum is
     unconstrained, coefficients move one by one and the bias is zero: m is then at least zero, and M
-    at most zero.
+    at most zero. It is differentiable.
     """
-    up, down = one_sided_slopes(beta, residual, problem.low, problem.high, problem.epsilon)
-    # min(v) = -max(-v): XLA compiles two maxima into one loop.
-    both = jnp.stack([up, -down], 1)
-    ends = problem.over_groups(lambda v: jnp.max(v, 0), both, -jnp.inf)
-    top = ends[..., 0]
-    bottom = -ends[..., 1]
-    if problem.total is None:
-        return jnp.maximum(top, 0), jnp.minimum(bottom, 0)
-    return top, bottom
+    return _interval(problem, [jnp.max(v) for v in _slopes(problem, beta, residual)])
 
 
 def violation(
     problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """`m(b) - M(b)`: how far the pair that violates optimality most violates it."""
-    return _width(problem, bias_interval(problem, beta, residual))
-
-
-def _width(
-    problem: BoxProblem, interval: tuple[Float[Array, "*groups"], Float[Array, "*groups"]]
-) -> Float[Array, ""]:
-    """`m(b) - M(b)`, from the group where it is larger."""
-    top, bottom = interval
-    return top - bottom if problem.second is None else jnp.max(top - bottom)
-
-
-def bias_of(
-    problem: BoxProblem,
-    beta: Float[Array, " n"],
-    residual: Float[Array, " n"],
-    interval: tuple[Float[Array, "*groups"], Float[Array, "*groups"]],
-) -> Float[Array, "*groups"]:
-    """The mean of the biases that satisfy the conditions of optimality of the free points.
-
-    Where no point of a group is free, it is the midpoint of the `interval` of its optimal biases.
+    """`m(b) - M(b)`: how far the pair that violates optimality most violates it, in the group where
+    it violates it more.
     """
-    if problem.total is None:
-        return jnp.zeros((), beta.dtype)
-    # A free point is optimal where residual_i - epsilon sign(b_i) = bias.
-    free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
-    biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
-    sums = problem.sums(jnp.stack([free.astype(beta.dtype), biases], 1))
-    count = sums[..., 0]
-    mean = sums[..., 1] / jnp.maximum(count, 1)
-    return jnp.where(count > 0, mean, middle(*interval))
+    _, ends = sums_and_maxima([], _slopes(problem, beta, residual))
+    return _width(*_interval(problem, ends))
+
+
+def _width(top: Float[Array, "*groups"], bottom: Float[Array, "*groups"]) -> Float[Array, ""]:
+    """`m(b) - M(b)`, in the group where it is larger."""
+    return jnp.max(top - bottom)
 
 
 def with_all_points_inside(point: DualPoint, problem: BoxProblem) -> DualPoint:
@@ -280,7 +292,7 @@ def with_all_points_inside(point: DualPoint, problem: BoxProblem) -> DualPoint:
     outside = jnp.where(counted, of_points * off, -jnp.inf)
     smallest = problem.over_groups(jnp.min, bound, jnp.inf)
     most_outside = problem.over_groups(jnp.max, outside, -jnp.inf)
-    most = largest(abs(residual), problem)
+    most = jnp.max(abs(residual), where=counted, initial=0)
     # The largest sign * off_i, plus the rounding of f.
     lift = jnp.maximum(most_outside, 0) + 8 * eps_of(most) * most
     lift = jnp.where(abs(total) < stop_gradient(smallest), sign * lift, 0)

@@ -1,4 +1,5 @@
-"""The duality gap of a point of the programme, and whether rounding errors may hide a larger gap.
+"""The duality gap of a point of the programme, whether rounding errors may hide a larger gap, and
+the status of a solve that ends there.
 
 The gap is that of Fenchel duality. With coefficients b and `off_i = targets_i - (K b)_i - bias` it
 is a sum over points of
@@ -10,122 +11,159 @@ which is zero where a point satisfies its condition of optimality.
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.numerics import eps_of, positive_or_one
+from kernax.core.base.numerics import eps_of, positive_or_one, sums_and_maxima
+from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.operators.operators import AbstractGram
-from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, largest
+from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, counted_points
 
 
-def certificate(point: DualPoint, problem: BoxProblem, tol: Any = 0.0) -> dict[str, Array]:
-    """The primal and dual objectives, their gap, and the number of support vectors of each kind.
+class Certificate(eqx.Module):
+    """What is known about a point of the programme.
+
+    Attributes:
+        stats: the primal and dual objectives, their gap, the relative gap, and the numbers of
+            support vectors.
+        finite: whether the point, its objectives and its gap are finite.
+        result: the status in `RESULTS` of a solve that ends at this point.
+    """
+
+    stats: dict[str, Array]
+    finite: Bool[Array, ""]
+    result: Any
+
+    @staticmethod
+    def of_nothing(dtype: Any) -> "Certificate":
+        """A certificate with the shapes of all others, where there is no point yet."""
+        zero = jnp.zeros((), dtype)
+        none = jnp.zeros((), int)
+        stats = {"primal": zero, "dual": zero, "gap": zero, "relative_gap": zero}
+        stats |= {"support": none, "bounded": none, "free": none}
+        return Certificate(stats, jnp.array(False), first_that_holds([], RESULTS.nonfinite))
+
+
+def certificate(point: DualPoint, problem: BoxProblem, tol: ArrayLike = 0.0) -> Certificate:
+    """The duality gap of a point, and the status of a solve to a relative gap of `tol` that ends
+    there.
 
     The gap is computed as a sum of non-negative terms, not as a difference. Where the gap exceeds
     `tol` times the objective, it is computed again with every `off_i` moved towards zero by the
     rounding error of f. The relative gap, which decides about success, also contains the term
     `|total - sum b| max_i |off_i|` where the sum is not free. Points of weight zero enter none of
     these.
+
+    Success also requires that the rounding error of `K b` is small compared with `K b + bias`, or
+    changes the gap little: where the terms of K b cancel, the computed gap may be small although
+    the true gap is not.
     """
+    beta = point.beta
+    targets = problem.targets
+    counted = counted_points(problem)
+    diagonal = jnp.maximum(problem.diagonal(), 0)
     off = problem.off(point)
     moved = jnp.sign(off) * jnp.maximum(abs(off) - point.rounding, 0)
-    offs = jnp.stack([off, moved], 1)
-    # The dual objective is `targets.b - 1/2 b.K b - epsilon |b|_1`.
-    beta = point.beta
-    fitted = problem.targets - point.residual
-    in_dual = beta * (problem.targets - fitted / 2) - problem.epsilon * abs(beta)
-    # All sums over points are taken in one call, and so are all maxima: XLA compiles one loop for
-    # each kind.
-    sums = problem.sums(jnp.stack([in_dual, beta], 1))
-    dual = jnp.sum(sums[..., 0])
-    missing = _missing(sums[..., 1], problem)
-    sizes = jnp.stack([problem.diagonal(), abs(beta), abs(off), abs(moved)], 1)
-    variance, coefficient, *largest_offs = largest(sizes, problem)
-    # The gap and the primal objective for both values of `off`.
-    ample = _ample(problem, variance, coefficient)
-    gaps = jnp.sum(_gaps_of_points(point, problem, offs, ample), 0)
-    primals = dual + gaps
-    objectives = jnp.maximum(abs(primals), abs(dual))
-    of_total = missing * jnp.stack(largest_offs)
-    relative_gaps = (gaps + of_total) / positive_or_one(objectives)
-    which = (relative_gaps[0] > tol).astype(jnp.int32)
-    figures = jnp.stack([primals, gaps, relative_gaps])[:, which]
-    stats = {"primal": figures[0], "dual": dual, "gap": figures[1], "relative_gap": figures[2]}
-    # The number of support vectors, of those at a bound, and of the free ones.
-    support = point.beta != 0
-    bounded = support & ((point.beta >= problem.high) | (point.beta <= problem.low))
-    of_support, of_bounded = jnp.sum(jnp.stack([support, bounded], 1), 0)
-    counts = {"support": of_support, "bounded": of_bounded, "free": of_support - of_bounded}
-    return stats | counts
-
-
-def objective_size(stats: dict[str, Array]) -> Float[Array, ""]:
-    """The larger absolute value of the primal and the dual objective."""
-    return jnp.maximum(abs(stats["primal"]), abs(stats["dual"]))
-
-
-def _missing(sums: Float[Array, "*groups"], problem: BoxProblem) -> Float[Array, ""]:
-    """`|total - sum b|`, added up over both groups; zero where the sum is free."""
-    if problem.total is None:
-        return jnp.zeros_like(sums)
-    missing = abs(problem.total - sums)
-    return missing if problem.second is None else jnp.sum(missing)
-
-
-def _ample(
-    problem: BoxProblem, variance: Float[Array, ""], coefficient: Float[Array, ""]
-) -> Float[Array, ""]:
-    """A finite bound to use in place of an infinite one, so far beyond the largest coefficient that
-    the solution is the same.
-    """
-    return 10 * coefficient + problem.scale / positive_or_one(variance)
-
-
-def _gaps_of_points(
-    point: DualPoint, problem: BoxProblem, offs: Float[Array, "n k"], ample: Float[Array, ""]
-) -> Float[Array, "n k"]:
-    """The term of each point in the gap, for several values of `off`; at least zero."""
-    low = jnp.where(jnp.isinf(problem.low), -ample, problem.low)[:, None]
-    high = jnp.where(jnp.isinf(problem.high), ample, problem.high)[:, None]
-    beta = point.beta[:, None]
-    # The maximum over c is at high where off > epsilon, at low where off < -epsilon, else at zero.
-    above = high * jnp.maximum(offs - problem.epsilon, 0)
-    below = low * jnp.minimum(offs + problem.epsilon, 0)
-    return jnp.maximum(above + below - beta * offs + problem.epsilon * abs(beta), 0)
-
-
-def survives_rounding(
-    point: DualPoint, problem: BoxProblem, objective: Float[Array, ""], tol: ArrayLike
-) -> Bool[Array, ""]:
-    """Whether the rounding error of `K b` is small compared with `K b + bias`, or changes the gap
-    little.
-
-    Where the terms of K b cancel, the computed gap may be small although the true gap is not.
-    """
-    off = problem.off(point)
-    diagonal = jnp.maximum(problem.diagonal(), 0)
-    targets = problem.targets
     f = targets - point.residual
-    f_and_bias = targets - off
-    sizes = jnp.stack([diagonal, abs(point.beta), abs(targets), abs(f), abs(f_and_bias)], 1)
-    variance, coefficient, of_targets, of_f, of_f_and_bias = largest(sizes, problem)
+    sizes = [diagonal, abs(beta), abs(off), abs(moved), abs(targets), abs(f), abs(targets - off)]
+    # With a hard margin the dual is unbounded where the points are not separable. Some point is
+    # then as far on the wrong side of the margin as at f = 0.
+    hard_above = jnp.isinf(problem.high)
+    hard_below = jnp.isinf(problem.low)
+    far = problem.epsilon + 0.999 * problem.scale
+    far_off = (hard_above & (off >= far)) | (hard_below & (off <= -far))
+    unknown = ~(jnp.isfinite(problem.diagonal()) & jnp.isfinite(targets))
+    support = beta != 0
+    bounded = support & ((beta >= problem.high) | (beta <= problem.low))
+    # The dual objective is `targets.b - 1/2 b.K b - epsilon |b|_1`.
+    in_dual = beta * (targets - f / 2) - problem.epsilon * abs(beta)
 
-    error = _error_of_products(point, problem, diagonal, variance, tol)
-    ample = _ample(problem, variance, coefficient)
-    gaps = _gaps_of_points(point, problem, jnp.stack([off + error, off - error], 1), ample)
-    worst_gap = jnp.sum(jnp.max(gaps, 1))
+    # The first loop over the points.
+    n_groups = 1 if problem.second is None else 2
+    (dual, of_squares, n_support, n_bounded, *of_groups), maxima = sums_and_maxima(
+        [
+            in_dual,
+            diagonal * beta**2,
+            support.astype(int),
+            bounded.astype(int),
+            *problem.in_groups(beta, 0),
+        ],
+        [
+            *(jnp.where(counted, size, 0) for size in sizes),
+            hard_above | hard_below,
+            far_off,
+            unknown,
+            ~jnp.isfinite(beta),
+        ],
+    )
+    variance, coefficient, most_off, most_moved, of_targets, of_f, of_f_and_bias = maxima[:7]
+    is_hard, is_far_off, some_unknown, some_infinite = maxima[7:]
+    missing = jnp.zeros_like(dual)
+    if problem.total is not None:
+        totals = problem.total.reshape(n_groups)
+        missing = jnp.sum(abs(totals - jnp.stack(of_groups)))
+
+    # The rounding error of `K b`.
+    error = _error_of_products(point, problem, variance, of_squares, tol)
+    # In place of an infinite bound one so far beyond the largest coefficient that the solution is
+    # the same.
+    ample = 10 * coefficient + problem.scale / positive_or_one(variance)
+    low = jnp.where(hard_below, -ample, problem.low)
+    high = jnp.where(hard_above, ample, problem.high)
+
+    def gaps_of_points(off: Float[Array, " n"]) -> Float[Array, " n"]:
+        # The maximum over c is at high where off > epsilon, at low where off < -epsilon, else at
+        # zero.
+        above = high * jnp.maximum(off - problem.epsilon, 0)
+        below = low * jnp.minimum(off + problem.epsilon, 0)
+        return jnp.maximum(above + below - beta * off + problem.epsilon * abs(beta), 0)
+
+    # The second loop over the points.
+    worst = jnp.maximum(gaps_of_points(off + error), gaps_of_points(off - error))
+    (gap, gap_moved, worst_gap), _ = sums_and_maxima(
+        [gaps_of_points(off), gaps_of_points(moved), worst], []
+    )
+
+    def relative(gap: Float[Array, ""], most_off: Float[Array, ""]) -> Float[Array, ""]:
+        objective = jnp.maximum(abs(dual + gap), abs(dual))
+        return (gap + missing * most_off) / positive_or_one(objective)
+
+    is_moved = relative(gap, most_off) > tol
+    gap = jnp.where(is_moved, gap_moved, gap)
+    relative_gap = relative(gap, jnp.where(is_moved, most_moved, most_off))
+    primal = dual + gap
+    objective = jnp.maximum(abs(primal), abs(dual))
+
     # The size of targets and of `K b + bias`; without targets, as for one class, that of K b alone.
     size_of_values = jnp.where(of_targets != 0, problem.scale + of_f_and_bias, of_f)
-    return (error <= tol * size_of_values) | (worst_gap <= tol * objective)
+    survives = (error <= tol * size_of_values) | (worst_gap <= tol * objective)
+    finite = jnp.isfinite(relative_gap) & jnp.isfinite(primal) & jnp.isfinite(dual)
+    finite = finite & jnp.all(jnp.isfinite(point.bias)) & ~some_infinite
+    closed = relative_gap <= tol
+    cut_short = missed_its_goal(point, problem, tol)
+    result = first_that_holds(
+        [
+            (~finite & is_hard & ~some_unknown, RESULTS.diverged),
+            (~finite, RESULTS.nonfinite),
+            (~closed & cut_short & is_far_off, RESULTS.diverged),
+            (closed & survives, RESULTS.successful),
+            (~closed & cut_short, RESULTS.max_steps_reached),
+        ],
+        otherwise=RESULTS.inaccurate,
+    )
+    stats = {"primal": primal, "dual": dual, "gap": gap, "relative_gap": relative_gap}
+    counts = {"support": n_support, "bounded": n_bounded, "free": n_support - n_bounded}
+    return Certificate(stats | counts, finite, result)
 
 
 def _error_of_products(
     point: DualPoint,
     problem: BoxProblem,
-    diagonal: Float[Array, " n"],
     variance: Float[Array, ""],
+    of_squares: Float[Array, ""],
     tol: ArrayLike,
 ) -> Float[Array, ""]:
     """The rounding error of `K b`: `8 eps max_i sqrt(sum_j (K_ij b_j)^2)`.
@@ -133,16 +171,26 @@ def _error_of_products(
     Rounding errors of K add up like a random walk, and those of the sum to a few times as much:
     measured were 2 to 8 times the root, for linear and Gaussian kernels in both precisions. By
     Cauchy and Schwarz `K_ij^2 <= K_ii K_jj`, and the diagonal is at most `variance`; K itself is
-    only used where that bound is too large.
+    only used where that bound, with `of_squares = sum_j K_jj b_j^2`, is too large.
     """
     slight = 8 * eps_of(point.beta)
-    bound = slight * jnp.sqrt(variance) * jnp.sqrt(jnp.sum(diagonal * point.beta**2))
+    bound = slight * jnp.sqrt(variance) * jnp.sqrt(of_squares)
 
     def estimate():
         squares = problem.operator.squares_in_products(point.beta)
-        return slight * jnp.sqrt(largest(squares, problem))
+        return slight * jnp.sqrt(jnp.max(squares, where=counted_points(problem), initial=0))
 
     return lax.cond(bound > tol * problem.scale, estimate, lambda: bound)
+
+
+def missed_its_goal(point: DualPoint, problem: BoxProblem, tol: ArrayLike) -> Bool[Array, ""]:
+    """Whether the violation is above a tolerance relative to the targets, as when the steps ran
+    out.
+
+    A solver with steps left ends below the tolerance; the factor 2 is for the rounding of its own
+    violation.
+    """
+    return point.violation > 2 * tol * problem.scale + point.rounding
 
 
 def seen_indefinite(operator: AbstractGram, weights: Float[Array, " n"]) -> Bool[Array, ""]:

@@ -10,7 +10,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
-from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.learner.task import check_targets
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
@@ -102,19 +102,12 @@ def _lasso(features, y, penalty, weights, bias, solver):
 
     # Back to the user's units, where it may leave the range of floats.
     value = units.users(c, b)
-    rescaled = after_rescaling((c, b), units.value(*value))
+    result = after_rescaling(result, (c, b), units.value(*value))
     # The gap of the problem does not account for the rounding of its matrix.
     gap_in_features = _gap_in_features(*stop_gradient((problem, c, data, centred)), bias=bias)
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
-    # Success also requires a small gap in features and a solution in the range of the user's units.
-    lost = ~(relative_gap <= solver.rtol) | ~rescaled.kept
-    result = first_that_holds(
-        [
-            (rescaled.overflown & (result != RESULTS.diverged), RESULTS.nonfinite),
-            (lost & (result == RESULTS.successful), RESULTS.inaccurate),
-        ],
-        otherwise=result,
-    )
+    lost = ~(relative_gap <= solver.rtol) & (result == RESULTS.successful)
+    result = RESULTS.where(lost, RESULTS.inaccurate, result)
     objectives = rescaled_objectives(stats, units.of_objective)
     stats = stats | objectives | {"relative_gap": relative_gap}
     return Solution(void_unless_known(value, result), result, stats)
@@ -233,4 +226,4 @@ def _gap_in_features(
     rounding = 8 * eps_of(c) * jnp.sqrt(squares)
     slopes = jnp.clip(problem.residual(c), slopes - rounding, slopes + rounding)
     point = DualPoint.of(problem, c, slopes, jnp.zeros((), jnp.int32))
-    return certificate(point, problem)["relative_gap"]
+    return certificate(point, problem).stats["relative_gap"]

@@ -2,32 +2,29 @@
 
 The programme is solved in units in which nothing overflows (`units`), with ever smaller tolerances
 of the solver until the duality gap is small (`certificate`). Where it is differentiated, the
-solution is also made exact for its active set (`polish`), because the derivative is that of the
-active set's equations (`active_set`). `ending` chooses the status of `RESULTS` for the whole solve.
+solution is also made exact for its active set, because the derivative is that of the active set's
+equations (`active_set`).
 """
 
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import void_unless_known
-from kernax.supervised.machines.active_set import with_derivative_of_active_set
+from kernax.supervised.machines.active_set import exact_solution, with_derivative_of_active_set
 from kernax.supervised.machines.box_problem import (
     BoxProblem,
     DualPoint,
+    counted_points,
     with_all_points_inside,
 )
-from kernax.supervised.machines.certificate import certificate
-from kernax.supervised.machines.conditions_at_end import ending, is_finite, missed_its_goal
+from kernax.supervised.machines.certificate import Certificate, certificate, missed_its_goal
 from kernax.supervised.machines.dual_solver import AbstractDualSolver
-from kernax.supervised.machines.polish import polished
 from kernax.supervised.machines.projected_gradient import project
 from kernax.supervised.machines.units import ProblemUnits, after_rescaling, rescaled_objectives
 
@@ -48,20 +45,23 @@ def machine(
 
     # The solver's point has the derivative of the equations of its active set.
     def with_derivative(end, args):
-        point, figures = end
-        return with_derivative_of_active_set(point, args[0]), figures
+        point, certified = end
+        return with_derivative_of_active_set(point, args[0]), certified
 
-    point, figures = implicit(
+    point, certified = implicit(
         lambda args: _solve_to_gap(*args, exact=False),
         with_derivative,
         (scaled, feasible, solver),
         solve_exactly=lambda args: _solve_to_gap(*args, exact=True),
     )
     point = with_all_points_inside(point, scaled)
-    stats = figures | {"steps": point.steps}
-    value, result = _in_users_units(point, scaled, stats, units, solver.rtol)
-    stats = stats | rescaled_objectives(stats, units.of_objective)
-    return *void_unless_known(value, result), result, stats
+    # In the user's units the coefficients and the bias may over- or underflow.
+    beta = jnp.where(certified.finite, point.beta, jnp.nan)
+    bias = jnp.where(certified.finite, point.bias, jnp.nan)
+    value = units.users(beta, bias)
+    result = after_rescaling(certified.result, (beta, bias), units.solution(*value))
+    stats = certified.stats | rescaled_objectives(certified.stats, units.of_objective)
+    return *void_unless_known(value, result), result, stats | {"steps": point.steps}
 
 
 def _feasible(
@@ -82,29 +82,11 @@ def _feasible(
     return project(stop_gradient(problem), near, jnp.zeros_like(problem.scale))
 
 
-def _in_users_units(
-    point: DualPoint,
-    problem: BoxProblem,
-    stats: dict[str, Array],
-    units: ProblemUnits,
-    tol: ArrayLike,
-) -> tuple[tuple[Float[Array, " n"], Float[Array, "*groups"]], Any]:
-    """Coefficients and bias in the user's units, where they may over- or underflow, and the
-    status.
-    """
-    fixed_point, fixed_problem = stop_gradient((point, problem))
-    finite = is_finite(fixed_point, stats)
-    solved = jnp.where(finite, point.beta, jnp.nan), jnp.where(finite, point.bias, jnp.nan)
-    value = units.users(*solved)
-    rescaled = after_rescaling(solved, units.solution(*value))
-    return value, ending(fixed_point, fixed_problem, stats, finite, rescaled, tol)
-
-
 class _Pass(eqx.Module):
     """A point, its certificate, the tolerance to solve to next, and whether to stop here."""
 
     point: DualPoint
-    figures: dict[str, Array]
+    certified: Certificate
     tol: Float[Array, ""]
     done: Bool[Array, ""]
 
@@ -115,7 +97,7 @@ def _solve_to_gap(
     solver: AbstractDualSolver,
     *,
     exact: bool,
-) -> tuple[DualPoint, dict[str, Array]]:
+) -> tuple[DualPoint, Certificate]:
     """The solver's point at a tolerance for which the relative gap is at most `solver.rtol`, and
     its certificate.
 
@@ -136,32 +118,38 @@ def _solve_to_gap(
         point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
         optimal = jnp.array(True)
         if exact:
-            new = polished(point, problem)
-            point, optimal = new.point, new.optimal
-        figures = certificate(with_all_points_inside(point, problem), problem, solver.rtol)
-        closed = figures["relative_gap"] <= solver.rtol
+            point, optimal = exact_solution(point, problem)
+        certified = certificate(with_all_points_inside(point, problem), problem, solver.rtol)
+        closed = certified.stats["relative_gap"] <= solver.rtol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
         # Stops at the finest tolerance, whatever the rounding of its tenths.
         is_finest = now.tol < 5 * _FINEST * solver.rtol
         done = done | is_finest
         # A member of a batch that is done gets an infinite tolerance, so that its solver takes no
         # more steps.
-        return _Pass(point, figures, jnp.where(done, jnp.inf, now.tol / 10), done)
+        return _Pass(point, certified, jnp.where(done, jnp.inf, now.tol / 10), done)
 
+    size = problem.scale
     if start is None:
         start = jnp.zeros_like(problem.targets)
         residual = problem.targets
     else:
         residual = problem.residual(start)
+        f = abs(problem.targets - residual)
+        size = size + jnp.max(f, where=counted_points(problem), initial=0)
     groups = () if problem.total is None else problem.total.shape
-    bias = jnp.zeros(groups, start.dtype)
-    point = DualPoint.of(problem, start, residual, jnp.zeros((), jnp.int32), bias)
-    figures = jax.tree.map(
-        jnp.zeros_like, eqx.filter_eval_shape(certificate, point, problem, solver.rtol)
+    point = DualPoint(
+        beta=start,
+        residual=residual,
+        bias=jnp.zeros(groups, start.dtype),
+        steps=jnp.zeros((), jnp.int32),
+        violation=jnp.full((), jnp.inf, start.dtype),
+        rounding=16 * eps_of(size) * size,
     )
     tol = jnp.asarray(solver.rtol, start.dtype)
-    end = lax.while_loop(go_on, solve_once, _Pass(point, figures, tol, jnp.array(False)))
-    return end.point, end.figures
+    first = _Pass(point, Certificate.of_nothing(start.dtype), tol, jnp.array(False))
+    end = lax.while_loop(go_on, solve_once, first)
+    return end.point, end.certified
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:

@@ -69,13 +69,14 @@ class SMO(AbstractDualSolver):
             problem = _with_held_operator(problem)
 
         def go_on(now: _Sweep) -> Array:
-            return (now.violation > atol) & (now.steps < most)
+            return (violation(problem, now.beta, now.residual) > atol) & (now.steps < most)
 
         def sweep(now: _Sweep) -> _Sweep:
             steps = jnp.minimum(8 * size + 1000, most - now.steps)
             return _swept(problem, now, atol / 2, steps, size)
 
-        end = lax.while_loop(go_on, sweep, _Sweep.first(problem, beta, residual))
+        first = _Sweep(beta, residual, jnp.zeros((), jnp.int32))
+        end = lax.while_loop(go_on, sweep, first)
         return end.beta, end.steps
 
     def _size(self, n: int) -> int:
@@ -93,62 +94,35 @@ def _with_held_operator(problem: BoxProblem) -> BoxProblem:
 
 
 class _Sweep(eqx.Module):
-    """Coefficients and residuals between two working sets, their violation, and the number of
-    steps.
-    """
+    """Coefficients and residuals between two working sets, and the number of steps."""
 
     beta: Float[Array, " n"]
     residual: Float[Array, " n"]
-    violation: Float[Array, ""]
     steps: Int[Array, ""]
-
-    @staticmethod
-    def first(problem: BoxProblem, beta: Array, residual: Array) -> "_Sweep":
-        """The coefficients and residuals before any step."""
-        violated = violation(problem, beta, residual)
-        return _Sweep(beta, residual, violated, jnp.zeros((), jnp.int32))
-
-    def moved(self, problem: BoxProblem, beta: Array, residual: Array, steps: Array) -> "_Sweep":
-        """The coefficients and residuals after `steps` more steps."""
-        violated = violation(problem, beta, residual)
-        return _Sweep(beta, residual, violated, self.steps + jnp.maximum(steps, 1))
 
 
 def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int) -> _Sweep:
-    """Takes up to `most` steps in one working set of a size, down to a violation of `atol`
-    there.
+    """Takes up to `most` steps in one working set of a size, down to a violation of `atol` there.
+
+    A working set that is smaller than all points has those that violate optimality most. They
+    include the pair that violates it most, so that the violation there is that of all points.
     """
     if size == len(now.beta):
-        # Steps among all points, down to a violation of `atol`.
-        everywhere = slice(None)
-        part = WorkingSet.of(
-            problem, problem.operator.as_matrix(), everywhere, now.beta, now.residual
-        )
-        improved, steps = part.improved(now.violation, atol, most)
-        beta = improved[: len(now.beta)]
-        return now.moved(problem, beta, problem.residual(beta), steps)
-    # The next set would lose the accuracy of a finer goal.
-    goal = jnp.maximum(atol, now.violation / 10)
-    return _on_a_working_set(problem, now, goal, most, size)
-
-
-def _on_a_working_set(
-    problem: BoxProblem, now: _Sweep, goal: Array, most: Array, size: int
-) -> _Sweep:
-    """Takes steps among the points that violate optimality most, down to a violation of `goal`
-    there.
-
-    They include the pair that violates it most, so that the violation there is that of all points.
-    """
-    places = _most_violating(problem, now, size)
-    part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
-    improved, steps = part.improved(now.violation, goal, most)
-
-    # The residuals of all points, from the columns of K in the set.
-    change = improved[:size] - now.beta[places]
-    beta = now.beta.at[places].set(improved[:size])
-    residual = now.residual - problem.part_product(places, change)
-    return now.moved(problem, beta, residual, steps)
+        K = problem.operator.as_matrix()
+        part = WorkingSet.of(problem, K, slice(None), now.beta, now.residual)
+        improved, steps = part.improved(atol, most, to_a_tenth=False)
+        beta = improved[:size]
+        residual = problem.residual(beta)
+    else:
+        places = _most_violating(problem, now, size)
+        part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
+        # The next set would lose the accuracy of a goal below a tenth of the violation.
+        improved, steps = part.improved(atol, most, to_a_tenth=True)
+        # The residuals of all points, from the columns of K in the set.
+        change = improved[:size] - now.beta[places]
+        beta = now.beta.at[places].set(improved[:size])
+        residual = now.residual - problem.part_product(places, change)
+    return _Sweep(beta, residual, now.steps + jnp.maximum(steps, 1))
 
 
 def _most_violating(problem: BoxProblem, now: _Sweep, size: int) -> Int[Array, " size"]:

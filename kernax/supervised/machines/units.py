@@ -10,10 +10,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.base.numerics import eps_of, stop_gradient
+from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
 from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.operators.operators import ScaledGram
 from kernax.supervised.machines.box_problem import BoxProblem
 
@@ -97,28 +98,27 @@ def rescaled_objectives(stats: dict[str, Array], exponent: Int[Array, ""]) -> di
     return times_power_of_two(objectives, exponent)
 
 
-class AfterRescaling(eqx.Module):
-    """Whether coefficients and a bias survive the conversion into the user's units.
-
-    Attributes:
-        kept: whether converting them back gives the same numbers, up to rounding.
-        overflown: whether some are no longer finite, although the coefficients were.
-    """
-
-    kept: Bool[Array, ""]
-    overflown: Bool[Array, ""]
-
-
 def after_rescaling(
+    result: Any,
     solved: tuple[Float[Array, " n"], Float[Array, "*groups"]],
     back: tuple[Float[Array, " n"], Float[Array, "*groups"]],
-) -> AfterRescaling:
-    """Compares coefficients and a bias with those converted into the user's units and back."""
+) -> Any:
+    """The status of a solve with these coefficients and bias, which were converted into the user's
+    units and `back`: `nonfinite` where they overflow, and no success where they are not the same up
+    to rounding.
+    """
     (beta, bias), (beta_back, bias_back) = stop_gradient((solved, back))
-    close = abs(beta_back - beta) <= 8 * eps_of(beta) * jnp.max(abs(beta))
-    of_points = jnp.stack([close, jnp.isfinite(beta_back), jnp.isfinite(beta)], 1)
-    all_close, finite_beta_back, finite = jnp.all(of_points, 0)
+    sizes = [abs(beta), abs(beta_back), abs(beta_back - beta)]
+    _, (largest, largest_back, difference) = sums_and_maxima([], sizes)
+    is_kept = difference <= 8 * eps_of(beta) * largest
     # Values of f are of order one, so that the bias is compared with one as well.
-    close_bias = jnp.all(abs(bias_back - bias) <= 8 * eps_of(bias) * (1 + abs(bias)))
-    finite_back = finite_beta_back & jnp.all(jnp.isfinite(bias_back))
-    return AfterRescaling(all_close & close_bias, finite & ~finite_back)
+    is_kept = is_kept & jnp.all(abs(bias_back - bias) <= 8 * eps_of(bias) * (1 + abs(bias)))
+    is_finite = jnp.isfinite(largest_back) & jnp.all(jnp.isfinite(bias_back))
+    overflown = jnp.isfinite(largest) & ~is_finite & (result != RESULTS.diverged)
+    return first_that_holds(
+        [
+            (overflown, RESULTS.nonfinite),
+            (~is_kept & (result == RESULTS.successful), RESULTS.inaccurate),
+        ],
+        otherwise=result,
+    )

@@ -108,31 +108,28 @@ class WorkingSet(eqx.Module):
         )
 
     def improved(
-        self, violation: Float[Array, ""], tol: Float[Array, ""], most: Int[Array, ""]
+        self, tol: Float[Array, ""], most: Int[Array, ""], *, to_a_tenth: bool
     ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
-        """Coefficients with a violation within the set of at most `tol`, and the number of steps.
-
-        `violation` is the violation before any step.
+        """Coefficients with a violation within the set of at most `tol`, or if `to_a_tenth` a tenth
+        of what it is, and the number of steps.
         """
         variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
         floor = eps_of(self.K) * variance
+        up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
+        start = WorkingState(self.beta, up, down)
+        violation = self._violation(start)
+        goal = jnp.maximum(tol, violation / 10) if to_a_tenth else tol
 
         def go_on(run: _Run) -> Array:
-            return (run.violation > tol) & (run.steps < most)
+            return (run.violation > goal) & (run.steps < most)
 
         def several_steps(run: _Run) -> _Run:
             steps = jnp.minimum(_CHECK_EVERY, most - run.steps)
             now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
             return _Run(now, self._violation(now), run.steps + steps)
 
-        first = _Run(self._start(), violation, jnp.zeros((), jnp.int32))
-        end = lax.while_loop(go_on, several_steps, first)
+        end = lax.while_loop(go_on, several_steps, _Run(start, violation, jnp.zeros((), jnp.int32)))
         return end.now.beta, end.steps
-
-    def _start(self) -> WorkingState:
-        """Coefficients and slopes before any step."""
-        up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
-        return WorkingState(self.beta, up, down)
 
     def _violation(self, now: WorkingState) -> Float[Array, ""]:
         """How far the pair that violates optimality most violates it."""
