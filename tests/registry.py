@@ -188,7 +188,8 @@ class Learner:
         number: the argument that is the strength of the problem; "" where that is none.
         strength: the ridge, noise, C, ... of the small problem.
         kernel, points: whether the call has a kernel, and points beside its targets.
-        of_stream: whether points come one by one, and weights are whether they come.
+        learner: of a stream, in which points come one by one and weights are whether they come:
+            what learns it, made of the problem.
         has_status: whether the call returns a `Solution`.
         weights: "repeat" where a weight of two is a repetition and one of zero a removal, "remove"
             where there is only the latter, "" where points have no weights.
@@ -215,7 +216,7 @@ class Learner:
     number: str = "ridge"
     kernel: bool = True
     points: bool = True
-    of_stream: bool = False
+    learner: Callable[[Problem], Any] | None = None
     strength: float = 0.3
     has_status: bool = True
     weights: str = "repeat"
@@ -236,6 +237,10 @@ class Learner:
     @property
     def problem(self) -> Problem:
         return problem(self.strength, self.target)
+
+    @property
+    def of_stream(self) -> bool:
+        return self.learner is not None
 
     @property
     def close(self) -> float:
@@ -292,8 +297,10 @@ def of_likelihood(verb, likelihood):
 
 
 def kernel_ridge_in_features(p, **options):
-    features = kernax.FeatureMap(lambda x: p.size * jnp.append(x, x[0] * x[1]))
-    return kernax.kernel_ridge(features, p.X, p.y, p.strength, weights=p.weights, **options)
+    features = kernax.FeatureMap(kernax.bases.PolynomialBasis(2))
+    return kernax.kernel_ridge(
+        p.size * features, p.X, p.y, p.strength, weights=p.weights, **options
+    )
 
 
 def path(verb, **settings):
@@ -483,7 +490,7 @@ def of_stream(name, learner, **promises):
         number="",
         weights="remove",
         in_units=None,
-        of_stream=True,
+        learner=learner,
         **promises,
     )
 
@@ -501,7 +508,7 @@ def dual_learner(p, budget, **settings):
     return kernax.online.DualLearner(of_gradients(p), p.kernel, budget, **settings)
 
 
-LINEAR = kernax.FeatureMap(lambda x: jnp.append(x, jnp.ones_like(x[0])))
+LINEAR = kernax.FeatureMap(kernax.bases.PolynomialBasis(1))
 ENTRIES = [
     Learner("kernel_ridge", of_kernel(kernax.kernel_ridge), order=2, tier="quick", shards="slow"),
     Learner("kernel_ridge with a bias", of_kernel(kernax.kernel_ridge, bias=True), order=2),
@@ -912,6 +919,28 @@ ENTRIES = [
     of_stream(
         "dual Adagrad",
         lambda p: kernax.online.DualAdagrad(Squared(), p.kernel, kernax.online.Merge(4)),
+    ),
+    of_stream(
+        "Winnow in bumps",
+        lambda p: kernax.online.Winnow(p.strength, features=kernax.bases.GaussianBasis(p.Z)),
+        target="signs",
+        strength=3.0,
+        kernel=False,
+        takes=("points that are a vector", "one class"),
+    ),
+    of_stream(
+        "balanced Winnow",
+        lambda p: kernax.online.BalancedWinnow(p.strength),
+        target="signs",
+        strength=3.0,
+        kernel=False,
+        takes=("points that are a vector", "one class"),
+    ),
+    of_stream(
+        "exponentiated gradient",
+        lambda p: kernax.online.ExponentiatedGradient(rate=p.strength, balanced=True),
+        kernel=False,
+        takes=("points that are a vector",),
     ),
     of_stream(
         "Winnow",

@@ -1,11 +1,12 @@
 """One batch of small problems for each learner: what weights, units and failures do to a fit, and
 that members of a batch are fits of their own. A learner has one program here, and one without a
-batch.
+batch, of which a file keeps what it learned.
 """
 
 from dataclasses import replace
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,15 +64,19 @@ def with_a_number_out_of_range(p):
     return replace(p, strength=-p.strength)
 
 
-def learned(entry):
-    """What was learned and whether that was said to be a success, as a function of a problem."""
+def figures(entry, found, p):
+    """What was learned, and whether that was said to be a success."""
+    fine = found.result == kernax.RESULTS.successful if entry.has_status else True
+    return entry.outputs(found, p), jnp.asarray(fine)
 
-    def figures(p):
-        found = entry.fit(p, **options_of(entry))
-        fine = found.result == kernax.RESULTS.successful if entry.has_status else True
-        return entry.outputs(found, p), jnp.asarray(fine)
 
-    return figures
+@cache
+def alone(name):
+    """A problem without points of weight zero, and what a learner returns of it outside of jit."""
+    entry = LEARNERS[name]
+    plain = with_copies(entry.problem)
+    p = without_points_of_weight_zero(plain) if entry.weights else plain
+    return p, entry.fit(p, **options_of(entry))
 
 
 @cache
@@ -92,7 +97,8 @@ def batch(name):
         members["out of range"] = with_a_number_out_of_range(plain)
     if entry.in_units is not None:
         members["units"] = entry.in_units(plain, C)
-    found = jax.jit(jax.vmap(learned(entry)))(stacked(members.values()))
+    learned = lambda p: figures(entry, entry.fit(p, **options_of(entry)), p)
+    found = jax.jit(jax.vmap(learned))(stacked(members.values()))
     found = jax.tree.map(np.asarray, found)
     return plain, {
         member: jax.tree.map(lambda leaf, i=i: leaf[i], found) for i, member in enumerate(members)
@@ -115,10 +121,20 @@ def test_a_member_with_points_of_weight_zero_is_the_fit_without_them(name):
     inside jit and vmap.
     """
     entry = LEARNERS[name]
-    plain, members = batch(name)
-    alone, fine = learned(entry)(without_points_of_weight_zero(plain) if entry.weights else plain)
+    p, found = alone(name)
+    expected, fine = figures(entry, found, p)
     assert np.all(fine)
-    assert_learned(entry, members["plain"], alone)
+    _, members = batch(name)
+    assert_learned(entry, members["plain"], expected)
+
+
+@pytest.mark.parametrize(
+    "name", cases("tier", lambda entry: entry.has_status and not entry.of_stream)
+)
+def test_what_was_learned_comes_back_from_a_file_bitwise(name, tmp_path):
+    _, found = alone(name)
+    kernax.save(tmp_path / "value", found.value)
+    assert eqx.tree_equal(kernax.load(tmp_path / "value"), found.value, typematch=True)
 
 
 @pytest.mark.parametrize("name", cases("tier", lambda entry: entry.weights))

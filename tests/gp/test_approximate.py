@@ -41,7 +41,6 @@ OBSERVED = {
     "NegativeBinomial": (NegativeBinomial(0.5), COUNTS),
     "Gaussian": (Gaussian(np.linspace(0.1, 0.5, N)), NUMBERS),
 }
-each_likelihood = pytest.mark.parametrize(("likelihood", "y"), OBSERVED.values(), ids=OBSERVED)
 KERNEL = 1.5 * kernax.RBF(0.9)
 PROCESS = kernax.GaussianProcess(KERNEL, 0.2)
 
@@ -289,9 +288,9 @@ def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
 
 @needs_x64
 @pytest.mark.nightly
-@each
-def test_second_derivatives_of_the_evidence(verb):
-    slope = jax.jit(jax.grad(lambda scales: evidence(verb, scales, Bernoulli(), SIGNS)))
+@pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
+def test_second_derivatives_of_the_evidence(name):
+    slope = jax.jit(jax.grad(lambda scales: evidence(VERBS[name], scales, Bernoulli(), SIGNS)))
     found = jax.jit(jax.jacfwd(slope))(SCALES)
     h = 1e-5
     expected = [(slope(SCALES + h * e) - slope(SCALES - h * e)) / (2 * h) for e in np.eye(3)]
@@ -529,9 +528,6 @@ def test_the_value_beside_a_gradient_is_the_value(verb):
         ({"y": np.zeros(N)}, r"y must hold -1 and \+1.*signs\(labels\)"),
         ({"y": -COUNTS - 1, "likelihood": Poisson()}, "y must hold counts >= 0 for Poisson"),
         ({"y": np.ones((N, 2))}, r"y must have shape \(12,\).*one process for each column"),
-        ({"y": np.ones(3)}, r"y must have shape \(12,\)"),
-        ({"weights": -np.ones(N)}, "weights must not be negative"),
-        ({"X": np.full((N, 2), np.nan)}, "X holds NaN or inf"),
         ({"rtol": -1.0}, "rtol must be positive, but is -1"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
         ({"likelihood": Bernoulli}, r"such as Bernoulli\(\), but is the class"),

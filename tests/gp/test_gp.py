@@ -373,7 +373,6 @@ def test_what_has_no_factor_is_an_error_a_status_or_nan():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise": -0.1}, "noise must be in"),
         (
             {"noise": np.full(3, 0.1)},
             r"noise must be a number or have shape \(20,\), one per point, but has shape \(3,\)",
@@ -383,8 +382,6 @@ def test_what_has_no_factor_is_an_error_a_status_or_nan():
             r"noise is a variance and must not be negative, but noise\[0\] is -1",
         ),
         ({"noise": np.full(20, np.nan)}, "noise holds NaN or inf"),
-        ({"y": np.ones(3)}, r"y must have shape \(20,\)"),
-        ({"weights": np.zeros(20)}, "weights must not all be zero"),
     ],
 )
 def test_bad_input_is_named(data, change, message):

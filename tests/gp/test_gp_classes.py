@@ -157,13 +157,6 @@ def test_a_point_without_uncertainty_has_the_softmax_of_the_means():
     assert np.all(np.isfinite(slope))
 
 
-def test_a_file_keeps_it(posterior, tmp_path):
-    kernax.files.register(mean)
-    kernax.save(tmp_path / "classes.kernax", posterior)
-    loaded = kernax.load(tmp_path / "classes.kernax")
-    np.testing.assert_array_equal(loaded.probability(Z[0]), posterior.probability(Z[0]))
-
-
 @pytest.mark.slow
 def test_a_failed_fit_has_no_numbers():
     solution = kernax.laplace(PROCESS, X, Y, Categorical(), max_steps=1, throw=False)

@@ -104,42 +104,10 @@ def test_a_recursion_that_rounding_has_spoiled_is_no_success():
 # Streams
 
 LEARNERS = {
-    "oldest": (online.DualLearner(online.MarginPerceptron(), RBF, online.RemoveOldest(5)), Y),
     "merge": (online.DualLearner(GRADIENT, RBF, online.Merge(5)), Y),
     "project": (online.DualLearner(GRADIENT, RBF, online.Project(5, 0.2), averaging=0), Y),
-    "primal": (
-        online.PrimalLearner(GRADIENT, kernax.FeatureMap(lambda x: jnp.append(x, 1))),
-        Y,
-    ),
     "recursive": (recursive(20, 0.2), T),
 }
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_stream_in_parts_with_gaps_is_the_stream(name):
-    """Going on from a state is the whole; a point that is not present might as well not be there,
-    but is predicted; updates by hand, as of an optimiser, are the same.
-    """
-    learner, y = LEARNERS[name]
-    whole = online.run(learner, X, y)
-    head = online.run(learner, X[:15], y[:15])
-    tail = online.run(learner, X[15:], y[15:], state=head.value.state)
-    parts = np.concatenate([head.value.predictions, tail.value.predictions])
-    assert_close(parts, whole.value.predictions)
-    assert head.stats["updates"] + tail.stats["updates"] == whole.stats["updates"]
-    present = np.arange(N) % 2 == 0
-    gaps = online.run(learner, X, y, present=present).value
-    half = online.run(learner, X[::2], y[::2]).value
-    assert_close(gaps.predictions[::2], half.predictions)
-    assert_close(gaps.function.values(X), half.function.values(X), TOLERANCE["solve"])
-    assert np.all(gaps.losses[1::2] == 0)
-    assert not np.any(gaps.mistakes[1::2])
-    assert np.any(gaps.predictions[1::2] != 0)
-    state = learner.init(X[0])
-    update = eqx.filter_jit(learner.update)
-    for i in range(5):
-        state, f = update(state, jnp.asarray(X[i]), jnp.asarray(y[i]))
-        assert_close(f, whole.value.predictions[i])
 
 
 def test_another_kernel_goes_on_with_the_same_points_and_coefficients():
@@ -222,38 +190,7 @@ def test_a_learner_that_changes_its_kernel_is_refused_and_not_ignored():
         online.run(tuner, X, T)
 
 
-def test_a_batch_of_learners_on_one_stream_is_a_loop_over_them():
-    def learned(lengthscale, rate, ridge):
-        rule = online.StochasticGradient(Hinge(), ridge, rate)
-        learner = online.DualLearner(rule, kernax.RBF(lengthscale), online.RemoveSmallest(5))
-        solution = online.run(learner, X, Y, throw=False)
-        return solution.value.predictions, solution.stats["mistakes"]
-
-    each = [
-        np.array(values, DTYPE) for values in ([0.3, 1.0, 3.0], [0.1, 0.5, 1.0], [0.0, 0.1, 1.0])
-    ]
-    together = jax.jit(jax.vmap(learned))(*each)
-    for i in range(3):
-        alone = learned(*(values[i] for values in each))
-        assert_close(together[0][i], alone[0])
-        assert together[1][i] == alone[1]
-
-
-def test_other_values_never_trace_again_and_memory_does_not_grow_with_the_stream(monkeypatch):
-    traces = []
-    inner = online.DualLearner.update
-
-    def counted(*arguments):
-        traces.append(1)
-        return inner(*arguments)
-
-    monkeypatch.setattr(online.DualLearner, "update", counted)
-    for scale, rate in ((1.0, 0.1), (2, 0.3), (np.float32(0.5), jnp.asarray(0.2))):
-        rule = online.StochasticGradient(Hinge(), 0.1, rate)
-        learner = online.DualLearner(rule, kernax.RBF(scale), online.Merge(7))
-        online.run(learner, X, Y)
-    assert len(traces) == 1
-
+def test_memory_does_not_grow_with_the_stream():
     def temporary(n):
         learner = LEARNERS["merge"][0]
         run = lambda X, y: online.run(learner, X, y, throw=False).value.function(X[0])
@@ -275,21 +212,6 @@ def test_coefficients_may_shrink_to_nothing_but_not_to_nan():
     solution = online.run(after, np.zeros((3000, 2), DTYPE), np.zeros(3000), state=head.state)
     assert solution.stats["updates"] == 0
     assert np.all(solution.value.function.coefficients == 0)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_and_its_state_go_on_from_a_file(name, tmp_path):
-    """The rest of the stream, after both were saved and loaded, is what it would have been."""
-    learner, y = LEARNERS[name]
-    if name == "primal":
-        learner = online.PrimalLearner(GRADIENT, kernax.FeatureMap(kernax.bases.PolynomialBasis(2)))
-    head = online.run(learner, X[:15], y[:15]).value.state
-    kernax.save(tmp_path / "stream", (learner, head))
-    again, state = kernax.load(tmp_path / "stream")
-    tail = online.run(again, X[15:], y[15:], state=state).value
-    same = online.run(learner, X[15:], y[15:], state=head).value
-    np.testing.assert_array_equal(tail.predictions, same.predictions)
-    np.testing.assert_array_equal(tail.function(X[0]), same.function(X[0]))
 
 
 # Refusals

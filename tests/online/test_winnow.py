@@ -2,8 +2,6 @@
 counting mistakes.
 """
 
-import chex
-import equinox as eqx
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -26,16 +24,6 @@ from kernax.online import (
     run,
     winnow_bound,
 )
-
-LEARNERS = [
-    Winnow(),
-    BalancedWinnow(1.5),
-    NormalisedWinnow(0.3),
-    NormalisedWinnow(0.3, balanced=True),
-    ExponentiatedGradient(kernax.losses.Logistic(), rate=0.3, balanced=True),
-]
-NAMES = ["winnow", "balanced", "normalised", "normalised balanced", "exponentiated"]
-each = pytest.mark.parametrize("learner", LEARNERS, ids=NAMES)
 
 
 def plain_winnow(X, y, a, theta):
@@ -279,51 +267,6 @@ def test_features_may_be_booleans(disjunctions):
     np.testing.assert_array_equal(booleans.function.values(X), numbers.function.values(X))
 
 
-@each
-def test_a_stream_goes_on_from_a_state_and_skips_what_is_not_present(disjunctions, learner):
-    X, y = disjunctions
-    whole = run(learner, X, y).value
-    first = run(learner, X[:100], y[:100]).value
-    second = run(learner, X[100:], y[100:], state=first.state).value
-    assert_close(second.predictions, whole.predictions[100:])
-    present = np.arange(200) >= 100
-    skipped = run(learner, X, y, present=present).value
-    fresh = run(learner, X[100:], y[100:]).value
-    assert_close(skipped.predictions[100:], fresh.predictions)
-    assert not np.any(skipped.mistakes[:100])
-
-
-@each
-def test_the_pair_of_init_and_update_does_what_run_does(disjunctions, learner):
-    X, y = disjunctions
-    state = learner.init(jnp.asarray(X[0]))
-    update = eqx.filter_jit(learner.update)
-    predictions = []
-    for x, label in zip(X[:20], y):
-        state, f = update(state, jnp.asarray(x), jnp.asarray(label))
-        predictions.append(f)
-    assert_close(np.array(predictions), run(learner, X[:20], y[:20]).value.predictions)
-
-
-@pytest.mark.parametrize("kind", [Winnow, BalancedWinnow, NormalisedWinnow, ExponentiatedGradient])
-def test_a_batch_of_learners_and_streams_is_a_loop_over_them_in_one_trace(disjunctions, kind):
-    X, y = disjunctions
-    rates = jnp.linspace(1.2, 2.0, 50, dtype=DTYPE)
-    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(y)), (50, 1)), axis=1)[:, :80]
-    streams, labels = X[order], y[order]
-
-    def of(rate, X, y):
-        learner = kind(rate) if kind is not ExponentiatedGradient else kind(rate=rate)
-        return run(learner, X, y, throw=False).value.predictions
-
-    chex.clear_trace_counter()
-    once = jax.jit(jax.vmap(chex.assert_max_traces(of, n=1)))
-    together = once(rates, streams, labels)
-    once(rates + 0.1, streams, labels)
-    for i in range(50):
-        assert_close(together[i], of(rates[i], streams[i], labels[i]), TOLERANCE["solve"])
-
-
 @needs_x64
 def test_gradients_of_the_progressive_loss_match_finite_differences(signed):
     X, y, u = signed
@@ -342,26 +285,6 @@ def test_gradients_of_the_progressive_loss_match_finite_differences(signed):
     check_derivatives(
         losses, jax.tree.map(jnp.asarray, arguments), rtol=TOLERANCE["gradient"], atol=1e-7
     )
-
-
-@each
-def test_a_learner_and_its_state_come_back_from_a_file(disjunctions, learner, tmp_path):
-    X, y = disjunctions
-    head = run(learner, X[:100], y[:100]).value.state
-    kernax.save(tmp_path / "stream", (learner, head))
-    again, state = kernax.load(tmp_path / "stream")
-    tail = run(again, X[100:], y[100:], state=state).value
-    same = run(learner, X[100:], y[100:], state=head).value
-    np.testing.assert_array_equal(tail.predictions, same.predictions)
-
-
-@each
-def test_states_and_predictions_have_the_precision_of_the_points(disjunctions, learner):
-    X, y = disjunctions
-    progress = run(learner, X.astype(np.float32), y).value
-    leaves = [leaf for leaf in jax.tree.leaves(progress) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    assert {leaf.dtype for leaf in leaves} == {jnp.dtype(np.float32)}
-    assert progress.function(X[0]).dtype == np.float32
 
 
 def test_winnow_refuses_features_that_it_is_not_for_and_knows_none_while_tracing(disjunctions):

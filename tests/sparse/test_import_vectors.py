@@ -339,16 +339,13 @@ def test_what_is_not_finite_is_said_and_nan_throughout():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"y": np.ones(N)}, "one class only"),
         ({"y": np.eye(3)[np.zeros(N, int)]}, "one class only"),
         ({"y": np.arange(N)}, "-1 and"),
-        ({"y": y[:-1]}, "y must have"),
         ({"ridge": 0.0}, "ridge"),
         ({"rtol": -1.0}, "rtol"),
         ({"max_vectors": 0}, "max_vectors"),
         ({"window": 0}, "window"),
         ({"block_size": 0}, "block_size"),
-        ({"weights": -np.ones(N)}, "weights"),
     ],
 )
 def test_bad_input_is_refused_by_name(settings, words):
@@ -470,14 +467,6 @@ def test_a_batch_of_gradients_past_the_first_width_is_that_of_differences():
     at, h = jnp.array([0.8, 1.3]), 1e-6
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(f)))(jnp.concatenate([at, at + h, at - h]))
     np.testing.assert_allclose(slopes[:2], (values[2:4] - values[4:]) / (2 * h), rtol=1e-5)
-
-
-@needs_x64
-def test_a_machine_comes_back_from_a_file(tmp_path, fit):
-    kernax.save(tmp_path / "machine", fit.value)
-    again = kernax.load(tmp_path / "machine")
-    np.testing.assert_array_equal(again.indices, fit.value.indices)
-    assert again.probability(X[0]) == fit.value.probability(X[0])
 
 
 # Lengthscales as Raetsch et al. chose them; C and ridge are chosen on the first split, of which a

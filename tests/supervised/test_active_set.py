@@ -58,29 +58,6 @@ LEARNERS = {
     "no bias": lambda scale: on_some(
         kernax.svm(kernax.RBF(scale), X, Y, 1.0, bias=False, solver=FINE, throw=False).value
     ),
-    "tube": lambda e: on_some(
-        kernax.support_vector_regression(
-            kernax.RBF(1.0), X, T, 1.0, 0.1 * e, solver=FINE, throw=False
-        ).value
-    ),
-    "one class": lambda scale: on_some(
-        kernax.one_class_svm(kernax.RBF(scale), X, 0.3, solver=FINE, throw=False).value
-    ),
-    "fraction": lambda nu: on_some(
-        kernax.one_class_svm(kernax.RBF(1.0), X, 0.3 * nu, solver=FINE, throw=False).value
-    ),
-    "median": lambda r: on_some(
-        kernax.regularised_risk(
-            kernax.RBF(1.0),
-            X,
-            T,
-            r,
-            loss=kernax.losses.Absolute(),
-            bias=True,
-            solver=FINE,
-            throw=False,
-        ).value
-    ),
     "columns": columns,
     "folds": folds,
     "lasso": lasso,
@@ -101,15 +78,9 @@ def two_sizes(monkeypatch):
     assert active_set._sizes(N) == [11, 23]
 
 
-QUICK = ("lasso",)  # the others take long to compile
-
-
 @pytest.mark.nightly
 @needs_x64
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS],
-)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_batch_of_gradients_is_that_of_differences(name, two_sizes):
     """It was an AssertionError inside JAX wherever there was a choice of sizes."""
     at, h = jnp.array([0.8, 1.3]), 1e-5

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, check_derivatives, needs_x64
+from conftest import TOLERANCE, X64, needs_x64
 from sklearn.isotonic import IsotonicRegression
 from sklearn.svm import SVC
 
@@ -170,21 +170,6 @@ def test_isotonic_probabilities_are_within_zero_and_one_for_weights_of_any_size(
         fit = kernax.calibration.isotonic(f, y, weights=weights)
         assert jnp.all((fit.probabilities >= 0) & (fit.probabilities <= 1))
         assert fit.probabilities[-1] == 1
-
-
-@needs_x64
-def test_the_derivatives_of_platts_sigmoid_are_those_of_the_maximum(values):
-    """In the values, repeated ones included, and the weights, forward and backward; a thousandth
-    off would be seen.
-    """
-    f, y, weights = values
-    y[10] = y[11]
-
-    def probabilities(f, weights):
-        fit = kernax.calibration.platt(f, y, weights=weights, throw=False).value
-        return fit(jnp.linspace(-1.0, 1.0, 3)), fit.slope, fit.intercept
-
-    check_derivatives(probabilities, (jnp.asarray(f), jnp.asarray(weights)), rtol=1e-7, atol=1e-9)
 
 
 @needs_x64

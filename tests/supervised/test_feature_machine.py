@@ -133,21 +133,15 @@ def test_classes_are_learned_from_one_hot_targets(rng):
 
 
 @needs_x64
-@pytest.mark.parametrize(
-    "diagonal",
-    [
-        pytest.param(False, marks=pytest.mark.slow),
-        pytest.param(True, marks=pytest.mark.nightly),
-    ],
-)
-def test_derivatives_are_those_of_differences_through_the_rounds(diagonal, data):
+@pytest.mark.nightly
+def test_derivatives_of_a_diagonal_metric_are_those_of_differences_through_the_rounds(data):
     X, y = data
     weights = np.linspace(0.5, 2.0, 40)
 
     def prediction(lengthscale, X, y, ridge, weights):
         solution = kernax.recursive_feature_machine(
             kernax.RBF(lengthscale), X, y, ridge,
-            weights=weights, max_rounds=3, rtol=0.0, diagonal=diagonal, bias=True, throw=False,
+            weights=weights, max_rounds=3, rtol=0.0, diagonal=True, bias=True, throw=False,
         )  # fmt: skip
         return jnp.sum(jnp.sin(solution.value.values(X[:7])))
 

@@ -1,7 +1,6 @@
 """Machines and the LASSO in any units, and certificates that count what rounding does to K b."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -115,47 +114,6 @@ def test_one_class_of_a_small_fraction_has_the_gap_that_it_claims(nu):
     primal = beta @ f / 2 + min(np.sum(np.maximum(0, level - f)) - nu * N * level for level in f)
     assert primal + beta @ f / 2 <= 1.1e-3 * beta @ f / 2
     assert_close(np.sum(beta), nu * N, 1e-6)
-
-
-def weighted_svm(rows, how):
-    return kernax.svm(RBF, X[rows], np.where(rows % 2, -1.0, 1.0).astype(DTYPE), 0.1, **how).value
-
-
-def weighted_regression(rows, how):
-    return kernax.support_vector_regression(RBF, X[rows], T[rows], 0.1, 0.01, **how).value
-
-
-def weighted_one_class(rows, how):
-    return kernax.one_class_svm(RBF, X[rows], 0.3, **how).value
-
-
-def weighted_medians(rows, how):
-    return kernax.regularised_risk(
-        RBF, X[rows], T[rows], 9.0, loss=kernax.losses.Absolute(), bias=True, **how
-    ).value
-
-
-def weighted_lasso(rows, how):
-    coefficients, bias = kernax.lasso(X[rows], T[rows], 2.0, bias=True, **how).value
-    return lambda x: jnp.dot(x, coefficients) + bias
-
-
-SLOW = [
-    pytest.param(fit, marks=pytest.mark.slow)
-    for fit in (weighted_regression, weighted_one_class, weighted_medians)
-]
-
-
-@needs_x64
-@pytest.mark.parametrize("fit", [weighted_svm, weighted_lasso, *SLOW])
-def test_weights_of_25_are_25_repetitions(fit):
-    """No bound is taken for the largest weight."""
-    weights = np.r_[1.0, 1.0, 25.0, 1.0, 1.0, 1.0, np.zeros(24)]
-    rows = np.repeat(np.arange(30), weights.astype(int))  # of 30 points as well: one program
-    solver = kernax.solvers.SMO(rtol=1e-9)
-    weighted = fit(np.arange(30), {"weights": weights, "solver": solver})
-    repeated = fit(rows, {"weights": np.ones(30), "solver": solver})
-    assert_close(jax.vmap(weighted)(X), jax.vmap(repeated)(X), 1e-6)
 
 
 def linear_problem(x, y, bounds):

@@ -142,8 +142,6 @@ def test_weights_have_the_value_of_the_reference():
         kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, 1.0])
     ).value
     np.testing.assert_allclose(fit(np.array([0.5])), 1.29662269, rtol=1e-8)
-    with pytest.raises(ValueError, match=r"weights must not be negative, but weights\[1\] is -1"):
-        kernax.kernel_ridge(kernel, X, np.array([1.0, 2.0]), 0.5, weights=np.array([2.0, -1.0]))
 
 
 @needs_x64
@@ -304,17 +302,11 @@ def test_a_failed_solve_is_a_status_or_an_exception_and_inside_jit_a_runtime_err
     ("change", "words"),
     [
         ({"y": np.ones(4)}, r"y must have shape \(24,\) or \(24, outputs\).*shape \(4,\)"),
-        ({"y": np.full(24, np.nan)}, "y holds NaN or inf, first in row 0"),
-        ({"ridge": np.ones(2)}, r"ridge must be a scalar, but has shape \(2,\)"),
-        ({"ridge": np.nan}, "ridge must be in"),
-        ({"weights": np.ones(3)}, r"weights must have shape \(24,\)"),
-        ({"weights": np.zeros(24)}, "weights must not all be zero"),
         (
             {"block_size": 4, "solver": kernax.solvers.JitteredCholesky()},
             "JitteredCholesky needs the whole matrix",
         ),
         ({"block_size": 4, "solver": lx.LU()}, "LU needs the whole matrix: leave out block_size"),
-        ({"X": np.ones(24)}, r"pass X\[:, None\]"),
     ],
 )
 def test_bad_input_is_refused_by_name(change, words, data):
@@ -399,23 +391,19 @@ def test_leave_one_out_depends_on_no_units_of_the_kernel_or_the_targets(units, d
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
-    marked(pytest.mark.nightly, ["ridge", "regression", "svm", "process"], "regression", "svm"),
+    marked(pytest.mark.nightly, ["ridge", "svm", "process"], "svm"),
 )
 def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
     X = jnp.linspace(0.0, 1.0, 12)[:, None]
     known = jnp.sin(5 * X[:, 0])
     kernel = kernax.RBF(0.3)
-    solver = kernax.solvers.SMO(1e-9)
 
     def fit(X, y, weights):
         if learner == "ridge":
             return kernax.kernel_ridge(kernel, X, y, 0.1, weights=weights).value(X[0])
-        if learner == "regression":
-            given = {"weights": weights, "solver": solver}
-            return kernax.support_vector_regression(kernel, X, y, 1.0, 0.1, **given).value(X[0])
         if learner == "svm":
             signs = jnp.where(jnp.isnan(y), jnp.nan, jnp.sign(y + 1e-3))
-            given = {"weights": weights, "solver": solver}
+            given = {"weights": weights, "solver": kernax.solvers.SMO(1e-9)}
             return kernax.svm(kernel, X, signs, 1.0, **given).value(X[0])
         return kernax.log_marginal_likelihood(kernel, X, y, 0.1, weights=weights)
 

@@ -100,15 +100,6 @@ def test_the_discrepancy_is_the_squared_distance_of_the_mean_embeddings():
     np.testing.assert_array_equal(value.of(X), X[value.indices])
 
 
-@needs_x64
-def test_a_subsample_is_saved(tmp_path):
-    value = herding(KERNEL, X, 5).value
-    kernax.save(tmp_path / "chosen", value)
-    loaded = kernax.load(tmp_path / "chosen")
-    np.testing.assert_array_equal(loaded.indices, value.indices)
-    assert loaded.discrepancy == value.discrepancy
-
-
 def test_without_replacement_all_points_are_chosen_once_and_nothing_is_left_over():
     value = herding(KERNEL, X, N, replace=False).value
     assert sorted(value.indices.tolist()) == list(range(N))
@@ -116,16 +107,9 @@ def test_without_replacement_all_points_are_chosen_once_and_nothing_is_left_over
 
 
 @needs_x64
-def test_a_weight_of_two_is_a_point_repeated_and_of_zero_one_removed():
+def test_a_point_of_weight_zero_is_not_chosen_where_no_other_is_left():
     weights = np.ones(N)
-    weights[[0, 5, 9]] = 2, 0, 3
-    repeated = np.repeat(np.arange(N), weights.astype(int))
-    weighted = herding(KERNEL, X, 10, weights=weights)
-    plain = herding(KERNEL, X[repeated], 10)
-    assert weighted.value.indices.tolist() == repeated[plain.value.indices].tolist()
-    np.testing.assert_allclose(
-        weighted.stats["discrepancies"], plain.stats["discrepancies"], rtol=1e-8
-    )
+    weights[5] = 0
     assert 5 not in herding(KERNEL, X, N - 1, weights=weights, replace=False).value.indices
 
 
@@ -409,7 +393,6 @@ def test_a_kernel_or_a_score_that_overflows_raises():
             lambda: herding(RBF, X, 3, weights=np.eye(N)[0], replace=False),
             "positive weight, but is 3: choose fewer, or replace=True",
         ),
-        (lambda: herding(RBF, X, 3, weights=-np.ones(N)), "weights must not be negative"),
         (lambda: untyped(herding)(RBF, X, 3, block_size=0), "block_size must be a positive"),
         (
             lambda: thin(RBF, X[:30], 2, key=KEY),
