@@ -22,6 +22,7 @@ each = pytest.mark.parametrize("name", cases("tier", lambda entry: entry.of_stre
 def stream(name):
     """A learner, its points and targets, and what it learns of the whole and of the first half."""
     entry = LEARNERS[name]
+    assert entry.learner is not None
     p = entry.problem
     learner, X, y = entry.learner(p), p.X, np.asarray(p.targets)
     return learner, X, y, run(learner, X, y), run(learner, X[:HALF], y[:HALF])

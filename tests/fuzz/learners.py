@@ -1,4 +1,9 @@
-"""Every learner on a problem: what it returned, as a dict of arrays, `success` among them."""
+"""Every learner on a problem: what it returned, as a dict of arrays, `success` among them.
+
+The list of `tests/registry.py` has learners on one problem each. Here they are on problems of any
+size and unit, which share a Gram matrix, and return what their referees judge: coefficients and
+figures of the solution in place of predictions.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +17,16 @@ from kernax.core.base.solution import RESULTS
 
 SMO = kernax.solvers.SMO(max_steps=5000)
 GRADIENTS = kernax.solvers.ProjectedGradient(max_steps=1000)
+LASSO = kernax.solvers.SMO(
+    rtol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
+)
 COMPONENTS = 2
 CLUSTERS = 3
 INDUCING = 5
 CHOSEN = 6
 HALVINGS = 2
+KEY = jax.random.key(0)
+FEATURES = kernax.FeatureMap(lambda x: x)
 # What a solution holds beside its stats.
 VALUES = {
     "coefficients",
@@ -28,115 +38,34 @@ VALUES = {
 }
 
 
-def _outcome(solution, **arrays) -> dict:
+# What is kept of what a learner returned.
+
+
+def _outcome(solution, *stats: str, **arrays) -> dict:
     result = solution.result
     void = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
     assert VALUES & set(arrays)
-    return {"success": result == RESULTS.successful, "void": void} | arrays
+    figures = {name: solution.stats[name] for name in stats}
+    return {"success": result == RESULTS.successful, "void": void} | arrays | figures
 
 
-def _expansion(solution) -> dict:
-    value = solution.value
-    stats = {
-        name: figure
-        for name, figure in solution.stats.items()
-        if name in ("jitter", "residual", "relative_gap")
-    }
-    return _outcome(solution, coefficients=value.coefficients, bias=value.bias, **stats)
+def _function(solution, f, *stats: str, **arrays) -> dict:
+    return _outcome(solution, *stats, coefficients=f.coefficients, bias=f.bias, **arrays)
+
+
+def _expansion(solution, *stats: str) -> dict:
+    shown = [name for name in ("jitter", "residual", "relative_gap") if name in solution.stats]
+    return _function(solution, solution.value, *shown, *stats)
 
 
 def _silent(**arrays) -> dict:
-    """Of verbs without a status: what is finite is meant."""
+    """Of functions without a status: what is finite is meant."""
     finite = [jnp.all(jnp.isfinite(array)) for array in arrays.values()]
     return {"success": jnp.all(jnp.stack(finite)), "void": jnp.asarray(False)} | arrays
 
 
-def _weights(problem, form):
-    return problem["weights"] if form.weighted else None
-
-
-def gram(problem, kernel, points, form):
-    return _silent(K=kernax.gram(kernel, points))
-
-
-def kernel_ridge(problem, kernel, points, form, block_size=None):
-    y, ridge = problem["y"], problem["ridge"]
-    targets = jnp.stack([jnp.asarray(y), jnp.asarray(problem["signs"])], 1)
-    options = {"weights": _weights(problem, form), "bias": form.bias, "block_size": block_size}
-    if block_size is not None:
-        options["solver"] = kernax.solvers.ConjugateGradient(max_steps=200)
-    return _expansion(kernax.kernel_ridge(kernel, points, targets, ridge, throw=False, **options))
-
-
-def ridge_in_features(problem, kernel, points, form):
-    kernel = kernax.FeatureMap(_identity)
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    X = problem["features"]
-    return _expansion(
-        kernax.kernel_ridge(
-            kernel, X, problem["y"], problem["feature_ridge"], throw=False, **options
-        )
-    )
-
-
-def _identity(x):
-    return x
-
-
-def solve(problem, kernel, points, form):
-    operator = kernax.gram_operator(kernel, points, ridge=problem["ridge"])
-    solution = kernax.solvers.solve(operator, problem["y"], throw=False)
-    return _outcome(solution, x=solution.value, jitter=solution.stats["jitter"])
-
-
-def leave_one_out(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _silent(
-        residuals=kernax.leave_one_out(kernel, points, problem["y"], problem["ridge"], **options)
-    )
-
-
-def generalised_cross_validation(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    value = kernax.selection.generalised_cross_validation(
-        kernel, points, problem["y"], problem["ridge"], **options
-    )
-    return _silent(value=value)
-
-
-def _ridges_around(problem):
-    """The ridge of the problem, after a larger and before a smaller one, whatever they do."""
-    ridge = jnp.asarray(problem["ridge"])
-    return jnp.stack([jnp.minimum(30 * ridge, LARGEST), ridge, jnp.maximum(ridge / 1000, TINY)])
-
-
-def ridge_path(problem, kernel, points, form):
-    targets = jnp.stack([jnp.asarray(problem["y"]), jnp.asarray(problem["signs"])], 1)
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _of_second(
-        kernax.selection.ridge_path(
-            kernel, points, targets, _ridges_around(problem), throw=False, **options
-        )
-    )
-
-
-def leave_one_out_path(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    residuals = kernax.selection.leave_one_out_path(
-        kernel, points, problem["y"], _ridges_around(problem), **options
-    )
-    return _silent(residuals=residuals[:, 1])
-
-
-def kernel_logistic_on_a_path(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-
-    def fit(ridge, start):
-        return kernax.kernel_logistic(
-            kernel, points, problem["signs"], ridge, start=start, throw=False, **options
-        )
-
-    return _of_second(kernax.selection.regularisation_path(fit, _ridges_around(problem)))
+def _named(name: str) -> Callable:
+    return lambda array: _silent(**{name: array})
 
 
 def _of_second(path) -> dict:
@@ -147,176 +76,125 @@ def _of_second(path) -> dict:
     return _expansion(type(path)(value, result, stats))
 
 
-def condition(problem, kernel, points, form):
-    process = kernax.GaussianProcess(kernel)
-    weights = _weights(problem, form)
-    solution = kernax.condition(
-        process, points, problem["y"], problem["ridge"], weights=weights, throw=False
-    )
-    posterior, stats = solution.value, solution.stats
+def _posterior(solution) -> dict:
+    q = solution.value
     return _outcome(
         solution,
-        coefficients=posterior.mean.coefficients,
-        variance=jax.vmap(posterior.variance)(jnp.asarray(points)),
-        evidence=stats["log_evidence"],
-        jitter=stats["jitter"],
+        "jitter",
+        "rounding",
+        coefficients=q.slopes,
+        precisions=q.precisions,
+        evidence=q.log_evidence,
     )
 
 
-def log_marginal_likelihood(problem, kernel, points, form):
-    weights = _weights(problem, form)
-    value = kernax.log_marginal_likelihood(
-        kernel, points, problem["y"], problem["ridge"], weights=weights
-    )
-    return _silent(evidence=value)
+def _posterior_of_classes(solution) -> dict:
+    q = solution.value
+    a = q.process.mean.of_all.coefficients
+    return _outcome(solution, "jitter", "rounding", coefficients=a, evidence=q.log_evidence)
 
 
-def laplace(problem, kernel, points, form, likelihood):
-    make, target = LIKELIHOODS[likelihood]
-    return _approximation(kernax.laplace, problem, kernel, points, form, make(), target)
+def _inducing(solution) -> dict:
+    a = solution.value.mean.coefficients
+    return _outcome(solution, "bound", "trace", "jitter", "rounding", coefficients=a)
 
 
-def laplace_of_classes(problem, kernel, points, form):
-    solution = kernax.laplace(
-        kernax.GaussianProcess(kernel),
-        points,
-        problem["classes"],
-        kernax.likelihoods.Categorical(),
-        weights=_weights(problem, form),
-        throw=False,
-    )
-    coefficients = solution.value.process.mean.of_all.coefficients
-    return _outcome(
-        solution,
-        coefficients=coefficients,
-        evidence=solution.value.log_evidence,
-        **_figures(solution),
-    )
+def _components(solution) -> dict:
+    return _function(solution, solution.value.function, variances=solution.value.variances)
 
 
-def by_sites(problem, kernel, points, form, verb):
-    likelihood = kernax.likelihoods.Bernoulli()
-    return _approximation(verb, problem, kernel, points, form, likelihood, "signs")
+def _discriminants(solution) -> dict:
+    a = solution.value.function.coefficients
+    return _outcome(solution, coefficients=a, separations=solution.value.separations)
 
 
-def variational_of_outliers(problem, kernel, points, form):
-    likelihood = kernax.likelihoods.StudentT(1 + 10 * problem["tau"], jnp.sqrt(problem["ridge"]))
-    return _approximation(kernax.variational, problem, kernel, points, form, likelihood, "y")
+def _imported(solution) -> dict:
+    value = solution.value
+    return _function(solution, value.function, "objective", places=value.places)
 
 
-def _approximation(verb, problem, kernel, points, form, likelihood, target):
-    process = kernax.GaussianProcess(kernel)
-    weights = _weights(problem, form)
-    solution = verb(process, points, problem[target], likelihood, weights=weights, throw=False)
-    posterior = solution.value
-    return _outcome(
-        solution,
-        coefficients=posterior.slopes,
-        precisions=posterior.precisions,
-        evidence=posterior.log_evidence,
-        **_figures(solution),
-    )
+def _relevant(solution) -> dict:
+    value = solution.value
+    inverses = 1 / value.precisions
+    return _function(solution, value.function, places=value.places, inverses=inverses)
 
 
-def _figures(solution) -> dict:
-    return {name: solution.stats[name] for name in ("jitter", "rounding")}
+def _clusters(solution) -> dict:
+    value = solution.value
+    a = value.function.coefficients
+    return _outcome(solution, "objective", memberships=value.memberships, coefficients=a)
 
 
-LIKELIHOODS = {
-    "Bernoulli": (kernax.likelihoods.Bernoulli, "signs"),
-    "Poisson": (kernax.likelihoods.Poisson, "counts"),
-}
+def _subsample(solution, *stats: str) -> dict:
+    value = solution.value
+    return _outcome(solution, *stats, indices=value.indices, discrepancy=value.discrepancy)
 
 
-def sgpr(problem, kernel, points, form):
-    solution = kernax.sgpr(
-        kernax.GaussianProcess(kernel),
-        points,
-        problem["y"],
-        problem["ridge"],
-        points[:INDUCING],
-        weights=_weights(problem, form),
-        throw=False,
-    )
-    stats = {name: solution.stats[name] for name in ("bound", "trace", "jitter", "rounding")}
-    return _outcome(solution, coefficients=solution.value.mean.coefficients, **stats)
+# What is given to it.
 
 
-def kernel_logistic(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _expansion(
-        kernax.kernel_logistic(
-            kernel, points, problem["signs"], problem["ridge"], throw=False, **options
-        )
-    )
+def _both(problem):
+    return jnp.stack([jnp.asarray(problem["y"]), jnp.asarray(problem["signs"])], 1)
 
 
-def kernel_softmax(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    return _expansion(
-        kernax.kernel_softmax(
-            kernel, points, problem["classes"], problem["ridge"], throw=False, **options
-        )
-    )
+def _ridges_around(problem):
+    """The ridge of the problem, after a larger and before a smaller one, whatever they do."""
+    ridge = jnp.asarray(problem["ridge"])
+    return jnp.stack([jnp.minimum(30 * ridge, LARGEST), ridge, jnp.maximum(ridge / 1000, TINY)])
 
 
-def svm(problem, kernel, points, form, solver):
-    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
-    return _expansion(
-        kernax.svm(kernel, points, problem["signs"], problem["C"], throw=False, **options)
-    )
+def _given(problem, names):
+    """Arrays of a problem, by their names or as functions of it."""
+    return [name(problem) if callable(name) else problem[name] for name in names]
 
 
-def support_vector_regression(problem, kernel, points, form, solver):
-    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": solver}
-    C, epsilon = problem["target_C"], problem["epsilon"]
-    solution = kernax.support_vector_regression(
-        kernel, points, problem["y"], C, epsilon, throw=False, **options
-    )
-    return _expansion(solution)
+def _options(problem, form, bias: bool) -> dict:
+    weights = {"weights": problem["weights"] if form.weighted else None}
+    return weights | ({"bias": form.bias} if bias else {})
 
 
-def one_class_svm(problem, kernel, points, form, solver):
-    options = {"weights": _weights(problem, form), "solver": solver}
-    return _expansion(kernax.one_class_svm(kernel, points, problem["nu"], throw=False, **options))
+def _present(problem, form):
+    return problem["weights"] > 0 if form.weighted else None
 
 
-def nu_svm(problem, kernel, points, form):
-    """Of the fraction nu of what the smaller class allows."""
-    w = jnp.asarray(problem["weights"])
-    positive = problem["signs"] > 0
-    smaller = jnp.minimum(jnp.sum(jnp.where(positive, w, 0)), jnp.sum(jnp.where(positive, 0, w)))
-    nu = problem["nu"] * jnp.minimum(1, 2 * smaller / jnp.sum(w))
-    options = {"weights": _weights(problem, form), "solver": SMO}
-    solution = kernax.nu_svm(kernel, points, problem["signs"], nu, throw=False, **options)
-    return _expansion(solution) | {"rho": solution.stats["rho"], "nu": nu}
+def of_kernel(verb, *names, finish=_expansion, bias=True, has_status=True, **settings) -> Callable:
+    """A function of a kernel, points and arrays of the problem, with weights and perhaps a bias."""
+    if has_status:
+        settings["throw"] = False
+
+    def learner(problem, kernel, points, form):
+        options = _options(problem, form, bias) | settings
+        return finish(verb(kernel, points, *_given(problem, names), **options))
+
+    return learner
 
 
-def nu_support_vector_regression(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "solver": SMO}
-    C, nu = problem["target_C"], problem["nu"]
-    solution = kernax.nu_support_vector_regression(
-        kernel, points, problem["y"], C, nu, throw=False, **options
-    )
-    return _expansion(solution) | {"epsilon": solution.stats["epsilon"]}
+def of_process(verb, *names, finish=_posterior, likelihood=None) -> Callable:
+    """The same of a Gaussian process, with a likelihood, which is a function of the problem."""
+
+    def learner(problem, kernel, points, form):
+        given = _given(problem, [*names, likelihood] if likelihood else names)
+        options = _options(problem, form, bias=False)
+        process = kernax.GaussianProcess(kernel)
+        return finish(verb(process, points, *given, throw=False, **options))
+
+    return learner
 
 
-def regularised_risk(problem, kernel, points, form, loss):
+def of_points(verb, finish, **settings) -> Callable:
+    """A function of a kernel and points alone."""
+    return lambda problem, kernel, points, form: finish(verb(kernel, points, **settings))
+
+
+def of_risk(loss: str) -> Callable:
     make, target, ridge = LOSSES[loss]
-    options = {"weights": _weights(problem, form), "bias": form.bias}
-    if ridge != "ridge":
-        options["solver"] = SMO
-    return _expansion(
-        kernax.regularised_risk(
-            kernel,
-            points,
-            problem[target],
-            problem[ridge],
-            loss=make(problem),
-            throw=False,
-            **options,
-        )
-    )
+    settings = {} if ridge == "ridge" else {"solver": SMO}
+
+    def learner(problem, kernel, points, form):
+        fit = of_kernel(kernax.regularised_risk, target, ridge, loss=make(problem), **settings)
+        return fit(problem, kernel, points, form)
+
+    return learner
 
 
 LOSSES: dict[
@@ -336,33 +214,73 @@ LOSSES: dict[
         "target_ridge",
     ),
 }
+SMOOTH = ("Squared", "Huber", "Logistic", "SquaredHinge", "Poisson")
 
 
 def falkon(problem, kernel, points, form, loss):
     """Over the first points as centres."""
     make, target, ridge = LOSSES[loss]
-    return _expansion(
-        kernax.falkon(
-            kernel,
-            points,
-            problem[target],
-            problem[ridge],
-            points[:INDUCING],
-            loss=make(problem),
-            weights=_weights(problem, form),
-            throw=False,
+    centres = lambda problem: points[:INDUCING]
+    fit = of_kernel(kernax.falkon, target, ridge, centres, bias=False, loss=make(problem))
+    return fit(problem, kernel, points, form)
+
+
+def ridge_in_features(problem, kernel, points, form):
+    fit = of_kernel(kernax.kernel_ridge, "y", "feature_ridge")
+    return fit(problem, FEATURES, problem["features"], form)
+
+
+def solve(problem, kernel, points, form):
+    operator = kernax.gram_operator(kernel, points, ridge=problem["ridge"])
+    solution = kernax.solvers.solve(operator, problem["y"], throw=False)
+    return _outcome(solution, "jitter", x=solution.value)
+
+
+def kernel_logistic_on_a_path(problem, kernel, points, form):
+    def fit(ridge, start):
+        options = _options(problem, form, bias=True)
+        return kernax.kernel_logistic(
+            kernel, points, problem["signs"], ridge, start=start, throw=False, **options
         )
-    )
+
+    return _of_second(kernax.selection.regularisation_path(fit, _ridges_around(problem)))
 
 
-SMOOTH = ("Squared", "Huber", "Logistic", "SquaredHinge", "Poisson")
+def condition(problem, kernel, points, form):
+    def finish(solution):
+        return _outcome(
+            solution,
+            "jitter",
+            coefficients=solution.value.mean.coefficients,
+            variance=jax.vmap(solution.value.variance)(jnp.asarray(points)),
+            evidence=solution.stats["log_evidence"],
+        )
+
+    fit = of_process(kernax.condition, "y", "ridge", finish=finish)
+    return fit(problem, kernel, points, form)
+
+
+def sgpr(problem, kernel, points, form):
+    inducing = lambda problem: points[:INDUCING]
+    fit = of_process(kernax.sgpr, "y", "ridge", inducing, finish=_inducing)
+    return fit(problem, kernel, points, form)
+
+
+def nu_svm(problem, kernel, points, form):
+    """Of the fraction nu of what the smaller class allows."""
+    w = jnp.asarray(problem["weights"])
+    positive = problem["signs"] > 0
+    smaller = jnp.minimum(jnp.sum(jnp.where(positive, w, 0)), jnp.sum(jnp.where(positive, 0, w)))
+    nu = problem["nu"] * jnp.minimum(1, 2 * smaller / jnp.sum(w))
+    options = _options(problem, form, bias=False) | {"solver": SMO}
+    solution = kernax.nu_svm(kernel, points, problem["signs"], nu, throw=False, **options)
+    return _expansion(solution, "rho") | {"nu": nu}
 
 
 def lasso(problem, kernel, points, form):
-    options = {"weights": _weights(problem, form), "bias": form.bias, "solver": LASSO}
-    solution = kernax.lasso(
-        problem["features"], problem["y"], problem["penalty"], throw=False, **options
-    )
+    options = _options(problem, form, bias=True) | {"solver": LASSO}
+    given = _given(problem, ["features", "y", "penalty"])
+    solution = kernax.lasso(*given, throw=False, **options)
     return _outcome(solution, coefficients=solution.value[0], bias=solution.value[1])
 
 
@@ -371,14 +289,14 @@ def kernel_perceptron(problem, kernel, points, form):
     solution = kernax.kernel_perceptron(
         kernel, points, problem["signs"], rate=rate, threshold=threshold, throw=False
     )
-    return _expansion(solution) | {"mistakes": solution.stats["mistakes"]}
+    return _expansion(solution, "mistakes")
 
 
 def perceptron_of_a_stream(problem, kernel, points, form):
     """A perceptron without a budget, which sees the points that have a weight."""
-    present = problem["weights"] > 0 if form.weighted else None
     rule = kernax.online.Perceptron(problem["rate"])
     learner = kernax.online.DualLearner(rule, kernel, kernax.online.NoBudget(form.n))
+    present = _present(problem, form)
     solution = kernax.online.run(learner, points, problem["signs"], present=present, throw=False)
     progress = solution.value
     return _outcome(
@@ -389,58 +307,49 @@ def perceptron_of_a_stream(problem, kernel, points, form):
     )
 
 
-def adagrad_of_a_stream(problem, kernel, points, form):
-    """In features, with the squared loss."""
-    present = problem["weights"] > 0 if form.weighted else None
-    learner = kernax.online.Adagrad(
-        kernax.losses.Squared(), kernax.FeatureMap(_identity), problem["rate"]
-    )
+def _in_features(learner, problem, target, form, *names):
+    """A stream in features: the weights, and what is asked for of each point."""
+    present = _present(problem, form)
     solution = kernax.online.run(
-        learner, problem["features"], problem["y"], present=present, throw=False
-    )
-    progress = solution.value
-    return _outcome(solution, x=progress.state.weights, predictions=progress.predictions)
-
-
-def winnow_of_a_stream(problem, kernel, points, form):
-    """Normalised and balanced, in features."""
-    present = problem["weights"] > 0 if form.weighted else None
-    learner = kernax.online.NormalisedWinnow(problem["rate"], balanced=True)
-    solution = kernax.online.run(
-        learner, problem["features"], problem["signs"], present=present, throw=False
+        learner, problem["features"], problem[target], present=present, throw=False
     )
     progress = solution.value
     return _outcome(
-        solution,
-        x=progress.state.weights,
-        predictions=progress.predictions,
-        mistakes=progress.mistakes,
+        solution, x=progress.state.weights, **{name: getattr(progress, name) for name in names}
     )
+
+
+def adagrad_of_a_stream(problem, kernel, points, form):
+    """With the squared loss."""
+    learner = kernax.online.Adagrad(kernax.losses.Squared(), FEATURES, problem["rate"])
+    return _in_features(learner, problem, "y", form, "predictions")
+
+
+def winnow_of_a_stream(problem, kernel, points, form):
+    """Normalised and balanced."""
+    learner = kernax.online.NormalisedWinnow(problem["rate"], balanced=True)
+    return _in_features(learner, problem, "signs", form, "predictions", "mistakes")
 
 
 def recursive_least_squares(problem, kernel, points, form):
     """Without a tolerance, of the points that have a weight."""
-    present = problem["weights"] > 0 if form.weighted else None
     learner = kernax.online.KernelRecursiveLeastSquares(kernel, problem["ridge"], form.n, 0.0)
+    present = _present(problem, form)
     solution = kernax.online.run(learner, points, problem["y"], present=present, throw=False)
     state = solution.value.state
-    return _outcome(
-        solution,
-        coefficients=state.function.coefficients,
-        ages=state.support.ages,
-    )
+    return _outcome(solution, coefficients=state.function.coefficients, ages=state.support.ages)
 
 
 def platt(problem, kernel, points, form):
     solution = kernax.calibration.platt(
-        problem["values"], problem["signs"], weights=_weights(problem, form), throw=False
+        problem["values"], problem["signs"], throw=False, **_options(problem, form, bias=False)
     )
     return _outcome(solution, probabilities=solution.value(problem["values"]))
 
 
 def isotonic(problem, kernel, points, form):
     value = kernax.calibration.isotonic(
-        problem["values"], problem["signs"], weights=_weights(problem, form)
+        problem["values"], problem["signs"], **_options(problem, form, bias=False)
     )
     return _silent(probabilities=value(problem["values"]))
 
@@ -453,122 +362,44 @@ def pairwise_coupling(problem, kernel, points, form):
     return _silent(r=r, probabilities=kernax.calibration.pairwise_coupling(r))
 
 
-def eigenpairs(problem, kernel, points, form):
-    values, functions = kernax.bases.eigenpairs(kernel, points, COMPONENTS)
-    return _silent(eigenvalues=values, coefficients=functions.coefficients)
-
-
-def kernel_pca(problem, kernel, points, form):
-    weights = _weights(problem, form)
-    solution = kernax.kernel_pca(kernel, points, COMPONENTS, weights=weights, throw=False)
-    f = solution.value.function
-    return _outcome(
-        solution,
-        coefficients=f.coefficients,
-        bias=f.bias,
-        variances=solution.value.variances,
-    )
-
-
 def kernel_cca(problem, kernel, points, form):
+    Y = problem["y"][:, None] / jnp.max(jnp.abs(problem["y"]))
     solution = kernax.kernel_cca(
         kernel,
         kernax.Linear(),
         points,
-        problem["y"][:, None] / jnp.max(jnp.abs(problem["y"])),
+        Y,
         1,
         problem["ridge"],
-        weights=_weights(problem, form),
         throw=False,
+        **_options(problem, form, bias=False),
     )
     first, second = solution.value.first, solution.value.second
-    return _outcome(
+    return _function(
         solution,
-        coefficients=first.coefficients,
-        bias=first.bias,
+        first,
+        "jitter",
+        "rounding",
         others=second.coefficients,
         correlations=solution.value.correlations,
-        jitter=solution.stats["jitter"],
-        rounding=solution.stats["rounding"],
-    )
-
-
-def kernel_discriminant(problem, kernel, points, form):
-    solution = kernax.kernel_discriminant(
-        kernel,
-        points,
-        problem["classes"],
-        problem["ridge"],
-        weights=_weights(problem, form),
-        throw=False,
-    )
-    f = solution.value.function
-    separations = solution.value.separations
-    return _outcome(solution, coefficients=f.coefficients, separations=separations)
-
-
-def kernel_kmeans(problem, kernel, points, form):
-    solution = kernax.kernel_kmeans(
-        kernel,
-        points,
-        CLUSTERS,
-        key=jax.random.key(0),
-        weights=_weights(problem, form),
-        n_starts=3,
-        throw=False,
-    )
-    return _outcome(
-        solution,
-        memberships=solution.value.memberships,
-        coefficients=solution.value.function.coefficients,
-        objective=solution.stats["objective"],
     )
 
 
 def import_vectors(problem, kernel, points, form, target):
-    solution = kernax.import_vector_machine(
-        kernel,
-        points,
-        problem[target],
-        problem["ridge"],
-        weights=_weights(problem, form),
-        bias=form.bias,
+    fit = of_kernel(
+        kernax.import_vector_machine,
+        target,
+        "ridge",
+        finish=_imported,
         max_vectors=form.n,
         rtol=0.0,
-        throw=False,
     )
-    f = solution.value.function
-    return _outcome(
-        solution,
-        coefficients=f.coefficients,
-        bias=f.bias,
-        places=solution.value.places,
-        objective=solution.stats["objective"],
-    )
+    return fit(problem, kernel, points, form)
 
 
 def relevance_vector_machine(problem, kernel, points, form):
-    solution = kernax.relevance_vector_machine(
-        kernel,
-        points,
-        problem["y"],
-        noise=problem["ridge"],
-        weights=_weights(problem, form),
-        bias=form.bias,
-        throw=False,
-    )
-    value = solution.value
-    return _outcome(
-        solution,
-        coefficients=value.function.coefficients,
-        bias=value.function.bias,
-        places=value.places,
-        inverses=1 / value.precisions,
-    )
-
-
-def empirical_features(problem, kernel, points, form):
-    return _silent(root=kernax.bases.empirical_features(kernel, points).coefficients)
+    fit = of_kernel(kernax.relevance_vector_machine, "y", finish=_relevant, noise=problem["ridge"])
+    return fit(problem, kernel, points, form)
 
 
 def maximum_mean_discrepancy(problem, kernel, points, form):
@@ -584,29 +415,6 @@ def hsic(problem, kernel, points, form):
     )
 
 
-def herding(problem, kernel, points, form, replace=True):
-    return _subsample(
-        kernax.samples.herding(
-            kernel,
-            points,
-            CHOSEN,
-            weights=_weights(problem, form),
-            replace=replace,
-            throw=False,
-        )
-    )
-
-
-def thin(problem, kernel, points, form):
-    solution = kernax.samples.thin(kernel, points, HALVINGS, key=jax.random.key(0), throw=False)
-    return _subsample(solution) | solution.stats
-
-
-def _subsample(solution) -> dict:
-    value = solution.value
-    return _outcome(solution, indices=value.indices, discrepancy=value.discrepancy)
-
-
 def stein_discrepancy(problem, kernel, points, form):
     features = jnp.asarray(problem["features"])
     value = kernax.samples.stein_discrepancy(
@@ -619,40 +427,89 @@ def _log_normal(x):
     return -jnp.sum(x**2) / 2
 
 
-LASSO = kernax.solvers.SMO(
-    rtol=1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4, max_steps=5000
+logit = lambda problem: kernax.likelihoods.Bernoulli()
+poisson = lambda problem: kernax.likelihoods.Poisson()
+categorical = lambda problem: kernax.likelihoods.Categorical()
+student_t = lambda problem: kernax.likelihoods.StudentT(
+    1 + 10 * problem["tau"], jnp.sqrt(problem["ridge"])
 )
-
+# Machines take the same arrays for either solver.
+MACHINES = {
+    "svm": partial(of_kernel, kernax.svm, "signs", "C"),
+    "support_vector_regression": partial(
+        of_kernel, kernax.support_vector_regression, "y", "target_C", "epsilon"
+    ),
+    "one_class_svm": partial(of_kernel, kernax.one_class_svm, "nu", bias=False),
+}
 LEARNERS: dict[str, Callable] = {
-    "gram": gram,
-    "kernel_ridge": kernel_ridge,
-    "kernel_ridge in blocks": partial(kernel_ridge, block_size=5),
+    "gram": of_points(kernax.gram, _named("K")),
+    "kernel_ridge": of_kernel(kernax.kernel_ridge, _both, "ridge"),
+    "kernel_ridge in blocks": of_kernel(
+        kernax.kernel_ridge,
+        _both,
+        "ridge",
+        block_size=5,
+        solver=kernax.solvers.ConjugateGradient(max_steps=200),
+    ),
     "kernel_ridge in features": ridge_in_features,
     "solve": solve,
-    "leave_one_out": leave_one_out,
-    "generalised_cross_validation": generalised_cross_validation,
-    "ridge_path": ridge_path,
-    "leave_one_out_path": leave_one_out_path,
+    "leave_one_out": of_kernel(
+        kernax.leave_one_out, "y", "ridge", finish=_named("residuals"), has_status=False
+    ),
+    "generalised_cross_validation": of_kernel(
+        kernax.selection.generalised_cross_validation,
+        "y",
+        "ridge",
+        finish=_named("value"),
+        has_status=False,
+    ),
+    "ridge_path": of_kernel(kernax.selection.ridge_path, _both, _ridges_around, finish=_of_second),
+    "leave_one_out_path": of_kernel(
+        kernax.selection.leave_one_out_path,
+        "y",
+        _ridges_around,
+        finish=lambda residuals: _silent(residuals=residuals[:, 1]),
+        has_status=False,
+    ),
     "condition": condition,
-    "log_marginal_likelihood": log_marginal_likelihood,
-    **{f"laplace of {name}": partial(laplace, likelihood=name) for name in LIKELIHOODS},
-    "laplace of Categorical": laplace_of_classes,
-    "expectation_propagation": partial(by_sites, verb=kernax.expectation_propagation),
-    "variational": partial(by_sites, verb=kernax.variational),
-    "variational of StudentT": variational_of_outliers,
+    "log_marginal_likelihood": of_kernel(
+        kernax.log_marginal_likelihood,
+        "y",
+        "ridge",
+        bias=False,
+        finish=_named("evidence"),
+        has_status=False,
+    ),
+    "laplace of Bernoulli": of_process(kernax.laplace, "signs", likelihood=logit),
+    "laplace of Poisson": of_process(kernax.laplace, "counts", likelihood=poisson),
+    "laplace of Categorical": of_process(
+        kernax.laplace, "classes", finish=_posterior_of_classes, likelihood=categorical
+    ),
+    "expectation_propagation": of_process(
+        kernax.expectation_propagation, "signs", likelihood=logit
+    ),
+    "variational": of_process(kernax.variational, "signs", likelihood=logit),
+    "variational of StudentT": of_process(kernax.variational, "y", likelihood=student_t),
     "sgpr": sgpr,
-    "kernel_logistic": kernel_logistic,
+    "kernel_logistic": of_kernel(kernax.kernel_logistic, "signs", "ridge"),
     "kernel_logistic on a path": kernel_logistic_on_a_path,
-    "kernel_softmax": kernel_softmax,
-    "svm": partial(svm, solver=SMO),
-    "svm by gradients": partial(svm, solver=GRADIENTS),
-    "support_vector_regression": partial(support_vector_regression, solver=SMO),
-    "support_vector_regression by gradients": partial(support_vector_regression, solver=GRADIENTS),
-    "one_class_svm": partial(one_class_svm, solver=SMO),
-    "one_class_svm by gradients": partial(one_class_svm, solver=GRADIENTS),
+    "kernel_softmax": of_kernel(kernax.kernel_softmax, "classes", "ridge"),
+    **{
+        name + words: machine(solver=solver)
+        for name, machine in MACHINES.items()
+        for words, solver in {"": SMO, " by gradients": GRADIENTS}.items()
+    },
     "nu_svm": nu_svm,
-    "nu_support_vector_regression": nu_support_vector_regression,
-    **{f"regularised_risk of {loss}": partial(regularised_risk, loss=loss) for loss in LOSSES},
+    "nu_support_vector_regression": of_kernel(
+        kernax.nu_support_vector_regression,
+        "y",
+        "target_C",
+        "nu",
+        finish=lambda solution: _expansion(solution, "epsilon"),
+        bias=False,
+        solver=SMO,
+    ),
+    **{f"regularised_risk of {loss}": of_risk(loss) for loss in LOSSES},
     **{f"falkon of {loss}": partial(falkon, loss=loss) for loss in SMOOTH},
     "lasso": lasso,
     "kernel_perceptron": kernel_perceptron,
@@ -663,19 +520,44 @@ LEARNERS: dict[str, Callable] = {
     "platt": platt,
     "isotonic": isotonic,
     "pairwise_coupling": pairwise_coupling,
-    "eigenpairs": eigenpairs,
-    "empirical_features": empirical_features,
-    "kernel_pca": kernel_pca,
+    "eigenpairs": of_points(
+        kernax.bases.eigenpairs,
+        lambda pairs: _silent(eigenvalues=pairs[0], coefficients=pairs[1].coefficients),
+        n_pairs=COMPONENTS,
+    ),
+    "empirical_features": of_points(
+        kernax.bases.empirical_features, lambda phi: _silent(root=phi.coefficients)
+    ),
+    "kernel_pca": of_kernel(
+        kernax.kernel_pca, finish=_components, bias=False, n_components=COMPONENTS
+    ),
     "kernel_cca": kernel_cca,
-    "kernel_discriminant": kernel_discriminant,
-    "kernel_kmeans": kernel_kmeans,
+    "kernel_discriminant": of_kernel(
+        kernax.kernel_discriminant, "classes", "ridge", finish=_discriminants, bias=False
+    ),
+    "kernel_kmeans": of_kernel(
+        kernax.kernel_kmeans,
+        finish=_clusters,
+        bias=False,
+        n_clusters=CLUSTERS,
+        key=KEY,
+        n_starts=3,
+    ),
     "import_vector_machine": partial(import_vectors, target="signs"),
     "import_vector_machine of classes": partial(import_vectors, target="classes"),
     "relevance_vector_machine": relevance_vector_machine,
     "maximum_mean_discrepancy": maximum_mean_discrepancy,
     "hsic": hsic,
-    "herding": herding,
-    "herding without replacement": partial(herding, replace=False),
-    "thin": thin,
+    "herding": of_kernel(kernax.samples.herding, finish=_subsample, bias=False, n_points=CHOSEN),
+    "herding without replacement": of_kernel(
+        kernax.samples.herding, finish=_subsample, bias=False, n_points=CHOSEN, replace=False
+    ),
+    "thin": of_points(
+        kernax.samples.thin,
+        lambda solution: _subsample(solution, *solution.stats),
+        n_halvings=HALVINGS,
+        key=KEY,
+        throw=False,
+    ),
     "stein_discrepancy": stein_discrepancy,
 }
