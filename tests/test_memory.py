@@ -4,9 +4,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from conftest import DTYPE, FUSED, footprints, marked, needs_x32
+from stored_matrices import (
+    AMONG_INDUCING,
+    CALLS,
+    CENTRES,
+    INDUCING,
+    KEY,
+    PRIOR,
+    RBF,
+    aligned_sum,
+    log_density,
+)
 
 import kernax
 from kernax.core.operators import memory
@@ -20,102 +30,11 @@ from kernax.unsupervised import mean_embedding
 FOOTPRINTS = footprints()
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
-RBF = kernax.RBF()
-KEY = jax.random.key(0)
 # Verbs with inducing points hold matrices of n x m.
 M = 64
 N_OF_MANY = 4096
 MANY, Z = (jax.ShapeDtypeStruct((n, 3), DTYPE) for n in (N_OF_MANY, M))
 TARGETS = jax.ShapeDtypeStruct((N_OF_MANY,), DTYPE)
-APPROXIMATIONS = (kernax.laplace, kernax.expectation_propagation, kernax.variational)
-
-
-def approximated(verb):
-    prior = kernax.GaussianProcess(RBF)
-    likelihood = kernax.likelihoods.Bernoulli()
-    return lambda X, y, w: verb(prior, X, y, likelihood, weights=w, throw=False)
-
-
-VERBS = {
-    "gram": lambda X, y, w: kernax.gram(RBF, X),
-    "alignment": lambda X, y, w: kernax.selection.alignment(RBF, X, y, weights=w),
-    "kernel_perceptron": lambda X, y, w: kernax.kernel_perceptron(RBF, X, y, throw=False),
-    "svm": lambda X, y, w: kernax.svm(RBF, X, y, 1.0, weights=w, throw=False),
-    "support_vector_regression": lambda X, y, w: kernax.support_vector_regression(
-        RBF, X, y, 1.0, 0.1, weights=w, throw=False
-    ),
-    "nu_svm": lambda X, y, w: kernax.nu_svm(RBF, X, y, 0.3, weights=w, throw=False),
-    "nu_support_vector_regression": lambda X, y, w: kernax.nu_support_vector_regression(
-        RBF, X, y, 1.0, 0.3, weights=w, throw=False
-    ),
-    "one_class_svm": lambda X, y, w: kernax.one_class_svm(RBF, X, 0.1, weights=w, throw=False),
-    "regularised_risk of a piecewise linear loss": lambda X, y, w: kernax.regularised_risk(
-        RBF, X, y, 0.1, loss=kernax.losses.Absolute(), weights=w, throw=False
-    ),
-    "kernel_ridge": lambda X, y, w: kernax.kernel_ridge(RBF, X, y, 0.1, weights=w, throw=False),
-    "kernel_logistic": lambda X, y, w: kernax.kernel_logistic(
-        RBF, X, y, 0.1, weights=w, throw=False
-    ),
-    "import_vector_machine": lambda X, y, w: kernax.import_vector_machine(
-        RBF, X, y, 0.1, weights=w, max_vectors=8, throw=False
-    ),
-    "regularised_risk": lambda X, y, w: kernax.regularised_risk(
-        RBF, X, y, 0.1, loss=kernax.losses.Huber(), weights=w, throw=False
-    ),
-    "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(
-        RBF, X, y, 0.1, weights=w
-    ),
-    "leave_one_out": lambda X, y, w: kernax.leave_one_out(RBF, X, y, 0.1, weights=w, bias=True),
-    "leave_one_out_predictions": lambda X, y, w: kernax.leave_one_out_predictions(
-        kernax.GaussianProcess(RBF), X, y, 0.1, weights=w
-    ),
-    "jackknife_plus": lambda X, y, w: kernax.conformal.jackknife_plus(
-        kernax.GaussianProcess(RBF), X, y, 0.1, X[:4]
-    ),
-    "svm_leave_one_out": lambda X, y, w: kernax.calibration.svm_leave_one_out(
-        RBF, X, y, 1.0, weights=w, throw=False
-    ),
-    "ridge_path": lambda X, y, w: kernax.selection.ridge_path(
-        RBF, X, y, np.ones(4), weights=w, bias=True, throw=False
-    ),
-    "recursive_feature_machine": lambda X, y, w: kernax.recursive_feature_machine(
-        RBF, X, y, 0.1, weights=w, bias=True, throw=False
-    ),
-    "leave_one_out_path": lambda X, y, w: kernax.selection.leave_one_out_path(
-        RBF, X, y, np.ones(4), weights=w, bias=True
-    ),
-    "generalised_cross_validation": lambda X, y, w: kernax.selection.generalised_cross_validation(
-        RBF, X, y, 0.1, weights=w, bias=True
-    ),
-    "herding": lambda X, y, w: kernax.samples.herding(RBF, X, 50, weights=w, throw=False),
-    "stein_thin": lambda X, y, w: kernax.samples.stein_thin(RBF, X, log_density, 50, throw=False),
-    "thin": lambda X, y, w: kernax.samples.thin(RBF, X, 3, key=jax.random.key(0), throw=False),
-    "eigenpairs": lambda X, y, w: kernax.bases.eigenpairs(RBF, X, 5),
-    "empirical_features": lambda X, y, w: kernax.bases.empirical_features(RBF, X),
-    "isotonic": lambda X, y, w: kernax.calibration.isotonic(y, jnp.sign(y), weights=w),
-    "sample": lambda X, y, w: kernax.GaussianProcess(RBF).sample(
-        X, key=jax.random.key(0), throw=False
-    ),
-    "condition": lambda X, y, w: kernax.condition(
-        kernax.GaussianProcess(RBF), X, y, 0.1, weights=w, throw=False
-    ),
-    "relevance_vector_machine": lambda X, y, w: kernax.relevance_vector_machine(
-        RBF, X, y, weights=w, throw=False
-    ),
-    "kernel_pca": lambda X, y, w: kernax.kernel_pca(RBF, X, 3, weights=w, throw=False),
-    "kernel_cca": lambda X, y, w: kernax.kernel_cca(
-        RBF, RBF, X, X[::-1], 3, 0.1, weights=w, throw=False
-    ),
-    "kernel_discriminant": lambda X, y, w: kernax.kernel_discriminant(
-        RBF, X, y, 0.1, weights=w, throw=False
-    ),
-    "kernel_kmeans": lambda X, y, w: kernax.kernel_kmeans(
-        RBF, X, 3, key=jax.random.key(0), weights=w, throw=False
-    ),
-    "spectral_clustering": lambda X, y, w: kernax.spectral_clustering(
-        RBF, X, 3, key=jax.random.key(0), weights=w, throw=False
-    ),
-} | {verb.__name__: approximated(verb) for verb in APPROXIMATIONS}
 
 
 def softmax(columns):
@@ -125,26 +44,13 @@ def softmax(columns):
 
 
 def laplace_of_classes(columns):
-    prior = kernax.GaussianProcess(RBF)
     likelihood = kernax.likelihoods.Categorical()
     return lambda X, y, w: kernax.laplace(
-        prior, X, jnp.stack(columns * [y], 1), likelihood, weights=w, throw=False
+        PRIOR, X, jnp.stack(columns * [y], 1), likelihood, weights=w, throw=False
     )
 
 
-def aligned_sum(number):
-    kernels = [kernax.RBF(1.0 + i) for i in range(number)]
-    return lambda X, y, w: kernax.selection.aligned_sum(kernels, X, y, weights=w)
-
-
-INDUCING = {
-    "sgpr": lambda X, y, Z: kernax.sgpr(kernax.GaussianProcess(RBF), X, y, 0.1, Z, throw=False),
-    "sgpr_bound": lambda X, y, Z: kernax.sgpr_bound(RBF, X, y, 0.1, Z),
-    "inducing_points": lambda X, y, Z: kernax.inducing_points(RBF, X, M),
-}
-
-
-CASES = [(verb, 1, VERBS[verb]) for verb in VERBS] + [
+CASES = [(verb, 1, CALLS[verb]) for verb in CALLS] + [
     (verb, columns, of(columns))
     for verb, of in (
         ("kernel_softmax", softmax),
@@ -156,10 +62,6 @@ CASES += [("aligned_sum", number, aligned_sum(number)) for number in (2, 8)]
 
 
 MANY_CENTRES = jax.ShapeDtypeStruct((1024, 3), DTYPE)
-CENTRES = {
-    "nystrom": lambda X, y, Z: kernax.nystrom(RBF, X, Z),
-    "falkon": lambda X, y, Z: kernax.falkon(RBF, X, y, 0.1, Z, throw=False),
-}
 
 
 def test_every_verb_of_the_table_is_measured():
@@ -264,25 +166,6 @@ def test_draws_along_a_line_allocate_what_the_table_says():
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
-def svgp(optimiser):
-    process = kernax.GaussianProcess(RBF)
-    given = {"optimiser": optimiser, "n_steps": 3, "batch_size": 64, "key": KEY, "throw": False}
-    return lambda X, y, Z: kernax.svgp(process, X, y, kernax.likelihoods.Bernoulli(), Z, **given)
-
-
-def svgp_bound(X, y, Z):
-    process = kernax.GaussianProcess(RBF)
-    q = kernax.types.InducingNormal.prior(N)
-    return kernax.svgp_bound(process, X[:64], y[:64], kernax.likelihoods.Bernoulli(), Z, q)
-
-
-AMONG_INDUCING = {
-    "svgp": svgp(None),
-    "svgp with an optimiser": svgp(optax.adam(0.01)),
-    "svgp_bound": svgp_bound,
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "verb", marked(pytest.mark.nightly, AMONG_INDUCING, "svgp with an optimiser")
@@ -303,10 +186,6 @@ def of_run(learner):
     return lambda X, y: kernax.online.run(learner, X[:64], y[:64], throw=False), kept
 
 
-def log_density(x):
-    return -jnp.sum(x**2) / 2
-
-
 def of_permutations(count):
     samples = kernax.samples
     two_samples = lambda X, y: samples.two_sample_test(
@@ -319,9 +198,8 @@ def of_permutations(count):
 
 
 def paths(X, y):
-    process = kernax.GaussianProcess(RBF)
     return kernax.pathwise_sample(
-        process, key=KEY, n_samples=8, point=X[0], n_features=4096, throw=False
+        PRIOR, key=KEY, n_samples=8, point=X[0], n_features=4096, throw=False
     ).draw
 
 
