@@ -12,6 +12,7 @@ from kernax import (
     likelihoods,
     losses,
     metrics,
+    nn,
     online,
     plot,
     preparation,
@@ -146,6 +147,6 @@ __all__ = [
     "save", "load",
     # modules
     "bases", "calibration", "conformal", "errors", "fields", "files", "functionals", "kernels",
-    "likelihoods", "losses", "metrics", "online", "plot", "preparation", "priors", "samples",
+    "likelihoods", "losses", "metrics", "nn", "online", "plot", "preparation", "priors", "samples",
     "scale", "selection", "solvers", "strings", "testing", "trees", "types",
 ]  # fmt: skip

@@ -1,0 +1,226 @@
+"""Heads of networks: their learners' values, derivatives through the solve, episodes in a batch,
+weights, traces, bad input and failed solves.
+"""
+
+import functools
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
+
+import kernax
+from kernax.nn import LogisticHead, ProcessHead, RidgeHead, SVMHead
+
+RBF = kernax.RBF(1.5)
+HEADS = {
+    "ridge": RidgeHead(RBF, 0.3, bias=True),
+    "logistic": LogisticHead(RBF, 0.3),
+    "svm": SVMHead(RBF, 0.7),
+    "process": ProcessHead(1.2 * RBF, 0.3),
+}
+LABELS = np.array([0, 0, 1, 1, 2, 2, 0])
+Y = np.eye(3, dtype=DTYPE)[LABELS]
+EPISODES = 4
+every_head = pytest.mark.parametrize("name", HEADS)
+
+
+@pytest.fixture
+def episodes(rng):
+    """Support and query points of four episodes, and weights of their support points."""
+    centres = 1.5 * rng.normal(size=(EPISODES, 3, 2))
+    X = centres[:, LABELS] + rng.normal(size=(EPISODES, 7, 2))
+    X_new = rng.normal(size=(EPISODES, 4, 2))
+    weights = np.ones((EPISODES, 7))
+    weights[1, 6] = 0
+    weights[2, [0, 5]] = 0, 2
+    return X.astype(DTYPE), X_new.astype(DTYPE), weights.astype(DTYPE)
+
+
+def by_the_learner(name, X, X_new, weights):
+    """What the head of that name computes, by the learner that a user would call."""
+    options = {"weights": weights}
+    if name == "ridge":
+        return kernax.kernel_ridge(RBF, X, Y, 0.3, bias=True, **options).value.values(X_new)
+    if name == "logistic":
+        return kernax.kernel_softmax(RBF, X, Y, 0.3, **options).value.values(X_new)
+    if name == "svm":
+        return kernax.svm(RBF, X, 2 * Y - 1, 0.7, **options).value.values(X_new)
+    process = kernax.condition(1.2 * RBF, X, Y, 0.3, **options).value
+    return jax.vmap(process.mean)(X_new), jax.vmap(process.variance)(X_new)
+
+
+def all_close(a, b, tolerance=TOLERANCE["value"]):
+    jax.tree.map(lambda x, z: assert_close(x, z, tolerance), a, b)
+
+
+@every_head
+def test_a_head_gives_the_values_of_its_learner(name, episodes):
+    X, X_new, weights = (part[2] for part in episodes)
+    values = HEADS[name](X, Y, X_new, weights=weights)
+    all_close(values, by_the_learner(name, X, X_new, weights))
+    assert all(leaf.dtype == DTYPE for leaf in jax.tree.leaves(values))
+
+
+@every_head
+def test_nothing_depends_on_a_support_point_of_weight_zero(name, episodes):
+    X, X_new, weights = (part[1] for part in episodes)
+    head = HEADS[name]
+    another = np.where(weights[:, None] > 0, X, 9).astype(DTYPE)
+    of_another_class = np.where(weights[:, None] > 0, Y, Y[2]).astype(DTYPE)
+    changed = head(another, of_another_class, X_new, weights=weights)
+    all_close(head(X, Y, X_new, weights=weights), changed)
+    if name == "ridge":
+        all_close(changed, head(X[:6], Y[:6], X_new))
+
+
+def test_signs_of_two_classes_have_one_value_a_point(episodes):
+    X, X_new, weights = (part[0] for part in episodes)
+    y = 2 * Y[:, 0] - 1
+    log_odds = kernax.kernel_logistic(RBF, X, y, 0.3, weights=weights).value.values(X_new)
+    assert_close(HEADS["logistic"](X, y, X_new, weights=weights), log_odds)
+    one_of_three = HEADS["svm"](X, Y, X_new, weights=weights)[:, 0]
+    assert_close(HEADS["svm"](X, y, X_new, weights=weights), one_of_three)
+
+
+def loss(head, X, X_new, weights):
+    """A smooth function of what a head computes for one episode."""
+    values = head(X, Y, X_new, weights=weights)
+    return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(values))
+
+
+@functools.cache
+def gradients(name):
+    """Values and gradients of the loss for the unconstrained parameters, the features and the
+    weights: a function of one episode, and a program for four.
+    """
+    _, rebuild = kernax.unconstrain(HEADS[name])
+
+    def of(theta, X, X_new, weights):
+        return loss(rebuild(theta), X, X_new, weights)
+
+    gradient = jax.value_and_grad(of, argnums=(0, 1, 2, 3))
+    return jax.jit(gradient), jax.jit(jax.vmap(gradient))
+
+
+def with_parameters(name, episodes):
+    """The arguments of `gradients` for four episodes, each with the parameters of the head."""
+    theta, _ = kernax.unconstrain(HEADS[name])
+    of_each = {path: np.full(EPISODES, value, DTYPE) for path, value in theta.items()}
+    return of_each, *episodes
+
+
+@needs_x64
+@every_head
+def test_the_gradient_matches_finite_differences_through_the_solve(name, episodes, rng):
+    arguments = jax.tree.map(lambda leaf: leaf[3], with_parameters(name, episodes))
+    direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), arguments)
+    steps = np.array([0.0, 1e-5, -1e-5, 0.0])
+    moved = jax.tree.map(lambda leaf, d: leaf + np.multiply.outer(steps, d), arguments, direction)
+    values, slopes = gradients(name)[1](*moved)
+    products = jax.tree.map(lambda slope, d: np.sum(slope[0] * d), slopes, direction)
+    difference = (values[1] - values[2]) / 2e-5
+    np.testing.assert_allclose(sum(jax.tree.leaves(products)), difference, rtol=1e-6)
+
+
+@every_head
+def test_episodes_in_a_batch_have_the_gradients_of_a_loop_and_a_failure_stays_alone(name, episodes):
+    """Of the value and of the gradients for the head, the features and the weights."""
+    episodes[0][3, 0] = np.nan
+    arguments = with_parameters(name, episodes)
+    one, four = gradients(name)
+    together = four(*arguments)
+    of_each = [jax.tree.map(lambda leaf, i=i: leaf[i], arguments) for i in range(EPISODES)]
+    alone = [one(*of_one) for of_one in of_each[:3]]
+    for i in range(3):
+        all_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), alone[i], TOLERANCE["solve"])
+        assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(alone[i]))
+    value, (_, *of_points, _) = together
+    assert all(np.isnan(leaf[3]).all() for leaf in (value, *of_points))
+
+
+@every_head
+def test_other_parameters_do_not_compile_again_and_negative_ones_give_nan(name, episodes):
+    X, X_new, _ = episodes
+    head = HEADS[name]
+    chex.clear_trace_counter()
+    called = eqx.filter_jit(chex.assert_max_traces(lambda head, X: head(X, Y, X_new[0]), n=1))
+    first = called(head, X[0])
+    second = called(jax.tree.map(lambda leaf: 2 * leaf, head), X[0])
+    assert all(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (first, second))))
+    negative = called(jax.tree.map(lambda leaf: -leaf, head), X[0])
+    assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(negative))
+
+
+@needs_x64
+@pytest.mark.parametrize("name", ["ridge", "process"])
+def test_single_precision_is_kept_in_a_process_of_double_precision(name, episodes):
+    X, X_new, _ = (part[0] for part in episodes)
+    single = HEADS[name](X.astype("f"), Y.astype("f"), X_new.astype("f"))
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(single))
+    all_close(single, HEADS[name](X, Y, X_new), 1e-4)
+
+
+@needs_x64
+def test_a_solve_that_is_not_accurate_is_nan_and_the_status_says_so(episodes):
+    X, X_new, weights = (part[0] for part in episodes)
+    head = LogisticHead(RBF, 1e-18)
+    solution = head.solve(X, Y, weights=weights)
+    assert solution.result != kernax.RESULTS.successful
+    assert np.isfinite(solution.value.coefficients).all()
+    assert np.isnan(head(X, Y, X_new, weights=weights)).all()
+
+
+@needs_x64
+@every_head
+def test_bad_input_is_named(name, episodes):
+    X, X_new, _ = episodes
+    head = HEADS[name]
+    with pytest.raises(ValueError, match=r"y must have shape .*jax.vmap\(head\)"):
+        head(X, np.stack([Y] * EPISODES), X_new)
+    with pytest.raises(ValueError, match=r"[yY] must have shape \(7,\)"):
+        head(X[0], Y[:5], X_new[0])
+    with pytest.raises(ValueError, match="points must be vectors of one length"):
+        head(X[0], Y, X_new[0, :, :1])
+    with pytest.raises(ValueError, match="X holds NaN or inf"):
+        head(X[0] * np.inf, Y, X_new[0])
+    with pytest.raises(ValueError, match="weights"):
+        head(X[0], Y, X_new[0], weights=-np.ones(7))
+
+
+@needs_x64
+def test_bad_classes_are_named(episodes):
+    X, X_new, _ = episodes
+    for name in ("logistic", "svm"):
+        with pytest.raises(ValueError, match="one_hot"):
+            HEADS[name](X[0], 2 * Y - 1, X_new[0])
+        with pytest.raises(ValueError, match="y must hold -1 and \\+1"):
+            HEADS[name](X[0], LABELS, X_new[0])
+    with pytest.raises(ValueError, match="column 0 of y holds one class only"):
+        HEADS["svm"](X[0][2:6], Y[2:6], X_new[0])
+    # Under jit values are not known, and no class is made of another number.
+    signs = jnp.asarray(2 * Y - 1)
+    assert np.isnan(jax.jit(lambda Y: HEADS["svm"](X[0], Y, X_new[0]))(signs)).all()
+
+
+@needs_x64
+def test_bad_parameters_are_named():
+    with pytest.raises(ValueError, match=r"RidgeHead.ridge must be in"):
+        RidgeHead(RBF, -1.0)
+    with pytest.raises(ValueError, match=r"SVMHead.C must be in"):
+        SVMHead(RBF, 0.0)
+    with pytest.raises(ValueError, match=r"ProcessHead.noise must be in"):
+        ProcessHead(RBF, 0.0)
+
+
+@needs_x64
+def test_the_parameters_of_a_network_and_its_head_are_one_dictionary():
+    network = eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    theta, rebuild = kernax.unconstrain((network, HEADS["svm"]))
+    paths = ["[0].weight", "[0].bias", "[1].kernel.lengthscale", "[1].C"]
+    assert list(theta) == paths
+    _, head = rebuild(theta | {"[1].C": theta["[1].C"] + 1})
+    assert_close(head.C, 0.7 * np.e)
