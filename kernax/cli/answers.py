@@ -62,10 +62,16 @@ def answer_columns(
         _check_interval(predictor, interval)
     if isinstance(predictor, ClassPredictor):
         return _of_classes(predictor, points)
+    name = predictor.inputs.target
     share = INTERVAL if interval is None else interval
+    mean, deviation = predictor.at(points)
     if isinstance(predictor, CountRegressor):
-        return _of_counts(predictor, points, share)
-    return _of_numbers(predictor, points, share)
+        low, high = predictor.interval(points, share)
+    elif deviation is not None:
+        low, high = predictor.interval(mean, deviation, share)
+    else:  # of ridge regression
+        return {name: mean}
+    return {name: mean, f"{name} low": low, f"{name} high": high}
 
 
 def _check_interval(predictor: Predictor, interval: float) -> None:
@@ -80,29 +86,6 @@ def _check_interval(predictor: Predictor, interval: float) -> None:
             f"--interval {interval:g}: the model is kernel ridge regression, which predicts no "
             "intervals; --model gp does"
         )
-
-
-def _of_numbers(predictor: Regressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
-    """The mean, and for a process the ends of an interval."""
-    name = predictor.inputs.target
-    mean, deviation = predictor.at(points)
-    if deviation is None:
-        return {name: mean}
-    ends = predictor.interval(mean, deviation, share)
-    return {name: mean} | _ends(name, ends)
-
-
-def _of_counts(predictor: CountRegressor, points: PyTree, share: float) -> dict[str, np.ndarray]:
-    """The mean, and the ends of an interval, which are counts."""
-    name = predictor.inputs.target
-    mean, _ = predictor.at(points)
-    return {name: mean} | _ends(name, predictor.interval(points, share))
-
-
-def _ends(name: str, ends: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of the ends of an interval."""
-    low, high = ends
-    return {f"{name} low": low, f"{name} high": high}
 
 
 def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarray]:
@@ -137,7 +120,6 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
 
 
 def _summary_of_model(predictor: Predictor) -> tuple[str, ...]:
-    """Lines on the fitted model."""
     if isinstance(predictor, ClassPredictor):
         return _summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
@@ -148,7 +130,6 @@ def _summary_of_model(predictor: Predictor) -> tuple[str, ...]:
 
 
 def _summary_of_classes(predictor: ClassPredictor) -> tuple[str, ...]:
-    """Lines on the classes, the penalty, and the vectors."""
     classes = f"classes {', '.join(map(repr, predictor.classes))}"
     if predictor.kind == GP:
         return classes, _summary_of_process(predictor)
@@ -168,17 +149,13 @@ def _summary_of_process(predictor: ClassPredictor | CountRegressor) -> str:
     words = str(_LIKELIHOODS[type(likelihood)])
     if isinstance(likelihood, NegativeBinomial):
         words += f" of dispersion {float(likelihood.dispersion):.6g}"
-    found = _INFERENCES[Inference(predictor.inference)]
-    means = _means(posterior)
-    return f"likelihood {words}, constant mean {means}, posterior by {found}"
-
-
-def _means(posterior: Any) -> str:
-    """The constant prior mean, for several classes one for each."""
-    function = posterior.process.mean
+    # The constant prior mean, for several classes one for each.
+    mean = posterior.process.mean
     if isinstance(posterior, CategoricalPosterior):
-        function = function.of_all
-    return ", ".join(f"{mean:.6g}" for mean in np.atleast_1d(function.bias))
+        mean = mean.of_all
+    means = ", ".join(f"{number:.6g}" for number in np.atleast_1d(mean.bias))
+    method = _INFERENCES[Inference(predictor.inference)]
+    return f"likelihood {words}, constant mean {means}, posterior by {method}"
 
 
 def vectors(predictor: ClassPredictor) -> str:

@@ -4,6 +4,7 @@ An error in the input is one line on stderr and exit code 2; a failed solve has 
 """
 
 import time
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from kernax.cli import options
 from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
-from kernax.cli.auto import check_auto, with_kernel_of_numbers, written_or_found
+from kernax.cli.auto import AUTO, check_auto, written_or_found
 from kernax.cli.classify import classify
 from kernax.cli.cluster import cluster as find_clusters
 from kernax.cli.compared_columns import compared_columns
@@ -25,7 +26,6 @@ from kernax.cli.console import (
     one_line_errors,
     print_clusters,
     print_inputs,
-    print_lines,
     print_parameters,
     print_report,
     say_total_time,
@@ -145,14 +145,17 @@ def fit(
         check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
-        table = compared_columns(whole, with_kernel_of_numbers(kernel), tokens)
+        # Before a search, columns are checked as those of any kernel of numbers.
+        table = compared_columns(whole, "rbf" if kernel == AUTO else kernel, tokens)
         plan = plan_for(table.target, model, likelihood, inference, restarts)
         check_auto(kernel, plan)
         split = partial(plan.split, table, seed, tokens)
         parts, few, way = rows_and_way(plan, split, rows, kernel, route, centres)
         console = _console()
         _print_split(console, plan, data, whole, parts, few)
-        print_lines(console, cost_in_words(plan, parts, way))
+        cost = cost_in_words(plan, parts, way)
+        if cost is not None:
+            console.print(cost, markup=False)
         with linear_algebra_threads(len(few.y), threads):
             kernel = written_or_found(console, kernel, few, seed)
             names |= parameter_names(kernel_of(few, kernel), "kernel.")
@@ -169,17 +172,12 @@ def fit(
 
 
 def _console() -> Console:
-    """A console that neither colours numbers nor wraps lines."""
     return Console(highlight=False, soft_wrap=True)
 
 
 def _print_split(
     console: Console, plan: Plan, data: Path, table: InputTable, parts: Split, few: Split
 ) -> None:
-    """Prints why the model was chosen, the inputs, how many rows are learned from and held out.
-
-    It also prints the unused columns.
-    """
     if plan.reason:
         console.print(plan.reason, markup=False)
     of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
@@ -219,7 +217,6 @@ def learn(
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
-    """Raises ValueError if the picture or the model cannot be written."""
     if plot is not None:
         check_picture(plot, data)
     if out is not None:
@@ -274,7 +271,7 @@ def _predictions(
     with linear_algebra_threads(len(rows[0].cells), threads):
         columns = answer_columns(predictor, points, interval)
     _check_predictions(rows[0], columns)
-    _check_names(data, columns, kept)
+    _check_kept(kept, columns, "the prediction", data)
     repeated = {name: list(cells) for name, cells in kept.items()}
     return repeated | {name: cells_of(column) for name, column in columns.items()}
 
@@ -290,14 +287,11 @@ def _check_predictions(first: Column, columns: dict[str, np.ndarray]) -> None:
         )
 
 
-def _check_names(
-    data: Path, columns: dict[str, np.ndarray], kept: dict[str, tuple[str, ...]]
-) -> None:
-    """Raises ValueError for two columns with one name."""
+def _check_kept(kept: Iterable[str], written: Collection[str], what: str, data: Path) -> None:
     for name in kept:
-        if name in columns:
+        if name in written:
             raise ValueError(
-                f"--keep {name}: that is the name of the prediction: rename the column in {data}"
+                f"--keep {name}: that is the name of {what}: rename the column in {data}"
             )
 
 
@@ -351,11 +345,7 @@ def cluster(
         if out is not None:
             check_writable(out, "--out", data, plot)
         table, kept = read_inputs(data, ignore or (), keep or ())
-        if CLUSTER in kept:
-            raise ValueError(
-                f"--keep {CLUSTER}: that is the name of the written column: rename the column in "
-                f"{data}"
-            )
+        _check_kept(kept, [CLUSTER], "the written column", data)
         with linear_algebra_threads(table.count, threads):
             found = find_clusters(table, kernel, tokens, clusters, method, seed)
         console = _console()

@@ -1,27 +1,19 @@
 """`kernax fit --kernel auto`: a search for a kernel, reported as an expression and in words."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
-import numpy as np
 from rich.console import Console
 
 from kernax.cli.job import Split
 from kernax.cli.notation import expression_of
 from kernax.cli.plan import Plan
-from kernax.preparation.inputs import Inputs
 from kernax.preparation.predictors import GP
 from kernax.preparation.standards import standards_of_target
-from kernax.selection.compose.composition import Composition, compositional_search, table_of
+from kernax.selection.compose.composition import compositional_search, table_of
 from kernax.selection.compose.sentences import DataUnits, components_of
 
 AUTO = "auto"
-
-
-def with_kernel_of_numbers(kernel: str) -> str:
-    """The expression, or a kernel of numbers to check the columns with before a search."""
-    return "rbf" if kernel == AUTO else kernel
 
 
 def check_auto(kernel: str, plan: Plan) -> None:
@@ -55,8 +47,13 @@ def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> 
     beam = 2 if len(columns) == 1 else 1  # a round over many columns takes minutes
     solution = compositional_search(parts.X, y, key=key, names=columns, beam=beam, progress=True)
     found = solution.value
-    units = _units(parts.inputs, float(target.centre), float(target.scale))
-    in_words = _sentences(found, parts.X, y, units, columns)
+    # The components in the units of the table, those with the largest share first.
+    standards = parts.inputs.standards
+    centres = tuple(standards.centre.tolist())
+    scales = tuple(standards.scale.tolist())
+    units = DataUnits(centres, scales, float(target.centre), float(target.scale))
+    components = components_of(found.kernel, float(found.noise), parts.X, y, units, columns)
+    in_words = dataclasses.replace(found, components=tuple(components)).sentences()
     for line in (*table_of(found.rounds), "found:", *in_words):
         console.print(line, markup=False)
     for name in solution.stats["left_out"]:
@@ -64,19 +61,3 @@ def written_or_found(console: Console, kernel: str, parts: Split, seed: int) -> 
     text = expression_of(found.kernel)
     console.print(f"--kernel '{text}'", markup=False)
     return text
-
-
-def _units(inputs: Inputs, level: float, of_target: float) -> DataUnits:
-    """The units of the table, for standardised columns and targets."""
-    standards = inputs.standards
-    return DataUnits(
-        tuple(standards.centre.tolist()), tuple(standards.scale.tolist()), level, of_target
-    )
-
-
-def _sentences(
-    found: Composition, X: np.ndarray, y: np.ndarray, units: DataUnits, columns: Sequence[str]
-) -> list[str]:
-    """The components in the units of the table, those with the largest share first."""
-    components = components_of(found.kernel, float(found.noise), X, y, units, columns)
-    return dataclasses.replace(found, components=tuple(components)).sentences()

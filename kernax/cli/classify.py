@@ -10,16 +10,14 @@ from jaxtyping import Float
 from kernax.cli.answers import vectors
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import FitReport, Split, kernel_of
+from kernax.cli.job import FitReport, Split, check_finite_scores, kernel_of
 from kernax.cli.latent_fits import evidences, learned_latent
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.model import Model
-from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.losses.loss_functions import Bernoulli
 from kernax.core.losses.observation_likelihoods import Categorical
-from kernax.errors import NonFiniteError
 from kernax.metrics import accuracy, area_under_curve, log_loss
 from kernax.preparation.cells import quoted
 from kernax.preparation.one_hot import columns_of_classes
@@ -74,7 +72,6 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
 
 
 def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
-    """The model with the kernel as written."""
     written = kernel_of(parts, kernel)
     if plan.model == GP:
         return start_of(written, plan.likelihood, plan.inference, _targets(parts))
@@ -143,44 +140,28 @@ def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
 
 
 def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
-    """The classifier that a model fits to the training rows."""
+    X = jax.tree.map(jnp.asarray, parts.X)
+    y = jnp.asarray(_targets(parts))
     if isinstance(model, LatentModel):
-        posterior = posterior_of(model, parts.X, jnp.asarray(_targets(parts))).value
+        posterior = posterior_of(model, X, y).value
         return ClassPredictor(
             parts.inputs, GP, posterior, None, parts.classes, str(model.inference)
         )
-    Y = columns_of_classes(parts.y, parts.classes)
     if kind == RVM:
-        return ClassPredictor(parts.inputs, RVM, _on_relevant(model, parts), None, parts.classes)
-    if isinstance(model, MachineModel):
-        function = fitted(model, parts.X, jnp.asarray(Y)).value
-        return ClassPredictor(parts.inputs, SVM, function, float(model.C), parts.classes)
-    function = (
-        _on_import_vectors(model, parts)
-        if kind == IVM
-        else fitted(model, parts.X, jnp.asarray(Y)).value
-    )
-    return ClassPredictor(parts.inputs, kind, function, float(model.ridge), parts.classes)
-
-
-def _on_import_vectors(model: Model, parts: Split) -> KernelExpansion:
-    """The sparse logistic regression on import vectors."""
-    X = jax.tree.map(jnp.asarray, parts.X)
-    y = jnp.asarray(_targets(parts))
-    machine = import_vector_machine(model.kernel, X, y, model.ridge, max_vectors=_MOST_VECTORS)
-    return machine.value.function
-
-
-def _on_relevant(model: _Learned, parts: Split) -> KernelExpansion:
-    """The relevance vector machine with its most probable weights."""
-    X = jax.tree.map(jnp.asarray, parts.X)
-    y = jnp.asarray(_targets(parts))
-    likelihood = Bernoulli() if y.ndim == 1 else Categorical()
-    return relevance_vector_machine(model.kernel, X, y, likelihood=likelihood).value.function
+        likelihood = Bernoulli() if y.ndim == 1 else Categorical()
+        machine = relevance_vector_machine(model.kernel, X, y, likelihood=likelihood)
+        return ClassPredictor(parts.inputs, RVM, machine.value.function, None, parts.classes)
+    penalty = model.C if isinstance(model, MachineModel) else model.ridge
+    if kind == IVM:
+        machine = import_vector_machine(model.kernel, X, y, penalty, max_vectors=_MOST_VECTORS)
+        function = machine.value.function
+    else:
+        Y = columns_of_classes(parts.y, parts.classes)
+        function = fitted(model, X, jnp.asarray(Y)).value
+    return ClassPredictor(parts.inputs, kind, function, float(penalty), parts.classes)
 
 
 def _measures(parts: Split, model: str) -> tuple[str, ...]:
-    """The names of the scores of a model."""
     measures = ["accuracy"]
     if model != SVM:
         measures.append("log loss")
@@ -192,10 +173,7 @@ def _measures(parts: Split, model: str) -> tuple[str, ...]:
 def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[float, ...]:
     """The scores of a classifier on the held-out rows."""
     values = classifier.values(parts.X_held_out)
-    if not np.all(np.isfinite(values)):
-        raise NonFiniteError(
-            "held-out rows are predicted as NaN or inf: this kernel grows too fast for them"
-        )
+    check_finite_scores(values)
     return _scores(parts, classifier.kind, values)
 
 

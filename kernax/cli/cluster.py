@@ -1,7 +1,7 @@
 """`kernax cluster`: groups the rows of a table, and describes each group."""
 
 import dataclasses
-from collections.abc import Sequence
+import enum
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,14 @@ from kernax.selection.choose.heuristics import median_lengthscale
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
 
-KMEANS = "kmeans"
-SPECTRAL = "spectral"
 _SHOWN = 4  # columns whose means are shown
+
+
+class Method(enum.StrEnum):
+    """The ways in which `cluster` groups rows."""
+
+    KMEANS = "kmeans"
+    SPECTRAL = "spectral"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +50,12 @@ class Clusters:
     kernel: AbstractKernel
     inputs: Inputs
     remark: str
-    method: str
+    method: Method
 
     @property
     def has_regions(self) -> bool:
         """Whether the function decides the cluster of any point."""
-        return self.method == KMEANS and self.function.bias.size > 1
+        return self.method == Method.KMEANS and self.function.bias.size > 1
 
 
 def cluster(
@@ -58,7 +63,7 @@ def cluster(
     expression: str | None,
     tokens: Tokens | None,
     clusters: int,
-    method: str,
+    method: Method,
     seed: int,
 ) -> Clusters:
     """Groups the rows of a table under a kernel.
@@ -69,26 +74,22 @@ def cluster(
     table = compared_columns(table, expression or "rbf", tokens)
     inputs = learned_inputs(table, np.arange(table.count), tokens or Tokens.LETTERS)
     points = jax.tree.map(jnp.asarray, inputs.points(table.inputs))
-    kernel = _kernel(inputs, expression, points)
-    verb = kernel_kmeans if method == KMEANS else spectral_clustering
+    if expression is None:
+        kernel = RBF(median_lengthscale(points))
+    else:
+        kernel = kernel_of_inputs(inputs, expression, per_column=False)
+    verb = kernel_kmeans if method == Method.KMEANS else spectral_clustering
     solution = verb(kernel, points, clusters, key=jax.random.key(seed))
     labels = np.asarray(solution.value.labels)
     remark = _explained(solution.stats, kernel, points, clusters, method)
     return Clusters(labels, points, solution.value.function, kernel, inputs, remark, method)
 
 
-def _kernel(inputs: Inputs, expression: str | None, points: PyTree) -> AbstractKernel:
-    """The kernel as written, or an RBF with the scale of the rows."""
-    if expression is not None:
-        return kernel_of_inputs(inputs, expression, per_column=False)
-    return RBF(median_lengthscale(points))
-
-
 def _explained(
-    stats: dict, kernel: AbstractKernel, points: PyTree, clusters: int, method: str
+    stats: dict, kernel: AbstractKernel, points: PyTree, clusters: int, method: Method
 ) -> str:
     """The share of the variance, or of the cut, that the clusters attain."""
-    if method == SPECTRAL:
+    if method == Method.SPECTRAL:
         attained = float(stats["objective"]) / float(stats["relaxation"])
         return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
     alone = kernel_kmeans(kernel, points, 1, key=jax.random.key(0)).stats["objective"]
@@ -98,27 +99,28 @@ def _explained(
     return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
 
 
-def summary(found: Clusters, table: InputTable) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def summary(found: Clusters, table: InputTable) -> tuple[list[str], list[list[str]]]:
     """A header and a row for each cluster: its size, the means of the columns that differ most, and
     typical texts.
     """
     X = found.inputs.numbers(table.inputs)
     told_apart = _apart(X, found)
     X = X[:, told_apart]
-    means = [f"mean {found.inputs.columns[place]}" for place in told_apart]
-    header = ("cluster", "rows", *means)
     texts = [text.name for text in found.inputs.texts]
-    header = (*header, *(f"typical {name}" for name in texts))
+    header = ["cluster", "rows"]
+    header += [f"mean {found.inputs.columns[place]}" for place in told_apart]
+    header += [f"typical {name}" for name in texts]
     rows = []
     for c in np.unique(found.labels):
         inside = found.labels == c
-        cells = [str(c + 1), str(int(np.sum(inside))), *_means(X[inside])]
+        means = [f"{mean:.4g}" for mean in X[inside].mean(0)]
+        cells = [str(c + 1), str(int(np.sum(inside))), *means]
         if texts:
             typical = _typical(found, np.flatnonzero(inside))
             cells += [
                 quoted(column.cells[typical]) for column in table.inputs if column.name in texts
             ]
-        rows.append(tuple(cells))
+        rows.append(cells)
     return header, rows
 
 
@@ -130,11 +132,6 @@ def _apart(X: Float[np.ndarray, "n d"], found: Clusters) -> Int[np.ndarray, " sh
         inside = found.labels == c
         differences += np.mean(inside) * Z[inside].mean(0) ** 2
     return np.argsort(-differences, kind="stable")[:_SHOWN]
-
-
-def _means(X: Float[np.ndarray, "n d"]) -> Sequence[str]:
-    """The mean of each column, as text."""
-    return [f"{mean:.4g}" for mean in X.mean(0)]
 
 
 def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:

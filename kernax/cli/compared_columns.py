@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 import shlex
 from collections.abc import Sequence
 
@@ -36,7 +37,12 @@ def learned_inputs(table: InputTable, rows: np.ndarray, tokens: Tokens) -> Input
 def kernel_of_inputs(inputs: Inputs, expression: str, *, per_column: bool) -> AbstractKernel:
     """The kernel that an expression describes, on points from `inputs`."""
     kernel = parse_kernel(expression, len(inputs.columns), per_column=per_column)
-    return _on_parts(kernel, inputs) if inputs.texts else kernel
+    if not inputs.texts:
+        return kernel
+    # Points are tuples of parts. What compares only numbers gets the numbers, and what compares
+    # text the column that it names, or else becomes a sum over all columns of text.
+    place = functools.partial(_placed, inputs=inputs)
+    return jax.tree.map(place, kernel, is_leaf=_sees_one_part)
 
 
 def compared_columns(table: InputTable, expression: str, tokens: Tokens | None) -> InputTable:
@@ -66,7 +72,6 @@ def compared_columns(table: InputTable, expression: str, tokens: Tokens | None) 
 
 
 def _texts(table: InputTable, kernel: AbstractKernel) -> tuple[str, ...]:
-    """The names of the columns that a string kernel compares."""
     named = text_names(kernel)
     if not named:
         return _texts_of_words(table)
@@ -106,7 +111,12 @@ def _holds_words(column: Column) -> bool:
 
 def _check_kinds(columns: Sequence[Column], table: InputTable) -> None:
     """Raises ValueError, with advice, for the first column that cannot become numbers."""
-    problems = {column: problem for column in columns if (problem := _why_no_kind(column))}
+    problems = {}
+    for column in columns:
+        try:
+            kind_of(column)
+        except ValueError as problem:
+            problems[column] = problem
     if not problems:
         return
     first, *others = problems
@@ -116,17 +126,7 @@ def _check_kinds(columns: Sequence[Column], table: InputTable) -> None:
     raise ValueError(f"{problems[first]} ({advice})")
 
 
-def _why_no_kind(column: Column) -> str | None:
-    """Why a column cannot become numbers; None if it can."""
-    try:
-        kind_of(column)
-    except ValueError as problem:
-        return str(problem)
-    return None
-
-
 def _ignoring(columns: Sequence[Column]) -> str:
-    """The options that leave columns out."""
     return " ".join(f"--ignore {shlex.quote(column.name)}" for column in columns)
 
 
@@ -146,22 +146,11 @@ def _advice(column: Column, table: InputTable) -> str:
 
 
 def _how_to_compare(column: Column, table: InputTable) -> str:
-    """The option with which a string kernel compares a column."""
     if len(table.columns) == 1:
         return f"{_EXAMPLE} compares text"
     name = column.name.replace("\\", "\\\\").replace('"', '\\"')
     kernel = f'rbf + text("{name}", normalised(spectrum(3)))'
     return f"--kernel {shlex.quote(kernel)} compares this text"
-
-
-def _on_parts(kernel: AbstractKernel, inputs: Inputs) -> AbstractKernel:
-    """The same kernel on points from `inputs` that are tuples of parts.
-
-    Parts that compare only numbers get the numbers, and parts that compare text get the column that
-    they name. If they name none, they become a sum over all columns of text.
-    """
-    place = functools.partial(_placed, inputs=inputs)
-    return jax.tree.map(place, kernel, is_leaf=_sees_one_part)
 
 
 def _sees_one_part(node: PyTree) -> bool:
@@ -181,17 +170,11 @@ def _placed(node: PyTree, inputs: Inputs) -> PyTree:
         return On(node, 0)
     if is_named(node):
         return _on_column(node.kernel, inputs, node.where)
-    return _sum([_on_column(node, inputs, text.name) for text in inputs.texts])
+    kernels = [_on_column(node, inputs, text.name) for text in inputs.texts]
+    return functools.reduce(operator.add, kernels)
 
 
 def _on_column(kernel: AbstractKernel, inputs: Inputs, name: str) -> AbstractKernel:
     """A string kernel on the strings of a column."""
     place = inputs.place_of(name)
     return kernel if place is None else On(kernel, place)
-
-
-def _sum(kernels: Sequence[AbstractKernel]) -> AbstractKernel:
-    first, *rest = kernels
-    for kernel in rest:
-        first = first + kernel
-    return first

@@ -53,7 +53,6 @@ def one_line_errors() -> Iterator[dict[str, str]]:
 
 
 def _message(problem: Exception) -> str:
-    """An exception in words, with the file that it concerns, or with advice."""
     if isinstance(problem, MemoryBudgetError):
         return f"{problem}; --rows N learns from fewer of them"
     if isinstance(problem, OSError) and problem.filename:
@@ -90,24 +89,17 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
             raise ValueError(f"{option} {path} would overwrite {other}: choose another name")
     if not path.parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {path.parent}")
-    if _is_no_file(path, option):
-        what = "a folder" if path.is_dir() else "a device"
-        raise ValueError(f"{option} {path}: that is {what}, not a place for a file")
-
-
-def _is_no_file(path: Path, option: str) -> bool:
-    """Whether the path exists but is not a file. Raises ValueError if no file can be written
-    there.
-    """
     try:
-        if path.exists() and not path.is_file():
-            return True
-        check_place(path)
-        return False
+        is_no_file = path.exists() and not path.is_file()
+        if not is_no_file:
+            check_place(path)
     except OSError as problem:
         raise ValueError(
             f"{option} {path}: cannot write a file there: {problem.strerror}"
         ) from None
+    if is_no_file:
+        what = "a folder" if path.is_dir() else "a device"
+        raise ValueError(f"{option} {path}: that is {what}, not a place for a file")
 
 
 def print_report(console: Console, report: FitReport) -> None:

@@ -133,10 +133,6 @@ class _Reader:
             return self.kernel(node.id, {})
         if isinstance(node, ast.Call):
             return self.call(node, depth)
-        return self.operation(node, depth)
-
-    def operation(self, node: ast.expr, depth: int) -> Meaning:
-        """The result of an operator on its operands."""
         if _has_sign(node):
             operand = self.read(node.operand, depth + 1)
             return -operand if isinstance(node.op, ast.USub) else operand
@@ -225,18 +221,14 @@ class _Reader:
         if not per_column:
             raise ValueError(f"{what} must be a number, but is a list")
         values = [_literal(element, what) for element in node.elts]
-        self.check_count(len(values), what)
-        return np.asarray(values, float)
-
-    def check_count(self, count: int, what: str) -> None:
-        """Raises ValueError unless a list has a number for each dimension."""
-        if self.dimensions is not None and count != self.dimensions:
+        if self.dimensions is not None and len(values) != self.dimensions:
             raise ValueError(
-                f"{what} is a list of {count} numbers, but must have {self.dimensions}, one per "
-                "column"
+                f"{what} is a list of {len(values)} numbers, but must have {self.dimensions}, one "
+                "per column"
             )
-        if count == 0:
+        if not values:
             raise ValueError(f"{what} is a list of 0 numbers, but must have at least one")
+        return np.asarray(values, float)
 
     def kernel(self, name: str, values: dict[str, Any]) -> AbstractKernel:
         kind = kernel_class(name)
@@ -246,13 +238,10 @@ class _Reader:
             if _required(fields[field]) and field not in values:
                 raise ValueError(f"{name} lacks its {field}: write {name}({_EXAMPLES[field]})")
         if self.dimensions and "lengthscale" in fields and "lengthscale" not in values:
-            values = values | {"lengthscale": self.lengthscale(self.dimensions)}
+            start = math.sqrt(self.dimensions)
+            lengthscale = np.full(self.dimensions, start) if self.per_column else start
+            values = values | {"lengthscale": lengthscale}
         return kind(**values)
-
-    def lengthscale(self, dimensions: int) -> float | np.ndarray:
-        """The start of a lengthscale that the text does not mention."""
-        start = math.sqrt(dimensions)
-        return np.full(dimensions, start) if self.per_column else start
 
 
 _PER_COLUMN = ("lengthscale", "period")  # parameters that may be lists
@@ -260,24 +249,19 @@ _EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
 
 
 def _given_fields(name: str, node: ast.Call) -> list[tuple[str, ast.expr]]:
-    """The arguments of a call, each with its field, in their order."""
     kind = kernel_class(name, called=True)
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
+    parameters = " and ".join(fields) or "no parameters"
     if len(node.args) > len(fields):
-        raise ValueError(
-            f"{name} takes {_parameters(fields)}, but {len(node.args)} values are given"
-        )
-    by_keyword = [(_field_of(keyword, name, fields), keyword.value) for keyword in node.keywords]
-    return [*zip(fields, node.args), *by_keyword]
-
-
-def _field_of(keyword: ast.keyword, name: str, fields: list[str]) -> str:
-    """The field that a keyword names. Raises ValueError if there is none."""
-    if keyword.arg is None or keyword.arg not in fields:
-        raise ValueError(
-            f"{name} has no parameter {keyword.arg or '**'}: it takes {_parameters(fields)}"
-        )
-    return keyword.arg
+        raise ValueError(f"{name} takes {parameters}, but {len(node.args)} values are given")
+    given = list(zip(fields, node.args))
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg not in fields:
+            raise ValueError(
+                f"{name} has no parameter {keyword.arg or '**'}: it takes {parameters}"
+            )
+        given.append((keyword.arg, keyword.value))
+    return given
 
 
 def _required(field: dataclasses.Field) -> bool:
@@ -294,7 +278,6 @@ def _normalisations(kernel: AbstractKernel) -> int:
 
 
 def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
-    """The result of an operation on kernels and numbers."""
     if isinstance(operation, ast.Pow):
         if not isinstance(left, AbstractKernel) or isinstance(right, AbstractKernel):
             raise ValueError("** takes a kernel and a positive integer, as in linear**2")
@@ -311,7 +294,6 @@ def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
 
 
 def _check_integers(name: str, values: dict[str, Any]) -> None:
-    """Raises ValueError for a degree or a length of substrings that is out of range."""
     if "degree" in values:
         _check_degree(values["degree"])
     for field in values.keys() & {"k", "m", "length"}:
@@ -326,7 +308,6 @@ def _check_integers(name: str, values: dict[str, Any]) -> None:
 
 
 def _check_degree(degree: Any) -> None:
-    """Raises ValueError for a power that is not a positive integer, or too high."""
     check_count(degree, "degree", hint=NO_POWER)
     if degree > _HIGHEST:
         raise ValueError(
@@ -335,7 +316,6 @@ def _check_degree(degree: Any) -> None:
 
 
 def _number(node: ast.Constant) -> int | float:
-    """The value of a constant. Raises ValueError for other constants."""
     if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
         raise ValueError(
             f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and numbers"
@@ -344,7 +324,6 @@ def _number(node: ast.Constant) -> int | float:
 
 
 def _has_sign(node: ast.expr) -> TypeGuard[ast.UnaryOp]:
-    """Whether it is an expression with a plus or a minus in front."""
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub))
 
 
@@ -359,17 +338,10 @@ def _literal(node: ast.expr, what: str) -> int | float:
 
 
 def _finite(number: int | float) -> int | float:
-    """The number. Raises ValueError for one that is too large."""
     if not abs(number) <= 1e300:
         raise ValueError("a number in the kernel expression is too large: at most 1e300 is allowed")
     return number
 
 
-def _parameters(fields: list[str]) -> str:
-    """The names of fields, for messages."""
-    return " and ".join(fields) or "no parameters"
-
-
 def _shown(node: ast.expr) -> str:
-    """A part of the expression, for messages."""
     return short(ast.unparse(node))

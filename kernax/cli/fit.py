@@ -1,7 +1,5 @@
 """`kernax fit` for numbers: learns a kernel by regression, and scores the held-out rows."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +7,10 @@ import numpy as np
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, FitReport, Split, in_digits, kernel_of
+from kernax.cli.job import RMSE, FitReport, Split, check_finite_scores, in_digits, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
-from kernax.errors import NonFiniteError
 from kernax.metrics import negative_log_predictive_density, root_mean_square_error
 from kernax.preparation.predictors import GP, RIDGE, RVM, Regressor
 from kernax.preparation.standards import Standards, standards_of_target
@@ -41,9 +38,10 @@ def fit(
     learned = _regressor(kept, parts, model)
     measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
+    error = f"held-out RMSE, in units of {parts.inputs.target}"
     no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
     return FitReport(
-        title=_title(parts, model),
+        title=error if model == RIDGE else f"{error}, and mean negative log density",
         measures=measures,
         scores={
             "mean of the target": _scores_of_mean(parts, model),
@@ -91,14 +89,7 @@ def _rows_of_parameters(
     return tuple(row for row in rows if kind != RVM or row[0] != "noise")
 
 
-def _title(parts: Split, model: str) -> str:
-    """The title of the table of scores."""
-    error = f"held-out RMSE, in units of {parts.inputs.target}"
-    return error if model == RIDGE else f"{error}, and mean negative log density"
-
-
 def _units(parts: Split) -> Standards:
-    """The mean and the deviation of the target over the training rows."""
     return standards_of_target(parts.y, parts.inputs.target)
 
 
@@ -138,23 +129,20 @@ def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
 
 def _remarks(choice: StageChoice, learned: Regressor, restarts: int) -> tuple[str, ...]:
     """Remarks on several starts, and on the vectors of a sparse model."""
-    has_starts = restarts > 1 and choice.kept.stats
-    starts = (_starts(choice.kept.stats, restarts),) if has_starts else ()
-    return (*starts, relevant(learned)) if learned.kind == RVM else starts
-
-
-def _starts(stats: dict[str, Any], restarts: int) -> str:
-    """A remark on the results of several starts."""
-    losses = np.asarray(stats["start_losses"])
-    losses = losses[np.isfinite(losses)]
-    failed = int(np.sum(stats["failed"]))
-    lowest = f"{losses.min():.5g}"
-    highest = f"{losses.max():.5g}"
-    return f"{restarts} starts, {failed} failed; losses from {lowest} to {highest}"
+    remarks = []
+    stats = choice.kept.stats
+    if restarts > 1 and stats:
+        losses = np.asarray(stats["start_losses"])
+        losses = losses[np.isfinite(losses)]
+        failed = int(np.sum(stats["failed"]))
+        span = f"from {losses.min():.5g} to {losses.max():.5g}"
+        remarks.append(f"{restarts} starts, {failed} failed; losses {span}")
+    if learned.kind == RVM:
+        remarks.append(relevant(learned))
+    return tuple(remarks)
 
 
 def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regressor:
-    """The regressor that a model fits to the training rows."""
     target = _units(parts)
     if kind == RVM:
         y = jnp.asarray(target.standardised(parts.y))
@@ -170,11 +158,7 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
 def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[float, ...]:
     """The scores of a regressor on the held-out rows."""
     mean, deviation = regressor.at(parts.X_held_out)
-    figures = mean if deviation is None else np.append(mean, deviation)
-    if not np.all(np.isfinite(figures)):
-        raise NonFiniteError(
-            "held-out rows are predicted as NaN or inf: this kernel grows too fast for them"
-        )
+    check_finite_scores(mean, mean if deviation is None else deviation)
     return _scores(parts, mean, deviation)
 
 

@@ -7,9 +7,10 @@ from jaxtyping import PyTree
 
 from kernax.cli.compared_columns import kernel_of_inputs, learned_inputs
 from kernax.cli.table import InputTable
-from kernax.cli.target import check_counts, labels, numbers
+from kernax.cli.target import labels, numbers
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.errors import NonFiniteError
 from kernax.preparation.encoders import Tokens
 from kernax.preparation.inputs import Inputs
 from kernax.preparation.predictors import Predictor
@@ -54,6 +55,14 @@ class FitReport:
     remarks: tuple[str, ...] = ()
 
 
+def check_finite_scores(*figures: np.ndarray) -> None:
+    """Raises NonFiniteError for predictions of the held-out rows that are NaN or inf."""
+    if not all(np.all(np.isfinite(figure)) for figure in figures):
+        raise NonFiniteError(
+            "held-out rows are predicted as NaN or inf: this kernel grows too fast for them"
+        )
+
+
 def in_digits(measure: str, score: float) -> str:
     """A score as text: errors in the target's own units with significant digits."""
     return f"{score:.5g}" if measure == RMSE else f"{score:.4f}"
@@ -76,16 +85,6 @@ def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None
         )
     standards_of_target(y[kept], name)  # which refuses what cannot be standardised
     return split_rows(table, tokens, y, kept, order[:count], unused=len(rest) - len(kept))
-
-
-def split_counts(
-    table: InputTable, seed: int, tokens: Tokens, most: int | None, likelihood: str
-) -> Split:
-    """`split_numbers` for counts. Raises ValueError, with its place, for a cell that is not a
-    count.
-    """
-    check_counts(table.target, likelihood)
-    return split_numbers(table, seed, tokens, most)
 
 
 def split_classes(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:

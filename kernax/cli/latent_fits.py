@@ -6,11 +6,10 @@ import numpy as np
 
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, FitReport, Split, kernel_of
+from kernax.cli.job import RMSE, FitReport, Split, check_finite_scores, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
-from kernax.errors import NonFiniteError
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.metrics import root_mean_square_error
 from kernax.preparation.predictors import GP, CountRegressor
@@ -93,20 +92,15 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport
 
 
 def _regressor(model: LatentModel, parts: Split) -> CountRegressor:
-    """The regressor that a model fits to the rows to learn from."""
     posterior = posterior_of(model, parts.X, jnp.asarray(parts.y)).value
     assert isinstance(posterior, ApproximatePosterior)
     return CountRegressor(parts.inputs, GP, posterior, str(model.inference))
 
 
 def _scored(regressor: CountRegressor, parts: Split) -> tuple[float, ...]:
-    """The scores of a regressor on the held-out rows."""
     mean, _ = regressor.at(parts.X_held_out)
     logarithms = regressor.log_densities(parts.X_held_out, parts.y_held_out)
-    if not np.all(np.isfinite([mean, logarithms])):
-        raise NonFiniteError(
-            "held-out rows are predicted as NaN or inf: this kernel grows too fast for them"
-        )
+    check_finite_scores(mean, logarithms)
     return _scores(parts, mean, logarithms)
 
 

@@ -29,20 +29,26 @@ def fitted_to_all(
     """
     if way.name != RouteName.CENTRES:
         return report
-    scores = {_of_rows(name, len(few.y)): row for name, row in report.scores.items()}
+    scores = {}
+    for name, row in report.scores.items():
+        is_fit = name.endswith(("written", "learned"))
+        scores[f"{name}, {len(few.y)} rows" if is_fit else name] = row
     waiting = Console(stderr=True).status(f"fitting {len(parts.y)} rows over centres")
     with linear_algebra_threads(len(parts.y), threads), waiting:
         predictor = _fitted(report.predictor, parts, way.centres, seed)
-    last = _scored(predictor, parts)
+    if isinstance(predictor, ClassPredictor):
+        last = scores_of_classifier(predictor, parts)
+    else:
+        assert isinstance(predictor, Regressor)
+        last = scores_of_regressor(predictor, parts)
     scores[f"{predictor.kind}, {len(parts.y)} rows, {way.centres} centres"] = last
-    remarks = (*report.remarks, _to_expect(report.measures, last))
+    errors = [f"{name} {in_digits(name, score)}" for name, score in zip(report.measures, last)]
+    to_expect = (
+        f"expect {', '.join(errors)} of rows like those held out; a larger --centres M shows "
+        "whether more centres would help"
+    )
+    remarks = (*report.remarks, to_expect)
     return dataclasses.replace(report, scores=scores, predictor=predictor, remarks=remarks)
-
-
-def _of_rows(name: str, rows: int) -> str:
-    """The name of a score, with the number of rows of the fit."""
-    is_fit = name.endswith(("written", "learned"))
-    return f"{name}, {rows} rows" if is_fit else name
 
 
 def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predictor:
@@ -59,21 +65,4 @@ def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predic
     y = jnp.asarray(learned.target.standardised(parts.y))
     return dataclasses.replace(
         learned, model=over(learned.kernel, X, y, learned.noise, centres, key=key)
-    )
-
-
-def _scored(predictor: Predictor, parts: Split) -> tuple[float, ...]:
-    """The scores on the held-out rows."""
-    if isinstance(predictor, ClassPredictor):
-        return scores_of_classifier(predictor, parts)
-    assert isinstance(predictor, Regressor)
-    return scores_of_regressor(predictor, parts)
-
-
-def _to_expect(measures: tuple[str, ...], scores: tuple[float, ...]) -> str:
-    """A line with the expected error on new rows, and on how to check whether more centres help."""
-    expected = [f"{name} {in_digits(name, score)}" for name, score in zip(measures, scores)]
-    return (
-        f"expect {', '.join(expected)} of rows like those held out; a larger --centres M shows "
-        "whether more centres would help"
     )

@@ -67,7 +67,6 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
 
 
 def _hint(name: str) -> str:
-    """The kernels with similar names, or else all of them."""
     near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"
@@ -138,20 +137,27 @@ def expression_on(kernel: AbstractKernel, inputs: Inputs) -> str:
     return _expression(kernel, parts if len(parts) > 1 else ())
 
 
-def _expression(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
-    """The expression. Points are tuples of parts where there are any: each is the name of a column
-    of text, or None for the numbers.
+def _expression(kernel: AbstractKernel, parts: Sequence[str | None], bare: bool = False) -> str:
+    """The expression; a bare one is without numbers, scales and choices of columns.
+
+    Points are tuples of parts where there are any: each is the name of a column of text, or None
+    for the numbers.
     """
+    if bare:
+        kernel = _unscaled(kernel)
     if isinstance(kernel, Sum):
-        return " + ".join(_expression(term, parts) for term in kernel.terms)
+        return " + ".join(_expression(term, parts, bare) for term in kernel.terms)
     if isinstance(kernel, Product):
-        return "*".join(_factor(term, parts) for term in kernel.terms)
+        return "*".join(_operand(term, parts, bare, Sum) for term in kernel.terms)
     if isinstance(kernel, Scaled):
-        return f"{_number(kernel.scale)}*{_factor(kernel.kernel, parts)}"
+        return f"{_number(kernel.scale)}*{_operand(kernel.kernel, parts, bare, Sum)}"
     if isinstance(kernel, Power):
-        return f"{_base(kernel.kernel, parts)}**{kernel.degree}"
+        base = _operand(kernel.kernel, parts, bare, (Sum, Product, Scaled, Power))
+        return f"{base}**{kernel.degree}"
     if isinstance(kernel, Normalised):
-        return f"{NORMALISED}({_expression(kernel.kernel, parts)})"
+        return f"{NORMALISED}({_expression(kernel.kernel, parts, bare)})"
+    if bare:
+        return _WORDS.get(type(kernel), type(kernel).__name__)
     if isinstance(kernel, On):
         return _expression_on(kernel, parts)
     if isinstance(kernel, Constant):
@@ -167,24 +173,18 @@ def _expression(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
     return f"{word}({', '.join(values)})" if values else word
 
 
-def _factor(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
-    """The expression of a factor: a sum is in parentheses."""
-    written = _expression(kernel, parts)
-    return f"({written})" if isinstance(_inside(kernel, parts), Sum) else written
+def _operand(kernel: AbstractKernel, parts: Sequence[str | None], bare: bool, looser: Any) -> str:
+    """The expression of an operand: kernels of the classes `looser` are in parentheses."""
+    written = _expression(kernel, parts, bare)
+    if bare:
+        kernel = _unscaled(kernel)
+    elif isinstance(kernel, On) and parts and parts[kernel.where] is None:
+        kernel = kernel.kernel  # On is not written around what compares the numbers of a tuple
+    return f"({written})" if isinstance(kernel, looser) else written
 
 
-def _base(kernel: AbstractKernel, parts: Sequence[str | None]) -> str:
-    """The expression of a base of a power: operators are in parentheses."""
-    inside = _inside(kernel, parts)
-    written = _expression(kernel, parts)
-    return f"({written})" if isinstance(inside, (Sum, Product, Scaled, Power)) else written
-
-
-def _inside(kernel: AbstractKernel, parts: Sequence[str | None]) -> AbstractKernel:
-    """The kernel to write where another kernel compares the numbers of a tuple."""
-    if isinstance(kernel, On) and parts and parts[kernel.where] is None:
-        return kernel.kernel
-    return kernel
+def _without_numbers(kernel: AbstractKernel) -> str:
+    return _expression(kernel, (), bare=True)
 
 
 def _expression_on(kernel: On, parts: Sequence[str | None]) -> str:
@@ -199,7 +199,6 @@ def _expression_on(kernel: On, parts: Sequence[str | None]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A number, or a list of them."""
     if np.ndim(value) == 0:
         return _number(value)
     numbers = [_number(number) for number in np.ravel(value)]
@@ -224,10 +223,16 @@ def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
     `kernel.`.
     """
     parts = list(_parts(kernel, ""))
-    alike = _paths_by_text(parts)
+    paths = collections.defaultdict(list)  # of the parts of each expression
+    for path, part in parts:
+        if not isinstance(part, (Scaled, On)):
+            paths[_without_numbers(part)].append(path)
     names = {}
     for path, part in parts:
-        name = _numbered_name(part, path, alike[_without_numbers(part)])
+        name = _short_name(part)
+        alike = paths[_without_numbers(part)]
+        if len(alike) > 1:  # a scale has the number of the kernel that it multiplies
+            name = f"{name} ({alike.index(path + _way_inside(part)) + 1})"
         for field in dataclasses.fields(part):
             if eqx.is_inexact_array(getattr(part, field.name)):
                 joined = f"{prefix}{path}.{field.name}"
@@ -245,24 +250,6 @@ def _all_different(names: dict[str, str]) -> dict[str, str]:
         numbers[name] += 1
         different[path] = f"{name} ({numbers[name]})" if name in repeated else name
     return different
-
-
-def _paths_by_text(parts: list[tuple[str, AbstractKernel]]) -> dict[str, list[str]]:
-    """The paths of all parts of each expression, without scales and choices of columns."""
-    alike = collections.defaultdict(list)
-    for path, part in parts:
-        if not isinstance(part, (Scaled, On)):
-            alike[_without_numbers(part)].append(path)
-    return alike
-
-
-def _numbered_name(part: AbstractKernel, path: str, alike: list[str]) -> str:
-    """The name of a part, with its number among the paths of parts that have the same name."""
-    name = _short_name(part)
-    if len(alike) == 1:
-        return name
-    # A scale has the number of the kernel that it multiplies.
-    return f"{name} ({alike.index(path + _way_inside(part)) + 1})"
 
 
 def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -301,21 +288,7 @@ def _parts(kernel: AbstractKernel, path: str) -> Iterator[tuple[str, AbstractKer
 
 
 def _way_inside(part: AbstractKernel) -> str:
-    """The path from a scale, or a choice of columns, to its kernel, which has the same name."""
     return f".kernel{_way_inside(part.kernel)}" if isinstance(part, (Scaled, On)) else ""
-
-
-def _without_numbers(kernel: AbstractKernel) -> str:
-    """The expression of a kernel without its numbers."""
-    kernel = _unscaled(kernel)
-    if isinstance(kernel, Sum):
-        return " + ".join(map(_without_numbers, kernel.terms))
-    if isinstance(kernel, Product):
-        return "*".join(map(_factor_without_numbers, kernel.terms))
-    if isinstance(kernel, Power):
-        return f"{_base_without_numbers(kernel.kernel)}**{kernel.degree}"
-    word = _WORDS.get(type(kernel), type(kernel).__name__)
-    return f"{word}({_without_numbers(kernel.kernel)})" if isinstance(kernel, Normalised) else word
 
 
 def _short_name(kernel: AbstractKernel) -> str:
@@ -326,21 +299,7 @@ def _short_name(kernel: AbstractKernel) -> str:
     return short(f"({text})")
 
 
-def _factor_without_numbers(kernel: AbstractKernel) -> str:
-    """The expression of a factor, which is in parentheses if it is a sum."""
-    kernel = _unscaled(kernel)
-    return f"({_without_numbers(kernel)})" if isinstance(kernel, Sum) else _without_numbers(kernel)
-
-
-def _base_without_numbers(kernel: AbstractKernel) -> str:
-    """The expression of a base of a power: operators are in parentheses."""
-    kernel = _unscaled(kernel)
-    text = _without_numbers(kernel)
-    return f"({text})" if isinstance(kernel, (Sum, Product, Power)) else text
-
-
 def _unscaled(kernel: AbstractKernel) -> AbstractKernel:
-    """The kernel without scales and choices of columns around it."""
     while isinstance(kernel, (Scaled, On)):
         kernel = kernel.kernel
     return kernel

@@ -9,19 +9,12 @@ from typing import Annotated
 import jax
 import typer
 
-from kernax.cli.cluster import KMEANS, SPECTRAL
+from kernax.cli.cluster import Method
 from kernax.cli.route import RouteName
 from kernax.cli.table import LEAST_ROWS
 from kernax.preparation.encoders import Tokens
 from kernax.preparation.predictors import GP, IVM, LOGISTIC, RIDGE, RVM, SVM
 from kernax.selection.recipes.latent import Inference, Likelihood
-
-
-class Method(enum.StrEnum):
-    """The ways in which `cluster` groups rows."""
-
-    KMEANS = KMEANS
-    SPECTRAL = SPECTRAL
 
 
 class ModelName(enum.StrEnum):
@@ -36,7 +29,6 @@ class ModelName(enum.StrEnum):
 
 
 def _say_version(wanted: bool) -> None:
-    """Prints the versions, and exits."""
     if wanted:
         typer.echo(
             f"kernax {metadata.version('kernax-toolkit')}, jax {jax.__version__}, Python "

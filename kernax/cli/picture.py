@@ -19,22 +19,17 @@ _GRID = 400  # points at which a process is drawn
 
 def draw(path: Path, report: FitReport, parts: Split) -> None:
     """Writes the picture to a file, either completely or not at all."""
+    from kernax.plot import score_title
+
     predictor = report.predictor
-    title = _title(report, parts)
+    *_, learned = report.scores.values()
+    printed = map(in_digits, report.measures, learned)
+    title = score_title(dict(zip(report.measures, printed)), len(parts.y_held_out))
     if isinstance(predictor, ClassPredictor):
         ax = _picture_of_classes(predictor, parts, title)
     else:
         ax = _picture_of_numbers(predictor, parts, title)
     _write(path, ax)
-
-
-def _title(report: FitReport, parts: Split) -> str:
-    """The scores of the learned model, the last ones of the report."""
-    from kernax.plot import score_title
-
-    *_, learned = report.scores.values()
-    printed = map(in_digits, report.measures, learned)
-    return score_title(dict(zip(report.measures, printed)), len(parts.y_held_out))
 
 
 def draw_clusters(path: Path, found: Clusters) -> None:
@@ -64,7 +59,6 @@ def draw_clusters(path: Path, found: Clusters) -> None:
 
 
 def _write(path: Path, ax: "Axes") -> None:
-    """Writes the figure of axes to a file, either completely or not at all."""
     figure = ax.get_figure(root=True)
     assert figure is not None  # new axes have one
     kind = path.suffix.lower().lstrip(".")
@@ -170,7 +164,6 @@ def _confusion(true: Any, decided: Any, classes: list[Any], name: str, title: st
 
 
 def _regions(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
-    """The regions of the classes in the plane of two inputs, and the training rows."""
     from kernax.plot import decision_regions
 
     inputs = parts.inputs

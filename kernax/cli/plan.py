@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from kernax.cli.job import Split, split_classes, split_counts, split_numbers
+from kernax.cli.job import Split, split_classes, split_numbers
 from kernax.cli.table import InputTable
-from kernax.cli.target import why_classes
+from kernax.cli.target import check_counts, why_classes
 from kernax.preparation.cells import Column, as_number
 from kernax.preparation.encoders import Tokens
 from kernax.preparation.predictors import GP, IVM, LOGISTIC, RVM, SVM
@@ -39,7 +39,7 @@ class Plan:
         """
         tokens = counted or Tokens.LETTERS
         if self.likelihood.of_counts:
-            return split_counts(table, seed, tokens, most, self.likelihood)
+            check_counts(table.target, self.likelihood)
         if not self.likelihood.of_classes:
             return split_numbers(table, seed, tokens, most)
         parts = split_classes(table, seed, tokens, most)
@@ -49,7 +49,6 @@ class Plan:
         return parts
 
     def _check_several_classes(self, target: str, classes: int) -> None:
-        """Raises ValueError for a likelihood or an inference that is for two classes only."""
         asked = []
         if self.likelihood != Likelihood.BERNOULLI:
             asked.append(f"--likelihood {self.likelihood}")
@@ -81,7 +80,10 @@ def plan_for(
             f"--inference {inference} is for classes and counts: a Gaussian process of numbers "
             "needs no approximation"
         )
-    _check_restarts(plan, restarts)
+    if restarts > 1 and plan.likelihood != Likelihood.GAUSSIAN:
+        name = "gp with classes or counts" if plan.is_latent else plan.model
+        takers = "of numbers gp and ridge" if plan.is_latent else "gp and ridge"
+        raise ValueError(f"--restarts {restarts}: {name} learns from one start; {takers} take more")
     return plan
 
 
@@ -91,7 +93,6 @@ def _chosen(
     likelihood: Likelihood | None,
     inference: Inference | None,
 ) -> Plan:
-    """Chooses by the target what the options leave open."""
     if model is None:
         reason = why_classes(target, "the model is logistic regression", "--likelihood gaussian")
         kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
@@ -113,12 +114,3 @@ def _are_numbers_with_mistakes(target: Column) -> bool:
     """Whether a column holds text, but numbers in most of its cells."""
     numbers = sum(as_number(cell) is not None for cell in target.cells)
     return target.first_text is not None and 2 * numbers > len(target.cells)
-
-
-def _check_restarts(plan: Plan, restarts: int) -> None:
-    """Raises ValueError for several starts of a model that learns from one."""
-    if restarts == 1 or (plan.likelihood == Likelihood.GAUSSIAN):
-        return
-    name = "gp with classes or counts" if plan.is_latent else plan.model
-    takers = "of numbers gp and ridge" if plan.is_latent else "gp and ridge"
-    raise ValueError(f"--restarts {restarts}: {name} learns from one start; {takers} take more")

@@ -69,12 +69,17 @@ def _seconds_of_a_product() -> float:
 
 
 def _settings_of_cache(keep: bool) -> dict[str, Any]:
-    """The settings of JAX to change, with their values, to keep compiled programs or not."""
     if not keep:
         return {"jax_enable_compilation_cache": False}
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
     folder = None if chosen else _cache_folder()
-    return {} if folder is None else {"jax_compilation_cache_dir": str(folder)} | _KEEP_ALL
+    if folder is None:
+        return {}
+    return {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
 
 
 @contextlib.contextmanager
@@ -101,14 +106,7 @@ def compiled_programs(keep: bool) -> Iterator[None]:
             jax.config.update(name, value)
 
 
-_KEEP_ALL = {
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": 0,
-}
-
-
 def _cache_folder() -> Path | None:
-    """The folder of compiled programs, which is created; None if it cannot be written to."""
     try:
         folder = _cache_home() / "kernax"
         # Programs are loaded from it, so that nobody else may write to it.

@@ -44,7 +44,7 @@ class Way:
     """
 
     name: RouteName
-    words: tuple[str, ...] = ()
+    words: str | None = None
     centres: int = 0
     rows: int | None = None
 
@@ -66,18 +66,13 @@ def rows_and_way(
     way = way_for(plan, parts, kernel, asked, centres, rows)
     if way.rows is not None:
         parts = split(way.rows)
-    return parts, _rows_to_learn_from(parts, plan, way), way
-
-
-def _rows_to_learn_from(parts: Split, plan: Plan, way: Way) -> Split:
-    """The rows to learn the kernel from: all, or with centres the first ones, in the proportion of
-    classes.
-    """
     if way.name != RouteName.CENTRES:
-        return parts
+        return parts, parts, way
+    # The kernel is learned from the first rows, in the proportion of classes.
     most = few_of(len(parts.y), plan)
-    rows = first_of_each(parts.y, most) if parts.classes else np.arange(most)
-    return dataclasses.replace(parts, X=points_at(parts.X, rows), y=parts.y[rows])
+    first = first_of_each(parts.y, most) if parts.classes else np.arange(most)
+    few = dataclasses.replace(parts, X=points_at(parts.X, first), y=parts.y[first])
+    return parts, few, way
 
 
 def way_for(
@@ -102,13 +97,21 @@ def way_for(
     name = wanted or _by_size(plan, parts, kernel, why_none)
     if name == RouteName.CENTRES:
         return _over_centres(plan, parts, kernel, centres)
-    if name == RouteName.ROWS:
-        return _some_rows(parts, why_none, rows)
-    return Way(name, _words_of_line(plan, parts, kernel))
+    n = len(parts.y)
+    if name == RouteName.ROWS and rows is None and n > FEW_ROWS:
+        because = f": {why_none}" if why_none else ""
+        words = (
+            f"{FEW_ROWS} of {n} rows, drawn at random, are learned from{because}; --rows N learns "
+            "from another number"
+        )
+        return Way(name, words, rows=FEW_ROWS)
+    if name == RouteName.WHOLE and n > FEW_ROWS and _is_line(plan, parts, kernel):
+        exactly = "one column and a kernel with a state-space model: fitted along the line, exactly"
+        return Way(name, exactly)
+    return Way(name)
 
 
 def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
-    """The default method, by the number of rows."""
     n = count(parts.X)
     fits = 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
     if _is_line(plan, parts, kernel) or (n <= MOST_WHOLE and fits):
@@ -142,27 +145,6 @@ def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
     return None
 
 
-def _some_rows(parts: Split, why_none: str | None, rows: int | None) -> Way:
-    """The method that learns from some rows: from all if they are few, or if the user asked for
-    it.
-    """
-    if rows is not None or len(parts.y) <= FEW_ROWS:
-        return Way(RouteName.ROWS)
-    because = f": {why_none}" if why_none else ""
-    words = (
-        f"{FEW_ROWS} of {len(parts.y)} rows, drawn at random, are learned from{because}; "
-        "--rows N learns from another number",
-    )
-    return Way(RouteName.ROWS, words, rows=FEW_ROWS)
-
-
-def _words_of_line(plan: Plan, parts: Split, kernel: str) -> tuple[str, ...]:
-    """The sentence for a line of many rows."""
-    if len(parts.y) <= FEW_ROWS or not _is_line(plan, parts, kernel):
-        return ()
-    return ("one column and a kernel with a state-space model: fitted along the line, exactly",)
-
-
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
     """The method over centres, with its expected cost."""
     n = len(parts.y)
@@ -174,7 +156,7 @@ def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) ->
         f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
         f"{in_time(seconds_of_learning(plan.model, few))}, then all are fitted over {number} of "
         f"them as centres, in about {in_bytes(held_by(route, n, number, dtype))}; --centres M "
-        "takes another number",
+        "takes another number"
     )
     return Way(RouteName.CENTRES, words, number)
 
@@ -194,12 +176,11 @@ def _centres_for(n: int, route: str) -> int:
 _OF_NUMBERS = 2000  # rows, of which the matrix is whole
 
 
-def cost_in_words(plan: Plan, parts: Split, way: Way) -> tuple[str, ...]:
+def cost_in_words(plan: Plan, parts: Split, way: Way) -> str | None:
     """The method, or the cost of learning from all rows, if it takes long."""
-    if way.words:
+    if way.words or plan.is_latent:
         return way.words
-    cost = None if plan.is_latent else expected_cost(plan.model, len(parts.y))
-    return (cost,) if cost else ()
+    return expected_cost(plan.model, len(parts.y))
 
 
 def few_of(n: int, plan: Plan) -> int:

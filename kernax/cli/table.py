@@ -90,7 +90,7 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> InputTabl
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
     names = [name for name in header if name != target and name not in ignore]
-    y = _column(file, rows, header.index(target), target)
+    (y,) = _columns(file, rows, header, [target])
     return _with_targets(InputTable(_columns(file, rows, header, names), y))
 
 
@@ -130,8 +130,8 @@ def read_inputs(
         raise ValueError(f"--ignore leaves out all columns of {path}: there is nothing to compare")
     if not rows:
         raise ValueError(f"{path} has no rows below its header")
-    kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
-    return InputTable(_columns(file, rows, header, names), Column(CLUSTER, (), ())), kept
+    inputs = _columns(file, rows, header, names)
+    return InputTable(inputs, Column(CLUSTER, (), ())), _as_written(rows, header, keep)
 
 
 def read_columns(
@@ -148,18 +148,23 @@ def read_columns(
     """
     file = _opened(path)
     header = _header(file)
-    _check_model_columns(path, wanted, header)
+    present = set(header)
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise ValueError(
+            f"{path} lacks {listed(missing)}: the model was fitted to the columns "
+            f"{shortened(list(map(bare, wanted)))}{_doubt(header)}"
+        )
     for name in keep:
         _check_name(path, name, header, "--keep")
     rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has no rows of numbers below its header")
-    kept = {name: _cells_as_written(rows, header.index(name)) for name in keep}
     columns = []
     for column in _columns(file, rows, header, wanted):
         learned_with_commas = column.name in commas
         columns.append(_as_learned(column, file) if learned_with_commas else column)
-    return tuple(columns), kept
+    return tuple(columns), _as_written(rows, header, keep)
 
 
 def _as_learned(column: Column, file: "_File") -> Column:
@@ -189,7 +194,6 @@ class _File:
 
 
 def _opened(path: Path) -> _File:
-    """A file and its records. Raises ValueError if it cannot be read."""
     text = _without_comments(path, _text(path))
     delimiter = _delimiter(text)
     return _File(path, delimiter, _records(path, text, delimiter))
@@ -215,7 +219,6 @@ def _without_comments(path: Path, text: str) -> str:
 
 
 def _warn(path: Path, what: str) -> None:
-    """Warns of something unexpected in the file."""
     warnings.warn(f"{path}: {what}", UserWarning, stacklevel=3)
 
 
@@ -282,7 +285,6 @@ _BEGINNINGS = {
 
 
 def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
-    """The kind of a file that is not text in UTF-8, and advice."""
     contents = problem.object
     for beginning, words in _BEGINNINGS.items():
         if contents.startswith(beginning):
@@ -333,12 +335,21 @@ def _delimiter(text: str) -> str:
 
 
 def _header(file: _File) -> list[str]:
-    """The names in the first record."""
     first = next(file.records, None)
     if first is None:
         raise ValueError(f"{file.path} is empty: a header and rows of numbers are needed")
     names = [name.strip() for name in first[1]]
-    _check_header(file.path, names)
+    if "" in names:
+        raise ValueError(
+            f"column {names.index('') + 1} of {file.path} has no name in the header (from pandas, "
+            "write with index=False)"
+        )
+    places = {name: place for place, name in enumerate(names)}
+    twice = next((name for place, name in enumerate(names) if places[name] != place), None)
+    if twice is not None:
+        raise ValueError(
+            f"{file.path} has two columns called {quoted(twice)}: names must differ{_doubt(names)}"
+        )
     if _are_numbers(names):
         _warn(file.path, _NO_NAMES)
     return names
@@ -355,21 +366,6 @@ def _are_numbers(names: list[str]) -> bool:
     return all(as_number(name.replace(",", ".")) is not None for name in names)
 
 
-def _check_header(path: Path, names: list[str]) -> None:
-    """Raises ValueError for a column without a name, and for two of one name."""
-    if "" in names:
-        raise ValueError(
-            f"column {names.index('') + 1} of {path} has no name in the header (from pandas, write "
-            "with index=False)"
-        )
-    places = {name: place for place, name in enumerate(names)}
-    twice = next((name for place, name in enumerate(names) if places[name] != place), None)
-    if twice is not None:
-        raise ValueError(
-            f"{path} has two columns called {quoted(twice)}: names must differ{_doubt(names)}"
-        )
-
-
 def _doubt(header: list[str]) -> str:
     """Why the expected names may not be found; empty for a usual header."""
     if _are_numbers(header):
@@ -383,9 +379,6 @@ def _doubt(header: list[str]) -> str:
 
 
 def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
-    """Raises ValueError for a target or an ignored column that does not exist, or if no inputs are
-    left.
-    """
     _check_name(path, target, header, "--target")
     for name in ignore:
         _check_name(path, name, header, "--ignore")
@@ -399,19 +392,7 @@ def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[
         )
 
 
-def _check_model_columns(path: Path, wanted: tuple[str, ...], header: list[str]) -> None:
-    """Raises ValueError for columns of the model that the file lacks."""
-    present = set(header)
-    missing = [name for name in wanted if name not in present]
-    if missing:
-        raise ValueError(
-            f"{path} lacks {listed(missing)}: the model was fitted to the columns "
-            f"{shortened(list(map(bare, wanted)))}{_doubt(header)}"
-        )
-
-
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
-    """Raises ValueError, with the most similar name, for a column that does not exist."""
     if name not in header:
         raise ValueError(
             f"{option}: {path} has no column {quoted(name)}: {did_you_mean(name, header)}its "
@@ -434,9 +415,13 @@ def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
     rows = []
     wrong = []
     for line, cells in file.records:
-        rows.append(_row(line, cells))
         if len(cells) != len(header):
             wrong.append((line, plural(len(cells), "cell")))
+        row = []
+        for cell in cells:
+            row.append(_Cell(cell, line))
+            line += len(re.findall("\r\n|\r|\n", cell))  # a quoted cell may have several lines
+        rows.append(row)
     if wrong:
         (first, count), *others = wrong
         more = likewise([f"line {line} ({cells})" for line, cells in others])
@@ -446,38 +431,31 @@ def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
     return rows
 
 
-def _row(line: int, cells: list[str]) -> list[_Cell]:
-    """The cells of a record that begins on a line."""
-    row = []
-    for cell in cells:
-        row.append(_Cell(cell, line))
-        line += len(re.findall("\r\n|\r|\n", cell))  # a quoted cell may have several lines
-    return row
-
-
-def _cells_as_written(rows: list[list[_Cell]], place: int) -> tuple[str, ...]:
-    """The cells of a column, with their spaces."""
-    return tuple(row[place].text for row in rows)
-
-
 def _columns(
     file: _File, rows: list[list[_Cell]], header: list[str], names: Sequence[str]
 ) -> tuple[Column, ...]:
-    places = {name: place for place, name in enumerate(header)}
-    return tuple(_column(file, rows, places[name], name) for name in names)
-
-
-def _column(file: _File, rows: list[list[_Cell]], place: int, name: str) -> Column:
-    """The column at an index, its cells without spaces at either end.
+    """The columns with these names, their cells without spaces at either end.
 
     A comma in a number is a decimal comma unless commas separate the cells: it may then be a
     thousands separator, and raises ValueError.
     """
-    cells = [row[place] for row in rows]
-    texts = tuple(_stripped(cell.text) for cell in cells)
-    lines = tuple(f"line {cell.line}" for cell in cells)
-    column = Column(name, texts, lines, str(file.path))
-    return column if file.delimiter == "," else with_decimal_commas(column)
+    places = {name: place for place, name in enumerate(header)}
+    columns = []
+    for name in names:
+        cells = [row[places[name]] for row in rows]
+        texts = tuple(_stripped(cell.text) for cell in cells)
+        lines = tuple(f"line {cell.line}" for cell in cells)
+        column = Column(name, texts, lines, str(file.path))
+        columns.append(column if file.delimiter == "," else with_decimal_commas(column))
+    return tuple(columns)
+
+
+def _as_written(
+    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """The cells of the columns with these names, with their spaces."""
+    places = {name: header.index(name) for name in names}
+    return {name: tuple(row[place].text for row in rows) for name, place in places.items()}
 
 
 # A number in double precision as Fortran writes it, 1.2573D-01.

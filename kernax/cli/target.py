@@ -94,9 +94,6 @@ def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, ...]) -> None:
-    """Raises ValueError for a single class, for too many classes, and for a class with a single
-    row.
-    """
     what = f"target column {target.name!r}"
     if len(classes) == 1:
         raise ValueError(
@@ -115,7 +112,6 @@ def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, .
 
 
 def _are_classes(table: InputTable) -> bool:
-    """Whether the target can be parsed as classes."""
     try:
         labels(table)
     except ValueError:
@@ -139,7 +135,6 @@ def _no_whole_number(cell: str) -> str | None:
 
 
 def _check_rows(table: InputTable, what: str) -> None:
-    """Raises ValueError for too few rows."""
     count = table.count
     if count < LEAST_ROWS:
         left_out = table.announcement_of_rows
