@@ -80,8 +80,7 @@ def figures(table: InputTable, seed: int, rows: int) -> dict:
     """Held-out log losses of one seed, and what was saved."""
     before = time.perf_counter()
     report = classify(split(table, seed, rows), KERNEL, PLAN, with_priors=True)
-    place = report.measures.index("log loss")
-    losses = [float(scores[place]) for scores in report.scores.values()]
+    losses = [scores["log loss"] for scores in report.scores.values()]
     saved = next(line for line in report.remarks if line.startswith("saved: ")).removeprefix(
         "saved: "
     )

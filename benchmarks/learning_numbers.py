@@ -129,7 +129,7 @@ def figures(table: InputTable, seed: int, rows: int, model: str) -> dict:
     saved = [line for line in report.remarks if line.startswith("saved: ")]
     return {
         "seed": seed,
-        "scores": [list(map(float, scores)) for scores in report.scores.values()],
+        "scores": [list(scores.values()) for scores in report.scores.values()],
         "saved": saved[0].removeprefix("saved: ") if saved else "learned",
         "seconds": round(time.perf_counter() - before, 1),
     }

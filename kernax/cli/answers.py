@@ -116,17 +116,14 @@ def summary(predictor: Predictor) -> tuple[str, ...]:
     """A description of the predictor, line by line."""
     inputs = predictor.inputs
     title = f"{_WORDS[predictor.kind]} for {inputs.target!r}, from {inputs}"
-    return title, *inputs.remarks(), *_summary_of_model(predictor)
-
-
-def _summary_of_model(predictor: Predictor) -> tuple[str, ...]:
+    lines = (title, *inputs.remarks())
     if isinstance(predictor, ClassPredictor):
-        return _summary_of_classes(predictor)
+        return *lines, *_summary_of_classes(predictor)
     if isinstance(predictor, CountRegressor):
-        return (_summary_of_process(predictor),)
+        return *lines, _summary_of_process(predictor)
     noise = "ridge" if predictor.kind == RIDGE else "noise variance"
     size = f"{noise} {predictor.noise:.6g}, for a target of mean 0 and variance 1"
-    return (size, relevant(predictor)) if predictor.kind == RVM else (size,)
+    return (*lines, size, relevant(predictor)) if predictor.kind == RVM else (*lines, size)
 
 
 def _summary_of_classes(predictor: ClassPredictor) -> tuple[str, ...]:

@@ -51,31 +51,32 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
     Needs 64-bit mode.
     """
     model = plan.model
-    start = _start(parts, kernel, plan)
+    k = kernel_of(parts, kernel)
+    start: _Learned
+    if model == GP:
+        start = start_of(k, plan.likelihood, plan.inference, _targets(parts))
+    else:
+        start = MachineModel(k) if model == SVM else Model(k)
     with waiting("fitting the kernel as written"):
         written = _classifier(start, parts, model)
         as_written = scores_of_classifier(written, parts)
     chosen, remarks = _learned(start, parts, with_priors)
     learned = _classifier(chosen, parts, model)
+    # Some parameters are used by learning only: the slope of Platt's sigmoid, and the ridge if
+    # relevance vectors are fitted in the end.
+    unused = {"slope", "ridge"} if model == RVM else {"slope"}
+    rows = parameter_rows(chosen, parts.inputs.columns)
     return FitReport(
         title="held-out scores",
-        measures=_measures(parts, model),
         scores={
             "most frequent class": _scores_of_frequencies(parts, model),
             f"{model} as written": as_written,
             f"{model} learned": scores_of_classifier(learned, parts),
         },
-        parameters=_rows_of_parameters(chosen, parts, model),
+        parameters=tuple(row for row in rows if row[0] not in unused),
         predictor=learned,
         remarks=(*remarks, *_last_remarks(plan, parts, written, learned)),
     )
-
-
-def _start(parts: Split, kernel: str, plan: Plan) -> _Learned:
-    written = kernel_of(parts, kernel)
-    if plan.model == GP:
-        return start_of(written, plan.likelihood, plan.inference, _targets(parts))
-    return MachineModel(written) if plan.model == SVM else Model(written)
 
 
 def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
@@ -97,15 +98,6 @@ def _last_remarks(
     if isinstance(before, Posterior) and isinstance(after, Posterior):
         return (evidences(plan.inference, len(parts.y), before, after),)
     return ()
-
-
-def _rows_of_parameters(model: _Learned, parts: Split, kind: str) -> tuple[tuple[str, ...], ...]:
-    """The parameters of a model, without those that only learning uses: the slope of Platt's
-    sigmoid, and the ridge if relevance vectors are fitted in the end.
-    """
-    unused = {"slope", "ridge"} if kind == RVM else {"slope"}
-    rows = parameter_rows(model, parts.inputs.columns)
-    return tuple(row for row in rows if row[0] not in unused)
 
 
 def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned, tuple[str, ...]]:
@@ -161,23 +153,14 @@ def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
     return ClassPredictor(parts.inputs, kind, function, float(penalty), parts.classes)
 
 
-def _measures(parts: Split, model: str) -> tuple[str, ...]:
-    measures = ["accuracy"]
-    if model != SVM:
-        measures.append("log loss")
-    if len(parts.classes) == 2:
-        measures.append("AUC")
-    return tuple(measures)
-
-
-def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> tuple[float, ...]:
+def scores_of_classifier(classifier: ClassPredictor, parts: Split) -> dict[str, float]:
     """The scores of a classifier on the held-out rows."""
     values = classifier.values(parts.X_held_out)
     check_finite_scores(values)
     return _scores(parts, classifier.kind, values)
 
 
-def _scores_of_frequencies(parts: Split, model: str) -> tuple[float, ...]:
+def _scores_of_frequencies(parts: Split, model: str) -> dict[str, float]:
     """The scores of a constant prediction: the frequencies of the classes in the training rows."""
     logarithms = np.log(columns_of_classes(parts.y, parts.classes).mean(0))
     everywhere = np.ones(len(parts.y_held_out))
@@ -186,13 +169,13 @@ def _scores_of_frequencies(parts: Split, model: str) -> tuple[float, ...]:
     return _scores(parts, model, everywhere[:, None] * logarithms)
 
 
-def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> tuple[float, ...]:
-    """The scores that `_measures` names, for values at the held-out rows."""
+def _scores(parts: Split, model: str, values: Float[np.ndarray, "n *c"]) -> dict[str, float]:
+    """The scores of a model for values at the held-out rows, by their measures."""
     Y = columns_of_classes(parts.y_held_out, parts.classes)
     y = signs_of_columns(Y) if len(parts.classes) == 2 else Y
-    found = [accuracy(y, values)]
+    scores = {"accuracy": accuracy(y, values)}
     if model != SVM:
-        found.append(log_loss(y, values))
+        scores["log loss"] = log_loss(y, values)
     if len(parts.classes) == 2:
-        found.append(area_under_curve(y, values))
-    return tuple(map(float, found))
+        scores["AUC"] = area_under_curve(y, values)
+    return {measure: float(score) for measure, score in scores.items()}

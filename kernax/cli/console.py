@@ -105,10 +105,10 @@ def check_writable(path: Path, option: str, *others: Path | None, needs: str | N
 def print_report(console: Console, report: FitReport) -> None:
     """Prints held-out scores, then the learned parameters, then remarks."""
     scores = RichTable("model", title=Text(report.title), title_justify="left")
-    for measure in report.measures:
+    for measure in next(iter(report.scores.values())):
         scores.add_column(measure, justify="right")
     for name, row in report.scores.items():
-        scores.add_row(name, *map(in_digits, report.measures, row))
+        scores.add_row(name, *map(in_digits, row, row.values()))
     console.print(scores)
     title = title_of("learned", report.predictor.inputs.columns)
     print_parameters(console, report.parameters, title)

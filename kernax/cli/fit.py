@@ -33,22 +33,38 @@ def fit(
     start = Model(written) if model == RIDGE else ProcessModel(written)
     with waiting("fitting the kernel as written"):
         as_written = scores_of_regressor(_regressor(start, parts, model), parts)
-    choice = _learned(start, parts, model, restarts, seed, with_priors)
+    # Stages are learned from standardised targets, and one of them is kept.
+    fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
+    choice = learn_in_stages(
+        fixed,
+        X,
+        jnp.asarray(_units(parts).standardised(parts.y)),
+        most=_rows_to_judge_by(start, parts),
+        sparse=model == RVM,
+        groups=parts.inputs.groups,
+        with_priors=with_priors,
+        starts=restarts,
+        key=jax.random.key(seed),
+        progress=with_a_bar,
+        bar=True,
+    )
     kept = with_texts(choice.kept.model, start)
     learned = _regressor(kept, parts, model)
-    measures = (RMSE,) if model == RIDGE else (RMSE, "NLPD")
     after = scores_of_regressor(learned, parts)
+    *_, measure = after
+    no_gain = remark_on_no_gain(measure, as_written[measure], after[measure])
     error = f"held-out RMSE, in units of {parts.inputs.target}"
-    no_gain = remark_on_no_gain(measures[-1], as_written[-1], after[-1])
+    rows = parameter_rows(kept, parts.inputs.columns)
+    if model == RVM:  # which has a noise of its own
+        rows = tuple(row for row in rows if row[0] != "noise")
     return FitReport(
         title=error if model == RIDGE else f"{error}, and mean negative log density",
-        measures=measures,
         scores={
             "mean of the target": _scores_of_mean(parts, model),
             f"{model} as written": as_written,
             f"{model} learned": after,
         },
-        parameters=_rows_of_parameters(kept, parts, model),
+        parameters=rows,
         predictor=learned,
         remarks=(*_account(choice, parts, model), *no_gain, *_remarks(choice, learned, restarts)),
     )
@@ -81,41 +97,8 @@ def remark_on_no_gain(measure: str, as_written: float, learned: float) -> tuple[
     )
 
 
-def _rows_of_parameters(
-    model: Model | ProcessModel, parts: Split, kind: str
-) -> tuple[tuple[str, ...], ...]:
-    """The parameters of a model; a relevance vector machine has a noise of its own."""
-    rows = parameter_rows(model, parts.inputs.columns)
-    return tuple(row for row in rows if kind != RVM or row[0] != "noise")
-
-
 def _units(parts: Split) -> Standards:
     return standards_of_target(parts.y, parts.inputs.target)
-
-
-def _learned(
-    start: Model | ProcessModel,
-    parts: Split,
-    model: str,
-    restarts: int,
-    seed: int,
-    with_priors: bool,
-) -> StageChoice:
-    """The stages, learned from standardised targets, and which one is kept."""
-    fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
-    return learn_in_stages(
-        fixed,
-        X,
-        jnp.asarray(_units(parts).standardised(parts.y)),
-        most=_rows_to_judge_by(start, parts),
-        sparse=model == RVM,
-        groups=parts.inputs.groups,
-        with_priors=with_priors,
-        starts=restarts,
-        key=jax.random.key(seed),
-        progress=with_a_bar,
-        bar=True,
-    )
 
 
 def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
@@ -155,14 +138,14 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
     return Regressor(parts.inputs, GP, function, float(model.noise), target)
 
 
-def scores_of_regressor(regressor: Regressor, parts: Split) -> tuple[float, ...]:
+def scores_of_regressor(regressor: Regressor, parts: Split) -> dict[str, float]:
     """The scores of a regressor on the held-out rows."""
     mean, deviation = regressor.at(parts.X_held_out)
     check_finite_scores(mean, mean if deviation is None else deviation)
     return _scores(parts, mean, deviation)
 
 
-def _scores_of_mean(parts: Split, model: str) -> tuple[float, ...]:
+def _scores_of_mean(parts: Split, model: str) -> dict[str, float]:
     """The scores of predicting the mean of the training rows, with their deviation."""
     target = _units(parts)
     rows = len(parts.y_held_out)
@@ -170,10 +153,10 @@ def _scores_of_mean(parts: Split, model: str) -> tuple[float, ...]:
     return _scores(parts, np.full(rows, target.centre), deviation)
 
 
-def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> tuple[float, ...]:
+def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, float]:
     """Root mean square error, and the negative log predictive density if there is one."""
-    error = float(root_mean_square_error(parts.y_held_out, mean))
+    error = {RMSE: float(root_mean_square_error(parts.y_held_out, mean))}
     if deviation is None:
-        return (error,)
+        return error
     density = negative_log_predictive_density(parts.y_held_out, mean, np.square(deviation))
-    return error, float(density)
+    return error | {"NLPD": float(density)}

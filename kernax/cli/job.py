@@ -43,13 +43,12 @@ class Split:
 class FitReport:
     """The results of a fit: scores, parameters, remarks, and the predictor.
 
-    Scores are those on the held-out rows: of a constant prediction, of the kernel as written, and
-    of the learned kernel.
+    Scores are those on the held-out rows, each by its measure: of a constant prediction, of the
+    kernel as written, and of the learned kernel.
     """
 
     title: str
-    measures: tuple[str, ...]
-    scores: dict[str, tuple[float, ...]]
+    scores: dict[str, dict[str, float]]
     parameters: tuple[tuple[str, ...], ...]
     predictor: Predictor
     remarks: tuple[str, ...] = ()

@@ -79,7 +79,6 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport
     return FitReport(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",
-        measures=(RMSE, "NLPD"),
         scores={
             "constant rate": _scores_of_constant(start, parts),
             "gp as written": as_written,
@@ -97,20 +96,21 @@ def _regressor(model: LatentModel, parts: Split) -> CountRegressor:
     return CountRegressor(parts.inputs, GP, posterior, str(model.inference))
 
 
-def _scored(regressor: CountRegressor, parts: Split) -> tuple[float, ...]:
+def _scored(regressor: CountRegressor, parts: Split) -> dict[str, float]:
     mean, _ = regressor.at(parts.X_held_out)
     logarithms = regressor.log_densities(parts.X_held_out, parts.y_held_out)
     check_finite_scores(mean, logarithms)
     return _scores(parts, mean, logarithms)
 
 
-def _scores_of_constant(start: LatentModel, parts: Split) -> tuple[float, ...]:
+def _scores_of_constant(start: LatentModel, parts: Split) -> dict[str, float]:
     """The scores of the mean of the training rows as a constant rate."""
     logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
     mean = np.full(len(parts.y_held_out), parts.y.mean())
     return _scores(parts, mean, np.asarray(logarithms))
 
 
-def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> tuple[float, ...]:
+def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> dict[str, float]:
     """Root mean square error, and the mean negative log probability."""
-    return float(root_mean_square_error(parts.y_held_out, mean)), -float(logarithms.mean())
+    error = float(root_mean_square_error(parts.y_held_out, mean))
+    return {RMSE: error, "NLPD": -float(logarithms.mean())}

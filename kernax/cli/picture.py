@@ -23,8 +23,8 @@ def draw(path: Path, report: FitReport, parts: Split) -> None:
 
     predictor = report.predictor
     *_, learned = report.scores.values()
-    printed = map(in_digits, report.measures, learned)
-    title = score_title(dict(zip(report.measures, printed)), len(parts.y_held_out))
+    printed = {measure: in_digits(measure, score) for measure, score in learned.items()}
+    title = score_title(printed, len(parts.y_held_out))
     if isinstance(predictor, ClassPredictor):
         ax = _picture_of_classes(predictor, parts, title)
     else:

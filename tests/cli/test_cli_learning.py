@@ -235,7 +235,8 @@ def test_what_is_learned_is_no_worse_than_what_is_written_on_rows_held_out_and_b
             parts = split_of(name, seed, 180, 90 if name == "heart_scale" else 500)
             report = classes.classify(parts, "1.0*rbf + 0.1*linear", LOGISTIC_REGRESSION, True)
             written, learned = (
-                float(report.scores[f"logistic {what}"][1]) for what in ("as written", "learned")
+                float(report.scores[f"logistic {what}"]["log loss"])
+                for what in ("as written", "learned")
             )
             gains.append(written - learned)
     assert np.mean(gains) >= gain

@@ -51,8 +51,8 @@ def classes(rng, d, count, kind):
 
 def texts_of(path, parts, predictor):
     """What stands in a picture; SVG has its texts as comments."""
-    scores = {"as written": (0.1111,), "learned": (0.2345,)}
-    draw(path, FitReport("", ("score",), scores, (), predictor), parts)
+    scores = {"as written": {"score": 0.1111}, "learned": {"score": 0.2345}}
+    draw(path, FitReport("", scores, (), predictor), parts)
     picture = path.read_text()
     assert "4 rows held out: score 0.2345" in picture
     return picture
