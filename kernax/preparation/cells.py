@@ -28,12 +28,6 @@ class Column:
         places: the places of the cells, such as `line 2` in a file.
         file: the name of the file; without one, places name the row.
         written: the original cells, if `cells` have points in place of decimal commas.
-
-    Examples:
-        >>> places = ("line 2", "line 3", "line 4")
-        >>> column = kernax.preparation.cells.Column("age", ("31", "", "54"), places)
-        >>> column.present, column.missing
-        (('31', '54'), 1)
     """
 
     name: str
@@ -157,15 +151,13 @@ def message_of_cells(column: Column, problem: Callable[[str], str | None]) -> st
     if not found:
         return None
     first, what = found[0]
-    others = [_place_and_text(column, row) for row, other in found[1:] if other == what]
+    others = []
+    for row, other in found[1:]:
+        if other == what:
+            cell = column.cells[row]
+            others.append(f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row])
     sentence = what.replace("{cell}", quoted(column.cells[first]))
     return f"{column.place(first)}: {sentence}{likewise(others)}"
-
-
-def _place_and_text(column: Column, row: int) -> str:
-    """The place of a cell, and its text, if any."""
-    cell = column.cells[row]
-    return f"{column.places[row]} ({quoted(cell)})" if cell else column.places[row]
 
 
 def likewise(places: Sequence[str]) -> str:
@@ -200,7 +192,6 @@ def with_decimal_commas(column: Column) -> Column:
 
 
 def _is_decimal_comma(cell: str) -> bool:
-    """Whether a cell is a number with a comma before its decimals."""
     return _COMMA_BEFORE_DECIMALS.fullmatch(cell) is not None
 
 

@@ -175,7 +175,6 @@ class Classifier(Printed):
 
 
 def _check_is_function(function: Any, name: str) -> None:
-    """Raises ValueError for anything but a function or a module, as posteriors are."""
     if not callable(function) and not isinstance(function, eqx.Module):
         raise ValueError(f"{name} must be a function, but is {str(function)[:60]!r}")
 
@@ -189,7 +188,6 @@ def labels_at(classes: tuple[Label, ...], indices: np.ndarray) -> list[Label]:
 
 @eqx.filter_jit
 def _indices(classifier: Classifier, X: PyTree) -> Int[Array, " m"]:
-    """The index at each of a batch of points."""
     bare = eqx.tree_at(lambda node: node.function, classifier, _inside(classifier.function))
     return jax.vmap(bare.index)(X)
 

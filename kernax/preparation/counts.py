@@ -123,5 +123,4 @@ def _quantile(
 
 
 def _special() -> Any:
-    """SciPy's special functions, which are slow to import."""
     return importlib.import_module("scipy.special")

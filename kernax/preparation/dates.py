@@ -15,7 +15,13 @@ from kernax.preparation.encoders import AbstractEncoder
 _DAY = 86400.0
 # The parts of a date in their order, and their values if absent.
 _LEAST = {"year": 1, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
-_MONTHS = [name.lower() for name in calendar.month_abbr][1:]
+# By English names of months, and their first letters.
+_NUMBERS_OF_MONTHS = {"sept": "9"} | {
+    name.lower(): str(number)
+    for names in (calendar.month_abbr, calendar.month_name)
+    for number, name in enumerate(names)
+    if name
+}
 _NAME = r"(?P<name>[A-Za-z]{3,9})\.?"
 _SECONDS = r"(?P<second>\d{2})(?:\.(?P<fraction>\d+))?"
 _TIME = rf"(?:(?:T| +)(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::{_SECONDS})?)?Z?"
@@ -44,7 +50,7 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         return None
     parts = {name: value for name, value in match.groupdict().items() if value is not None}
     if "name" in parts:
-        parts["month"] = _number_of_month(parts.pop("name"))
+        parts["month"] = _NUMBERS_OF_MONTHS.get(parts.pop("name").lower(), "0")
     if "quarter" in parts:
         parts["month"] = str(3 * int(parts.pop("quarter")) - 2)
     microseconds = int(parts.pop("fraction", "0").ljust(6, "0")[:6])
@@ -54,16 +60,6 @@ def date_in(cell: str, form: str) -> datetime.datetime | None:
         return datetime.datetime(year, month, day, hour, minute, second, microseconds)
     except ValueError:  # the 30th of February
         return None
-
-
-def _number_of_month(word: str) -> str:
-    """1 to 12 for the English name of a month, or its first three letters; 0 for another word."""
-    full = [name.lower() for name in calendar.month_name][1:]
-    lower = word.lower()
-    known = {"sept": 9} | {
-        name: place + 1 for names in (_MONTHS, full) for place, name in enumerate(names)
-    }
-    return str(known.get(lower, 0))
 
 
 def forms_of(cells: tuple[str, ...]) -> list[str]:
@@ -132,7 +128,6 @@ class Date(AbstractEncoder):
 
     @property
     def _in_words(self) -> str:
-        """The names of the columns, for messages."""
         days = f"days since {self.first.removesuffix('T00:00:00')}"
         waves = [f"of the {cycle}" for cycle in self.cycles]
         return f"{days}, and sine and cosine {' and '.join(waves)}" if waves else days
@@ -192,7 +187,7 @@ def unclear_dates(column: Column) -> str | None:
         return f"{place}: {quoted(column.present[0])} may be {either}: write year-month-day"
     if forms:
         return None
-    read = {form: _read(column.present, form) for form in FORMATS}
+    read = {form: [date_in(cell, form) for cell in column.present] for form in FORMATS}
     counts = {form: sum(map(bool, dates)) for form, dates in read.items()}
     dated = sum(map(any, zip(*read.values())))
     like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
@@ -200,11 +195,6 @@ def unclear_dates(column: Column) -> str | None:
         return None
     usual = max(counts, key=lambda form: counts[form])
     return _first_unclear(column, usual if counts[usual] else None)
-
-
-def _read(cells: tuple[str, ...], form: str) -> list[datetime.datetime | None]:
-    """The date in each cell."""
-    return [date_in(cell, form) for cell in cells]
 
 
 def _first_unclear(column: Column, usual: str | None) -> str | None:

@@ -83,17 +83,13 @@ class AbstractEncoder(abc.ABC):
 
     def notes(self) -> dict[str, Any]:
         """All fields, as values that JSON supports."""
-        fields = {field.name: getattr(self, field.name) for field in _fields(type(self))}
-        return {"kind": self.kind} | fields
+        return {"kind": self.kind} | vars(self)
 
     @classmethod
     def from_notes(cls, notes: dict[str, Any]) -> "AbstractEncoder":
         """The inverse of `notes`. Raises KeyError, TypeError or ValueError for other notes."""
-        return cls(**{field.name: _checked(notes[field.name], field) for field in _fields(cls)})
-
-
-def _fields(cls: Any) -> tuple[dataclasses.Field, ...]:
-    return dataclasses.fields(cls)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        return cls(**{field.name: _checked(notes[field.name], field) for field in fields})
 
 
 def _checked(value: Any, field: dataclasses.Field) -> Any:
@@ -115,14 +111,7 @@ def _checked(value: Any, field: dataclasses.Field) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Number(AbstractEncoder):
-    """Encodes numbers as they are.
-
-    Examples:
-        >>> column = kernax.preparation.cells.Column("age", ("31", "7"), ("line 2", "line 3"))
-        >>> kernax.preparation.encoders.Number("age").encoded(column)
-        array([[31.],
-               [ 7.]])
-    """
+    """Encodes numbers as they are."""
 
     name: str
     kind: ClassVar[str] = "number"
@@ -143,35 +132,25 @@ class Number(AbstractEncoder):
         return numbers(column)[:, None]
 
     def announcement(self, column):
-        if _NAME_OF_NAMES.fullmatch(self.name) and _are_names(column.cells):
+        cells = column.cells
+        are_names = len(set(cells)) == len(cells) and all(cell.isdigit() for cell in cells)
+        if _NAME_OF_NAMES.fullmatch(self.name) and are_names:
             return (
                 f"{self.name!r} holds a different whole number in each row: if these only name the "
                 "rows, leave the column out"
             )
-        if not all(_LIKE_A_DATE.fullmatch(cell) for cell in column.cells):
+        if not all(_LIKE_A_DATE.fullmatch(cell) for cell in cells):
             return None
-        year, month, day = re.sub(_LIKE_A_DATE, r"\1 \2 \3", column.cells[0]).split()
+        date = _LIKE_A_DATE.sub(r"\1-\2-\3", cells[0])
         return (
-            f"{self.name!r} was read as numbers such as {column.cells[0]}: if they are dates, "
-            f"write {year}-{month}-{day}"
+            f"{self.name!r} was read as numbers such as {cells[0]}: if they are dates, write {date}"
         )
-
-
-def _are_names(cells: tuple[str, ...]) -> bool:
-    """Whether cells are whole numbers that each occur once."""
-    return len(set(cells)) == len(cells) and all(cell.isdigit() for cell in cells)
 
 
 @dataclasses.dataclass(frozen=True)
 class FilledNumber(AbstractEncoder):
     """Encodes numbers with missing values: these are filled with the median of the others, and a
     second column is 1 where a value was missing and 0 elsewhere.
-
-    Examples:
-        >>> column = kernax.preparation.cells.Column("age", ("31", ""), ("line 2", "line 3"))
-        >>> kernax.preparation.encoders.FilledNumber("age", median=40.0).encoded(column)
-        array([[31.,  0.],
-               [40.,  1.]])
     """
 
     name: str
@@ -222,12 +201,6 @@ class Category(AbstractEncoder):
     """Encodes categories: a column for each word, 1 where the cell is that word and 0 elsewhere.
 
     Missing cells are a category of their own if there were some in the training rows.
-
-    Examples:
-        >>> column = kernax.preparation.cells.Column("pet", ("cat", "dog"), ("line 2", "line 3"))
-        >>> kernax.preparation.encoders.Category("pet", ("cat", "dog")).encoded(column)
-        array([[1., 0.],
-               [0., 1.]])
     """
 
     name: str
@@ -319,12 +292,7 @@ class Category(AbstractEncoder):
 
 
 class Tokens(enum.StrEnum):
-    """The tokens that a string kernel counts.
-
-    Examples:
-        >>> [tokens.value for tokens in kernax.preparation.encoders.Tokens]
-        ['letters', 'words']
-    """
+    """The tokens that a string kernel counts."""
 
     LETTERS = "letters"
     WORDS = "words"
@@ -336,12 +304,6 @@ class Text(AbstractEncoder):
     the training rows.
 
     It becomes a batch of strings, not columns of floats.
-
-    Examples:
-        >>> letters = kernax.preparation.encoders.Tokens.LETTERS
-        >>> text = kernax.preparation.encoders.Text("word", letters, ("a", "b"))
-        >>> text.strings(("abba", "ba")).codes.shape
-        (2, 4)
     """
 
     name: str
@@ -382,14 +344,7 @@ class Text(AbstractEncoder):
 
 
 def learned_text(name: str, cells: Sequence[str], tokens: Tokens) -> Text:
-    """A column of text with an alphabet of all tokens of these cells.
-
-    Examples:
-        >>> tokens = kernax.preparation.encoders.Tokens.LETTERS
-        >>> text = kernax.preparation.encoders.learned_text("word", ("abba", "cab"), tokens)
-        >>> text.alphabet
-        ('a', 'b', 'c')
-    """
+    """A column of text with an alphabet of all tokens of these cells."""
     alphabet = {token for row in _split(cells, tokens) for token in row}
     return Text(name, tokens, tuple(sorted(alphabet)))
 

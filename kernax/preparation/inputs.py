@@ -158,7 +158,6 @@ class Inputs:
 def _joined(
     encoders: Sequence[AbstractEncoder], columns: Sequence[Column]
 ) -> Float[np.ndarray, "n d"]:
-    """The columns of numbers of all encoders, side by side."""
     rows = len(columns[0].cells) if columns else 0
     parts = [encoder.encoded(column) for encoder, column in zip(encoders, columns)]
     return np.concatenate([np.zeros((rows, 0)), *parts], 1)
@@ -194,15 +193,11 @@ def learned_inputs(
             encoders.append(kind_of(column).learned(column, rows))
             commas += [] if column.written is None else [column.name]
     X = _joined(encoders, [column.rows(rows) for column in columns])
-    return Inputs(tuple(encoders), target, _standards(encoders, X), tuple(commas))
-
-
-def _standards(encoders: Sequence[AbstractEncoder], X: Float[np.ndarray, "n d"]) -> Standards:
-    """Means of all columns, and deviations of the measured ones; one for the others."""
-    names = [name for encoder in encoders for name in encoder.columns]
+    standards = standards_of_columns(X, [name for each in encoders for name in each.columns])
+    # Only measured columns are scaled.
     measured = [flag for encoder in encoders for flag in encoder.measured]
-    standards = standards_of_columns(X, names)
-    return Standards(standards.centre, np.where(measured, standards.scale, 1.0))
+    standards = Standards(standards.centre, np.where(measured, standards.scale, 1.0))
+    return Inputs(tuple(encoders), target, standards, tuple(commas))
 
 
 def inputs_from_notes(notes: dict[str, Any]) -> Inputs:

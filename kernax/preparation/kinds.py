@@ -22,12 +22,6 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
     Raises ValueError for a column with only missing cells; with the place of a cell, for mistakes
     among numbers or dates, and for ambiguous dates; and for words that are too many to be
     categories.
-
-    Examples:
-        >>> places = ("line 2", "line 3", "line 4")
-        >>> column = kernax.preparation.cells.Column("age", ("31", "7", "54"), places)
-        >>> kernax.preparation.kinds.kind_of(column).__name__
-        'Number'
     """
     if not column.present:
         raise ValueError(f"all cells of column {column.name!r} are empty")
@@ -41,23 +35,19 @@ def kind_of(column: Column) -> type[AbstractEncoder]:
         if Date.suits(column):
             check_cells(column, lambda cell: no_date("", "") if is_missing(cell) else None)
     suitable = next((kind for kind in OF_NUMBERS if kind.suits(column)), None)
-    if suitable is None:
-        raise ValueError(_too_many_words(column))
-    return suitable
-
-
-def is_mostly_numbers(column: Column) -> bool:
-    """Whether cells that are not numbers are mistakes, because most of the others are numbers."""
-    return 2 * column.numeric >= len(column.present)
-
-
-def _too_many_words(column: Column) -> str:
-    """Why words are not categories."""
+    if suitable is not None:
+        return suitable
+    # Words that are too many to be categories.
     words = len(set(column.present))
     rows = len(column.present)
     different = plural(words, "different text")
     first = f"{column.known.first_text}, and {column.name!r} holds {different} in"
     if words == rows:
-        return f"{first} as many rows, which tell rows apart and not groups of them"
+        raise ValueError(f"{first} as many rows, which tell rows apart and not groups of them")
     most = MOST_CATEGORIES if words > MOST_CATEGORIES else "half as many as rows"
-    return f"{first} {plural(rows, 'row')}: at most {most} are read as categories"
+    raise ValueError(f"{first} {plural(rows, 'row')}: at most {most} are read as categories")
+
+
+def is_mostly_numbers(column: Column) -> bool:
+    """Whether cells that are not numbers are mistakes, because most of the others are numbers."""
+    return 2 * column.numeric >= len(column.present)

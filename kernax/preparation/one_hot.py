@@ -17,13 +17,6 @@ def columns_of_classes(labels: np.ndarray, classes: Sequence[str]) -> Float[np.n
         classes: all classes, c >= 2, in the order of the columns.
 
     Raises ValueError for a label that is not among the classes.
-
-    Examples:
-        >>> import numpy as np
-        >>> labels = np.array(["c", "a"])
-        >>> kernax.preparation.one_hot.columns_of_classes(labels, ("a", "b", "c"))
-        array([[0., 0., 1.],
-               [1., 0., 0.]])
     """
     columns = labels[:, None] == np.asarray(list(classes))
     unknown = ~columns.any(1)

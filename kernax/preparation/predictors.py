@@ -91,7 +91,6 @@ class Regressor:
 
     @property
     def _mean(self) -> Callable:
-        """The standardised prediction as a function of a point."""
         return self.model.mean if self.kind == GP else self.model
 
     def outputs(self, x: PyTree) -> tuple[Array, ...]:
@@ -301,7 +300,9 @@ def check_outputs(predictor: Predictor) -> None:
 
 def _by_rows(function: Callable, points: PyTree) -> Any:
     """The values of a function at every point, computed for some points at a time."""
-    at_once = _VECTORS_AT_ONCE if _are_vectors(points) else _STRINGS_AT_ONCE
+    parts = points if isinstance(points, tuple) else (points,)
+    are_vectors = all(isinstance(part, np.ndarray) for part in parts)
+    at_once = _VECTORS_AT_ONCE if are_vectors else _STRINGS_AT_ONCE
     values = _mapped(function, jax.tree.map(jnp.asarray, points), at_once)
     return jax.tree.map(np.asarray, values)
 
@@ -315,18 +316,10 @@ def _mapped(function: Callable, points: PyTree, at_once: int) -> Any:
 
 
 def _log_density(model: ApproximatePosterior, pair: tuple[PyTree, Array]) -> Float[Array, ""]:
-    """The logarithm of the probability of a count at a point."""
     return model.log_density(*pair)
 
 
-def _are_vectors(points: PyTree) -> bool:
-    """Whether points are arrays of numbers, alone or together with targets."""
-    parts = points if isinstance(points, tuple) else (points,)
-    return all(isinstance(part, np.ndarray) for part in parts)
-
-
 def _check_model(model: Any, kind: str, kinds: dict[str, Any]) -> None:
-    """Raises ValueError for another kind, or a model of another class."""
     if kind not in kinds:
         raise ValueError(f"{kind!r} is none of {', '.join(kinds)}")
     if not isinstance(model, kinds[kind]):

@@ -162,10 +162,8 @@ def standardised_fit(
 
 
 def _are_columns(X: Any) -> bool:
-    """Whether points are one array of vectors."""
     return not isinstance(X, (eqx.Module, tuple, dict)) and np.ndim(X) == 2
 
 
 def _array_of(values: Any) -> Any:
-    """Lists and tables as NumPy arrays."""
     return values if isinstance(values, jax.Array) else np.asarray(values)

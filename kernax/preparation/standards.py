@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_weights
@@ -62,7 +62,6 @@ class Standards(Printed):
 
 
 def _in_dtype(values: Any, X: Any) -> Any:
-    """Values in the precision of X, if X has one."""
     return values.astype(X.dtype) if X.dtype.kind == "f" else values
 
 
@@ -96,8 +95,10 @@ def standards_of(values: ArrayLike, weights: ArrayLike | None = None) -> Standar
 
 def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str]) -> Standards:
     """The standards of values (n,) or (n, d); the names, in messages, are those of the columns."""
-    xp: Any = np if _are_of_numpy(values, weights) else jnp
-    array = _as_floats(values, xp)
+    # Arrays of NumPy are computed with in float64, those of JAX in their own precision.
+    xp: Any = jnp if isinstance(values, jax.Array) or isinstance(weights, jax.Array) else np
+    is_float = xp is jnp and eqx.is_inexact_array(values)
+    array = xp.asarray(values, None if is_float else float)
     if weights is None:
         w = xp.ones(len(array), array.dtype)
     else:
@@ -107,7 +108,12 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
     centre, scale = _moments(array, w, xp)
     known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
     if is_concrete(known):
-        _check_all(np.atleast_1d(np.asarray(known)), names)
+        each = np.atleast_1d(np.asarray(known))
+        if not each.all():
+            raise ValueError(
+                f"{names[int(each.argmin())]} cannot be standardised: the numbers are not finite, "
+                "too large, or too close together"
+            )
     return Standards(centre, xp.where(known, scale, np.nan))
 
 
@@ -127,50 +133,14 @@ def _moments(values: Any, w: Any, xp: Any) -> tuple[Any, Any]:
         return xp.asarray(first + shift), xp.asarray(scale)
 
 
-def _are_of_numpy(*arrays: Any) -> bool:
-    """Whether none of them is a JAX array."""
-    return not any(isinstance(array, jax.Array) for array in arrays)
-
-
-def _as_floats(values: Any, xp: Any) -> Any:
-    """Values as floats: NumPy arrays in float64, JAX arrays in their own precision."""
-    if xp is np:
-        return np.asarray(values, float)
-    return jnp.asarray(values, None if eqx.is_inexact_array(values) else float)
-
-
-def _check_all(known: Bool[np.ndarray, " d"], names: Sequence[str]) -> None:
-    """Raises ValueError for a column with a deviation that is not a positive number."""
-    if not known.all():
-        raise ValueError(
-            f"{names[int(known.argmin())]} cannot be standardised: the numbers are not finite, too "
-            "large, or too close together"
-        )
-
-
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:
-    """`standards_of` columns, with their names for messages.
-
-    Examples:
-        >>> import numpy as np
-        >>> X = np.array([[1.0, 10.0], [3.0, 30.0]])
-        >>> standards = kernax.preparation.standards.standards_of_columns(X, ("age", "area"))
-        >>> standards.centre.tolist()
-        [2.0, 20.0]
-    """
+    """`standards_of` columns, with their names for messages."""
     return _standards(X, None, [f"column {name!r}" for name in names])
 
 
 def standards_of_target(y: Float[np.ndarray, " n"], name: str) -> Standards:
     """`standards_of` a target, with its name for messages. Raises ValueError for a constant target
     as well.
-
-    Examples:
-        >>> import numpy as np
-        >>> y = np.array([1.0, 3.0])
-        >>> standards = kernax.preparation.standards.standards_of_target(y, "price")
-        >>> float(standards.centre)
-        2.0
     """
     if np.all(y == y[0]):
         raise ValueError(
