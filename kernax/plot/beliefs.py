@@ -61,15 +61,10 @@ def kernel_profile(
     title_axes(left, f"k(x, {x[middle]:.3g})")
     # On the right are samples from the prior.
     samples = GaussianProcess(kernel).sample(points, key=key, shape=(n_samples,))
-    _draw_samples(right, x, np.asarray(samples))
+    for i, sample in enumerate(np.asarray(samples)):
+        right.plot(x, sample, color=colour_of(i), linewidth=1.2)
+    title_axes(right, "draws from the prior")
     for ax in (left, right):
         ax.set_xlabel("x", color=INK)
         quieten(ax)
     return left, right
-
-
-def _draw_samples(ax: "Axes", x: np.ndarray, samples: np.ndarray) -> None:
-    """A line for each of the samples (draws, n)."""
-    for i, sample in enumerate(samples):
-        ax.plot(x, sample, color=colour_of(i), linewidth=1.2)
-    title_axes(ax, "draws from the prior")

@@ -18,10 +18,10 @@ from kernax.plot.style import (
     colour_of,
     columns,
     dot_size,
+    draw_groups,
     draw_levels,
     labels_of,
     legend_above,
-    marker_of,
     name_axes,
     plain,
     quieten,
@@ -93,10 +93,7 @@ def decision_regions(
     # Each point has the shape and the colour of its class.
     size = _size(len(points))
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 3}
-    for i, name in enumerate(classes):
-        of_class = points[labels == name]
-        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
-        ax.scatter(*of_class.T, s=size, **mark, **style)
+    draw_groups(ax, points, labels, classes, s=size, **style)
     if support is not None:
         _draw_rings(ax, points, _mask(support, len(points), "support"), "support vector")
     if marked is not None:
@@ -109,7 +106,6 @@ def decision_regions(
 
 
 def _draw_rings(ax: "Axes", points: np.ndarray, chosen: np.ndarray, name: str) -> None:
-    """A ring around each chosen point."""
     size = 3.2 * _size(len(points))
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9}
     ax.scatter(*points[chosen].T, s=size, zorder=4, label=plain(name), **style)
@@ -166,16 +162,10 @@ def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
     return width * np.arange(first, last + 0.5)
 
 
-def _at_every_point(f: Callable, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """All outputs of f on a grid: (rows, columns, outputs)."""
-    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
-    values = np.asarray(jax.lax.map(f, points, batch_size=1000))
-    return values.reshape(_GRID, _GRID, -1)
-
-
 def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray:
     """f at every point of a grid: (rows, columns), or (rows, columns, classes)."""
-    values = _at_every_point(f, grid)
+    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
+    values = np.asarray(jax.lax.map(f, points, batch_size=1000)).reshape(_GRID, _GRID, -1)
     if values.shape[-1] == 1 and classes == 2:
         return values[..., 0]
     if values.shape[-1] != classes or classes < 2:
@@ -189,8 +179,7 @@ def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -
 def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
     """Regions in the colours of the classes, and lines between them."""
     if values.ndim == 2:
-        of_points = (values > 0).astype(int)
-        _tint(ax, grid, of_points, 2)
+        _tint(ax, grid, (values > 0).astype(int), 2)
         draw_levels(ax, grid, values, [0.0], linewidths=1.3)
         return
     count = values.shape[-1]
@@ -223,7 +212,6 @@ def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:
 
 
 def _size(n: int) -> float:
-    """The area of each of n dots."""
     return dot_size(n, total=2400.0, least=8.0, most=30.0)
 
 

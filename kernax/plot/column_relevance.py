@@ -58,6 +58,8 @@ def relevance(
     Raises ValueError for names that are not a sequence, a model without such lengthscales, and
     lengthscales that have another shape or are not positive.
     """
+    from matplotlib.figure import Figure
+
     if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
     check_count(max_columns, "max_columns")
@@ -72,7 +74,10 @@ def relevance(
     terms = {str(name): _checked(str(name), value, d) for name, value in named.items()}
     bars = 1 / np.stack(list(terms.values()))
     order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:max_columns]
-    ax = _new_axes(len(order), len(bars)) if ax is None else ax
+    if ax is None:
+        # A new figure, with room for the bars.
+        height = 1.1 + len(order) * max(0.26, 0.15 * len(bars) + 0.06)
+        ax = Figure(figsize=(4.6, height), dpi=160, layout="constrained").subplots()
     _draw_bars(ax, dict(zip(terms, bars[:, order])))
     # The names of the columns stand on the left, the most relevant on top.
     names = [str(columns[place]) for place in order]
@@ -82,20 +87,14 @@ def relevance(
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.grid(visible=False, axis="y")
-    text = _title(title, len(order), d)
+    if len(order) < d:
+        shown = f"the {len(order)} most relevant of {d} columns"
+        title = shown if title is None else f"{title}, {shown}"
     if len(terms) > 1:
-        legend_above(ax, text)
-    elif text is not None:
-        title_axes(ax, text)
+        legend_above(ax, title)
+    elif title is not None:
+        title_axes(ax, title)
     return ax
-
-
-def _title(title: str | None, drawn: int, count: int) -> str | None:
-    """The title, which says if columns are left out."""
-    if drawn == count:
-        return title
-    shown = f"the {drawn} most relevant of {count} columns"
-    return shown if title is None else f"{title}, {shown}"
 
 
 def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
@@ -171,14 +170,6 @@ def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
     everywhere = np.full(d, np.nan)
     everywhere[places] = lengths
     return everywhere
-
-
-def _new_axes(rows: int, terms: int) -> "Axes":
-    """The axes of a new figure, with room for the bars."""
-    from matplotlib.figure import Figure
-
-    height = 1.1 + rows * max(0.26, 0.15 * terms + 0.06)
-    return Figure(figsize=(4.6, height), dpi=160, layout="constrained").subplots()
 
 
 def _draw_bars(ax: "Axes", terms: dict[str, np.ndarray]) -> None:

@@ -8,14 +8,12 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.plot.style import (
     INK,
     check_names,
-    colour_of,
     columns,
     dot_size,
+    draw_groups,
     labels_of,
     legend_inside,
-    marker_of,
     name_axes,
-    plain,
     quieten,
     square_axes,
 )
@@ -46,7 +44,12 @@ def embedding(
     check_names(names, "of the two components")
     points = two_columns(points)
     ax = square_axes() if ax is None else ax
-    _draw_groups(ax, points, labels)
+    size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
+    style = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
+    if labels is None:
+        ax.scatter(*points.T, color=INK, **style)
+    else:
+        draw_groups(ax, points, labels_of(labels, len(points)), **style)
     name_axes(ax, *names)
     quieten(ax)
     if labels is not None:
@@ -60,17 +63,3 @@ def two_columns(X: ArrayLike) -> np.ndarray:
     if X.ndim != 2 or X.shape[1] != 2:
         raise ValueError(f"X must have shape (n, 2), two inputs a point, but has shape {X.shape}")
     return np.stack(columns(x1=X[:, 0], x2=X[:, 1]), 1)
-
-
-def _draw_groups(ax: "Axes", points: np.ndarray, labels: Any) -> None:
-    """A mark for each point, in the shape and the colour of its label."""
-    size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
-    style = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-    if labels is None:
-        ax.scatter(*points.T, color=INK, **style)
-        return
-    labels = labels_of(labels, len(points))
-    for i, name in enumerate(np.unique(labels)):
-        of_group = points[labels == name]
-        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
-        ax.scatter(*of_group.T, **mark, **style)

@@ -56,7 +56,13 @@ def predicted_against_true(
     true, predicted = columns(true=true, predicted=predicted)
     spread = None if deviation is None else _deviations(true, deviation)
     ax = square_axes() if ax is None else ax
-    low, high = limits(true, predicted if spread is None else _ends(predicted, 2 * spread))
+    ends = predicted
+    if spread is not None:
+        # One in twenty of the bars may lie outside of the axes.
+        low = np.quantile(predicted - 2 * spread, 0.05)
+        high = np.quantile(predicted + 2 * spread, 0.95)
+        ends = np.append(predicted, [low, high])
+    low, high = limits(true, ends)
     ax.plot([low, high], [low, high], color=LINE, linewidth=1.2, zorder=1)
     ax.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     if spread is None:
@@ -91,13 +97,6 @@ def _scores(true: np.ndarray, predicted: np.ndarray, spread: np.ndarray | None) 
     return f"{text}, NLPD {float(density):.4g}"
 
 
-def _ends(predicted: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """The ends of bars that the axes must show: one in twenty may lie outside."""
-    low = np.quantile(predicted - reach, 0.05)
-    high = np.quantile(predicted + reach, 0.95)
-    return np.append(predicted, [low, high])
-
-
 def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.ndarray) -> None:
     """Predictions with bars; those with a bar that does not reach the diagonal are diamonds."""
     beyond = np.abs(true - predicted) > reach
@@ -114,7 +113,6 @@ def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.nd
 
 
 def _dots(n: int) -> dict[str, Any]:
-    """The style of n predictions."""
     size = dot_size(n, total=2400.0, least=6.0, most=32.0)
     return {"s": size, "alpha": 0.65, "edgecolors": "white", "linewidths": 0.5}
 
@@ -150,14 +148,16 @@ def posterior_band(
     check_names(names, "of the input and the output, such as ('x', 'y')")
     x, mean, deviation = columns(x=x, mean=mean, deviation=deviation)
     order = np.argsort(x)
-    x = x[order]
+    x, mean, deviation = (values[order] for values in (x, mean, deviation))
     if learned_until is not None and not x[0] < learned_until < x[-1]:
         raise ValueError(
             f"learned_until must lie between the smallest and the largest x, {x[0]:g} and "
             f"{x[-1]:g}, but is {learned_until!r}: draw the band beyond it as well"
         )
     ax = wide_axes() if ax is None else ax
-    _draw_band(ax, x, mean[order], deviation[order])
+    band = {"color": DOT, "alpha": 0.22, "linewidth": 0, "label": "two sigma"}
+    ax.fill_between(x, mean - 2 * deviation, mean + 2 * deviation, **band)
+    ax.plot(x, mean, color=DOT, linewidth=1.4, label="mean")
     if observed is not None:
         _draw_points(ax, observed, INK, "observed")
     if held_out is not None:
@@ -189,14 +189,6 @@ def _draw_boundary(ax: "Axes", place: float) -> None:
             fontsize="small",
             color=INK,
         )
-
-
-def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> None:
-    """The mean as a line, and two deviations on either side as an area; x is sorted."""
-    low = mean - 2 * deviation
-    high = mean + 2 * deviation
-    ax.fill_between(x, low, high, color=DOT, alpha=0.22, linewidth=0, label="two sigma")
-    ax.plot(x, mean, color=DOT, linewidth=1.4, label="mean")
 
 
 def _draw_points(

@@ -119,13 +119,12 @@ def score_title(scores: Mapping[str, ArrayLike | str], rows: int) -> str:
     check_count(rows, "rows")
     if not scores:
         raise ValueError("scores must name at least one score, but is empty")
-    texts = [f"{name} {_four_digits(score)}" for name, score in scores.items()]
+    texts = [
+        f"{name} {score if isinstance(score, str) else f'{float(np.asarray(score)):.4g}'}"
+        for name, score in scores.items()
+    ]
     held_out = "1 row" if rows == 1 else f"{rows} rows"
     return f"{held_out} held out: {', '.join(texts)}"
-
-
-def _four_digits(score: ArrayLike | str) -> str:
-    return score if isinstance(score, str) else f"{float(np.asarray(score)):.4g}"
 
 
 def characters_across(ax: "Axes") -> int:
@@ -150,7 +149,6 @@ def letters_in(points: float, size: float) -> float:
 
 
 def _figure_of(ax: "Axes") -> "Figure":
-    """The figure that axes are on, or that their part of a figure is on."""
     figure = ax.get_figure(root=True)
     assert figure is not None  # axes are made by a figure
     return figure
@@ -173,6 +171,21 @@ def plain(text: str) -> str:
 def dot_size(n: int, total: float, least: float, most: float) -> float:
     """The area of each of n dots, which together have an area of `total`, within limits."""
     return float(np.clip(total / n, least, most))
+
+
+def draw_groups(
+    ax: "Axes",
+    points: np.ndarray,
+    labels: np.ndarray,
+    classes: Sequence[Any] | None = None,
+    **style: Any,
+) -> None:
+    """A mark for each point (n, 2), in the shape and the colour of its class; by default the
+    classes are the different labels, sorted.
+    """
+    for i, name in enumerate(np.unique(labels) if classes is None else classes):
+        mark = {"color": colour_of(i), "marker": marker_of(i), "label": plain(str(name))}
+        ax.scatter(*points[labels == name].T, **mark, **style)
 
 
 def legend_inside(ax: "Axes") -> None:

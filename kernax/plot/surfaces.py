@@ -59,12 +59,16 @@ def loss_surface(
     Raises ValueError for other shapes, values that do not increase or, on a logarithmic axis, are
     not positive, and losses without a finite value.
     """
+    from matplotlib.figure import Figure
+
     check_names(names, "of the two parameters")
     logs = (log, log) if isinstance(log, bool) else tuple(log)
     grid = (_axis(first, "first", logs[0]), _axis(second, "second", logs[1]))
     losses = _checked_losses(losses, grid)
     steps = None if path is None else _checked_path(path, logs)
-    ax = _new_axes() if ax is None else ax
+    if ax is None:
+        # A new figure, with room for a colour bar.
+        ax = Figure(figsize=(5.4, 4.6), dpi=160, layout="constrained").subplots()
     quieten(ax)
     ax.grid(visible=False)
     across, up = logs
@@ -82,7 +86,11 @@ def loss_surface(
         ax.contour(*grid, masked, levels=inner.tolist(), colors=["white"], **style)
     if steps is not None:
         _draw_path(ax, steps)
-    _draw_best(ax, grid, losses)
+    # A square around the cell with the lowest loss.
+    i, j = np.unravel_index(np.nanargmin(losses), losses.shape)
+    square: dict[str, Any] = {"s": 52, "marker": "s", "facecolors": "none", "edgecolors": INK}
+    best = f"best cell, {losses[i, j]:.4g}"
+    ax.scatter(grid[0][i], grid[1][j], linewidths=1.3, zorder=6, label=best, **square)
     name_axes(ax, *names)
     legend_above(ax, title)
     return ax
@@ -132,13 +140,6 @@ def _checked_path(path: ArrayLike, logs: tuple[bool, ...]) -> np.ndarray:
             "path must hold a step without NaN, and positive values on logarithmic axes"
         )
     return taken
-
-
-def _new_axes() -> "Axes":
-    """The axes of a new figure, with room for a colour bar."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(5.4, 4.6), dpi=160, layout="constrained").subplots()
 
 
 def _edges(axis: np.ndarray, log: bool) -> np.ndarray:
@@ -217,15 +218,8 @@ def _draw_path(ax: "Axes", steps: np.ndarray) -> None:
     marks: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9}
     ax.scatter(*steps.T, s=7, color=COLOURS[1], zorder=5, linewidths=0)
     ax.scatter(*steps[:1].T, s=42, facecolors="white", zorder=6, label="start", **marks)
-    ax.scatter(
-        *steps[-1:].T,
-        s=130,
-        marker="*",
-        color=COLOURS[1],
-        zorder=7,
-        label="end of the path",
-        **marks,
-    )
+    star = {"s": 130, "marker": "*", "color": COLOURS[1], "label": "end of the path"}
+    ax.scatter(*steps[-1:].T, zorder=7, **star, **marks)
     ax.set_xlim(_widened(ax.get_xlim(), steps[:, 0], ax.get_xscale() == "log"))
     ax.set_ylim(_widened(ax.get_ylim(), steps[:, 1], ax.get_yscale() == "log"))
 
@@ -243,19 +237,3 @@ def _widened(limits: tuple[float, float], values: np.ndarray, log: bool) -> tupl
     ends = np.array([low, high])
     first, last = np.exp(ends) if log else ends
     return float(first), float(last)
-
-
-def _draw_best(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], losses: np.ndarray) -> None:
-    """A square around the cell with the lowest loss."""
-    i, j = np.unravel_index(np.nanargmin(losses), losses.shape)
-    ax.scatter(
-        grid[0][i],
-        grid[1][j],
-        s=52,
-        marker="s",
-        facecolors="none",
-        edgecolors=INK,
-        linewidths=1.3,
-        zorder=6,
-        label=f"best cell, {losses[i, j]:.4g}",
-    )
