@@ -48,7 +48,27 @@ def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
     Raises KernaxFileError for a file that is damaged or has another format, and OSError for a
     folder or a missing file.
     """
-    header, arrays = _opened(path)
+    safetensors = _check_safetensors()
+    check_is_no_folder(Path(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        # safetensors compares every size with that of the file before it allocates memory.
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            found = header.get("format")
+            if found != _MARK:
+                raise KernaxFileError(
+                    f"{path} is not a kernax model of this version: its format is {found!r}"
+                )
+            names = file.keys()
+            arrays = {name: file.get_tensor(name) for name in names}
+    except KernaxFileError:
+        raise
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
+    except _SIGNS_OF_DAMAGE as problem:
+        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
     for array in arrays.values():
         if not holds(array):
             raise KernaxFileError(
@@ -76,33 +96,6 @@ def checksum(model: str, notes: str, arrays: dict[str, np.ndarray]) -> str:
 def holds(array: np.ndarray) -> bool:
     """Whether files can hold arrays of this dtype: booleans, integers and floats of NumPy."""
     return array.dtype.kind in "biuf"
-
-
-def _opened(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The header and the arrays of a file.
-
-    safetensors compares every size with the size of the file before it allocates memory.
-    """
-    safetensors = _check_safetensors()
-    check_is_no_folder(Path(path))
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            found = header.get("format")
-            if found != _MARK:
-                raise KernaxFileError(
-                    f"{path} is not a kernax model of this version: its format is {found!r}"
-                )
-            names = file.keys()
-            return header, {name: file.get_tensor(name) for name in names}
-    except KernaxFileError:
-        raise
-    except safetensors.SafetensorError as problem:
-        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
-    except _SIGNS_OF_DAMAGE as problem:
-        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
 
 
 def _check_safetensors() -> Any:

@@ -31,7 +31,15 @@ def save(path: str | os.PathLike, model: PyTree, *, notes: dict[str, Any] | None
     _check_path(path, "save(path, model)")
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(structure_of(model, arrays, "model"))
-    write_archive(path, structure, _notes_as_json({} if notes is None else notes), arrays)
+    notes = {} if notes is None else notes
+    if not isinstance(notes, dict):
+        raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")
+    try:
+        text = json.dumps(notes)
+        _check_depth(notes)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise KernaxFileError(f"the notes cannot be saved: {problem}") from problem
+    write_archive(path, structure, text, arrays)
 
 
 def _check_path(path: Any, call: str) -> None:
@@ -41,18 +49,6 @@ def _check_path(path: Any, call: str) -> None:
             f"path must be a str or os.PathLike, but is of type {type(path).__name__}: the path "
             f"comes first, {call}"
         )
-
-
-def _notes_as_json(notes: Any) -> str:
-    """The notes as JSON. Raises KernaxFileError unless they are a dict that JSON can represent."""
-    if not isinstance(notes, dict):
-        raise KernaxFileError(f"notes must be a dict, but are of type {type(notes).__name__}")
-    try:
-        text = json.dumps(notes)
-        _check_depth(notes)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise KernaxFileError(f"the notes cannot be saved: {problem}") from problem
-    return text
 
 
 def _check_depth(notes: Any) -> None:

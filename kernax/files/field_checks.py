@@ -27,11 +27,14 @@ def check_fields(module: eqx.Module) -> None:
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
         where = f"{type(module).__name__}.{field.name}"
-        is_data = field.metadata.get("role") == DATA
+        role = field.metadata.get("role")
+        is_data = role == DATA
         if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
             shown = getattr(field.type, "__name__", None) or str(field.type)
             raise ValueError(f"{where} must be of type {shown}, but is {str(value)[:60]!r}")
-        _check_interval(field.metadata.get("role"), value, where)
+        is_number = isinstance(value, (int, float))
+        if isinstance(role, Interval) and is_number and not role.contains(value):
+            raise ValueError(f"{where} must be {role.demand}, but is {value}")
         convert = field.metadata.get("converter")
         if field.metadata.get("static") and convert is not None:
             kept = convert(value)  # raises as the constructor would
@@ -39,15 +42,6 @@ def check_fields(module: eqx.Module) -> None:
                 raise ValueError(f"{where} must be {kept!r}, but is {str(value)[:60]!r}")
     check_intervals(module)
     _check_whole(module)
-
-
-def _check_interval(interval: Any, value: Any, where: str) -> None:
-    """Raises ValueError for a number outside of an interval, if there is an interval."""
-    is_number = isinstance(value, (int, float))
-    if not isinstance(interval, Interval) or not is_number:
-        return
-    if not interval.contains(value):
-        raise ValueError(f"{where} must be {interval.demand}, but is {value}")
 
 
 def _check_whole(module: eqx.Module) -> None:
@@ -64,7 +58,6 @@ def _check_whole(module: eqx.Module) -> None:
 
 
 def _first_of_stack(module: eqx.Module, axes: int) -> eqx.Module:
-    """The first module of a batch with that many leading axes."""
     return jax.tree.map(
         lambda leaf: leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf, module
     )

@@ -145,7 +145,9 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if kind == "dict":
         return {key: within(part) for key, part in content.items()}
     if kind in _CONTAINERS:
-        return _CONTAINERS[kind]([within(part) for part in _listed(content)])
+        if not isinstance(content, list):
+            raise KernaxFileError(f"{str(content)[:60]} is not a list of parts")
+        return _CONTAINERS[kind]([within(part) for part in content])
     if kind == "array":
         array = arrays.pop(content)
         _check_width(array.dtype, "it", "loading")
@@ -161,13 +163,6 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     if inspect.isclass(function):
         raise KernaxFileError(f"{content} is a class, where the file needs a function")
     return function if kind == "function" else Static(function)
-
-
-def _listed(content: Any) -> list[Any]:
-    """The content, which must be a list."""
-    if not isinstance(content, list):
-        raise KernaxFileError(f"{str(content)[:60]} is not a list of parts")
-    return content
 
 
 def _slice(parts: list[Any]) -> slice:

@@ -160,13 +160,12 @@ def own_classes() -> dict[str, type]:
     )
     own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
     # The parts of structures and solvers that posteriors contain.
-    by_products = [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
-    along_line = [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
-    along_line += [ParallelRecursions, SequentialRecursions]
-    on_grid = [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
-    of_factors = [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
-    of_solvers = [*by_products, *along_line, *on_grid, *of_factors]
-    own += of_solvers
+    own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
+    own += [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
+    own += [ParallelRecursions, SequentialRecursions]
+    own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    own += [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
+    # Results of learners, and their preparation.
     own += [ApproximatePosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [NystromFeatures, RelevanceVectors, Subsample]
@@ -181,7 +180,6 @@ def added_since(cls: type) -> dict[str, Any]:
 
 
 def _holder_of(name: Any) -> Any:
-    """The class or function with a name in files; None if there is none."""
     return own_classes().get(name) or _registered.get(name)
 
 

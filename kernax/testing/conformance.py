@@ -68,13 +68,6 @@ def check_conformance(
             "the first and the last point of X must differ, as derivatives between them are "
             "tested: pass the points in another order"
         )
-    failures = _failures(tested, kernel, X, Z)
-    if failures:
-        raise AssertionError(f"{type(kernel).__name__} does not conform:\n" + "\n".join(failures))
-
-
-def _failures(tested: list[Callable], kernel: AbstractKernel, X: PyTree, Z: PyTree) -> list[str]:
-    """A line for each property that does not hold."""
     failures = []
     for holds in tested:
         try:
@@ -85,7 +78,8 @@ def _failures(tested: list[Callable], kernel: AbstractKernel, X: PyTree, Z: PyTr
             failures.append(f"{holds.__name__}: {kind}{error}")
             if holds is one_number_in_the_precision_of_the_points:
                 break  # all others rely on it
-    return failures
+    if failures:
+        raise AssertionError(f"{type(kernel).__name__} does not conform:\n" + "\n".join(failures))
 
 
 def one_number_in_the_precision_of_the_points(kernel, X, Z):
@@ -146,7 +140,6 @@ def values_the_same_one_by_one(kernel, X, Z):
 
 @eqx.filter_jit
 def _value(kernel, x, z):
-    """`k(x, z)`, compiled."""
     return kernel(x, z)
 
 
@@ -258,7 +251,6 @@ def neighbours(kernel: AbstractKernel) -> list[AbstractKernel]:
 
 
 def _shift(value: Array, rng: np.random.Generator) -> Array:
-    """Random numbers between 0.5 and 1, of either sign, in the shape of a value."""
     shape = np.shape(value)
     draw = rng.choice([-1, 1], shape) * rng.uniform(0.5, 1, shape)
     return jnp.asarray(draw, value.dtype)

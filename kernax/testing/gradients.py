@@ -1,5 +1,6 @@
 """Checks of gradients: forward against reverse mode, and both against central differences."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from kernax.core.base.boundary import cast, count, dtype_of
-from kernax.core.base.intervals import Interval
 from kernax.core.base.parameters import parameters
 from kernax.core.operators.pairs import all_pairs
 from kernax.testing.assertions import closeness, largest, point, require
@@ -40,21 +40,18 @@ def _sizes_of_parameters(kernel) -> list[Any]:
     None for a leaf that is not a parameter; its gradient is not compared with differences.
     """
     intervals = {entry.place: entry.interval for entry in parameters(kernel)}
-    return [
-        _size_of_parameter(leaf, intervals.get(place))
-        for place, leaf in enumerate(jax.tree.leaves(kernel))
-        if eqx.is_inexact_array(leaf)
-    ]
-
-
-def _size_of_parameter(leaf: Array, interval: Interval | None) -> np.ndarray | None:
-    """The size of each entry; at least one, unless the parameter is bounded below."""
-    if interval is None:
-        return None
-    size = np.abs(np.asarray(leaf))
-    if np.isfinite(interval.low):
-        return np.where(size > 0, size, 1.0)
-    return np.asarray(np.maximum(size, 1.0))
+    sizes = []
+    for place, leaf in enumerate(jax.tree.leaves(kernel)):
+        if not eqx.is_inexact_array(leaf):
+            continue
+        size = np.abs(np.asarray(leaf))
+        if place not in intervals:
+            sizes.append(None)
+        elif np.isfinite(intervals[place].low):
+            sizes.append(np.where(size > 0, size, 1.0))
+        else:
+            sizes.append(np.asarray(np.maximum(size, 1.0)))
+    return sizes
 
 
 @eqx.filter_jit
@@ -82,14 +79,11 @@ def gradient_in_the_points(kernel, X, Z):
         x = point(X, place)
         z = point(X, -1)
         if scales and not eqx.tree_equal(x, z):
-            _check_gradient_of_a_pair(Pair(kernel, x, z), scales)
-
-
-def _check_gradient_of_a_pair(pair: "Pair", scales: list[np.ndarray]) -> None:
-    """Compares gradients in both points with differences; those in the kernel must be finite."""
-    arrays, rest = eqx.partition(pair, eqx.is_inexact_array)
-    of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
-    check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [*of_kernel, *scales, *scales])
+            arrays, rest = eqx.partition(Pair(kernel, x, z), eqx.is_inexact_array)
+            # Gradients in the kernel must only be finite here.
+            of_kernel = [None] * len(jax.tree.leaves(arrays.kernel))
+            value = functools.partial(_of_a_pair, rest=rest)
+            check_gradients(value, arrays, [*of_kernel, *scales, *scales])
 
 
 def gradient_where_points_coincide(kernel, X, Z):
@@ -100,7 +94,8 @@ def gradient_where_points_coincide(kernel, X, Z):
     kernel, X = as_double(kernel, X)
     arrays, rest = eqx.partition(Pair(kernel, point(X), point(X)), eqx.is_inexact_array)
     if leaves := jax.tree.leaves(arrays):
-        check_gradients(lambda arrays: _of_a_pair(arrays, rest), arrays, [None] * len(leaves))
+        value = functools.partial(_of_a_pair, rest=rest)
+        check_gradients(value, arrays, [None] * len(leaves))
 
 
 class Pair(NamedTuple):
@@ -150,36 +145,20 @@ def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> 
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(argument)[0]]
     for place, scale in enumerate(scales):
         line = _Line(compiled, argument, place, jax.tree_util.keystr(paths[place]))
-        _check_array(line, _Modes(reverse[place], forward[place]), scale, least)
-
-
-class _Modes(NamedTuple):
-    """The gradient in one array, in both modes."""
-
-    reverse: Array
-    forward: Array
-
-
-def _check_array(line: "_Line", modes: _Modes, scale: np.ndarray | None, least: float) -> None:
-    """Asserts that the gradient in one array is consistent and, if a scale is given, correct."""
-    gradient = np.asarray(modes.reverse)
-    sizes = np.ones(gradient.shape) if scale is None else scale
-    # A gradient that is zero up to rounding is compared with `least`.
-    size = max(largest(gradient * sizes), least)
-    _check_modes(modes, sizes, size, line.name)
-    if scale is not None and gradient.dtype == np.float64:
-        _check_differences(line, scale, gradient, size)
-
-
-def _check_modes(modes: _Modes, sizes: np.ndarray, size: float, name: str) -> None:
-    """Asserts that both gradients are finite, and agree to rounding."""
-    for mode, gradient in modes._asdict().items():
-        require(np.all(np.isfinite(gradient)), f"{name} is NaN or inf in {mode} mode")
-    apart = largest((modes.reverse - modes.forward) * sizes)
-    require(
-        apart <= 10 * closeness(modes.reverse.dtype) * size,
-        f"{name} differs between reverse and forward mode by {apart:.3g}",
-    )
+        gradient = np.asarray(reverse[place])
+        sizes = np.ones(gradient.shape) if scale is None else scale
+        # A gradient that is zero up to rounding is compared with `least`.
+        size = max(largest(gradient * sizes), least)
+        # Both modes are finite, and agree to rounding.
+        for mode, of_mode in (("reverse", gradient), ("forward", forward[place])):
+            require(np.all(np.isfinite(of_mode)), f"{line.name} is NaN or inf in {mode} mode")
+        apart = largest((gradient - forward[place]) * sizes)
+        require(
+            apart <= 10 * closeness(gradient.dtype) * size,
+            f"{line.name} differs between reverse and forward mode by {apart:.3g}",
+        )
+        if scale is not None and gradient.dtype == np.float64:
+            _check_differences(line, scale, gradient, size)
 
 
 class _Line(NamedTuple):

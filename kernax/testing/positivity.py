@@ -135,5 +135,4 @@ def pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[np.ndarray, flo
 
 @eqx.filter_jit
 def _pairs(kernel, X, Z):
-    """The values of all pairs, compiled."""
     return all_pairs(kernel, X, Z)
