@@ -146,7 +146,8 @@ def compositional_search(
     """
     check_key(key)
     counts = {"depth": depth, "beam": beam, "n_starts": n_starts, "n_steps": n_steps}
-    _check_counts(counts | {"max_terms": max_terms, "max_factors": max_factors})
+    for name, value in {**counts, "max_terms": max_terms, "max_factors": max_factors}.items():
+        check_count(value, name)
     check_count(max_rows, "max_rows", _LEAST_ROWS)
     data = _Data.of(X, y, names)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
@@ -158,12 +159,6 @@ def compositional_search(
     with linear_algebra_threads(len(rows)):
         best = search.run(depth, beam)
     return _closed(data, search, best, n_steps, throw)
-
-
-def _check_counts(counts: dict[str, Any]) -> None:
-    """Raises ValueError, by name, for anything but a positive integer."""
-    for name, value in counts.items():
-        check_count(value, name)
 
 
 class _Data(eqx.Module):
@@ -240,7 +235,6 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
 
 
 def _varies(values: np.ndarray) -> Any:
-    """Whether numbers along the first axis differ by more than rounding."""
     return values.std(0) > _SPREAD * np.abs(values).max(0)
 
 
@@ -289,9 +283,12 @@ def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw
     sound = is_sound and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)
     noise = float(model.noise) * data.units.of_target**2
-    components = ()
+    components = []
     if sound:
-        components = _in_words(best.structure, model, data)
+        unchanged = DataUnits.unchanged(data.X.shape[1])
+        standardised = kernel_of(best.structure, Values.of(model), unchanged)
+        of_model = float(model.noise)
+        components = components_of(standardised, of_model, data.X, data.y, data.units, data.names)
     value = Composition(
         kernel,
         jnp.asarray(noise, X.dtype),
@@ -327,13 +324,6 @@ def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
     return math.isfinite(float(scored(model, X, y).log_evidence))
 
 
-def _in_words(structure: Structure, model: CompositionModel, data: _Data) -> list[Component]:
-    """Each term and the noise, from the standardised kernel."""
-    unchanged = DataUnits.unchanged(data.X.shape[1])
-    kernel = kernel_of(structure, Values.of(model), unchanged)
-    return components_of(kernel, float(model.noise), data.X, data.y, data.units, data.names)
-
-
 def _stats(search: CompositionSearch, data: _Data) -> dict[str, Any]:
     """Figures of all candidates."""
     fits = search.fits
@@ -363,15 +353,11 @@ def kernel_of(structure: Structure, values: Values, units: DataUnits) -> Abstrac
             kernel = base.kernel(theta, units.centres[factor.column], width)
             scale *= base.size(width)
             factors.append(On(kernel, factor.column) if several else kernel)
-        terms.append(_scaled_product(factors, scale))
+        if not factors:
+            terms.append(Constant(jnp.asarray(scale)))
+        else:
+            terms.append(scale * (factors[0] if len(factors) == 1 else Product(*factors)))
     return terms[0] if len(terms) == 1 else Sum(*terms)
-
-
-def _scaled_product(factors: Sequence[AbstractKernel], scale: float) -> AbstractKernel:
-    """`scale k_1 k_2 ...`, and the constant `scale` of no factors."""
-    if not factors:
-        return Constant(jnp.asarray(scale))
-    return scale * (factors[0] if len(factors) == 1 else Product(*factors))
 
 
 def _no_bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
@@ -379,7 +365,6 @@ def _no_bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
 
 
 def _bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
-    """The candidates, with a bar on standard error."""
     from rich.console import Console
     from rich.progress import track
 

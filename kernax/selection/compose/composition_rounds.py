@@ -112,8 +112,10 @@ class CompositionSearch:
         best = self._first()
         expanded: set[Structure] = set()
         for number in range(1, depth + 1):
-            open_ones = [fit for fit in self._ranked() if fit.structure not in expanded]
-            parents = open_ones[:beam]
+            # Fits without a score come last, and are no parents.
+            ranked = sorted(self.fits, key=lambda fit: fit.criterion)
+            sound = [fit for fit in ranked if math.isfinite(fit.criterion)]
+            parents = [fit for fit in sound if fit.structure not in expanded][:beam]
             expanded |= {parent.structure for parent in parents}
             found = self._round(parents, f"round {number}")
             if found is None:
@@ -124,11 +126,6 @@ class CompositionSearch:
                 break
             best = found
         return best
-
-    def _ranked(self) -> list[Fit]:
-        """All fits that have a score, the best first."""
-        sound = [fit for fit in self.fits if math.isfinite(fit.criterion)]
-        return sorted(sound, key=lambda fit: fit.criterion)
 
     def _first(self) -> Fit:
         """The first structure: a constant and noise."""
@@ -146,35 +143,33 @@ class CompositionSearch:
         if not jobs:
             return None
         fits = []
-        draws = {parent.structure: self._draws(parent) for parent in parents}
-        by_candidate = {candidate.structure: parent for candidate, parent in jobs}
-        for candidate in self.shown([candidate for candidate, _ in jobs], label):
-            parent = by_candidate[candidate.structure]
+        # Periods of new factors come from the targets and from the residuals of the parent.
+        X = np.asarray(self.X)
+        y = np.asarray(self.y)
+        draws = {
+            parent.structure: Draws(columns_of(X, parent.residuals, y), self.rng)
+            for parent in parents
+        }
+        for candidate in self.shown(list(jobs), label):
+            parent = jobs[candidate]
             fits.append(self._from_starts(candidate, parent.values, draws[parent.structure]))
         order = sorted(range(len(fits)), key=lambda place: fits[place].criterion)
         for place in order[:_FINISHED]:
             fits[place] = self._finished(fits[place])
         return self._note(fits, kept=False)
 
-    def _jobs(self, parents: Sequence[Fit]) -> list[tuple[Candidate, Fit]]:
+    def _jobs(self, parents: Sequence[Fit]) -> dict[Candidate, Fit]:
         """Each parent once more, and its new neighbours together with their parent."""
         seen = {fit.structure for fit in self.fits}
-        jobs = []
+        jobs = {}
         for parent in parents:
             # From other starts as well: the first result may be a local maximum.
-            jobs.append((dataclasses.replace(parent.candidate, step="other starts"), parent))
+            jobs[dataclasses.replace(parent.candidate, step="other starts")] = parent
             for candidate in self.grammar.neighbours(parent.structure):
                 if candidate.structure not in seen:
                     seen.add(candidate.structure)
-                    jobs.append((candidate, parent))
+                    jobs[candidate] = parent
         return jobs
-
-    def _draws(self, parent: Fit) -> Draws:
-        """Starts for the neighbours of a parent, with periods of the targets and of its
-        residuals.
-        """
-        columns = columns_of(np.asarray(self.X), parent.residuals, np.asarray(self.y))
-        return Draws(columns, self.rng)
 
     def _from_starts(self, candidate: Candidate, parent: Values, draws: Draws) -> Fit:
         """A candidate after the first steps from several starts."""
@@ -223,17 +218,8 @@ class CompositionSearch:
         best = min(fits, key=lambda fit: fit.criterion)
         failed = sum(not math.isfinite(fit.criterion) for fit in fits)
         kernel = written(best.structure, self.names)
-        self.rounds.append(
-            Round(
-                best.candidate.step,
-                kernel,
-                best.log_evidence,
-                best.criterion,
-                len(fits),
-                failed,
-                kept,
-            )
-        )
+        scores = (best.log_evidence, best.criterion)
+        self.rounds.append(Round(best.candidate.step, kernel, *scores, len(fits), failed, kept))
         return best
 
 

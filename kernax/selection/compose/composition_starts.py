@@ -69,17 +69,17 @@ class Draws:
 def columns_of(
     X: Float[np.ndarray, "n d"], *targets: Float[np.ndarray, " n"]
 ) -> tuple[ColumnScale, ...]:
-    """The scale of each column, with the leading periods that each of the targets has there."""
-    return tuple(_column(x, targets) for x in X.T)
-
-
-def _column(x: Float[np.ndarray, " n"], targets: tuple[np.ndarray, ...]) -> ColumnScale:
-    """The scale of one column; a constant one has a range of zero."""
-    places = np.unique(x)
-    low = float(places[0])
-    high = float(places[-1])
-    spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
-    peaks = [leading_periods(x, target, _PERIODS) for target in targets]
-    # The highest peak of each target first.
-    ranked = [of_one[rank] for rank in range(_PERIODS) for of_one in peaks if rank < len(of_one)]
-    return ColumnScale(spacing, high - low, low, high, tuple(ranked))
+    """The scale of each column, with the leading periods that each of the targets has there; a
+    constant column has a range of zero.
+    """
+    scales = []
+    for x in X.T:
+        places = np.unique(x)
+        low = float(places[0])
+        high = float(places[-1])
+        spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
+        peaks = [leading_periods(x, target, _PERIODS) for target in targets]
+        # The highest peak of each target first.
+        ranked = [each[rank] for rank in range(_PERIODS) for each in peaks if rank < len(each)]
+        scales.append(ColumnScale(spacing, high - low, low, high, tuple(ranked)))
+    return tuple(scales)

@@ -105,7 +105,6 @@ class Grammar:
         )
 
     def _allows_term(self, term: Term) -> bool:
-        """Whether a product is small enough, and of different factors."""
         families = Counter((self.most_alike[f.word][0], f.column) for f in term)
         most = dict(self.most_alike.values())
         return len(term) <= self.most_factors and all(

@@ -21,25 +21,19 @@ def leading_periods(
     places = np.unique(x)
     if len(places) < _DEGREE + 2:
         return []
-    frequencies = _frequencies(places)
-    centred = (x - places[0]) / (places[-1] - places[0])
+    # Several frequencies within the width of a peak.
+    span = places[-1] - places[0]
+    lowest = 2 / span
+    highest = 1 / (2 * np.median(np.diff(places)))
+    number = int(_OVERSAMPLING * span * (highest - lowest))
+    frequencies = np.linspace(lowest, highest, min(max(number, 3), _MOST_FREQUENCIES))
+    centred = (x - places[0]) / span
     residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
     powers = _powers(x - x.mean(), residual, frequencies)
     inner = powers[1:-1]
     peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
-    highest = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
-    return (1 / frequencies[highest]).tolist()
-
-
-def _frequencies(places: Float[np.ndarray, " n"]) -> Float[np.ndarray, " f"]:
-    """The frequencies of periods between two spacings and half of the range, several within the
-    width of a peak.
-    """
-    span = places[-1] - places[0]
-    lowest = 2 / span
-    highest = 1 / (2 * np.median(np.diff(places)))
-    count = int(_OVERSAMPLING * span * (highest - lowest))
-    return np.linspace(lowest, highest, min(max(count, 3), _MOST_FREQUENCIES))
+    leading = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
+    return (1 / frequencies[leading]).tolist()
 
 
 def _powers(

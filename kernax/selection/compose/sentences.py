@@ -145,14 +145,15 @@ def _factors(term: AbstractKernel) -> tuple[AbstractKernel, ...]:
 
 
 def _phrase(factors: Sequence[AbstractKernel], column: _Range) -> str:
-    """The factors of one column in words."""
     periodic = [factor for factor in factors if isinstance(factor, (Periodic, ZeroMeanPeriodic))]
     lines = [factor for factor in factors if isinstance(factor, ShiftedLinear)]
     local = [factor for factor in factors if factor not in (*periodic, *lines)]
     changes = [_growth(line, column) for line in lines]
     if periodic:
         period = number(float(periodic[0].period) * column.scale)
-        shapes = [f"whose shape changes over {_length(factor, column)}" for factor in local]
+        shapes = [
+            f"whose shape changes over {number(_lengthscale(factor, column))}" for factor in local
+        ]
         subject = f"a periodic component{column.called} of period {period}"
         return ", ".join([subject, *_joined([*shapes, *changes])])
     if local:
@@ -166,17 +167,11 @@ def _joined(clauses: list[str]) -> list[str]:
     return [" and ".join(clauses)] if clauses else []
 
 
-def _length(factor: AbstractKernel, column: _Range) -> str:
-    """The lengthscale of a factor in the units of the column."""
-    return number(_lengthscale(factor, column))
-
-
 def _lengthscale(factor: AbstractKernel, column: _Range) -> float:
     return float(factor.lengthscale) * column.scale  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _variation(factor: AbstractKernel, column: _Range) -> str:
-    """A factor that is neither periodic nor linear."""
     length = _lengthscale(factor, column)
     over = number(length)
     if isinstance(factor, RationalQuadratic):

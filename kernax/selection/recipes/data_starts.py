@@ -179,6 +179,5 @@ def _ends(gaps: np.ndarray) -> np.ndarray:
 
 
 def _are_vectors(X: Any) -> bool:
-    """Whether points are at least two vectors of numbers."""
     is_array = isinstance(X, (np.ndarray, jax.Array))
     return is_array and X.ndim == 2 and len(X) > 1 and X.shape[1] > 0

@@ -32,7 +32,14 @@ from kernax.gp.variational import variational
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.weak_priors import WeakPriors
 from kernax.selection.recipes.data_starts import learned_from_data
-from kernax.selection.recipes.stages import MOST_ROWS, Learning, StageChoice, Together, choose
+from kernax.selection.recipes.stages import (
+    MOST_ROWS,
+    Learning,
+    StageChoice,
+    Together,
+    choose,
+    weights_of,
+)
 
 
 class Inference(enum.StrEnum):
@@ -153,12 +160,9 @@ def latent_evidence_loss(
 ) -> Array:
     """Minus the log evidence of the rows in any of the folds, with the priors, divided by the
     number of rows.
-
-    Other rows have a weight of zero, so that one program learns from all rows and from some.
     """
     model = together(model)
-    places = folds.score.reshape(-1)
-    weights = jnp.zeros_like(y, shape=len(y)).at[places].add(folds.score_weights.reshape(-1))
+    weights = weights_of(folds, y)
     posterior = posterior_of(model, X, y, weights, throw=False).value
     return (priors.penalty(model) - posterior.log_evidence) / jnp.sum(weights)
 
@@ -261,12 +265,8 @@ def learn_latent(
         labels,
         latent_evidence_loss,
         fold_losses,
-        _as_they_are,
+        lambda losses, _: losses,
         shared="mean, scales",
         learning=Learning(groups=groups, with_priors=with_priors),
         progress=progress,
     )
-
-
-def _as_they_are(losses: Array, y: Array) -> Array:
-    return losses

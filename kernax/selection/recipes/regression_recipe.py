@@ -31,7 +31,15 @@ from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.minimise import minimise
 from kernax.selection.optimise.weak_priors import DEVIATION, FLOOR, WeakPriors
 from kernax.selection.recipes.data_starts import LBFGS, learned_from_data
-from kernax.selection.recipes.stages import Learning, Stage, StageChoice, Together, choose, everyone
+from kernax.selection.recipes.stages import (
+    Learning,
+    Stage,
+    StageChoice,
+    Together,
+    choose,
+    everyone,
+    weights_of,
+)
 from kernax.sparse.relevance import relevance_vector_machine
 from kernax.supervised.ridge.ridge import kernel_ridge, leave_one_out
 
@@ -106,22 +114,14 @@ def ridge_stage_loss(
 ) -> Float[Array, ""]:
     """`leave_one_out_loss` of the rows in any of the folds, without priors except for the floor."""
     floor = FLOOR if "ridge" in priors.floored else 0.0
-    return leave_one_out_loss(together(model), X, y, _weights_of(folds, y), floor)
+    return leave_one_out_loss(together(model), X, y, weights_of(folds, y), floor)
 
 
 def process_stage_loss(
     model: ProcessModel, X: PyTree, y: Array, folds: Folds, priors: WeakPriors, together: Together
 ) -> Float[Array, ""]:
     """`evidence_loss` of the rows in any of the folds, with priors."""
-    return evidence_loss(together(model), X, y, priors, _weights_of(folds, y))
-
-
-def _weights_of(folds: Folds, y: Array) -> Float[Array, " n"]:
-    """1 for the rows in any of the folds and 0 for others, so that one program learns from all rows
-    and from some.
-    """
-    weights = jnp.zeros_like(y)
-    return weights.at[folds.score.reshape(-1)].add(folds.score_weights.reshape(-1))
+    return evidence_loss(together(model), X, y, priors, weights_of(folds, y))
 
 
 @eqx.filter_jit

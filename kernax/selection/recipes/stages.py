@@ -265,6 +265,14 @@ def everyone(n: int) -> Folds:
     return _folds_among(np.zeros(n, int), np.ones(n, bool))
 
 
+def weights_of(folds: Folds, y: Array) -> Float[Array, " n"]:
+    """1 for the rows in any of the folds and 0 for others, so that one program learns from all rows
+    and from some.
+    """
+    weights = jnp.zeros(len(y), y.dtype)
+    return weights.at[folds.score.reshape(-1)].add(folds.score_weights.reshape(-1))
+
+
 def _groups_of_vectors(
     model: Any, place: int, groups: np.ndarray | None
 ) -> dict[str, Int[np.ndarray, "..."]]:
@@ -347,19 +355,11 @@ class Learning:
         of_each = self.of_each if place > 1 else None
         priors = weak_priors_around(model, floored=self.floored, of_each=of_each)
         if place > 1:
-            deviations = priors.deviations | _of_groups(priors.deviations, groups)
+            deviations = dict(priors.deviations)
+            for path, of_each in groups.items():
+                # Elements of a group have deviations such that it counts as one parameter.
+                counts = np.bincount(of_each.ravel())[of_each]
+                own = deviations[path]
+                deviations[path] = own * jnp.sqrt(jnp.asarray(counts, own.dtype))
             priors = WeakPriors(priors.centres, deviations, priors.floored)
         return priors, Together(arrays, priors.centres)
-
-
-def _of_groups(
-    deviations: dict[str, Array], groups: dict[str, Int[np.ndarray, "..."]]
-) -> dict[str, Array]:
-    """The deviations of the elements of groups, chosen such that a group counts as one
-    parameter.
-    """
-    found = {}
-    for path, of_each in groups.items():
-        counts = np.bincount(of_each.ravel())[of_each]
-        found[path] = deviations[path] * jnp.sqrt(jnp.asarray(counts, deviations[path].dtype))
-    return found
