@@ -3,28 +3,16 @@
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.intervals import NONNEGATIVE
-from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import as_floats
+from kernax.online.learner import as_number_if_given
 
 
 def as_averaging(averaging: Any) -> Any:
-    """None, or a number >= 0. Raises ValueError for any other known value; a negative number that
-    is traced becomes NaN.
-    """
-    if averaging is None:
-        return None
-    number: Any = np.nan if isinstance(averaging, (bool, str)) else as_floats(averaging)
-    if not is_concrete(number):
-        return NONNEGATIVE.guarded(number)
-    if not NONNEGATIVE.contains(number):
-        raise ValueError(
-            f"averaging must be None or a number >= 0, 0 for the plain mean, but is {averaging!r}"
-        )
-    return number
+    """None, or a number >= 0, as `as_number_if_given` checks it."""
+    words = "averaging must be None or a number >= 0, 0 for the plain mean"
+    return as_number_if_given(averaging, NONNEGATIVE, words)
 
 
 def moved_average(

@@ -297,7 +297,6 @@ def _in_place_of(
 
 
 def _place(index: Int[Array, ""]) -> Int[Array, ""]:
-    """An index in the dtype of the indices of a support."""
     return index.astype(jnp.int32)
 
 

@@ -139,7 +139,6 @@ class DualAdagrad(AbstractOnlineLearner):
         return _Parts(state.kept.with_coefficients(coefficients), roots)
 
     def _step(self, c: Array, gradient: Array, root: Array) -> Array:
-        """Coefficients after a step."""
         return adaptive_step(c, gradient, root, self.rate, self.ridge, self.l1)
 
     def _joined(

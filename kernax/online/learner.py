@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from kernax.core.base.parameters import check_intervals
+from kernax.core.base.intervals import Interval
+from kernax.core.base.numerics import is_concrete
+from kernax.core.base.parameters import as_floats, check_intervals
 from kernax.core.base.printing import Printed
 
 
@@ -92,6 +95,21 @@ def check_stream(learner: AbstractOnlineLearner, X: PyTree) -> None:
         >>> learner = kernax.online.DualLearner(rule, kernax.RBF(0.3), budget)
         >>> kernax.online.check_stream(learner, jnp.zeros((5, 1)))
     """
+
+
+def as_number_if_given(number: Any, interval: Interval, words: str) -> Any:
+    """None, or a number in an interval; one outside of it that is traced becomes NaN.
+
+    Raises ValueError, with the words for what is accepted, for any other known value.
+    """
+    if number is None:
+        return None
+    given: Any = np.nan if isinstance(number, (bool, str)) else as_floats(number)
+    if not is_concrete(given):
+        return interval.guarded(given)
+    if not interval.contains(given):
+        raise ValueError(f"{words}, but is {number!r}")
+    return given
 
 
 def kind_in_words(value: Any) -> str:

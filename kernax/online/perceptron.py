@@ -189,7 +189,6 @@ class _Perceptron(eqx.Module):
 
 @compiled
 def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
-    """The expansion after the last pass, and its status."""
     gram = stop_gradient(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()

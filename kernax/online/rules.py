@@ -249,7 +249,6 @@ class DecayingRate(Printed):
 
 
 def _as_rate(rate: Any) -> Any:
-    """A function of the step; a number becomes a `ConstantRate`."""
     return as_module(rate) if callable(rate) else ConstantRate(rate)
 
 

@@ -69,6 +69,5 @@ class SparseGradient(AbstractOnlineLearner):
         return moved_by_rule(self, state, x, y, self._made_sparse)
 
     def _made_sparse(self, weights: Float[Array, " D"], step: Number) -> Float[Array, " D"]:
-        """The weights after the soft threshold."""
         rate = jnp.asarray(self.rule.rate(step), step.dtype)
         return soft_threshold(weights, rate * self.l1)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, cast, count, dtype_of
@@ -175,7 +175,6 @@ def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
 
 
 def _check_learner(learner: Any) -> None:
-    """Raises ValueError for anything but a learner, such as a rule or a class."""
     if isinstance(learner, AbstractOnlineLearner):
         return
     came = kind_in_words(learner)
@@ -185,7 +184,6 @@ def _check_learner(learner: Any) -> None:
 
 
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:
-    """The advice after a failure."""
     name = type(learner).__name__
     known = is_concrete(result)
     if known and jnp.any(result == RESULTS.over_capacity):
@@ -221,9 +219,11 @@ def _shapes(state: AbstractOnlineState) -> tuple[Any, list[Any]]:
 
 @compiled
 def _run(learner, X, y, present, state):
-    """The progress over a stream, and its status."""
     fresh = learner.init(points_at(X, 0))
-    state = fresh if state is None else _with_kernels_of(fresh, state)
+    if state is None:
+        state = fresh
+    else:  # with the kernels of this learner
+        state = eqx.combine(_split(state)[0], _split(fresh)[1])
     end, predictions = _over_points(learner, X, y, present, state)
     seen = jnp.ones(len(y), bool) if present is None else present
     progress = Progress(
@@ -242,20 +242,13 @@ def _run(learner, X, y, present, state):
     endings = ((~finite, RESULTS.nonfinite),)
     result = first_that_holds(endings, progress.state.result)
     progress = _void_where(result == RESULTS.nonfinite, progress, seen)
-    return Solution(progress, result, _figures(progress, seen, end.updates - state.updates))
-
-
-def _figures(
-    progress: Progress, seen: Bool[Array, " n"], updates: Int[Array, ""]
-) -> dict[str, Array]:
-    """The statistics of a run."""
     losses = progress.losses
-    count = jnp.sum(seen.astype(losses.dtype))
-    return {
+    stats = {
         "mistakes": jnp.sum(progress.mistakes, dtype=jnp.int32),
-        "updates": updates,
-        "loss": jnp.sum(losses) / positive_or_one(count),
+        "updates": end.updates - state.updates,
+        "loss": jnp.sum(losses) / positive_or_one(jnp.sum(seen.astype(losses.dtype))),
     }
+    return Solution(progress, result, stats)
 
 
 def _over_points(
@@ -293,11 +286,6 @@ def _split(state: AbstractOnlineState) -> tuple[Any, Any]:
     Features of a kernel may be large arrays, which no step should copy.
     """
     return eqx.partition(state, eqx.is_array, is_leaf=_is_kernel)
-
-
-def _with_kernels_of(fresh: AbstractOnlineState, state: AbstractOnlineState) -> Any:
-    """A state that has the kernels of a fresh state."""
-    return eqx.combine(_split(state)[0], _split(fresh)[1])
 
 
 def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any) -> None:

@@ -13,26 +13,17 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.functions import as_module
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import above, as_floats, data, positive, real
+from kernax.core.base.parameters import above, data, positive, real
 from kernax.core.losses.loss_functions import AbstractLoss, Hinge, Squared, check_loss_of_number
-from kernax.online.learner import AbstractOnlineLearner, check_stream
+from kernax.online.learner import AbstractOnlineLearner, as_number_if_given, check_stream
 from kernax.online.multiplicative import Identity, features_at, sign_of_mistake, weights_of_one
 
 Number = Float[Array, ""]
 
 
 def _as_threshold(threshold: Any) -> Any:
-    """None, or a number > 0. Raises ValueError for any other known value; a number <= 0 that is
-    traced becomes NaN.
-    """
-    if threshold is None:
-        return None
-    number = as_floats(threshold)
-    if not is_concrete(number):
-        return POSITIVE.guarded(number)
-    if not POSITIVE.contains(number):
-        raise ValueError(f"threshold must be None, for n, or a number > 0, but is {threshold!r}")
-    return number
+    words = "threshold must be None, for n, or a number > 0"
+    return as_number_if_given(threshold, POSITIVE, words)
 
 
 class Winnow(AbstractOnlineLearner):

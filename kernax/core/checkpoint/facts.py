@@ -59,7 +59,6 @@ def places_of(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array of JAX or NumPy."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
@@ -74,7 +73,6 @@ def _digest_of_array(array: Any) -> str:
 
 
 def _digest(contents: bytes | memoryview) -> str:
-    """The SHA-256 of bytes, in hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 
@@ -104,7 +102,6 @@ def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
 
 
 def _in_both(name: str, here: str | None, there: str | None) -> str:
-    """The name of a fact that differs and, if they are short, both texts."""
     if max(len(str(here)), len(str(there))) > _LONGEST:
         return name
     return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"

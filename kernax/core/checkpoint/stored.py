@@ -97,12 +97,10 @@ def _has_value(leaf: Any) -> bool:
 
 
 def _is_key(leaf: Any) -> bool:
-    """Whether an array consists of random keys."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _is_spread(leaf: Any) -> bool:
-    """Whether an array is on more than one device."""
     return isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
 
 
