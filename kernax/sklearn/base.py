@@ -190,7 +190,6 @@ class KernelEstimator(BaseEstimator):
 
     @property
     def _is_learned(self) -> bool:
-        """Whether the kernel is learned before the fit."""
         return getattr(self, "learn", None) is not None
 
     def _free(self, start: Any) -> Trainable:
@@ -227,11 +226,9 @@ class KernelEstimator(BaseEstimator):
                 stacklevel=2,
             )
 
-    @contextlib.contextmanager
-    def _computing(self) -> Iterator[None]:
+    def _computing(self) -> contextlib.AbstractContextManager:
         """Runs JAX in the precision of the fitted rows."""
-        with precision(self._dtype):
-            yield
+        return precision(self._dtype)
 
     def _checked(
         self, X: Any, y: Any = NO_TARGETS, sample_weight: Any = None, **checks: Any

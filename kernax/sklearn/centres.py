@@ -49,8 +49,3 @@ def fitted_over_centres(
     return falkon(
         rows.given_kernel, rows.given, targets, ridge, Z, loss=loss, weights=rows.weights, **given
     )
-
-
-def rows_at(X: Any, places: Int[np.ndarray, " m"]) -> Any:
-    """Some rows of an array, a sparse table, or a list of texts."""
-    return [X[place] for place in places] if isinstance(X, list) else X[places]

@@ -31,7 +31,6 @@ class _Clusters(ClusterMixin, KernelOfRows):
     """The checks and the key of both clustering estimators."""
 
     def _check_counts(self, n):
-        """Raises ValueError for bad counts, and for more clusters than n rows."""
         check_count(self.n_clusters, "n_clusters")
         check_count(self.n_init, "n_init")
         if self.n_clusters > n:

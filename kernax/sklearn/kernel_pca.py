@@ -83,21 +83,18 @@ class KernelPCA(KernelFeatures, KernelOfRows):
                 f"There are significant negative eigenvalues among {wanted} of the centred K: "
                 f"pass a smaller n_components. {problem}"
             ) from None
-        kept = self._kept(solution.value)
+        variances = np.asarray(solution.value.variances)
+        kept = np.arange(len(variances))
+        if every or self.remove_zero_eig:
+            kept = np.flatnonzero(variances > 0)
         function = rows.restored(solution.value.function)
         weights = rows.own_weights
         self.function_ = _some_outputs(function, kept, _signs(function, weights)[kept])
-        self.eigenvalues_ = np.asarray(solution.value.variances)[kept] * weights.sum()
+        self.eigenvalues_ = variances[kept] * weights.sum()
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
         self.X_fit_ = X
         self._set_inverse(X, weights)
-
-    def _kept(self, components):
-        variances = np.asarray(components.variances)
-        if self.n_components is None or self.remove_zero_eig:
-            return np.flatnonzero(variances > 0)
-        return np.arange(len(variances))
 
     def _set_inverse(self, X, weights):
         """Learns X from the components, with the same kernel."""

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import MultiOutputMixin
+from sklearn.utils import _safe_indexing
 
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
@@ -13,7 +14,7 @@ from kernax.core.losses.loss_functions import Squared
 from kernax.preparation.standards import standards_of
 from kernax.selection.recipes.regression_recipe import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
-from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres, rows_at
+from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
 from kernax.sklearn.targets import KernelRegressor
 from kernax.supervised.ridge.ridge import kernel_ridge
 
@@ -64,7 +65,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             centres = drawn_centres(rows, self.n_centres, self.random_state)
             solution = fitted_over_centres(rows, y, self.alpha_, centres, Squared())
             self.function_ = rows.restored(solution.value)
-            self.X_fit_ = rows_at(X, centres)
+            self.X_fit_ = _safe_indexing(X, centres)
         self.dual_coef_ = np.asarray(self.function_.coefficients)
 
     def _kernel_to_fit(self, kernel, points, y, weights):

@@ -96,7 +96,6 @@ class KernelLogisticClassifier(LogOddsClassifier):
         return fitted_over_centres(rows, targets, self.alpha_, centres, **given)
 
     def _over_all(self, rows, targets):
-        """The fit with one matrix of all rows."""
         verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
         given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
         return rows.fit(verb, rows.column(targets), self.alpha_, **given)

@@ -39,7 +39,6 @@ def _check_has_sigmoids(estimator) -> None:
 
 
 def _of_pair(places, pair):
-    """The rows of two classes."""
     return np.flatnonzero(np.isin(places, pair))
 
 

@@ -128,7 +128,6 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return np.where(places == 1, 1, -1).astype(self._dtype)
 
     def _signs_or_columns(self, places: np.ndarray) -> np.ndarray:
-        """Signs for two classes, one-hot columns for several."""
         return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
 
     def _labels(self, values: np.ndarray) -> np.ndarray:

@@ -119,7 +119,12 @@ def learned_within_bounds(
     low, high = _ends_of_starts(kernel, X)
     starts = [kernel.theta, *(generator.uniform(low, high) for _ in range(restarts))]
     if optimiser is None:
-        found = [_minimum(loss, start, kernel.bounds) for start in starts]
+        inside = [np.clip(start, *kernel.bounds.T) for start in starts]
+        options = {"method": "L-BFGS-B", "jac": True, "options": _STOPPING}
+        found = [
+            scipy.optimize.minimize(loss, start, bounds=kernel.bounds, **options)
+            for start in inside
+        ]
     else:
         found = [_minimum_by(optimiser, loss, start, kernel.bounds) for start in starts]
     best = min(found, key=lambda result: result.fun)
@@ -128,13 +133,6 @@ def learned_within_bounds(
             f"learning the kernel ended early: {best.message}", ConvergenceWarning, stacklevel=2
         )
     return cast(TheirKernel, kernel.clone_with_theta(best.x))
-
-
-def _minimum(loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray) -> Any:
-    inside = np.clip(start, bounds[:, 0], bounds[:, 1])
-    return scipy.optimize.minimize(
-        loss, inside, method="L-BFGS-B", jac=True, bounds=bounds, options=_STOPPING
-    )
 
 
 def _minimum_by(

@@ -53,12 +53,10 @@ def translated(kernel: theirs.Kernel, columns: int) -> Parts:
 
 
 def _is_inside(kind: type, kernel: Any) -> bool:
-    """Whether a kernel is, or contains, one of a class."""
     return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in _inner(kernel))
 
 
 def _inner(kernel: Any) -> list[Any]:
-    """The kernels inside a kernel."""
     return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
 
 
