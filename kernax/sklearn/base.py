@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 from sklearn.metrics.pairwise import pairwise_kernels
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,
     _num_samples,
@@ -55,6 +55,11 @@ _LETTERS = 8  # texts are padded to multiples of so many letters
 def precision(dtype: Any) -> contextlib.AbstractContextManager:
     """Runs JAX in the precision of the data, whatever the mode of the program."""
     return jax.enable_x64(np.dtype(dtype) == np.float64)
+
+
+def key_of(random_state: Any) -> Any:
+    """A random key of JAX from the `random_state` of an estimator."""
+    return jax.random.key(check_random_state(random_state).randint(2**31 - 1))
 
 
 def are_texts(X: Any) -> bool:
@@ -318,12 +323,16 @@ class KernelEstimator(BaseEstimator):
 
     def _resolve(self, X: Any) -> None:
         """Sets `kernel_`, and `gamma_` for names of kernels, for rows X."""
-        check_signs(self._given_kernel, X)
-        numbers = self._numbers(X)
+        given = self._given_kernel
+        check_signs(given, X)
+        self.gamma_ = gamma_of(getattr(self, "gamma", None), X, given)
+        degree = getattr(self, "degree", None)
+        coef0 = getattr(self, "coef0", None)
+        numbers = KernelNumbers(
+            self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0
+        )
         with self._computing():
-            self.kernel_, self._noise = resolved(
-                self._given_kernel, numbers, self.n_features_in_, self._dtype
-            )
+            self.kernel_, self._noise = resolved(given, numbers, self.n_features_in_, self._dtype)
 
     def _values_of_function(self, X: Any) -> np.ndarray:
         """The values (m, n) of a kernel that is a function, between rows of X and the fitted
@@ -332,15 +341,6 @@ class KernelEstimator(BaseEstimator):
         extra = getattr(self, "kernel_params", None) or {}
         K = pairwise_kernels(X, self._fitted_X, metric=self._given_kernel, **extra)
         return np.asarray(K, self._dtype)
-
-    def _numbers(self, X: Any) -> KernelNumbers:
-        """The numbers for kernels given by name."""
-        self.gamma_ = gamma_of(getattr(self, "gamma", None), X, self._given_kernel)
-        degree = getattr(self, "degree", None)
-        coef0 = getattr(self, "coef0", None)
-        return KernelNumbers(
-            self.gamma_, 3 if degree is None else degree, 1 if coef0 is None else coef0
-        )
 
     def _new_points(self, X: Any) -> tuple[PyTree, int, Any]:
         """The rows to predict: points, padded; their number; and X after the checks."""

@@ -4,18 +4,16 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import ClusterMixin
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
-from sklearn.utils import check_random_state
 
 from kernax.core.base.parameters import check_count
 from kernax.core.base.stacks import points_at
 from kernax.core.operators.gram import gram
 from kernax.kernels.integers import Precomputed
-from kernax.sklearn.base import NO_TARGETS
+from kernax.sklearn.base import NO_TARGETS, key_of
 from kernax.sklearn.kernels import PRECOMPUTED
 from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.targets import KernelOfRows
@@ -28,16 +26,13 @@ _ROUNDINGS = {"kmeans": "kmeans", "discretize": "discrete", "cluster_qr": "qr"}
 
 
 class _Clusters(ClusterMixin, KernelOfRows):
-    """The checks and the key of both clustering estimators."""
+    """The checks of both clustering estimators."""
 
     def _check_counts(self, n):
         check_count(self.n_clusters, "n_clusters")
         check_count(self.n_init, "n_init")
         if self.n_clusters > n:
             raise ValueError(f"n_samples={n} should be >= n_clusters={self.n_clusters}.")
-
-    def _key(self):
-        return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -74,7 +69,7 @@ class KernelKMeans(_Clusters):
         solution = rows.fit(
             kernel_kmeans,
             self.n_clusters,
-            key=self._key(),
+            key=key_of(self.random_state),
             n_starts=self.n_init,
             max_steps=self.max_iter,
         )
@@ -176,7 +171,7 @@ class SpectralClustering(_Clusters):
         solution = rows.fit(
             spectral_clustering,
             self.n_clusters,
-            key=self._key(),
+            key=key_of(self.random_state),
             n_eigenvectors=self._eigenvectors(),
             rounding=_ROUNDINGS[self.assign_labels],
             n_starts=self.n_init,

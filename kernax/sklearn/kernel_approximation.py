@@ -3,7 +3,6 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -13,7 +12,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from kernax.core.base.parameters import check_count
 from kernax.core.base.stacks import points_at
 from kernax.scale.features.random_features import random_fourier_features
-from kernax.sklearn.base import KernelEstimator, RowsEstimator, are_texts
+from kernax.sklearn.base import KernelEstimator, RowsEstimator, are_texts, key_of
 from kernax.unsupervised.mercer import empirical_features
 
 
@@ -59,7 +58,12 @@ class Nystroem(KernelFeatures, RowsEstimator):
     def fit(self, X, y=None):
         """Chooses rows of X; y is ignored."""
         check_count(self.n_components, "n_components")
-        self._check_numbers_of_names()
+        numbers = (self.gamma, self.coef0, self.degree)
+        if self._is_matrix and any(number is not None for number in numbers):
+            raise ValueError(
+                "Don't pass gamma, coef0 or degree to Nystroem if using a function or a "
+                "precomputed kernel"
+            )
         X, _, _ = self._checked(X)
         order = check_random_state(self.random_state).permutation(_num_samples(X))
         chosen = order[: self.n_components]
@@ -70,15 +74,6 @@ class Nystroem(KernelFeatures, RowsEstimator):
             self.component_indices_ = chosen
             return self
         return self._fit(X, chosen, None)
-
-    def _check_numbers_of_names(self):
-        """Raises ValueError for gamma, coef0 or degree with a kernel that has no use for them."""
-        numbers = (self.gamma, self.coef0, self.degree)
-        if self._is_matrix and any(number is not None for number in numbers):
-            raise ValueError(
-                "Don't pass gamma, coef0 or degree to Nystroem if using a function or a "
-                "precomputed kernel"
-            )
 
     def _fit_rows(self, rows, X, chosen):
         chosen = np.arange(rows.n) if chosen is None else chosen
@@ -134,7 +129,6 @@ class RandomFourierFeatures(KernelFeatures):
             raise ValueError("X must hold numbers, but holds texts: Nystroem accepts texts")
         X, _, _ = self._checked(X)
         self._resolve(X)
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
         with self._computing():
             # The mean of the rows is taken in float64, also for a sparse table.
             mean = np.asarray(X.mean(axis=0, dtype=float)).ravel()
@@ -142,7 +136,7 @@ class RandomFourierFeatures(KernelFeatures):
                 self.kernel_,
                 -(-self.n_components // 2),
                 X.shape[1],
-                key=jax.random.key(seed),
+                key=key_of(self.random_state),
                 draw=self.draw,
                 origin=mean.astype(X.dtype),
             )

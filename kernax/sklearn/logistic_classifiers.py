@@ -83,22 +83,18 @@ class KernelLogisticClassifier(LogOddsClassifier):
 
     def _fit_rows(self, rows, X, places):
         targets = self._signs_or_columns(places)
-        over = self._over_all if self.n_centres is None else self._over_centres
-        solution = over(rows, targets)
+        if self.n_centres is None:
+            verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
+            given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
+            solution = rows.fit(verb, rows.column(targets), self.alpha_, **given)
+        else:
+            centres = drawn_centres(rows, self.n_centres, self.random_state)
+            given = {"loss": Logistic(), "bias": self.fit_intercept}
+            solution = fitted_over_centres(rows, targets, self.alpha_, centres, **given)
         self.function_ = rows.restored(solution.value)
         self.n_iter_ = max(1, int(solution.stats["steps"]))
         self.dual_coef_ = np.asarray(self.function_.coefficients)
         self.intercept_ = np.asarray(self.function_.bias)
-
-    def _over_centres(self, rows, targets):
-        centres = drawn_centres(rows, self.n_centres, self.random_state)
-        given = {"loss": Logistic(), "bias": self.fit_intercept}
-        return fitted_over_centres(rows, targets, self.alpha_, centres, **given)
-
-    def _over_all(self, rows, targets):
-        verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
-        given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
-        return rows.fit(verb, rows.column(targets), self.alpha_, **given)
 
     def _kernel_to_fit(self, kernel, points, places, weights):
         """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `alpha_`."""

@@ -101,9 +101,6 @@ class KernelPerceptron(LabelEstimator):
         self._states = None
         self.t_ = 0
 
-    def _learner(self):
-        return DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))
-
     def _pass(self, points, places):
         """Shows all rows once to each function, and returns the number of mistakes."""
         n = len(places)
@@ -112,20 +109,16 @@ class KernelPerceptron(LabelEstimator):
         states = self._states or (None,) * len(signs)
         with self._computing():
             stack = jax.tree.map(jnp.asarray, padded(points, size))
+            learner = DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))
             present = np.arange(size) < n
             found = [
-                run(self._learner(), stack, padded(column, size), state=state, present=present)
+                run(learner, stack, padded(column, size), state=state, present=present)
                 for column, state in zip(signs, states)
             ]
         self._states = tuple(solution.value.state for solution in found)
         self.functions_ = tuple(state.function for state in self._states)
         self.t_ += n
         return sum(int(solution.stats["mistakes"]) for solution in found)
-
-    def _columns_of_signs(self, places):
-        if len(self.classes_) == 2:
-            return [self._signs(places)]
-        return list(2 * self._columns(places).T - 1)
 
     def decision_function(self, X):
         """Positive for the second of two classes (m,), or a value for each class (m, classes)."""

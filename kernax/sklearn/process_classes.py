@@ -16,6 +16,7 @@ from kernax.core.losses.observation_likelihoods import Categorical
 from kernax.gp.laplace import laplace
 from kernax.gp.process import GaussianProcess
 from kernax.selection.recipes.latent import LatentModel, learn_evidence, minus_evidences
+from kernax.sklearn.base import key_of
 from kernax.sklearn.processes import ProcessEstimator
 from kernax.sklearn.targets import KernelClassifier, of_both
 from kernax.sklearn.theta import ThetaLoss
@@ -90,10 +91,9 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         """
         if self.multi_class not in _WAYS:
             raise ValueError(f"multi_class must be one of {_WAYS}, but is {self.multi_class!r}")
-        if len(self.classes_) == 2:
-            return [self._signs(places)]
-        columns = self._columns(places)
-        return [columns] if self.multi_class == "softmax" else list(2 * columns.T - 1)
+        if len(self.classes_) > 2 and self.multi_class == "softmax":
+            return [self._columns(places)]
+        return self._columns_of_signs(places)
 
     def _likelihood(self, targets):
         return Bernoulli() if targets.ndim == 1 else Categorical()
@@ -141,7 +141,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
             targets,
             weights=weights,
             starts=1 + self._restarts,
-            key=self._key(),
+            key=key_of(self.random_state),
             trainable=learned,
         )
         return solution.value.kernel

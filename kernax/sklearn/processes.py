@@ -32,6 +32,7 @@ from kernax.sklearn.base import (
     check_one_or_each,
     check_penalty,
     encoded,
+    key_of,
 )
 from kernax.sklearn.sparse_tables import dense
 from kernax.sklearn.targets import NumberEstimator
@@ -96,10 +97,6 @@ class ProcessEstimator(RowsEstimator):
     def _restarts(self):
         """The number of random starts of learning."""
         return check_count(self.n_restarts_optimizer, "n_restarts_optimizer", 0)
-
-    def _key(self):
-        """The random key of the starts for kernels of kernax."""
-        return jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
 
     @abc.abstractmethod
     def _theta_loss(self, kernel, points, targets, weights, /) -> ThetaLoss:
@@ -227,14 +224,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         return self._fit(X, self._normalised(y, weights), weights)
 
     def _fit_rows(self, rows, X, y):
-        self._condition(rows, y)
-        self.X_train_ = X
-        self.y_train_ = self._fitted_targets = y
-        self._prior_kernel = self.kernel_
-        ratio = self._white / self._noise if self._noise else 1.0
-        self.kernel_ = self._shown(self.kernel_, ratio)
-
-    def _condition(self, rows, y):
         prior = GaussianProcess(rows.given_kernel)
         noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
         targets = rows.column(y)
@@ -243,6 +232,11 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         self.process_ = rows.restored(solution.value)
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]
+        self.X_train_ = X
+        self.y_train_ = self._fitted_targets = y
+        self._prior_kernel = self.kernel_
+        ratio = self._white / self._noise if self._noise else 1.0
+        self.kernel_ = self._shown(self.kernel_, ratio)
 
     def _normalised(self, y, weights):
         """The targets to learn; stores the numbers that restore predictions."""
@@ -283,7 +277,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             y,
             weights=weights,
             starts=1 + self._restarts,
-            key=self._key(),
+            key=key_of(self.random_state),
             trainable=self._free(start),
         ).value
         self._white = self.noise_ = float(model.noise)

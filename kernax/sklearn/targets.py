@@ -130,6 +130,12 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
     def _signs_or_columns(self, places: np.ndarray) -> np.ndarray:
         return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
 
+    def _columns_of_signs(self, places: np.ndarray) -> list[np.ndarray]:
+        """Signs (n,) for two classes, and for each of several against the rest."""
+        if len(self.classes_) == 2:
+            return [self._signs(places)]
+        return list(2 * self._columns(places).T - 1)
+
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """The labels that values predict: by their sign (m,), or by the largest (m, classes).
 
