@@ -75,7 +75,6 @@ def answer_columns(
 
 
 def _check_interval(predictor: Predictor, interval: float) -> None:
-    """Raises ValueError for a bad probability, and for a model without intervals."""
     upper = (1 + interval) / 2  # the share of targets below the upper end
     if not (interval > 0 and upper < 1):
         raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
@@ -140,7 +139,6 @@ def _summary_of_classes(predictor: ClassPredictor) -> tuple[str, ...]:
 
 
 def _summary_of_process(predictor: ClassPredictor | CountRegressor) -> str:
-    """The likelihood of a process, and the method of its posterior."""
     posterior: Any = predictor.model
     likelihood = posterior.likelihood
     words = str(_LIKELIHOODS[type(likelihood)])

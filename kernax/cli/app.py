@@ -194,7 +194,6 @@ def _print_split(
 
 
 def _inputs_in_words(parts: Split) -> str:
-    """The number of columns, and the tokens of columns of text."""
     inputs = []
     columns = len(parts.inputs.encoders) - len(parts.inputs.texts)
     numbers = len(parts.inputs.columns)
@@ -277,7 +276,6 @@ def _predictions(
 
 
 def _check_predictions(first: Column, columns: dict[str, np.ndarray]) -> None:
-    """Raises ValueError, with the place of the row, for predictions that are not finite."""
     figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
     wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
     if len(wrong):
@@ -309,7 +307,6 @@ def describe(model: options.Model) -> None:
 
 
 def _kernel_in_words(predictor: Predictor) -> str:
-    """The expression of the kernel; if no expression describes it, its modules."""
     try:
         return expression_on(predictor.kernel, predictor.inputs)
     except ValueError:

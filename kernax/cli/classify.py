@@ -90,7 +90,6 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
 def _last_remarks(
     plan: Plan, parts: Split, written: ClassPredictor, learned: ClassPredictor
 ) -> tuple[str, ...]:
-    """The number of vectors of a sparse model, or the evidence of a process."""
     if plan.model in (SVM, IVM, RVM):
         return (vectors(learned),)
     before = written.model

@@ -110,7 +110,6 @@ def _holds_words(column: Column) -> bool:
 
 
 def _check_kinds(columns: Sequence[Column], table: InputTable) -> None:
-    """Raises ValueError, with advice, for the first column that cannot become numbers."""
     problems = {}
     for column in columns:
         try:
@@ -131,7 +130,6 @@ def _ignoring(columns: Sequence[Column]) -> str:
 
 
 def _advice(column: Column, table: InputTable) -> str:
-    """Advice on a column that cannot become numbers, chosen by its cells."""
     cells = column.present
     long = sum(len(cell) >= _WORTH_COMPARING for cell in cells)
     leave_out = f"leave the column out: {_ignoring([column])}"

@@ -111,7 +111,6 @@ def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
 
 
 def _remarks(choice: StageChoice, learned: Regressor, restarts: int) -> tuple[str, ...]:
-    """Remarks on several starts, and on the vectors of a sparse model."""
     remarks = []
     stats = choice.kept.stats
     if restarts > 1 and stats:
@@ -154,7 +153,6 @@ def _scores_of_mean(parts: Split, model: str) -> dict[str, float]:
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, float]:
-    """Root mean square error, and the negative log predictive density if there is one."""
     error = {RMSE: float(root_mean_square_error(parts.y_held_out, mean))}
     if deviation is None:
         return error

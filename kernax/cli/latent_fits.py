@@ -111,6 +111,5 @@ def _scores_of_constant(start: LatentModel, parts: Split) -> dict[str, float]:
 
 
 def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> dict[str, float]:
-    """Root mean square error, and the mean negative log probability."""
     error = float(root_mean_square_error(parts.y_held_out, mean))
     return {RMSE: error, "NLPD": -float(logarithms.mean())}

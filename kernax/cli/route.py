@@ -132,7 +132,6 @@ def is_along_line(kernel: AbstractKernel, X: PyTree) -> bool:
 
 
 def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
-    """Why a model cannot be fitted over centres; None if it can."""
     if kernel == AUTO:
         return "a search for a kernel takes the whole matrix of each"
     if parts.inputs.texts:
@@ -146,7 +145,6 @@ def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
 
 
 def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
-    """The method over centres, with its expected cost."""
     n = len(parts.y)
     route = INDUCING if plan.model == GP else CENTRES
     dtype = jnp.zeros(()).dtype

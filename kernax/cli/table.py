@@ -223,9 +223,6 @@ def _warn(path: Path, what: str) -> None:
 
 
 def _text(path: Path) -> str:
-    """The whole text of a file, decompressed and decoded. Raises ValueError if it cannot be
-    read.
-    """
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
@@ -409,9 +406,6 @@ class _Cell:
 
 
 def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
-    """The cells of all records. Raises ValueError for records with more or fewer cells than the
-    header.
-    """
     rows = []
     wrong = []
     for line, cells in file.records:

@@ -116,7 +116,6 @@ def _foreign(module: eqx.Module) -> str:
 
 
 def _name_of_function(function: Any, path: str) -> str:
-    """The registered name of a function. Raises KernaxFileError if it has none."""
     name = None if inspect.isclass(function) else name_of(function)
     if name is None:
         raise KernaxFileError(
@@ -166,7 +165,6 @@ def restored(node: Any, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
 
 
 def _slice(parts: list[Any]) -> slice:
-    """A slice from its three parts, which must be integers or None."""
     if len(parts) != 3 or not all(part is None or type(part) is int for part in parts):
         raise KernaxFileError(
             f"a slice has a start, an end and a step, integers or null, but the file has {parts}"
@@ -178,7 +176,6 @@ _CONTAINERS = {"tuple": tuple, "list": list, "slice": _slice}
 
 
 def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
-    """A module of the named class with these fields."""
     cls = named(name)
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")

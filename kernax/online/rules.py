@@ -122,7 +122,6 @@ class MarginPerceptron(AbstractRule):
 
 
 def _check_has_unit_slopes(loss: AbstractLoss) -> None:
-    """Raises ValueError for a loss with slopes other than -1, 0 and 1."""
     if not isinstance(loss, Hinge | EpsilonInsensitive):
         raise ValueError(
             "a passive-aggressive rule takes Hinge() or EpsilonInsensitive(...), but loss is "

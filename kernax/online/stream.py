@@ -160,9 +160,6 @@ def run(
 
 
 def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
-    """Raises MemoryBudgetError if the state of a learner, before and after a point, does not fit
-    into memory.
-    """
     state = eqx.filter_eval_shape(lambda learner, X: learner.init(points_at(X, 0)), learner, X)
     check_numbers(
         sum(leaf.size for leaf in jax.tree.leaves(state) if hasattr(leaf, "size")),

@@ -201,7 +201,6 @@ def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, co
 
 
 def _mask(chosen: ArrayLike, n: int, name: str) -> np.ndarray:
-    """Booleans as an array (n,). Raises ValueError for another shape and other values."""
     mask = np.asarray(chosen)
     if mask.shape != (n,) or mask.dtype != bool:
         raise ValueError(

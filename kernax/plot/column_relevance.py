@@ -98,7 +98,6 @@ def relevance(
 
 
 def _checked(name: str, value: ArrayLike, d: int) -> np.ndarray:
-    """Lengthscales (d,). Raises ValueError for another shape, and unless they are positive."""
     lengths = np.asarray(value, float)
     if lengths.shape != (d,):
         raise ValueError(

@@ -80,7 +80,6 @@ def predicted_against_true(
 
 
 def _deviations(true: np.ndarray, deviation: ArrayLike) -> np.ndarray:
-    """Deviations (n,). Raises ValueError for another shape, and unless they are positive."""
     _, spread = columns(true=true, deviation=deviation)
     if np.any(spread <= 0):
         raise ValueError(f"deviation must be positive, but the least is {spread.min():g}")
@@ -88,7 +87,6 @@ def _deviations(true: np.ndarray, deviation: ArrayLike) -> np.ndarray:
 
 
 def _scores(true: np.ndarray, predicted: np.ndarray, spread: np.ndarray | None) -> str:
-    """The number of points and their scores, for a title."""
     error = root_mean_square_error(true, predicted)
     text = f"{len(true)} points, RMSE {float(error):.4g}"
     if spread is None:

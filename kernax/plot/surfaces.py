@@ -97,7 +97,6 @@ def loss_surface(
 
 
 def _axis(values: ArrayLike, name: str, log: bool) -> np.ndarray:
-    """Values (n,), n >= 2. Raises ValueError unless they increase and fit their axis."""
     axis = np.asarray(values, float)
     if axis.ndim != 1 or len(axis) < 2 or not np.all(np.diff(axis) > 0):
         raise ValueError(
@@ -127,7 +126,6 @@ def _checked_losses(losses: ArrayLike, grid: tuple[np.ndarray, np.ndarray]) -> n
 
 
 def _checked_path(path: ArrayLike, logs: tuple[bool, ...]) -> np.ndarray:
-    """The steps that were taken. Raises ValueError for another shape, and values off the axes."""
     steps = np.asarray(path, float)
     if steps.ndim != 2 or steps.shape[1] != 2:
         raise ValueError(

@@ -25,7 +25,6 @@ Label = str | int | float | bool
 
 
 def _as_labels(classes: Sequence[Any]) -> tuple[Label, ...]:
-    """Labels as a tuple of Python values. Raises ValueError unless there are at least two."""
     if isinstance(classes, str) or not isinstance(classes, (Sequence, np.ndarray)):
         raise ValueError(f"classes must be a tuple of labels, but is {classes!r}")
     labels = tuple(label.item() if isinstance(label, np.generic) else label for label in classes)
@@ -82,9 +81,6 @@ class Classifier(Printed):
         self._check_calibration()
 
     def _check_calibration(self) -> None:
-        """Raises ValueError unless there is one calibration for two classes, or one for each of
-        several.
-        """
         if self.calibration is None:
             return
         several = len(self.classes) > 2
@@ -104,7 +100,6 @@ class Classifier(Printed):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """The shape of the value at a point."""
         return () if len(self.classes) == 2 else (len(self.classes),)
 
     def __call__(self, x: PyTree) -> Float[Array, "*c"]:

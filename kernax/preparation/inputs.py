@@ -125,9 +125,6 @@ class Inputs:
                 warnings.warn(line, FeaturelessWarning, stacklevel=2)
 
     def _own(self, columns: Sequence[Column]) -> list[Column]:
-        """The column of each encoder, text columns unparsed. Raises ValueError for a missing
-        column.
-        """
         by_name = {column.name: column for column in columns}
         lacking = [encoder.name for encoder in self.encoders if encoder.name not in by_name]
         if lacking:

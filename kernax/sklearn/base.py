@@ -95,7 +95,6 @@ def _check_texts(X: Any, are_all: bool, kernel: Any) -> None:
 
 
 def _check_columns(X: Any) -> None:
-    """Raises ValueError for columns of words in a table that names its columns."""
     if not hasattr(X, "columns"):
         return
     wrong = [repr(name) for name in X.columns if _holds_words(X[name])]
@@ -269,7 +268,6 @@ class KernelEstimator(BaseEstimator):
         return X, y, sample_weight
 
     def _check_learn(self, sample_weight: Any) -> None:
-        """Raises ValueError for a `learn=` that estimator, kernel or weights do not allow."""
         learn = getattr(self, "learn", None)
         if learn is None:
             return
@@ -287,7 +285,6 @@ class KernelEstimator(BaseEstimator):
             raise ValueError(f"learn={learn!r} has nothing to learn in {given}")
 
     def _check_container(self, X: Any) -> None:
-        """Raises TypeError for a sparse matrix of values of the kernel."""
         if self._is_precomputed and issparse(X):
             raise TypeError(
                 "Sparse precomputed kernels are not supported: X.toarray() makes a matrix whose "

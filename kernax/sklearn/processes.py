@@ -304,7 +304,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         )
 
     def _checked_alpha(self, n):
-        """Alpha as an array, () or (n,). Raises ValueError for another shape, or below zero."""
         check_one_or_each(self.alpha, n, "rows")
         alpha = np.asarray(self.alpha, self._dtype)
         check_penalty(alpha, allows_zero=True)

@@ -99,9 +99,6 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         return X, places, sample_weight
 
     def _check_weighted(self, places: np.ndarray) -> None:
-        """Raises ValueError if the rows of positive weight belong to one class, or lack a required
-        one.
-        """
         present = np.unique(places)
         if len(present) == 1:
             raise ValueError(

@@ -296,7 +296,6 @@ def _facts_of_state(state: Any) -> dict[str, str]:
 
 
 def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
-    """Raises ValueError unless a state has the structure, shapes and dtypes of the previous one."""
     for name in given | returned:
         before = given.get(name, "nothing")
         after = returned.get(name, "nothing")

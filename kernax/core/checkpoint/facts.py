@@ -63,7 +63,6 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _digest_of_array(array: Any) -> str:
-    """A digest of the values of an array, or of a random key."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
     if isinstance(array, jax.Array) and not array.is_fully_addressable:
@@ -77,7 +76,6 @@ def _digest(contents: bytes | memoryview) -> str:
 
 
 def _in_words(leaf: Any) -> str:
-    """A leaf as a text: an array by its dtype and shape."""
     if _is_array(leaf):
         return f"{leaf.dtype}{list(leaf.shape)}"
     if callable(leaf) and hasattr(leaf, "__qualname__"):

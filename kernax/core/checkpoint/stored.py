@@ -116,7 +116,6 @@ def _to_write(leaf: Any) -> jax.Array | np.ndarray:
 
 
 def _check_same(arrays: dict[str, np.ndarray]) -> None:
-    """Raises ValueError for arrays that are not the same in all processes."""
     bits = {name: array.reshape(-1).view(np.uint8) for name, array in arrays.items()}
     try:
         multihost_utils.assert_equal(bits)

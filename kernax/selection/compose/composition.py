@@ -155,7 +155,17 @@ def compositional_search(
     data = data.searched_on(rows)
     grammar = _grammar(bases, data, max_terms, max_factors)
     shown = _bars if progress else _no_bars
-    search = CompositionSearch(*data.of_rows(rows), grammar, n_starts, n_steps, rng, shown)
+    search = CompositionSearch(
+        jnp.asarray(data.X[rows]),
+        jnp.asarray(data.y[rows]),
+        data.units.of_target,
+        data.names if len(data.names) > 1 else (),
+        grammar,
+        n_starts,
+        n_steps,
+        rng,
+        shown,
+    )
     with linear_algebra_threads(len(rows)):
         best = search.run(depth, beam)
     return _closed(data, search, best, n_steps, throw)
@@ -169,17 +179,6 @@ class _Data(eqx.Module):
     units: DataUnits
     names: tuple[str, ...]
     varying: tuple[int, ...]
-
-    @property
-    def shown_names(self) -> tuple[str, ...]:
-        """The names of the columns, if there are several."""
-        return self.names if len(self.names) > 1 else ()
-
-    def of_rows(self, rows: np.ndarray) -> tuple[Array, Array, float, tuple[str, ...]]:
-        """The data of some rows, with the unit of the targets and the names of the columns."""
-        X = jnp.asarray(self.X[rows])
-        y = jnp.asarray(self.y[rows])
-        return X, y, self.units.of_target, self.shown_names
 
     def searched_on(self, rows: np.ndarray) -> "_Data":
         """The same without the columns that are constant on some rows.
@@ -239,7 +238,6 @@ def _varies(values: np.ndarray) -> Any:
 
 
 def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
-    """A name for each column. Raises ValueError for another number of names, or a single text."""
     if isinstance(names, str):
         raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
     given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
@@ -249,7 +247,6 @@ def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
 
 
 def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
-    """The grammar of some bases on all columns that vary."""
     default = _OF_ONE_COLUMN if len(data.varying) == 1 else _OF_SEVERAL
     kinds = default if bases is None else tuple(bases)
     unknown = [kind for kind in kinds if kind not in BY_KIND]
@@ -325,7 +322,6 @@ def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
 
 
 def _stats(search: CompositionSearch, data: _Data) -> dict[str, Any]:
-    """Figures of all candidates."""
     fits = search.fits
     scores = np.array([fit.criterion for fit in fits])
     left_out = sorted(set(range(len(data.names))) - set(data.varying))
