@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import X64, marked, needs_x64
+from conftest import DTYPE, X64, marked, needs_x64
 
 import kernax
 from kernax.core.base.batching import in_smallest_size, sequential_vmap
-
-DTYPE = jnp.result_type(float)
 
 
 def ridge(kernel, X, y):

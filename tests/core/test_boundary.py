@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.sparse
-from conftest import needs_x32, needs_x64, untyped
+from conftest import DTYPE, needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.core.base import boundary
@@ -23,7 +23,6 @@ from kernax.core.base.numerics import as_array
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import as_kernel
 
-DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(2.0)
 PRIOR = kernax.GaussianProcess(KERNEL)
 SOLVER = kernax.solvers.JitteredCholesky

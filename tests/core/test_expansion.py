@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, needs_x64
+from conftest import DTYPE, TOLERANCE, needs_x64
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 CLOSE = {"rtol": TOLERANCE["solve"], "atol": TOLERANCE["solve"]}
 
 

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from conftest import FUSED, TOLERANCE, marked, needs_x64
+from conftest import DTYPE, FUSED, TOLERANCE, marked, needs_x64
 
 import kernax
 from kernax.core.operators.operators import LowRankGram
 
-DTYPE = jnp.result_type(float)
 rng = np.random.default_rng(0)
 X, CENTRES = rng.normal(size=(40, 2)).astype(DTYPE), rng.normal(size=(6, 2)).astype(DTYPE)
 y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1]

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, marked, needs_x64, temporary_bytes
+from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, needs_x64, temporary_bytes
 
 import kernax
 from kernax.core.operators.pairs import pairs_at_once
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
 KERNEL = 2.0 * kernax.RBF(1.5) + kernax.Linear()
-DTYPE = jnp.result_type(float)
 
 
 @pytest.fixture

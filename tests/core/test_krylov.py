@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64
+from conftest import DTYPE
 
 from kernax.core.linalg.eigenproblem import accuracy
 from kernax.core.linalg.krylov import leading_by_products, width_of_block
 
 N = 200
 COUNT = 4
-DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
 TURN = np.linalg.qr(RNG.normal(size=(N, N)))[0]
 EIGENVALUES = {

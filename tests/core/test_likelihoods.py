@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, marked, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, needs_x64
 from scipy.integrate import quad
 from scipy.special import expit, gammaln, log_ndtr, logsumexp
 
@@ -14,7 +14,6 @@ from kernax import likelihoods
 from kernax.core.losses import quadrature
 from kernax.core.losses.observation_likelihoods import Powered
 
-DTYPE = jnp.result_type(float)
 # One program each, instead of some forty of one operation.
 expectation = eqx.filter_jit(quadrature.expectation)
 expected_loss = eqx.filter_jit(lambda likelihood, *args: likelihood.expected_loss(*args))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64, untyped
 
 import kernax
 from kernax.core.base.weights import PointWeights, UnitWeights
@@ -24,7 +24,6 @@ from kernax.errors import (
 )
 
 PSD = lx.positive_semidefinite_tag
-DTYPE = jnp.result_type(float)
 
 
 def dense(A):

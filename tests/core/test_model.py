@@ -6,11 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import TOLERANCE, assert_close, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, needs_x64, untyped
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 LBFGS = optax.lbfgs()
 
 

@@ -3,11 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from conftest import X64
+from conftest import DTYPE
 
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
-DTYPE = np.float64 if X64 else np.float32
 LIMITS = np.finfo(DTYPE)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import X64, needs_x64, untyped
+from conftest import DTYPE, X64, needs_x64, untyped
 
 import kernax
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
@@ -15,7 +15,6 @@ from kernax.core.linalg.sketch_and_project import SketchAndProject
 from kernax.errors import BreakdownError, MaxStepsError, NonFiniteError
 
 PSD = lx.positive_semidefinite_tag
-DTYPE = jnp.result_type(float)
 KEY = jax.random.key(0)
 N, BLOCK = 61, 13
 rng = np.random.default_rng(0)

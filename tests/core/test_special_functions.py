@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
-from conftest import X64, needs_x64
+from conftest import DTYPE, X64, needs_x64
 
 import kernax
 from kernax.core.base.matern import matern_of_any_order
@@ -17,7 +17,6 @@ from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.losses.loss_functions import Poisson
 from kernax.core.losses.observation_likelihoods import NegativeBinomial, StudentT
 
-DTYPE = jnp.result_type(float)
 TOLERANCE = 1e-12 if X64 else 1e-5
 
 

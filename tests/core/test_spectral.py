@@ -9,14 +9,13 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
-from conftest import X64, check_derivatives, marked, needs_x32, needs_x64, untyped
+from conftest import DTYPE, X64, check_derivatives, marked, needs_x32, needs_x64, untyped
 from scipy.integrate import quad
 
 import kernax
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel.standard_normals import NORMAL_DRAWS
 
-DTYPE = jnp.result_type(float)
 ARD = np.array([0.5, 1.7])
 MIXTURE = kernax.SpectralMixture(
     np.array([0.7, 0.4]), np.array([[0.3, 0.1], [-0.2, 0.5]]), np.array([[0.2, 0.3], [0.1, 0.25]])

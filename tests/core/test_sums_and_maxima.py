@@ -5,11 +5,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from conftest import TOLERANCE, X64
+from conftest import DTYPE, TOLERANCE
 
 from kernax.core.base.numerics import sums_and_maxima
-
-DTYPE = np.float64 if X64 else np.float32
 
 
 def test_sums_have_one_rounding_where_terms_cancel():

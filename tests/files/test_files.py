@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import needs_x32, needs_x64, untyped
+from conftest import DTYPE, needs_x32, needs_x64, untyped
 
 import kernax
 from kernax.files import KernaxFileError, load, load_notes, register, registry, save
 
-DTYPE = jnp.result_type(float)
 SCALES = np.array([0.1, 2.0])
 KERNELS = {
     "rbf": kernax.RBF(SCALES),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, marked, needs_x64, real_data, untyped
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, marked, needs_x64, real_data, untyped
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal, norm
 
@@ -21,7 +21,6 @@ from kernax.likelihoods import (
     Probit,
 )
 
-DTYPE = jnp.result_type(float)
 VERBS = {
     verb.__name__: verb
     for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)

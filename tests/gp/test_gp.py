@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x32, needs_x64, untyped
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
@@ -21,7 +21,6 @@ from kernax.core.operators.operators import DenseGram
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 from kernax.gp.means import as_mean
 
-DTYPE = jnp.result_type(float)
 EXACT = {"rtol": 1e-9, "atol": 1e-9} if X64 else {"rtol": 2e-3, "atol": 2e-3}
 SCALES = np.array([0.8, 1.7])
 KERNEL = 1.5 * kernax.RBF(SCALES)

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import X64, needs_x64, real_data
+from conftest import DTYPE, X64, needs_x64, real_data
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 LBFGS = optax.lbfgs()
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import FUSED, TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
+from conftest import DTYPE, FUSED, TOLERANCE, X64, check_derivatives, needs_x64, real_data, untyped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -17,7 +17,6 @@ import kernax
 from kernax.gp.posterior import InducedPosteriorKernel
 from kernax.likelihoods import Bernoulli, CustomLikelihood, Gaussian, Poisson
 
-DTYPE = jnp.result_type(float)
 RNG = np.random.default_rng(0)
 N, M = 14, 4
 X = RNG.normal(size=(N, 2)).astype(DTYPE)

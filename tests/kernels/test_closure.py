@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, needs_x64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernax
 from kernax.testing import check_kernel
 
-DTYPE = np.float64 if X64 else np.float32
 EPS = np.finfo(DTYPE).eps
 POINTS = np.random.default_rng(0).normal(size=(4, 2)).astype(DTYPE)
 X = np.concatenate([POINTS, POINTS[:2], np.zeros((1, 2), DTYPE)])  # with duplicates, and the origin

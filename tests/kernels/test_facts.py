@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, needs_x64
+from conftest import DTYPE, X64, needs_x64
 
 import kernax
 from kernax.core.kernel.kernel import as_kernel
 
-DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(0).normal(size=(5, 2)).astype(DTYPE)
 ARD = np.array([0.5, 2.0])
 RBF, LINEAR, PERIODIC = kernax.RBF(0.8), kernax.Linear(), kernax.Periodic()

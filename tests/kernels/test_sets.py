@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, needs_x64
 
 import kernax
 from kernax.errors import FeaturelessWarning, NonFiniteError
 from kernax.testing import check_kernel
 
-DTYPE = np.float64 if X64 else np.float32
 N = 5
 CUBE = np.array(list(itertools.product((0.0, 1.0), repeat=N)), DTYPE)
 SOFT = np.random.default_rng(0).uniform(size=(6, N)).astype(DTYPE)
@@ -24,10 +23,6 @@ KINDS = {
     "Jaccard": kernax.kernels.Jaccard(),
     "Tanimoto": kernax.kernels.Tanimoto(),
 }
-
-
-def assert_close(a, b, tolerance=TOLERANCE["value"]):
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b)))
 
 
 def subsets(X, weights):

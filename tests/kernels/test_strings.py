@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
+from conftest import DTYPE, TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
 
 import kernax
 from kernax import strings
 from kernax.errors import FeaturelessWarning, NonFiniteError
 from kernax.kernels import spectrum
 
-DTYPE = jnp.result_type(float)
 TEXTS = ["abcabca", "cabbage"[:6], "aaaaaaa", "bca", "c", "ab", "abacbcb"]  # over abcge
 WORDS = [
     text.split()

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x64
+from conftest import DTYPE, needs_x64
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 TEXTS = ["banana", "bandana", "ana", "cabana", "nab", "cab", "abba", "dab"]
 PARSES = [
     "(S (A a) (B b))",

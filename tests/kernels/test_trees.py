@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
 
 import kernax
 from kernax.errors import FeaturelessWarning, NonFiniteError
@@ -16,13 +16,8 @@ from kernax.kernels.subset_trees import _inside
 from kernax.testing import check_conformance
 
 Trees, encode = kernax.trees.Trees, kernax.trees.encode
-DTYPE = np.float64 if X64 else np.float32
 TEXT = "(S (NP (D the) (N dog)) (VP barks))"
 TUPLES = ("S", ("NP", ("D", "the"), ("N", "dog")), ("VP", "barks"))
-
-
-def assert_close(a, b, tolerance=TOLERANCE["value"]):
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b)))
 
 
 def random_tree(rng, depth):

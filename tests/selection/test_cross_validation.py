@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 from conftest import (
+    DTYPE,
     TOLERANCE,
-    X64,
     assert_close,
     check_derivatives,
     needs_x64,
@@ -25,7 +25,6 @@ from kernax import cross_validate, k_folds
 from kernax.metrics import accuracy, root_mean_square_error
 from kernax.selection import time_folds
 
-DTYPE = np.float64 if X64 else np.float32
 N = 23
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 2)).astype(DTYPE)

@@ -8,13 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import needs_x64, untyped
+from conftest import DTYPE, needs_x64, untyped
 
 import kernax
 from kernax.errors import DivergedError, NonFiniteError, RunawayWarning
-
-DTYPE = jnp.result_type(float)
-
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
 

@@ -12,6 +12,7 @@ import scipy.integrate
 import scipy.optimize
 import scipy.stats
 from conftest import (
+    DTYPE,
     TOLERANCE,
     X64,
     assert_close,
@@ -28,7 +29,6 @@ from kernax.likelihoods import Bernoulli, Categorical, Probit
 from kernax.solvers import EvidenceIteration, SequentialEvidence
 from kernax.sparse.basis import Basis
 
-DTYPE = np.float64 if X64 else np.float32
 N = 16
 X = np.linspace(-6, 6, N).astype(DTYPE)[:, None]
 RNG = np.random.default_rng(0)

@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, needs_x64
+from conftest import DTYPE, TOLERANCE, needs_x64
 
 import kernax
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines import active_set
 from kernax.supervised.machines.box_problem import BoxProblem
 
-DTYPE = jnp.result_type(float)
 FINE = kernax.solvers.SMO(rtol=1e-10)
 N = 23  # with systems of 23, 11 and 5 points: as 1000 have 1000, 500 and 250
 RNG = np.random.default_rng(0)

@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, needs_x64
 from sklearn.isotonic import IsotonicRegression
 from sklearn.svm import SVC
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 EPS = float(jnp.finfo(DTYPE).eps)
 
 

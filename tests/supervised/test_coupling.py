@@ -7,11 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, check_derivatives, needs_x64
 
 from kernax.calibration import pairwise_coupling
-
-DTYPE = jnp.result_type(float)
 
 
 def of_upper(upper, c):

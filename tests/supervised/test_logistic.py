@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from conftest import TOLERANCE, X64, needs_x32, needs_x64, real_data
+from conftest import DTYPE, TOLERANCE, X64, needs_x32, needs_x64, real_data
 
 import kernax
 from kernax.core.base.labels import signs
@@ -18,7 +18,6 @@ from kernax.core.losses.softmax_mode import _SoftmaxRisk
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import MaxStepsError
 
-DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)
 CLOSE = {"atol": 1e-7 if X64 else 3e-3}
 

@@ -4,14 +4,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, assert_close, needs_x32, needs_x64
+from conftest import DTYPE, X64, assert_close, needs_x32, needs_x64
 
 import kernax
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, size_of_targets
 from kernax.supervised.machines.certificate import certificate
 
-DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
 N = 30
 X = RNG.normal(size=(N, 2)).astype(DTYPE)

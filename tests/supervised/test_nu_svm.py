@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import X64, needs_x64
+from conftest import DTYPE, X64, needs_x64
 from sklearn.svm import NuSVC, NuSVR
 
 import kernax
@@ -13,7 +13,6 @@ from kernax.core.operators.operators import DenseGram, LowRankGram
 from kernax.errors import MaxStepsError, NonFiniteError
 from kernax.supervised.machines.doubled import DoubledGram
 
-DTYPE = np.float64 if X64 else np.float32
 RNG = np.random.default_rng(0)
 N = 30
 X = RNG.normal(size=(N, 2)).astype(DTYPE)

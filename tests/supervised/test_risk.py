@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, marked, needs_x32, needs_x64, untyped
 from sklearn.linear_model import Lasso
 
 import kernax
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
 from kernax.errors import MaxStepsError
 
-DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(0.9)
 FINE = kernax.solvers.SMO(rtol=1e-9)
 SMOOTH = [

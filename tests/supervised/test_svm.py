@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
+from conftest import DTYPE, TOLERANCE, X64, marked, needs_x32, needs_x64, real_data, untyped
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import kernax
@@ -21,7 +21,6 @@ from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate
 from kernax.supervised.machines.working_set import WorkingSet, WorkingState
 
-DTYPE = jnp.result_type(float)
 RBF = kernax.RBF(np.sqrt(0.5))  # gamma = 1
 FINE = kernax.solvers.SMO(rtol=1e-8)
 

@@ -7,7 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64, untyped
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    X64,
+    assert_close,
+    check_derivatives,
+    marked,
+    needs_x64,
+    untyped,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans, SpectralClustering
@@ -24,7 +33,6 @@ from kernax.unsupervised import graphs
 from kernax.unsupervised.graphs import Graph
 from kernax.unsupervised.means_of_clusters import Cloud, best_partition, lloyd
 
-DTYPE = np.float64 if X64 else np.float32
 KEY = jax.random.key(0)
 rng = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])

@@ -11,7 +11,15 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
-from conftest import TOLERANCE, X64, assert_close, check_derivatives, needs_x64, real_data, untyped
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    assert_close,
+    check_derivatives,
+    needs_x64,
+    real_data,
+    untyped,
+)
 from sklearn.cross_decomposition import CCA
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -19,7 +27,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 import kernax
 from kernax.errors import ConditionWarning, NonFiniteError, NotPSDError
 
-DTYPE = np.float64 if X64 else np.float32
 EPS = float(np.finfo(DTYPE).eps)
 rng = np.random.default_rng(0)
 N = 12

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
 
 import kernax
 
-DTYPE = jnp.result_type(float)
 KERNEL = kernax.RBF(0.9) + 0.2 * kernax.Linear()
 X = np.random.default_rng(0).normal(size=(7, 2)).astype(DTYPE)
 Z = (np.random.default_rng(1).normal(size=(5, 2)) + 0.5).astype(DTYPE)

@@ -5,19 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
 
 import kernax
 from kernax.errors import NotPSDError
 
-DTYPE = np.float64 if X64 else np.float32
 X = np.random.default_rng(2).normal(size=(6, 2)).astype(DTYPE)
 TWICE = X[[0, 1, 2, 3, 0, 1]]  # K of rank 4
 Z = np.random.default_rng(4).normal(size=(3, 2)).astype(DTYPE)
-
-
-def assert_close(a, b, tolerance=TOLERANCE["value"]):
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.max(np.abs(b)))
 
 
 def at(f, X):
