@@ -17,7 +17,7 @@ from kernax.core.base.implicit import implicit
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import Solution, finish
 from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.core.kernel.kernel import AbstractKernel
@@ -34,6 +34,7 @@ from kernax.core.operators.mesh import whole_on_each
 from kernax.scale.centres.choice import checked_centres
 from kernax.scale.centres.fit_of_chunks import falkon_of_chunks
 from kernax.scale.centres.kept_minimum import KeptFit, check_kept, facts_of_fit
+from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.normal_equations import solve_normal_equations
 from kernax.scale.centres.preconditioner import size_of_sample
 from kernax.scale.centres.problem import (
@@ -41,7 +42,6 @@ from kernax.scale.centres.problem import (
     FitPlan,
     RiskOverCentres,
     solution_of,
-    unit_of_targets,
 )
 from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
@@ -250,15 +250,17 @@ def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) 
 @compiled
 def _falkon(span, X, weights, arguments, plan, one_column):
     """The function that minimises the risk."""
-    problem, unit = _in_units(_problem(span, X, weights, arguments))
+    problem = _problem(span, X, weights, arguments)
     *end, _ = implicit(_solved, _one_step, (problem, plan))
     dtype = problem.y.dtype
-    return solution_of(tuple(end), problem.span, unit, dtype, plan, one_column)
+    return solution_of(tuple(end), problem.span, problem.loss, dtype, plan, one_column)
 
 
 def _problem(span, X, weights, arguments) -> CentresProblem:
     """All that the minimiser depends on, with weights laid out like the rows."""
-    return CentresProblem(span, X, weights.values, *arguments)
+    y, loss, ridge = arguments
+    loss = LossInUnits.of(loss, y, weights.values[:, None] > 0)
+    return CentresProblem(span, X, weights.values, y, loss, ridge)
 
 
 def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
@@ -267,38 +269,27 @@ def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
     y, loss, ridge = arguments
     kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
     end = of_rows.risk.minimum(y.shape[1], plan, kept)
-    return _solution(end, span, of_rows.unit, y.dtype, plan, one_column)
+    return _solution(end, span, of_rows.risk.risk.loss, y.dtype, plan, one_column)
 
 
 class _Rows(NamedTuple):
-    """A risk, the exponents of its targets, and how many points there are that count."""
+    """A risk, and how many points there are that count."""
 
     risk: RiskOverCentres
-    unit: Array
     points: Array
 
 
 @compiled
 def _risk(span, X, weights, arguments, plan):
     problem = _problem(span, X, weights, arguments)
-    points = jnp.count_nonzero(problem.weights)
-    problem, unit = _in_units(problem)
-    return _Rows(problem.over_centres(plan), unit, points)
+    return _Rows(problem.over_centres(plan), jnp.count_nonzero(problem.weights))
 
 
 @compiled
-def _solution(end, span, unit, dtype, plan, one_column):
+def _solution(end, span, loss, dtype, plan, one_column):
     """The function at the minimum."""
     of_end = end.a, end.result, end.stats
-    return solution_of(of_end, span, unit, dtype, plan, one_column)
-
-
-def _in_units(problem: CentresProblem) -> tuple[CentresProblem, Array]:
-    """The problem with targets divided by powers of two, and the exponents of these."""
-    kept = problem.weights[:, None] > 0
-    unit = unit_of_targets(problem.loss, jnp.max(jnp.where(kept, abs(problem.y), 0), 0))
-    y = times_power_of_two(problem.y, -unit)
-    return eqx.tree_at(lambda problem: problem.y, problem, y), unit
+    return solution_of(of_end, span, loss, dtype, plan, one_column)
 
 
 def _solved(args: tuple[CentresProblem, FitPlan]) -> tuple:
@@ -321,13 +312,16 @@ def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
     accurate = 4 * risk.eps ** (1 / 3)
 
     def solve(multiply, b):
+        # Cotangents have any size: solve in units in which the square b.P^-1 b is about one.
+        unit = exponent_of(jnp.max(abs(fixed.whitened(b)), 0, keepdims=True))
+        b = times_power_of_two(b, -unit)
         d = solve_normal_equations(
             multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
         ).x
         # The residual of the recurrence drifts from the true one, which is computed here.
         left = fixed.length_of_step(b - multiply(d))
         sound = left <= accurate * fixed.length_of_step(b)
-        return jnp.where(sound[None, :], d, jnp.nan)
+        return times_power_of_two(jnp.where(sound[None, :], d, jnp.nan), unit)
 
     multiply = lambda V: risk.product(a, V)
     # The remaining gradient has no part in the derivative, and no solve is spent on it.

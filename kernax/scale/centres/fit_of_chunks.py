@@ -11,7 +11,6 @@ from jaxtyping import Array
 from kernax.core.base.boundary import as_scalar, as_stack, cast, count, dtype_of
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.printing import bar_of
 from kernax.core.base.solution import Solution
 from kernax.core.base.weights import AbstractWeights, UnitWeights
@@ -24,9 +23,10 @@ from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared, as_ta
 from kernax.core.operators.memory import check_memory
 from kernax.scale.centres.choice import number_of_centres, warn_of_many
 from kernax.scale.centres.kept_minimum import KeptFit, facts_of_fit
+from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.minimum import Minimum
 from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
-from kernax.scale.centres.problem import FitPlan, RiskOverCentres, solution_of, unit_of_targets
+from kernax.scale.centres.problem import FitPlan, RiskOverCentres, solution_of
 from kernax.scale.centres.row_sums import ArrayRows
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
 from kernax.scale.centres.streamed import (
@@ -59,13 +59,14 @@ def falkon_of_chunks(
     check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(dtype_of(kernel)))
     with _shown(progress) as show:
         rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
-        dtype = rows.surveyed.largest.dtype
+        found = rows.surveyed
+        dtype = found.largest.dtype
         ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
-        end = _minimum(rows, cast(loss, dtype), ridge, plan, checkpoint)
-    found = rows.surveyed
+        in_units = LossInUnits.of(cast(loss, dtype), jnp.stack([found.least, found.largest]))
+        end = _minimum(rows, in_units, ridge, plan, checkpoint)
     of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
     return solution_of(
-        of_end, rows.within.span, rows.unit, dtype, plan, one_column=found.outputs is None
+        of_end, rows.within.span, in_units, dtype, plan, one_column=found.outputs is None
     )
 
 
@@ -79,17 +80,15 @@ def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, F
         as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
     dtype = found.largest.dtype
     plan = plan_of(found.n, m, dtype)
-    unit = unit_of_targets(loss, jnp.maximum(abs(found.least), abs(found.largest)))
     # The rows in memory that represent all rows.
-    X, y, weights = found.sample_of(plan.sample)
-    y = times_power_of_two(y, -unit)
-    within = ArrayRows(span.prepared(dtype), X, y, weights, tile=plan.tile, bias=plan.bias)
-    return StreamedRows(chunks, found, within, unit, check, show), plan
+    sample = found.sample_of(plan.sample)
+    within = ArrayRows(span.prepared(dtype), *sample, tile=plan.tile, bias=plan.bias)
+    return StreamedRows(chunks, found, within, check, show), plan
 
 
 def _minimum(
     rows: StreamedRows,
-    loss: AbstractSmoothLoss,
+    loss: LossInUnits,
     ridge: Array,
     plan: FitPlan,
     checkpoint: Checkpoint | None,
@@ -98,7 +97,7 @@ def _minimum(
     risk = RiskOverCentres.of(rows, rows.within, sample, loss, ridge)
     kept = None
     if checkpoint is not None:
-        facts = facts_of_fit(rows.within.span, loss, ridge, rows.surveyed.n, plan)
+        facts = facts_of_fit(rows.within.span, loss.loss, ridge, rows.surveyed.n, plan)
         kept = KeptFit(checkpoint, facts)
     return risk.minimum(rows.surveyed.columns, plan, kept)
 

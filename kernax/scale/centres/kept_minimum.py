@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import is_concrete
@@ -42,10 +42,9 @@ class KeptFit(NamedTuple):
 
 
 class _Solve(eqx.Module):
-    """Conjugate gradients after some steps, their units, and whether there are more to take."""
+    """Conjugate gradients after some steps, and whether there are more to take."""
 
     iterate: SolveProgress
-    unit: Int[Array, "1 p"]
     goes_on: Bool[Array, ""]
 
 
@@ -66,7 +65,7 @@ def kept_minimum(
 ) -> Minimum:
     """`minimum.minimise`, continued from the last saved state."""
     run = risk.rows.run
-    method = run(Newton.of, risk, shape[1], rtol, max_steps)
+    method = run(Newton.of, risk, rtol, max_steps)
     states = kept.checkpoint.steps(
         _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
     )
@@ -137,8 +136,8 @@ def _begun(method: Newton, stage: int, progress: MinimumProgress) -> _Solve:
     """A solve before its first product."""
     point = _with_lower(method, progress).point
     rtol, most = _asked_for(method, stage, progress)
-    iterate, unit = begun(point.P, point.gradient, rtol)
-    return _Solve(iterate, unit, is_open(iterate, most))
+    iterate = begun(point.P, point.gradient, rtol)
+    return _Solve(iterate, is_open(iterate, most))
 
 
 def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: _Solve) -> _Solve:
@@ -146,7 +145,7 @@ def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: 
     point = _with_lower(method, progress).point
     _, most = _asked_for(method, stage, progress)
     iterate = one_step(partial(method.product, point), point.P, solve.iterate)
-    return _Solve(iterate, solve.unit, is_open(iterate, most))
+    return _Solve(iterate, is_open(iterate, most))
 
 
 def _asked_for(method: Newton, stage: int, progress: MinimumProgress) -> tuple[Any, Any]:
@@ -159,8 +158,7 @@ def _solved(
 ) -> tuple[MinimumProgress, Array]:
     """Newton's method after a solve, and whether there is a step to take."""
     progress = _with_lower(method, progress)
-    found = found_by(solve.iterate, solve.unit)
-    end = (method.moved if stage == _STEP else method.measured)(progress, found)
+    end = (method.moved if stage == _STEP else method.measured)(progress, found_by(solve.iterate))
     return _without_lower(end), method.go_on(end)
 
 
@@ -195,5 +193,4 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
     active = jnp.zeros(outputs, bool)
     at = ConjugateIterate(coefficients, coefficients, coefficients, coefficients, numbers)
     iterate = SolveProgress(at, numbers, numbers, active, count)
-    solve = _Solve(iterate, jnp.zeros((1, outputs), jnp.int32), no)
-    return _State(_without_lower(progress), solve, _BEFORE_START)
+    return _State(_without_lower(progress), _Solve(iterate, no), _BEFORE_START)

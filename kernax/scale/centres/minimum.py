@@ -9,11 +9,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import positive_or_one, tree_where
-from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.scale.centres.normal_equations import Steps, solve_normal_equations
 from kernax.scale.centres.preconditioner import HessianFactor
-from kernax.scale.centres.risk import LENGTHS, Risk, Size
+from kernax.scale.centres.risk import LENGTHS, Risk
 
 _MOST_NEWTON_STEPS = 100
 _MOST_TO_MEASURE = 50  # steps of conjugate gradients, where two to four are usual
@@ -65,7 +64,7 @@ def minimise(
     g`. If P equals F'' up to rounding, this is `sqrt(g.P^-1 g)` times the excess of P; if P comes
     from a sample, the equation is solved to one digit.
     """
-    method = Newton.of(risk, shape[1], rtol, max_steps)
+    method = Newton.of(risk, rtol, max_steps)
     start = method.start(shape)
     if risk.sample is None:
         end = risk.rows.repeat(method.go_on, method.step, start)
@@ -78,18 +77,18 @@ class Newton(eqx.Module):
     """Newton's method for one risk."""
 
     risk: Risk
-    size: Size
+    size: Float[Array, " p"]
     max_steps: ArrayLike
     goal: Any
     bar: ArrayLike
 
     @staticmethod
-    def of(risk: Risk, outputs: int, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
+    def of(risk: Risk, rtol: ArrayLike | None, max_steps: ArrayLike) -> "Newton":
         # Steps end at a residual of `goal`; a residual of `bar` is accepted where no step lowers
         # it.
         goal = risk.eps**0.5 / 4 if rtol is None else rtol
         bar = risk.eps**0.5 if rtol is None else rtol
-        return Newton(risk, Size.of(risk, outputs), max_steps, goal, bar)
+        return Newton(risk, risk.size(), max_steps, goal, bar)
 
     def start(self, shape: tuple[int, int]) -> MinimumProgress:
         """The start at zero; for squares, if P is the Hessian itself, after one step."""
@@ -110,10 +109,9 @@ class Newton(eqx.Module):
     def _at(self, a: Float[Array, "m p"], P: HessianFactor, ratio: Float[Array, ""]) -> RiskPoint:
         """The state at a, rounded to the precision in which a is returned."""
         a = a.astype(self.risk.precision).astype(a.dtype)
-        unit = self.size.unit
-        gradient, objective, squares = self.risk.at(a, unit)
-        size = jnp.sqrt(jnp.maximum(self.size.number**2, squares))
-        size = times_power_of_two(size, unit)
+        gradient, objective, squares = self.risk.at(a)
+        # The larger of the length of the targets and sqrt(a.F'' a), that of the function.
+        size = jnp.maximum(self.size, jnp.sqrt(squares))
         length = P.length_of_step(gradient)
         length = length if self.risk.sample is not None else P.excess * length
         left = ratio * _relative(length, size, gradient)

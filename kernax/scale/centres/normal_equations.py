@@ -8,7 +8,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.scale.centres.preconditioner import HessianFactor
 
@@ -37,7 +36,7 @@ class SolveProgress(eqx.Module):
     """Conjugate gradients after some steps, and the numbers that decide whether there are more."""
 
     at: ConjugateIterate
-    goal: Float[Array, " p"]  # the bound for the square `r.P^-1 r`
+    goal: Float[Array, " p"]  # the bound for the length `sqrt(r.P^-1 r)`
     energy: Float[Array, " p"]  # `x.A x`
     active: Bool[Array, " p"]  # which columns still move
     steps: Int[Array, ""]
@@ -54,25 +53,20 @@ def solve_normal_equations(
     """Solves `A x = b` to `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
 
     If P = A, the norm of P^-1 of the residual is the norm of A of the error `A^-1 (b - A x)`.
-    `repeat` is `while_loop`, or a Python loop. The true residual is not computed here.
+    `repeat` is `while_loop`, or a Python loop. The true residual is not computed here. Squares of
+    b must be in the range of floats.
     """
-    start, unit = begun(P, b, rtol)
     go_on = lambda now: is_open(now, max_steps)
-    return found_by(repeat(go_on, partial(one_step, multiply, P), start), unit)
+    return found_by(repeat(go_on, partial(one_step, multiply, P), begun(P, b, rtol)))
 
 
 def begun(
     P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
-) -> tuple[SolveProgress, Int[Array, "1 p"]]:
-    """The iteration before its first step, and its units, in which the squares of b are in
-    range.
-    """
-    unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
-    b = times_power_of_two(b, -unit)
+) -> SolveProgress:
+    """The iteration before its first step."""
     at = ConjugateIterate.first(jnp.zeros_like(b), b, P.solve)
-    goal = rtol**2 * at.square
-    no_step = jnp.zeros((), jnp.int32)
-    return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, no_step), unit
+    goal = rtol * jnp.sqrt(at.square)
+    return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, jnp.zeros((), jnp.int32))
 
 
 def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
@@ -80,13 +74,10 @@ def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, 
     return jnp.any(now.active) & (now.steps < max_steps)
 
 
-def found_by(end: SolveProgress, unit: Int[Array, "1 p"]) -> Steps:
-    """The solution, in units of the right side."""
-    length, left = (
-        times_power_of_two(jnp.sqrt(square), unit[0]) for square in (end.energy, end.at.square)
-    )
-    arrived = jnp.all(end.at.square <= end.goal)
-    return Steps(times_power_of_two(end.at.x, unit), length, left, end.steps, arrived)
+def found_by(end: SolveProgress) -> Steps:
+    """The solution."""
+    left = jnp.sqrt(end.at.square)
+    return Steps(end.at.x, jnp.sqrt(end.energy), left, end.steps, jnp.all(left <= end.goal))
 
 
 def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveProgress:
@@ -94,4 +85,5 @@ def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveP
     at, length, moves = now.at.next(multiply(now.at.direction), now.active, 0.0, P.solve)
     # Steps are orthogonal in the inner product of A, so that their squared lengths add up.
     energy = now.energy + length * now.at.square
-    return SolveProgress(at, now.goal, energy, moves & (at.square > now.goal), now.steps + 1)
+    active = moves & (jnp.sqrt(at.square) > now.goal)
+    return SolveProgress(at, now.goal, energy, active, now.steps + 1)

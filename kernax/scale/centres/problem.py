@@ -4,17 +4,16 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.numerics import eps_of, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.linear import LinearFunction
 from kernax.core.linalg.centre_factor import factor_of_gram, wide
-from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.core.operators.mesh import RowsOverMesh
 from kernax.scale.centres.kept_minimum import KeptFit, kept_minimum
+from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.minimum import Minimum, minimise
 from kernax.scale.centres.preconditioner import sampled
 from kernax.scale.centres.risk import Risk
@@ -58,7 +57,7 @@ class RiskOverCentres(NamedTuple):
         rows: AbstractRows,
         within: ArrayRows,
         sample: ArrayRows | None,
-        loss: AbstractSmoothLoss,
+        loss: LossInUnits,
         ridge: Float[Array, ""],
     ) -> "RiskOverCentres":
         """The risk of rows; `within` holds some rows in memory, with the functions to sum."""
@@ -129,7 +128,7 @@ class CentresProblem(eqx.Module):
     X: PyTree
     weights: Float[Array, " n"]
     y: Float[Array, "n p"]
-    loss: AbstractSmoothLoss
+    loss: LossInUnits
     ridge: Float[Array, ""]
 
     def over_centres(self, plan: FitPlan) -> RiskOverCentres:
@@ -140,24 +139,15 @@ class CentresProblem(eqx.Module):
         return RiskOverCentres.of(rows, rows, sample, self.loss, self.ridge)
 
 
-def unit_of_targets(loss: AbstractSmoothLoss, largest: Float[Array, " p"]) -> Int[Array, "1 p"]:
-    """For squares, the exponents of the largest targets, in units of which no square leaves the
-    range of floats; zero for other losses, which fix the unit of the targets.
-    """
-    exponents = exponent_of(largest)[None, :]
-    return exponents if isinstance(loss, Squared) else jnp.zeros_like(exponents)
-
-
 def solution_of(
-    end: tuple, span: AbstractSpan, unit: Array, dtype: Any, plan: FitPlan, one_column: bool
+    end: tuple, span: AbstractSpan, loss: LossInUnits, dtype: Any, plan: FitPlan, one_column: bool
 ) -> Solution[KernelExpansion | LinearFunction]:
     """The function, with coefficients in the units of the targets."""
     a, result, stats = end
-    a = times_power_of_two(a, unit).astype(dtype)
-    a = void_unless_known(a, result)
+    a = void_unless_known(loss.values(a).astype(dtype), result)
     a = a[:, 0] if one_column else a
     none = void_unless_known(jnp.zeros_like(a, shape=a.shape[1:]), result)
     a, bias = (a[:-1], a[-1]) if plan.bias else (a, none)
-    in_units = lambda of_columns: jnp.sum(times_power_of_two(of_columns, 2 * unit[0]))
-    stats = stats | {name: in_units(stats[name]) for name in ("objective", "jitter_penalty")}
+    total = lambda of_columns: jnp.sum(loss.objectives(of_columns))
+    stats = stats | {name: total(stats[name]) for name in ("objective", "jitter_penalty")}
     return Solution(span.function(a, bias), result, stats)

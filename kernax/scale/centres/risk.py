@@ -5,20 +5,18 @@ with.
 bias, C has one more column, of ones, and M one more entry. Nothing of size n m is stored.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
-from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
 from kernax.core.linalg.solves import inverse_of_lower
-from kernax.core.losses.loss_functions import AbstractSmoothLoss, Squared
 from kernax.scale.centres.bands import upper_bands, whole_of_bands
+from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.preconditioner import HessianFactor
 from kernax.scale.centres.row_sums import AbstractRows, ArrayRows, Tile
 
@@ -34,19 +32,19 @@ def _gradient_part(tile: Tile, known: Any) -> Any:
 
 
 def _point_part(tile: Tile, known: Any) -> Any:
-    """`C^T g`, and the sums of `w L` and `w L'' f^2`, f in some unit, of each column."""
-    loss, a, unit = known
+    """`C^T g`, and the sums of `w L` and `w L'' f^2` of each column."""
+    loss, a = known
     f = tile.values(a)
     pulled = tile.pulled(tile.weighted(loss.derivative(tile.y, f)))
     losses = jnp.sum(tile.weighted(loss(tile.y, f)), 0)
-    squares = loss.curvature(tile.y, f) * times_power_of_two(f, -unit[None, :]) ** 2
+    squares = loss.curvature(tile.y, f) * f**2
     return pulled, losses, jnp.sum(tile.weighted(squares), 0)
 
 
 def _product_part(tile: Tile, known: Any) -> Any:
     """`C^T H C V` with `H = w L''(y, f)`."""
     loss, a, V = known
-    if isinstance(loss, Squared):
+    if loss.quadratic:
         return tile.pulled(tile.weighted(tile.values(V)))
     p = a.shape[1]
     both = tile.values(jnp.concatenate([a, V], 1))
@@ -57,16 +55,14 @@ def _product_part(tile: Tile, known: Any) -> Any:
 def _square_part(tile: Tile, known: Any) -> Any:
     """`C^T H C`, with H for the first column, in bands."""
     loss, a = known
-    y = tile.y[:, :1]
-    h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
+    h = tile.weighted(loss.curvature(tile.y, tile.values(a)))[:, :1]
     return upper_bands((h * tile.cross).T, tile.cross)
 
 
 def _whitened_square_part(tile: Tile, known: Any) -> Any:
     """`L^-1 C^T H C L^-T`, in bands."""
     loss, a, inverse = known
-    y = tile.y[:, :1]
-    h = tile.weighted(loss.curvature(y, tile.values(a[:, :1])))
+    h = tile.weighted(loss.curvature(tile.y, tile.values(a)))[:, :1]
     rows = (jnp.sqrt(h) * tile.cross).T
     # By matrix products, because triangular solves of so many columns use a single core.
     white = matmul(inverse, rows.astype(inverse.dtype))
@@ -75,7 +71,7 @@ def _whitened_square_part(tile: Tile, known: Any) -> Any:
 
 @compiled
 def _of_sample(
-    sample: ArrayRows, loss: AbstractSmoothLoss, a: Array, lower: Array, ridges: Array
+    sample: ArrayRows, loss: LossInUnits, a: Array, lower: Array, ridges: Array
 ) -> HessianFactor:
     """The Hessian of some rows."""
     known = loss, a, inverse_of_lower(lower)
@@ -84,15 +80,18 @@ def _of_sample(
 
 
 def _slope_part(tile: Tile, known: Any) -> Any:
-    """`sum w L'(y, f + t v) v`, `v = C d`, for each length t of a step d, which is u in some
-    unit; the last factor in that unit too.
-    """
-    loss, a, u, unit, lengths = known
-    both = tile.values(jnp.concatenate([a, u], 1))
-    f, along = jnp.split(both, 2, axis=1)
-    v = times_power_of_two(along, unit)
-    slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * along))
+    """`sum w L'(y, f + t v) v`, `v = C d`, for each length t of a step d."""
+    loss, a, d, lengths = known
+    f, v = jnp.split(tile.values(jnp.concatenate([a, d], 1)), 2, axis=1)
+    slope = lambda t: jnp.sum(tile.weighted(loss.derivative(tile.y, f + t * v) * v))
     return jnp.stack([slope(t.astype(f.dtype)) for t in lengths])
+
+
+def _size_part(tile: Tile, loss: LossInUnits) -> Any:
+    """The sums of `w L'(y, 0)^2` of each column, and of `w L''(y, 0)`, their mean."""
+    nothing = jnp.zeros_like(tile.y)
+    squares = jnp.sum(tile.weighted(loss.derivative(tile.y, nothing) ** 2), 0)
+    return squares, jnp.sum(jnp.mean(tile.weighted(loss.curvature(tile.y, nothing)), 1))
 
 
 class Risk(eqx.Module):
@@ -101,7 +100,7 @@ class Risk(eqx.Module):
     Attributes:
         rows: all rows.
         sample: some of them, for the Hessian's factor; None for all.
-        loss: L, of one column unless it is quadratic.
+        loss: L in units, of one column unless it is quadratic.
         gram: M, with its jitter.
         lower: L with `L D L^T = M`.
         penalties: the diagonal of D: ones, except for a bias.
@@ -110,7 +109,7 @@ class Risk(eqx.Module):
 
     rows: AbstractRows
     sample: ArrayRows | None
-    loss: AbstractSmoothLoss
+    loss: LossInUnits
     ridge: Float[Array, ""]
     gram: Float[Array, "m m"]
     lower: Float[Array, "m m"]
@@ -120,26 +119,32 @@ class Risk(eqx.Module):
     @property
     def quadratic(self) -> bool:
         """Whether F is quadratic, so that one Newton step leads to its minimum."""
-        return isinstance(self.loss, Squared)
+        return self.loss.quadratic
 
     @property
     def eps(self) -> float:
         """The rounding unit of C."""
         return eps_of(self.precision)
 
+    def size(self) -> Float[Array, " p"]:
+        """The size that residuals are relative to: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean
+        curvature at zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
+        """
+        squares, curvatures = self.rows.total(_size_part, self.loss)
+        mean = curvatures / positive_or_one(self.rows.weight.astype(curvatures.dtype))
+        return jnp.sqrt(squares / positive_or_one(mean))
+
     def gradient(self, a: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """F'(a)."""
         pulled = self.rows.total(_gradient_part, (self.loss, a))
         return pulled + self.ridge * matmul(self.gram, a)
 
-    def at(self, a: Float[Array, "m p"], unit: Int[Array, " p"]) -> tuple[Array, Array, Array]:
-        """F'(a), F(a) of each column, and `a.F''(a) a`, a in units of `2^unit`."""
-        pulled, losses, squares = self.rows.total(_point_part, (self.loss, a, unit))
+    def at(self, a: Float[Array, "m p"]) -> tuple[Array, Array, Array]:
+        """F'(a), and F(a) and `a.F''(a) a` of each column."""
+        pulled, losses, squares = self.rows.total(_point_part, (self.loss, a))
         image = matmul(self.gram, a)
-        of_unit = lambda A: times_power_of_two(A, -unit[None, :])
-        squares = squares + self.ridge * jnp.sum(of_unit(a) * of_unit(image), 0)
-        objective = losses + self.ridge / 2 * jnp.sum(a * image, 0)
-        return pulled + self.ridge * image, objective, squares
+        penalty = self.ridge * jnp.sum(a * image, 0)
+        return pulled + self.ridge * image, losses + penalty / 2, squares + penalty
 
     def product(self, a: Float[Array, "m p"], V: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`F''(a) V`."""
@@ -155,72 +160,9 @@ class Risk(eqx.Module):
         return HessianFactor.of_square(whole_of_bands(bands), self.lower, ridges)
 
     def slopes(self, a: Float[Array, "m 1"], d: Float[Array, "m 1"]) -> Float[Array, " lengths"]:
-        """The slope of F at a, and at each of `LENGTHS` along d from there: up to one factor."""
+        """The slope of F at a, and at each of `LENGTHS` along d from there."""
         lengths = jnp.asarray(np.append(0, LENGTHS), d.dtype)
-        u, unit = in_own_unit(d)
-        slopes = self.rows.total(_slope_part, (self.loss, a, u, unit, lengths))
-        # The slope of ridge/2 (a + t d).M (a + t d) is ridge (a.M d + t d.M d), here over 2^unit.
-        image = matmul(self.gram, u)
+        slopes = self.rows.total(_slope_part, (self.loss, a, d, lengths))
+        # The slope of ridge/2 (a + t d).M (a + t d) is ridge (a.M d + t d.M d).
+        image = matmul(self.gram, d)
         return slopes + self.ridge * (jnp.sum(a * image) + lengths * jnp.sum(d * image))
-
-
-class Size(eqx.Module):
-    """The size that residuals are relative to: `sqrt(sum_i w_i L'(y_i, 0)^2 / h)`, h the mean
-    curvature at zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
-
-    Attributes:
-        unit: the unit of the number, an exponent of two.
-        number: the size in that unit.
-    """
-
-    unit: Int[Array, " p"]
-    number: Float[Array, " p"]
-
-    @staticmethod
-    def of(risk: Risk, outputs: int) -> "Size":
-        nothing = jnp.zeros((), risk.gram.dtype)
-        lowest = jnp.full(outputs, _LOWEST, jnp.int32)
-        start = _Sums(lowest, jnp.zeros(outputs, nothing.dtype), nothing, nothing)
-        sums = risk.rows.fold(_with_sizes, start, risk.loss, joined=_joined_sizes)
-        mean = sums.curvature / positive_or_one(sums.weight)
-        root = jnp.sqrt(sums.squares / positive_or_one(mean))
-        further = exponent_of(root)
-        unit = jnp.where(root > 0, sums.unit + further, 0)
-        return Size(unit, times_power_of_two(root, -further))
-
-
-class _Sums(NamedTuple):
-    """The sums of `w L'(y, 0)^2`, in units of `2^(2 unit)`, of `w L''(y, 0)` and of w."""
-
-    unit: Int[Array, " p"]
-    squares: Float[Array, " p"]
-    curvature: Float[Array, ""]
-    weight: Float[Array, ""]
-
-
-_LOWEST = -4096  # below the exponent of any float
-
-
-def _with_sizes(now: _Sums, tile: Tile, loss: AbstractSmoothLoss) -> _Sums:
-    """The sums with one more tile, in units of the largest slope so far."""
-    nothing = jnp.zeros_like(tile.y)
-    slopes = tile.kept(loss.derivative(tile.y, nothing))
-    largest = jnp.max(jnp.abs(slopes), 0)
-    is_normal = largest >= jnp.finfo(largest.dtype).tiny
-    unit = jnp.maximum(now.unit, jnp.where(is_normal, exponent_of(largest), _LOWEST))
-    squares = jnp.sum(tile.weighted(times_power_of_two(slopes, -unit[None, :]) ** 2), 0)
-    curvature = jnp.sum(jnp.mean(tile.weighted(loss.curvature(tile.y, nothing)), 1))
-    wide = lambda number: number.astype(now.squares.dtype)
-    return _Sums(
-        unit,
-        times_power_of_two(now.squares, 2 * (now.unit - unit)) + wide(squares),
-        now.curvature + wide(curvature),
-        now.weight + wide(jnp.sum(tile.weights)),
-    )
-
-
-def _joined_sizes(sums: _Sums, axes: tuple[str, ...]) -> _Sums:
-    """The sums of all devices along axes of a mesh, in units of the largest slope of all."""
-    unit = lax.pmax(sums.unit, axes)
-    squares = times_power_of_two(sums.squares, 2 * (sums.unit - unit))
-    return _Sums(unit, *lax.psum((squares, sums.curvature, sums.weight), axes))

@@ -45,10 +45,6 @@ class Tile(eqx.Module):
         """`K^T V`."""
         return matmul(self.cross.T, V)
 
-    def kept(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
-        """The values at rows of positive weight, zero at the others."""
-        return jnp.where(self.weights[:, None] > 0, values, 0)
-
     def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """`W values`, zero where the weight is zero, even if the value is not finite."""
         weights = self.weights[:, None]
@@ -58,8 +54,6 @@ class Tile(eqx.Module):
 # `part(tile, known)` is added up over tiles; `step(state, tile, known)` is the next state.
 Part = Callable[[Tile, Any], PyTree]
 Step = Callable[[Any, Tile, Any], Any]
-# The state of all rows, from the states of the devices along axes of a mesh.
-Joined = Callable[[Any, tuple[str, ...]], Any]
 
 
 class AbstractRows(eqx.Module):
@@ -71,17 +65,11 @@ class AbstractRows(eqx.Module):
         """The sum of the weights of all rows."""
 
     @abc.abstractmethod
-    def fold(
-        self,
-        step: Step,
-        start: Any,
-        known: PyTree,
-        tile: int | None = None,
-        joined: Joined = lax.psum,
-    ) -> Any:
+    def fold(self, step: Step, start: Any, known: PyTree, tile: int | None = None) -> Any:
         """Applies `step(state, tile, known)` to one tile after another, of `tile` rows if given.
 
-        The start is the state without rows, from which each device of a mesh begins.
+        The start is the state without rows, from which each device of a mesh begins; the states of
+        the devices are added.
         """
 
     @abc.abstractmethod
@@ -164,36 +152,22 @@ class ArrayRows(AbstractRows):
     def weight(self):
         return jnp.sum(self.weights)
 
-    def fold(self, step, start, known, tile=None, joined=lax.psum):
-        if self.spread is None:
-            return self._folded(step, start, known, tile)
-        return self._folded_by_each(self.spread, step, start, known, tile, joined)
-
-    def _folded_by_each(
-        self,
-        spread: RowsOverMesh,
-        step: Step,
-        start: Any,
-        known: PyTree,
-        tile: int | None,
-        joined: Joined,
-    ) -> Any:
-        """The joined states of the devices of a mesh."""
-
-        def of_part(whole: tuple, rows: tuple) -> Any:
-            span, step, start, known = whole
-            own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
-            return joined(own.fold(step, start, known, tile), spread.axes)
-
+    def fold(self, step, start, known, tile=None):
         rows = self.X, self.y, self.weights
-        return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)
+        spread = self.spread
+        if spread is not None:
 
-    def _folded(self, step: Step, start: Any, known: PyTree, tile: int | None) -> Any:
-        parts = _in_tiles((self.X, self.y, self.weights), count(self.X), tile or self.tile)
+            def of_part(whole: tuple, rows: tuple) -> Any:
+                span, step, start, known = whole
+                own = ArrayRows(span, *rows, tile=self.tile, bias=self.bias)
+                return lax.psum(own.fold(step, start, known, tile), spread.axes)
+
+            return on_parts(of_part, spread, (self.span, step, start, known), rows, joined=True)
 
         def with_tile(state, at):
             return step(state, self._tile(at), known), None
 
+        parts = _in_tiles(rows, count(self.X), tile or self.tile)
         # Only a sum is differentiated, and its state is not stored.
         return lax.scan(jax.checkpoint(with_tile), start, parts)[0]
 

@@ -7,13 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import flushed
-from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -197,7 +195,6 @@ class StreamedRows(AbstractRows):
     Attributes:
         surveyed: the result of the first pass.
         within: some rows in memory, with what all chunks share: functions, tile, bias.
-        unit: exponents of two; the targets are divided by these powers.
         check: checks and converts the targets of a chunk.
         show: is told how many chunks of a pass are done.
     """
@@ -205,7 +202,6 @@ class StreamedRows(AbstractRows):
     chunks: Chunks = eqx.field(static=True)
     surveyed: Survey
     within: ArrayRows
-    unit: Int[Array, "1 p"]
     check: Check = eqx.field(static=True)
     show: Shown = eqx.field(static=True)
 
@@ -213,7 +209,7 @@ class StreamedRows(AbstractRows):
     def weight(self):
         return self.surveyed.weight
 
-    def fold(self, step, start, known, tile=None, joined=lax.psum):
+    def fold(self, step, start, known, tile=None):
         state = start
         rows = 0
         passed = shown(self.chunks, self.surveyed.chunks, self.show)
@@ -243,8 +239,7 @@ class StreamedRows(AbstractRows):
             again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], missing, 0)])
             X, y = jax.tree.map(again, (X, y))
             weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
-        columns = times_power_of_two(y.reshape(len(y), -1), -self.unit)
-        return size, self.within.of(X, columns, weights)
+        return size, self.within.of(X, y.reshape(len(y), -1), weights)
 
     def shape_of(self, part, known):
         return self.within.shape_of(part, known)
