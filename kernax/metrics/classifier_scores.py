@@ -48,7 +48,6 @@ def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
 @compiled
 def _accuracy(y, values, weights):
-    """The accuracy for checked arguments."""
     known = jnp.isfinite(y) & jnp.isfinite(values)  # all of them, except while tracing
     if y.ndim == 1:
         right = (values > 0) == (y > 0)
@@ -83,7 +82,6 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 
 @compiled
 def _log_loss(y, values, weights):
-    """The log loss for checked arguments."""
     if y.ndim == 1:
         return mean_of_rows(jax.nn.softplus(-y * values), weights)
     return mean_of_rows(-jnp.sum(y * jax.nn.log_softmax(values), 1), weights)
@@ -123,7 +121,6 @@ def area_under_curve(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | No
 
 @compiled
 def _area(y, values, weights):
-    """The area for checked arguments."""
     # While tracing, y is NaN where it is not a class, and values are unchecked.
     w = jnp.where(jnp.isfinite(y) & jnp.isfinite(values), weights.values, jnp.nan)
     # The weights of each class are zero in rows of the other class.

@@ -52,7 +52,6 @@ def root_mean_square_error(
 
 @compiled
 def _root_mean_square(y, mean, weights):
-    """The root mean square error for checked arguments."""
     # Squares in rows of weight zero may overflow. In units of the largest error, a power of two,
     # the other squares do not.
     errors, unit = in_own_unit(jnp.where(weights.values > 0, y - mean, 0))
@@ -99,7 +98,6 @@ def _as_normals(
 
 @compiled
 def _negative_log_density(y, mean, variance, weights):
-    """Minus the mean log density for checked arguments."""
     squares = (y - mean) ** 2 / variance
     return mean_of_rows((jnp.log(2 * jnp.pi * variance) + squares) / 2, weights)
 
@@ -140,7 +138,6 @@ def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " 
 
 @compiled
 def _coverage(y, low, high, weights):
-    """The share of rows inside for checked arguments."""
     inside = (low <= y) & (y <= high)
     unknown = jnp.isnan(y) | jnp.isnan(low) | jnp.isnan(high)  # none, except while tracing
     return mean_of_rows(jnp.where(unknown, jnp.nan, inside.astype(y.dtype)), weights)
@@ -210,7 +207,6 @@ def coverage_curve(
 
 @compiled
 def _coverage_curve(y, mean, variance, weights, levels):
-    """The curve for checked arguments."""
     level = jnp.arange(1, levels + 1, dtype=y.dtype) / (levels + 1)
     # P(|z| <= reach) = level for a standard normal z.
     reach = ndtri((1 + level) / 2)

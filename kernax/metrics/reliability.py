@@ -83,7 +83,6 @@ def calibration_curve(
 
 @compiled
 def _calibration_curve(outcomes, probabilities, weights, bins):
-    """The curve for checked arguments."""
     # Compare with the ends of the bins themselves, because 100 * 0.29 is less than 29 in float64.
     ends = jnp.asarray(np.arange(1, bins) / bins, probabilities.dtype)
     place = jnp.searchsorted(ends, probabilities, side="right")

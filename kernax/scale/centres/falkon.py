@@ -249,7 +249,6 @@ def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) 
 
 @compiled
 def _falkon(span, X, weights, arguments, plan, one_column):
-    """The function that minimises the risk."""
     problem = _problem(span, X, weights, arguments)
     *end, _ = implicit(_solved, _one_step, (problem, plan))
     dtype = problem.y.dtype
@@ -287,7 +286,6 @@ def _risk(span, X, weights, arguments, plan):
 
 @compiled
 def _solution(end, span, loss, dtype, plan, one_column):
-    """The function at the minimum."""
     of_end = end.a, end.result, end.stats
     return solution_of(of_end, span, loss, dtype, plan, one_column)
 
@@ -327,5 +325,6 @@ def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
     # The remaining gradient has no part in the derivative, and no solve is spent on it.
     gradient = risk.gradient(a)
     moved = gradient - lax.stop_gradient(gradient)
+    # a - F''(a)^-1 F'(a).
     d = lax.custom_linear_solve(multiply, moved, solve, symmetric=True)
     return a - d, result, stats, P

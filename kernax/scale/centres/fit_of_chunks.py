@@ -24,7 +24,6 @@ from kernax.core.operators.memory import check_memory
 from kernax.scale.centres.choice import number_of_centres, warn_of_many
 from kernax.scale.centres.kept_minimum import KeptFit, facts_of_fit
 from kernax.scale.centres.loss_in_units import LossInUnits
-from kernax.scale.centres.minimum import Minimum
 from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.centres.problem import FitPlan, RiskOverCentres, solution_of
 from kernax.scale.centres.row_sums import ArrayRows
@@ -52,7 +51,11 @@ def falkon_of_chunks(
 ) -> Solution[KernelExpansion | LinearFunction]:
     """`falkon` for chunks; the plan is for n points, m centres and a dtype."""
     kernel = as_kernel(kernel)
-    _check_known(kernel, ridge, centres, loss)
+    if not is_concrete(kernel, ridge, centres, loss):
+        raise ValueError(
+            "chunks are read outside of jit, grad and vmap: kernel, ridge, centres and loss must "
+            "hold known numbers; for derivatives pass arrays as X and y"
+        )
     as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
     check = partial(_checked_targets, loss)
     span = _span(chunks, kernel, check, centres, key)
@@ -63,7 +66,13 @@ def falkon_of_chunks(
         dtype = found.largest.dtype
         ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
         in_units = LossInUnits.of(cast(loss, dtype), jnp.stack([found.least, found.largest]))
-        end = _minimum(rows, in_units, ridge, plan, checkpoint)
+        sample = None if plan.sample is None else rows.within
+        risk = RiskOverCentres.of(rows, rows.within, sample, in_units, ridge)
+        kept = None
+        if checkpoint is not None:
+            facts = facts_of_fit(rows.within.span, in_units.loss, ridge, found.n, plan)
+            kept = KeptFit(checkpoint, facts)
+        end = risk.minimum(found.columns, plan, kept)
     of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
     return solution_of(
         of_end, rows.within.span, in_units, dtype, plan, one_column=found.outputs is None
@@ -84,31 +93,6 @@ def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, F
     sample = found.sample_of(plan.sample)
     within = ArrayRows(span.prepared(dtype), *sample, tile=plan.tile, bias=plan.bias)
     return StreamedRows(chunks, found, within, check, show), plan
-
-
-def _minimum(
-    rows: StreamedRows,
-    loss: LossInUnits,
-    ridge: Array,
-    plan: FitPlan,
-    checkpoint: Checkpoint | None,
-) -> Minimum:
-    sample = None if plan.sample is None else rows.within
-    risk = RiskOverCentres.of(rows, rows.within, sample, loss, ridge)
-    kept = None
-    if checkpoint is not None:
-        facts = facts_of_fit(rows.within.span, loss.loss, ridge, rows.surveyed.n, plan)
-        kept = KeptFit(checkpoint, facts)
-    return risk.minimum(rows.surveyed.columns, plan, kept)
-
-
-def _check_known(*arguments: Any) -> None:
-    """Raises ValueError for traced arguments."""
-    if not is_concrete(*arguments):
-        raise ValueError(
-            "chunks are read outside of jit, grad and vmap: kernel, ridge, centres and loss must "
-            "hold known numbers; for derivatives pass arrays as X and y"
-        )
 
 
 def _span(

@@ -67,7 +67,12 @@ def kept_minimum(
     run = risk.rows.run
     method = run(Newton.of, risk, rtol, max_steps)
     states = kept.checkpoint.steps(
-        _advanced, _before_start(risk, shape), None, (method,), is_over=_is_over, facts=kept.facts
+        _advanced,
+        _before_start(risk, shape),
+        None,
+        (method,),
+        is_over=lambda state: state.stage == _OVER,
+        facts=kept.facts,
     )
     end = None
     for _, state in states:
@@ -98,10 +103,6 @@ def facts_of_fit(span: Any, loss: Any, ridge: Array, n: Any, plan: Any) -> dict[
     return facts | facts_with_values("functions", span) | facts_with_values("loss", loss)
 
 
-def _is_over(state: _State) -> bool:
-    return state.stage == _OVER
-
-
 def _advanced(state: _State, method: Newton) -> _State:
     """One product, or the end of a solve and the beginning of the next."""
     run = method.risk.rows.run
@@ -112,18 +113,15 @@ def _advanced(state: _State, method: Newton) -> _State:
         return _State(state.progress, solve, state.stage)
     else:
         progress, goes_on = run(_solved, method, state.stage, state.progress, state.solve)
-    stage = _stage_after(method, state.stage, bool(goes_on))
+    # The remaining error is measured once no step seems to help.
+    if bool(goes_on):
+        stage = _STEP
+    elif method.risk.sample is None or state.stage == _MEASUREMENT:
+        stage = _OVER
+    else:
+        stage = _MEASUREMENT
     solve = state.solve if stage == _OVER else run(_begun, method, stage, progress)
     return _State(progress, solve, stage)
-
-
-def _stage_after(method: Newton, stage: int, goes_on: bool) -> int:
-    """The next equation to solve: the remaining error is measured once no step seems to help."""
-    if goes_on:
-        return _STEP
-    if method.risk.sample is None or stage == _MEASUREMENT:
-        return _OVER
-    return _MEASUREMENT
 
 
 def _started(method: Newton, shape: tuple[int, int]) -> tuple[MinimumProgress, Array]:
@@ -133,7 +131,6 @@ def _started(method: Newton, shape: tuple[int, int]) -> tuple[MinimumProgress, A
 
 
 def _begun(method: Newton, stage: int, progress: MinimumProgress) -> _Solve:
-    """A solve before its first product."""
     point = _with_lower(method, progress).point
     rtol, most = _asked_for(method, stage, progress)
     iterate = begun(point.P, point.gradient, rtol)
@@ -141,7 +138,6 @@ def _begun(method: Newton, stage: int, progress: MinimumProgress) -> _Solve:
 
 
 def _with_product(method: Newton, stage: int, progress: MinimumProgress, solve: _Solve) -> _Solve:
-    """A solve after one more product."""
     point = _with_lower(method, progress).point
     _, most = _asked_for(method, stage, progress)
     iterate = one_step(partial(method.product, point), point.P, solve.iterate)

@@ -112,6 +112,7 @@ class Newton(eqx.Module):
         gradient, objective, squares = self.risk.at(a)
         # The larger of the length of the targets and sqrt(a.F'' a), that of the function.
         size = jnp.maximum(self.size, jnp.sqrt(squares))
+        # sqrt(d.F'' d) for Newton's step d = F''^-1 g is about sqrt(g.P^-1 g).
         length = P.length_of_step(gradient)
         length = length if self.risk.sample is not None else P.excess * length
         left = ratio * _relative(length, size, gradient)
@@ -189,6 +190,7 @@ class Newton(eqx.Module):
     def moved(self, now: MinimumProgress, found: Steps) -> MinimumProgress:
         """The end of a step, given the Newton direction."""
         point = now.point
+        # a' = a - t d with F'' d = F'.
         length = self._length(point, -found.x)
         a = point.a - length * found.x
         P = point.P if self.risk.quadratic else self._hessian(point, a)

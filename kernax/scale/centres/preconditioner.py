@@ -2,7 +2,6 @@
 sample.
 """
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -132,32 +131,26 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
         return rows
     weights = lax.stop_gradient(rows.weights)
     of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
-    highest, places = _highest(of_rows, size + 1, rows.spread)
+    highest, places = _largest_of(of_rows, size + 1, rows.spread)
     return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
 
 
-def _highest(
+def _largest_of(
     values: Float[Array, " n"], number: int, spread: RowsOverMesh | None
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """The largest values and their indices, the first among equal ones."""
     if spread is None:
-        highest, places = lax.top_k(values, number)
-        return highest, places
+        largest, places = lax.top_k(values, number)
+        return largest, places
 
-    of_part = partial(_highest_of_part, number, spread)
-    largest, places = on_parts(of_part, spread, None, values)
-    highest, at = lax.top_k(largest, number)
-    return highest, places[at]
+    def of_part(_: None, own: Float[Array, " n"]) -> tuple[Array, Array]:
+        # The largest on one device, so that no more are communicated, and their indices among all.
+        largest, places = lax.top_k(own, min(number, len(own)))
+        return largest, places + lax.axis_index(spread.axes) * len(own)
 
-
-def _highest_of_part(
-    number: int, spread: RowsOverMesh, _: None, own: Float[Array, " n"]
-) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
-    """The largest values on one device, so that no more are communicated, and their indices among
-    all.
-    """
-    largest, places = lax.top_k(own, min(number, len(own)))
-    return largest, places + lax.axis_index(spread.axes) * len(own)
+    candidates, places = on_parts(of_part, spread, None, values)
+    largest, at = lax.top_k(candidates, number)
+    return largest, places[at]
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

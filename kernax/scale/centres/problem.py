@@ -64,7 +64,14 @@ class RiskOverCentres(NamedTuple):
         precision = within.y.dtype
         dtype = wide(precision)
         K = within.span.products(dtype)
-        at = factor_of_gram(K, beside=precision, most=_largest_inverse(K, rows, sample, ridge))
+        # The largest sum of squares of L^-1 for which the rounding of the Hessian of all rows stays
+        # below the ridge. An entry of K_nm^T W K_nm is at most about sum_i w_i v^2, v the mean
+        # variance; 4 eps of it times the sum of squares is to be at most the ridge.
+        most = None
+        if sample is None:
+            entry = rows.weight.astype(dtype) * jnp.mean(jnp.diagonal(K)) ** 2
+            most = ridge.astype(dtype) / (4 * eps_of(K) * entry)
+        at = factor_of_gram(K, beside=precision, most=most)
         gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
         lower = at.lower
         penalties = jnp.ones(len(K), dtype)
@@ -99,20 +106,6 @@ class RiskOverCentres(NamedTuple):
         """
         of_centres = (self.risk.penalties == 1)[:, None]  # all but a bias
         return self.risk.ridge / 2 * self.jitter * jnp.sum(jnp.where(of_centres, a, 0) ** 2, 0)
-
-
-def _largest_inverse(
-    K: Float[Array, "m m"], rows: AbstractRows, sample: ArrayRows | None, ridge: Float[Array, ""]
-) -> Float[Array, ""] | None:
-    """The largest sum of squares of `L^-1` for which the rounding of the Hessian of all rows stays
-    below the ridge; None if the Hessian comes from a sample.
-    """
-    if sample is not None:
-        return None
-    # An entry of K_nm^T W K_nm is at most about sum_i w_i v^2, v the mean variance; 4 eps of it
-    # times the sum of squares of L^-1 is to be at most the ridge.
-    entry = rows.weight.astype(K.dtype) * jnp.mean(jnp.diagonal(K)) ** 2
-    return ridge.astype(K.dtype) / (4 * eps_of(K) * entry)
 
 
 def _bordered(A: Float[Array, "m m"], corner: Float[Array, ""]) -> Float[Array, "k k"]:

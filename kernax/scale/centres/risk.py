@@ -136,11 +136,13 @@ class Risk(eqx.Module):
 
     def gradient(self, a: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """F'(a)."""
+        # F'(a) = C^T W L'(y, C a) + ridge M a.
         pulled = self.rows.total(_gradient_part, (self.loss, a))
         return pulled + self.ridge * matmul(self.gram, a)
 
     def at(self, a: Float[Array, "m p"]) -> tuple[Array, Array, Array]:
         """F'(a), and F(a) and `a.F''(a) a` of each column."""
+        # F(a) = sum_i w_i L_i + ridge/2 a.M a, a.F''(a) a = sum_i w_i L''_i f_i^2 + ridge a.M a.
         pulled, losses, squares = self.rows.total(_point_part, (self.loss, a))
         image = matmul(self.gram, a)
         penalty = self.ridge * jnp.sum(a * image, 0)
@@ -148,11 +150,13 @@ class Risk(eqx.Module):
 
     def product(self, a: Float[Array, "m p"], V: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`F''(a) V`."""
+        # F''(a) V = C^T H C V + ridge M V, H = W L''(y, C a).
         pulled = self.rows.total(_product_part, (self.loss, a, V))
         return pulled + self.ridge * matmul(self.gram, V)
 
     def hessian(self, a: Float[Array, "m p"]) -> HessianFactor:
         """F''(a), or that of the sample."""
+        # F''(a) = G + ridge L D L^T with G = C^T H C.
         ridges = self.ridge * self.penalties
         if self.sample is not None:
             return _of_sample(self.sample, self.loss, a, self.lower, ridges)

@@ -70,7 +70,6 @@ class ParquetRows:
         return np.concatenate(parts).reshape(-1, *self.shape[1:])
 
     def _read(self, path: Any, group: int) -> np.ndarray:
-        """The columns of one row group."""
         with pyarrow_parquet().ParquetFile(path) as file:
             table = file.read_row_group(group, columns=self._columns)
         columns = [

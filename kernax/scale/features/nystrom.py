@@ -103,7 +103,6 @@ def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Arra
 
 @compiled
 def _nystrom(kernel, Z):
-    """The features, and the jitter that was added."""
     dtype = dtype_of(Z)
     within = wide(dtype)
     K = gram_of_prepared(cast(kernel, within), cast(Z, within))
