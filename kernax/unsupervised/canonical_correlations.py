@@ -1,7 +1,5 @@
 """Kernel canonical correlation analysis."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -289,7 +287,6 @@ class _Coefficients(eqx.Module):
 
 @compiled
 def _kernel_cca(first, second, ridge, components):
-    """The pairs of functions, and the status of their computation."""
     view = _View.of(first, first.weights, ridge)
     other = _View.of(second, first.weights, ridge)
     # A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives.
@@ -303,26 +300,9 @@ def _kernel_cca(first, second, ridge, components):
     coefficients = _Coefficients.of(problem, pairs)
     report = report.with_residual(stop_gradient(coefficients.residual(problem)))
     rounding = stop_gradient(jnp.maximum(view.rounding(ridge), other.rounding(ridge)))
-    result = _ending(problem, report, pairs, rounding)
-    coefficients = void_unless_known(coefficients, result)
-    value = CanonicalPairs(
-        first=view.centred.expansion(first, coefficients.first),
-        second=other.centred.expansion(second, coefficients.second),
-        correlations=coefficients.correlations,
-    )
-    jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)
-    return Solution(value, result, report.figures() | {"jitter": jitter, "rounding": rounding})
-
-
-def _ending(
-    problem: _Correlation, report: EigenReport, pairs: EigenPairs, rounding: Float[Array, ""]
-) -> Any:
-    """The status of the solution: negative eigenvalues and residuals within the rounding of both
-    views are no failure, but rounding that leaves less than two digits is one.
-    """
-    first = problem.first
-    second = problem.second
-    finite = is_finite(first.system.gram) & is_finite(second.system.gram)
+    # Negative eigenvalues and residuals within the rounding of both views are no failure, but
+    # rounding that leaves less than two digits is one.
+    finite = is_finite(view.system.gram) & is_finite(other.system.gram)
     finite = finite & ~jnp.isnan(rounding)  # as it is for a ridge that is out of range
     beyond = EigenReport(
         residual=jnp.where(report.residual <= rounding, 0, report.residual),
@@ -333,4 +313,12 @@ def _ending(
     )
     result = ending_of(problem, beyond, pairs, finite, truncated=False)
     too_much = ~(rounding <= _MOST_ROUNDING)
-    return RESULTS.where(too_much & finite, RESULTS.inaccurate, result)
+    result = RESULTS.where(too_much & finite, RESULTS.inaccurate, result)
+    coefficients = void_unless_known(coefficients, result)
+    value = CanonicalPairs(
+        first=view.centred.expansion(first, coefficients.first),
+        second=other.centred.expansion(second, coefficients.second),
+        correlations=coefficients.correlations,
+    )
+    jitter = jnp.maximum(view.factor.jitter, other.factor.jitter)
+    return Solution(value, result, report.figures() | {"jitter": jitter, "rounding": rounding})

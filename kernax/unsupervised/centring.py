@@ -91,6 +91,7 @@ class CentredGram(eqx.Module):
         """`|phi(x_i) - sum_j p_j phi(x_j)|^2`."""
         if self.centred:
             return self.gram.diagonal()
+        # (H K H^T)_ii = K_ii - 2 m_i + p.m.
         return self.gram.diagonal() - 2 * self.means + jnp.sum(self.shares * self.means)
 
     def total_variance(self) -> Float[Array, ""]:

@@ -151,8 +151,15 @@ def _rotated(
             steps=now.steps + 1,
         )
 
+    # Rows of positive weight as columns: a random one, then each time the one that is least
+    # parallel to those before.
+    clusters = E.shape[1]
+    first = E[jax.random.categorical(key, jnp.log(weights))]
+    columns = jnp.zeros((clusters, clusters), E.dtype).at[:, 0].set(first)
+    unlike = _Rows(columns, jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
+    unlike = lax.fori_loop(1, clusters, lambda c, now: now.with_another(c, E), unlike)
     start = _Rotation(
-        rotation=_unlike_rows(E, weights, key),
+        rotation=unlike.chosen,
         labels=jnp.zeros(len(E), jnp.int32),
         closeness=jnp.asarray(-jnp.inf, E.dtype),
         unfinished=jnp.array(True),
@@ -173,16 +180,3 @@ class _Rows(eqx.Module):
         parallel = self.parallel + jnp.abs(matmul(E, last))
         next_row = E[jnp.argmin(parallel)]
         return _Rows(self.chosen.at[:, c].set(next_row), parallel)
-
-
-def _unlike_rows(
-    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray
-) -> Float[Array, "c c"]:
-    """Rows of E of positive weight as columns: a random one, then each time the one least parallel
-    to those before.
-    """
-    clusters = E.shape[1]
-    first = E[jax.random.categorical(key, jnp.log(weights))]
-    nothing = jnp.zeros((clusters, clusters), E.dtype)
-    start = _Rows(nothing.at[:, 0].set(first), jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
-    return lax.fori_loop(1, clusters, lambda c, now: now.with_another(c, E), start).chosen

@@ -145,20 +145,16 @@ def _stein_discrepancy(K, w):
 @compiled
 def _goodness_of_fit_test(K, flip, key, bootstraps):
     n = len(K)
-    signs = _signs(key, flip, (bootstraps, n))
+    # Rows of signs; each differs from the one before with the probability `flip`:
+    # s_i = (-1)^(number of changes up to i).
+    changes = jax.random.uniform(key, (bootstraps, n), flip.dtype) < flip
+    signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)
+    # A traced flip outside of (0, 1) is NaN.
+    signs = jnp.where(jnp.isnan(flip), jnp.nan, signs)
     rows = jnp.concatenate([jnp.ones_like(signs[:1]), signs])
     # sum_{i != j} s_i s_j k_0(x_i, x_j); the first row, of ones, gives the statistic of the data.
     totals = jnp.sum(matmul(rows, _without_diagonal(K)) * rows, 1)
     return outcome(totals / (n * (n - 1)), jnp.max(jnp.abs(K)))
-
-
-def _signs(key: PRNGKeyArray, flip: Float[Array, ""], shape: tuple[int, int]) -> Array:
-    """Rows of signs; each sign differs from the one before with a given probability."""
-    changes = jax.random.uniform(key, shape, flip.dtype) < flip
-    # s_i = (-1)^(number of changes up to i).
-    signs = 1 - 2 * (jnp.cumsum(changes, 1) % 2).astype(flip.dtype)
-    # A traced flip outside of (0, 1) is NaN.
-    return jnp.where(jnp.isnan(flip), jnp.nan, signs)
 
 
 def _without_diagonal(K: Float[Array, "n n"]) -> Float[Array, "n n"]:

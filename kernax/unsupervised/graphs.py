@@ -8,7 +8,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import void_unless_known
 from kernax.core.base.weights import PointWeights
 from kernax.core.linalg.eigenproblem import (
@@ -39,8 +38,6 @@ class Graph(eqx.Module):
         degrees: `d_i = sum_j w_j k(x_i, x_j)`.
         scale: D, the degrees, or ones for the trace.
         inverse: the inverse of D; zero for a point without an edge.
-        unit: the exponent of the power of two that is the unit of weights and degrees.
-        normalised: whether D holds the degrees.
     """
 
     gram: AbstractGram
@@ -48,45 +45,19 @@ class Graph(eqx.Module):
     degrees: Float[Array, " n"]
     scale: Float[Array, " n"]
     inverse: Float[Array, " n"]
-    unit: Int[Array, ""]
-    normalised: bool = eqx.field(static=True)
 
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
-        """The graph, with weights in a unit near the largest: products of very small ones would
-        underflow, and those of very large ones overflow. The unit has a root that is a power of
-        two.
-        """
-        unit = 2 * (exponent_of(jnp.max(weights)) // 2)
-        weights = times_power_of_two(weights, -unit)
+        """The graph, whose D holds the degrees if it is normalised."""
         degrees = gram.mv(weights)
         scale = degrees if normalised else jnp.ones_like(degrees)
         joined = scale > 0
         inverse = jnp.where(joined, 1 / positive_or_one(scale), 0)
-        return Graph(gram, weights, degrees, scale, inverse, unit, normalised)
-
-    @property
-    def row_unit(self) -> Int[Array, ""]:
-        """The exponent of the factor of `rows`. Eigenvectors have `sum_i w_i D_i e_i^2 = 1`, where
-        D is in the unit of the weights, or one.
-        """
-        return self.unit if self.normalised else self.unit // 2
-
-    def in_units_of_weights(self, known: "Eigenvectors") -> "Eigenvectors":
-        """The same eigenvectors for weights in their own units, on which those of the trace
-        depend.
-        """
-        if self.normalised:
-            return known
-        return Eigenvectors(
-            times_power_of_two(known.coefficients, -self.row_unit),
-            times_power_of_two(known.values, self.unit),
-            known.report,
-            known.result,
-        )
+        return Graph(gram, weights, degrees, scale, inverse)
 
     def eigenvectors(self, count: int) -> "Eigenvectors":
         """The leading eigenvectors of `W D^-1 K a = l a`, `a = W e`."""
+        # W D^-1 K a = l a is the problem of K with the weights w_i / D_i.
         weights = self.weights * self.inverse
         largest = jnp.max(jnp.abs(self.gram.diagonal() * weights))
         problem = WeightedGram(self.gram, PointWeights(weights), stop_gradient(largest))
@@ -102,7 +73,7 @@ class Graph(eqx.Module):
         return Eigenvectors(coefficients, values, report, result)
 
     def rows(self, B: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """`D^-1 K B`, the points in the space of the eigenvectors, times `2^row_unit`."""
+        """`D^-1 K B`, the points in the space of the eigenvectors."""
         # f = K B with sum_i w_i f_i^2 / D_i = 1 gives e = D^-1 f with sum_i w_i D_i e_i^2 = 1.
         return self.inverse[:, None] * self.gram.mv(B)
 
@@ -115,8 +86,7 @@ class Graph(eqx.Module):
         shares = inside / positive_or_one(totals)[None, :]
         # With s_c = W 1_c / totals_c each term is (s_c.K s_c) totals_c / (D.s_c).
         links = jnp.sum(shares * self.gram.mv(shares), 0)
-        objective = jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
-        return objective if self.normalised else times_power_of_two(objective, self.unit)
+        return jnp.sum(links * (totals / positive_or_one(matmul(self.scale, shares))))
 
     def least_edge(self) -> Float[Array, ""]:
         """The smallest `k(x_i, x_j)` between points of positive weight; 0 if it is 0 up to
@@ -145,7 +115,11 @@ def connected_parts(
     Each point takes the least number among its neighbours until none changes.
     """
     n = len(degrees)
-    joined = _joined(gram, degrees, present)
+    # Pairs of points that are present with an edge between them, or of a point with itself.
+    roots = safe_sqrt(jnp.maximum(degrees, 0))
+    least = eps_of(roots) * roots[:, None] * roots[None, :]
+    edges = (gram.as_matrix() > least) & present[:, None] & present[None, :]
+    joined = edges | edges.T | jnp.eye(n, dtype=bool)
 
     def spread(now: _Numbers) -> _Numbers:
         of_neighbours = jnp.where(joined, now.least[None, :], n)
@@ -158,16 +132,6 @@ def connected_parts(
     start = _Numbers(numbers, jnp.array(True))
     end = lax.while_loop(lambda now: now.changed, spread, start)
     return jnp.sum((end.least == numbers) & present)
-
-
-def _joined(
-    gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
-) -> Bool[Array, "n n"]:
-    """Which pairs of points are present and have an edge between them, or are the same point."""
-    roots = safe_sqrt(jnp.maximum(degrees, 0))
-    least = eps_of(roots) * roots[:, None] * roots[None, :]
-    edges = (gram.as_matrix() > least) & present[:, None] & present[None, :]
-    return edges | edges.T | jnp.eye(len(degrees), dtype=bool)
 
 
 class _Numbers(eqx.Module):

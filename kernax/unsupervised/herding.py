@@ -163,7 +163,6 @@ def _checked_count(count: Any, task: Task, replace: bool) -> int:
 
 @compiled
 def _herding(task, count, replace):
-    """The points with a mean close to that of all points."""
     w = task.weights.values
     centred = AboutMean.at(task.gram(), w / jnp.sum(w))
     return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(task.X))
@@ -171,7 +170,6 @@ def _herding(task, count, replace):
 
 @compiled
 def _stein_thin(task, count, replace):
-    """The points with a mean close to zero."""
     scored, points = with_scores(task.kernel, task.X)
     gram = operator_of_prepared(scored, points, task.layout)
     nothing = jnp.zeros(task.n, task.dtype)
@@ -187,7 +185,29 @@ def _chosen(
     accurate: ArrayLike = True,
 ) -> Solution[Subsample]:
     """The subsample, with the discrepancy after each step."""
-    end = _greedy(stop_gradient(centred), free, count, replace)
+    fixed = stop_gradient(centred)
+
+    def with_next(t: Int[Array, ""], now: _Choices) -> _Choices:
+        # |s + phi(x) - mu|^2 = |s|^2 + 2 growth, growth = <s, phi(x) - mu> + |phi(x) - mu|^2 / 2.
+        place, growth = fixed.best_addition(now.sums, now.free)
+        square = now.square + 2 * growth
+        return _Choices(
+            sums=now.sums + fixed.row(place),
+            square=square,
+            free=now.free if replace else now.free.at[place].set(False),
+            indices=now.indices.at[t].set(place),
+            squares=now.squares.at[t].set(square),
+        )
+
+    # Each step adds the point that leaves the sum with the smallest norm.
+    start = _Choices(
+        sums=jnp.zeros_like(fixed.means),
+        square=jnp.zeros_like(fixed.square),
+        free=free,
+        indices=jnp.zeros(count, jnp.int32),
+        squares=jnp.zeros(count, fixed.means.dtype),
+    )
+    end = lax.fori_loop(0, count, with_next, start)
     counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
     stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
     return subsample_of(centred, end.indices, stats, accurate=accurate)
@@ -208,30 +228,3 @@ class _Choices(eqx.Module):
     free: Bool[Array, " n"]
     indices: Int[Array, " count"]
     squares: Float[Array, " count"]
-
-
-def _greedy(centred: AboutMean, free: Bool[Array, " n"], count: int, replace: bool) -> _Choices:
-    """Takes steps that each add the point which leaves the sum with the smallest norm."""
-    start = _Choices(
-        sums=jnp.zeros_like(centred.means),
-        square=jnp.zeros_like(centred.square),
-        free=free,
-        indices=jnp.zeros(count, jnp.int32),
-        squares=jnp.zeros(count, centred.means.dtype),
-    )
-    return lax.fori_loop(0, count, lambda t, now: _with_next(centred, t, now, replace), start)
-
-
-def _with_next(centred: AboutMean, t: Int[Array, ""], now: _Choices, replace: bool) -> _Choices:
-    """The state after the point of step t."""
-    # |s + phi(x) - mu|^2 = |s|^2 + 2 growth, growth = <s, phi(x) - mu> + |phi(x) - mu|^2 / 2.
-    place, growth = centred.best_addition(now.sums, now.free)
-    square = now.square + 2 * growth
-    free = now.free if replace else now.free.at[place].set(False)
-    return _Choices(
-        sums=now.sums + centred.row(place),
-        square=square,
-        free=free,
-        indices=now.indices.at[t].set(place),
-        squares=now.squares.at[t].set(square),
-    )

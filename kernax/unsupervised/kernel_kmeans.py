@@ -16,6 +16,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, place_of_largest, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
@@ -197,8 +198,10 @@ def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
 
 @compiled
 def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
-    """The clusters, and the status of the iteration."""
-    cloud = Cloud.of(task.gram(), task.weights.values)
+    # Products with very small weights would underflow, and sums of very large ones overflow: all
+    # objectives would be equal, and the first run the best.
+    weights, unit = in_own_unit(task.weights.values)
+    cloud = Cloud(task.gram(), weights)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
     lost = loses_digits(task.X, stop_gradient(cloud.gram), stop_gradient(shares(task.weights)))
     endings = (
@@ -216,7 +219,9 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
         memberships=R,
         temperature=jnp.zeros((), task.dtype) if temperature is None else temperature,
     )
-    return Solution(value, result, found.stats | task.figures(cloud.gram))
+    objective = times_power_of_two(found.stats["objective"], unit)
+    stats = found.stats | {"objective": objective} | task.figures(cloud.gram)
+    return Solution(value, result, stats)
 
 
 class Memberships(eqx.Module):
@@ -243,24 +248,18 @@ def memberships_of(
         "steps": end.steps,
         "distinct": clusters - coinciding(cloud, R),
     }
-    hard = Memberships(R, _ending(R, end.unfinished), stats)
     if temperature is None:
-        return hard
-    return _softened(hard, SoftTask(cloud, temperature, R), max_steps)
-
-
-def _softened(hard: Memberships, task: SoftTask, max_steps: Array) -> Memberships:
-    """Soft memberships, computed from hard ones."""
+        return Memberships(R, _ending(R, end.unfinished), stats)
+    task = SoftTask(cloud, temperature, R)
     soft = soft_memberships(task, max_steps)
     R = soft.memberships
     residual = stop_gradient(jnp.max(jnp.abs(task.renewed(R) - R)))
     unfinished = ~(residual <= accurate_change(R.dtype))
-    stats = hard.stats | {"residual": residual, "steps": soft.steps}
+    stats = stats | {"residual": residual, "steps": soft.steps}
     return Memberships(R, _ending(R, unfinished), stats)
 
 
 def _ending(R: Float[Array, "n c"], unfinished: Array) -> Any:
-    """The status of a clustering."""
     endings = (
         (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
         (unfinished, RESULTS.max_steps_reached),

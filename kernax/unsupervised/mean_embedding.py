@@ -274,6 +274,7 @@ def outcome(statistics: Array, rounding: Array) -> PermutationTest:
     statistic = statistics[0]
     null = statistics[1:]
     slack = 16 * jnp.finfo(null.dtype).eps * (jnp.abs(statistic) + rounding)
+    # p = (1 + the number of statistics at least as large) / (1 + the number of permutations).
     above = jnp.sum(null >= statistic - slack).astype(null.dtype)
     p_value = (1 + above) / (1 + len(null))
     known = jnp.all(jnp.isfinite(statistics))
@@ -302,6 +303,7 @@ def _checked_pairs(X: PyTree, Y: PyTree) -> tuple[PyTree, PyTree]:
 
 def _centred(K: Array) -> Array:
     """`H K H`."""
+    # (H K H)_ij = K_ij - mean_k K_kj - mean_k K_ik + mean_kl K_kl, for H = I - 1 1^T / n.
     return K - jnp.mean(K, 0)[None, :] - jnp.mean(K, 1)[:, None] + jnp.mean(K)
 
 

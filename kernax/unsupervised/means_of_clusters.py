@@ -12,33 +12,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.linalg.solves import solve_by_products
 from kernax.core.operators.operators import AbstractGram
 
 
 class Cloud(eqx.Module):
-    """A set of points, given by their Gram matrix K, with weights w.
-
-    Attributes:
-        unit: the exponent of the power of two that is the unit of the weights; only the unit of the
-            objective depends on it.
-    """
+    """A set of points, given by their Gram matrix K, with weights w, the largest about one."""
 
     gram: AbstractGram
     weights: Float[Array, " n"]
-    unit: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros((), jnp.int32))
-
-    @staticmethod
-    def of(gram: AbstractGram, weights: Float[Array, " n"]) -> "Cloud":
-        """The points with weights in a unit near the largest of them.
-
-        Otherwise products with weights near the least positive number would underflow, and sums of
-        weights near the largest number overflow: all objectives would be equal, and the first run
-        the best.
-        """
-        unit = exponent_of(jnp.max(weights))
-        return Cloud(gram, times_power_of_two(weights, -unit), unit)
 
     def shares(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
         """The coefficients of the means; zero for a cluster without weight."""
@@ -47,12 +29,14 @@ class Cloud(eqx.Module):
 
     def values(self, R: Float[Array, "n c"]) -> tuple[Float[Array, "n c"], Float[Array, " c"]]:
         """`mu_c(x_i)` and `|mu_c|^2`."""
+        # mu_c = sum_i P_ic phi(x_i): mu_c(x_i) = (K P)_ic and |mu_c|^2 = sum_i P_ic mu_c(x_i).
         P = self.shares(R)
         at_points = self.gram.mv(P)
         return at_points, jnp.sum(P * at_points, 0)
 
     def distances(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
         """`|phi(x_i) - mu_c|^2`; inf for a cluster without weight."""
+        # |phi(x_i) - mu_c|^2 = k(x_i, x_i) - 2 mu_c(x_i) + |mu_c|^2.
         at_points, squares = self.values(R)
         apart = self.gram.diagonal()[:, None] - 2 * at_points + squares[None, :]
         return jnp.where(self.present(R)[None, :], jnp.maximum(apart, 0), jnp.inf)
@@ -65,6 +49,7 @@ class Cloud(eqx.Module):
         """`|phi(x_j) - phi(x_i)|^2`, zero where it is zero up to rounding."""
         diagonal = self.gram.diagonal()
         row = self.gram.rows(i[None])[0]
+        # |phi(x_j) - phi(x_i)|^2 = k(x_j, x_j) + k(x_i, x_i) - 2 k(x_i, x_j).
         apart = diagonal + diagonal[i] - 2 * row
         return jnp.where(apart > self.noise(), apart, 0)
 
@@ -111,9 +96,7 @@ def best_partition(
     ends = jax.vmap(run)(jax.random.split(key, starts))
     objectives = jnp.nan_to_num(ends.objective, nan=jnp.inf)
     end = member(ends, jnp.argmin(objectives))
-    labels = in_order(end.labels, clusters)
-    objective = times_power_of_two(end.objective, cloud.unit)
-    return eqx.tree_at(lambda end: (end.labels, end.objective), end, (labels, objective))
+    return eqx.tree_at(lambda end: end.labels, end, in_order(end.labels, clusters))
 
 
 def member(batch: PyTree, place: Int[Array, ""]) -> PyTree:

@@ -163,12 +163,6 @@ def _eigensystem_jvp(primals, tangents):
     raise ValueError("empirical_features has no second derivatives")
 
 
-def _rotated(K: Array, dK: Array) -> tuple[Array, Array, Array]:
-    """Eigenvalues and eigenvectors of K, and dK in their basis."""
-    values, vectors = _eigensystem(K)
-    return values, vectors, matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
-
-
 @jax.custom_jvp
 def _inverse_root(K: Array) -> tuple[Array, Array]:
     """The root of the pseudo-inverse of K, and all eigenvalues of K, descending."""
@@ -187,7 +181,9 @@ def _inverse_root_jvp(primals, tangents):
     # In the basis of eigenvectors dR_ij = dK_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein), r =
     # l^(-1/2): without the cancellation -r_i^2 r_j^2 / (r_i + r_j), and r_i^3 where l_j is zero.
     # Among zero eigenvalues the change of K counts as zero.
-    values, vectors, P = _rotated(primals[0], tangents[0])
+    (K,), (dK,) = primals, tangents
+    values, vectors = _eigensystem(K)
+    P = matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
     r = _inverse_roots(values)
     a = r[:, None]
     b = r[None, :]

@@ -1,7 +1,5 @@
 """Pre-images: points with feature vectors near a given function."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -97,21 +95,13 @@ def pre_image(
             "not: pass method='gradients'"
         )
     most_steps = as_steps(max_steps)
-    start = _checked_start(start, points)
-    solution = _pre_image(f, start, method, most_steps)
-    return finish(solution, throw, "pre_image: another start or more max_steps may help.")
-
-
-def _checked_start(start: Any, points: Float[Array, "n d"]) -> Array | None:
-    """The start, in the dtype of the points. Raises ValueError for another shape."""
-    if start is None:
-        return None
-    start = cast(as_point(start), points.dtype)
-    if jnp.shape(start) != points.shape[1:]:
+    first = None if start is None else cast(as_point(start), points.dtype)
+    if first is not None and jnp.shape(first) != points.shape[1:]:
         raise ValueError(
-            f"start must have shape {points.shape[1:]}, but has shape {jnp.shape(start)}"
+            f"start must have shape {points.shape[1:]}, but has shape {jnp.shape(first)}"
         )
-    return start
+    solution = _pre_image(f, first, method, most_steps)
+    return finish(solution, throw, "pre_image: another start or more max_steps may help.")
 
 
 class _Distance(eqx.Module):
@@ -166,8 +156,6 @@ class _Search(eqx.Module):
 
 
 class _Descent(eqx.Module):
-    """The state of the iteration."""
-
     x: Float[Array, " d"]
     moved: Float[Array, ""]
     steps: Int[Array, ""]
@@ -179,7 +167,6 @@ class _Descent(eqx.Module):
 
 @compiled
 def _pre_image(f, start, method, max_steps):
-    """The point, and the status of the search."""
     search = _Search.of(f, start)
     descend = _by_means if method == "fixed_point" else _by_gradients
 
@@ -193,15 +180,8 @@ def _pre_image(f, start, method, max_steps):
         return root.at(root.x + search.distance.newton_step(root.x))
 
     end = implicit(solve, step, (search, max_steps))
-    x = end.x
-    result, stats = _ending(stop_gradient(search), stop_gradient(x), end.steps, max_steps)
-    return Solution(void_unless_known(x, result), result, stats)
-
-
-def _ending(
-    search: _Search, x: Float[Array, " d"], steps: Array, max_steps: Array
-) -> tuple[Any, dict[str, Array]]:
-    """The status of the search: whether x is a minimum, recomputed; and stats."""
+    # The status, from the point alone.
+    search, x = stop_gradient((search, end.x))
     distance = search.distance
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
     # x is a minimum if the Newton step vanishes and the second derivatives are positive definite.
@@ -211,16 +191,18 @@ def _ending(
     finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
     endings = (
         (~finite, RESULTS.nonfinite),
-        (~is_minimum & (steps >= max_steps), RESULTS.max_steps_reached),
+        (~is_minimum & (end.steps >= max_steps), RESULTS.max_steps_reached),
         (~is_minimum, RESULTS.stagnation),
     )
+    result = first_that_holds(endings, RESULTS.successful)
+    # |phi(x) - f|^2 = J(x) + |f|^2.
     square = distance(x) + distance.f.norm**2
     stats = {
         "distance": jnp.sqrt(jnp.maximum(square, 0)),
-        "steps": steps,
+        "steps": end.steps,
         "residual": residual,
     }
-    return first_that_holds(endings, RESULTS.successful), stats
+    return Solution(void_unless_known(end.x, result), result, stats)
 
 
 def _by_means(search: _Search, max_steps: Array) -> _Descent:

@@ -193,7 +193,6 @@ def _is_truncated(truncated: bool | None, components: int, n: int, block_size: A
 
 @compiled
 def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
-    """The components, and the status of their computation."""
     gram = task.gram()
     weights = in_own_unit(task.weights)
     centred = CentredGram.of(gram, weights, held=not truncated)

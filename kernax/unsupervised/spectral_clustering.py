@@ -35,7 +35,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import LowRankGram
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.closest_partition import closest_partition, pivoted_partition
-from kernax.unsupervised.graphs import Eigenvectors, Graph
+from kernax.unsupervised.graphs import Graph
 from kernax.unsupervised.kernel_kmeans import (
     Memberships,
     check_clusters,
@@ -86,19 +86,19 @@ class SpectralClusters(Printed):
         # e(x) = f(x) / d(x), as e = D^-1 f at the points; D is the identity for the trace.
         if self.degree is None:
             return values
-        # In a unit near the largest weight: products of the smallest floats would be zero.
-        unit = exponent_of(jnp.max(self.degree.coefficients))
-        weights = times_power_of_two(self.degree.coefficients, -unit)
-        in_unit = eqx.tree_at(lambda degree: degree.coefficients, self.degree, weights)
-        return times_power_of_two(values / positive_or_one(in_unit(x)), -unit)
+        # By weights over the largest: products of the smallest floats would be zero.
+        largest = positive_or_one(jnp.max(self.degree.coefficients))
+        shares = self.degree.coefficients / largest
+        degree = eqx.tree_at(lambda degree: degree.coefficients, self.degree, shares)
+        return values / positive_or_one(degree(x)) / largest
 
     def assign(self, x: PyTree) -> Int[Array, ""]:
         """The cluster with the mean nearest to one point in that space; -1 where the distances are
         NaN.
         """
-        # In a unit near the means, which are as large as weights are small: squares stay finite.
-        unit = exponent_of(jnp.max(jnp.where(jnp.isfinite(self.means), jnp.abs(self.means), 0)))
-        apart = times_power_of_two(self.embed(x)[None, :] - self.means, -unit)
+        # Relative to the means, which are as large as weights are small: squares stay finite.
+        size = jnp.max(jnp.where(jnp.isfinite(self.means), jnp.abs(self.means), 0))
+        apart = (self.embed(x)[None, :] - self.means) / positive_or_one(size)
         return place_of_largest(-jnp.sum(apart**2, 1))
 
 
@@ -231,7 +231,7 @@ class _Rounding(eqx.Module):
     rounding: str = eqx.field(static=True)
 
     def of(self, embedding: Float[Array, "n e"], cloud: Cloud, unit: Int[Array, ""]) -> Memberships:
-        """The memberships of the rows, which are given in the unit `2^-unit`."""
+        """The memberships of rows that are multiplied by `2^unit`."""
         if self.rounding == "qr":
             return pivoted_partition(embedding, cloud.weights)
         if self.rounding == "discrete":
@@ -250,16 +250,39 @@ class _Rounding(eqx.Module):
 
 @compiled
 def _spectral_clustering(task, rounding, normalised):
-    """The clusters, and the status of their computation."""
+    # Products of very small weights would underflow, and sums of very large ones overflow: divide
+    # them by a power of two near the largest that has a root.
     w = task.weights.values
-    graph = Graph.of(task.gram(), w, normalised)
+    unit = 2 * (exponent_of(jnp.max(w)) // 2)
+    weights = times_power_of_two(w, -unit)
+    graph = Graph.of(task.gram(), weights, normalised)
     known = graph.eigenvectors(rounding.eigenvectors)
     rows = graph.rows(known.coefficients)
-    cloud = Cloud.of(LowRankGram(rows, jnp.zeros_like(w)), w)
-    found = rounding.of(rows, cloud, graph.row_unit)
-    embedding = times_power_of_two(rows, -graph.row_unit)
-    known = graph.in_units_of_weights(known)
-    figures = _figures(stop_gradient(graph), known, found, rounding.clusters)
+    # Eigenvectors have sum_i w_i D_i e_i^2 = 1, where D is in the unit of the weights, or one: the
+    # rows are those of e times 2^unit, or 2^(unit / 2).
+    of_rows = unit if normalised else unit // 2
+    cloud = Cloud(LowRankGram(rows, jnp.zeros_like(weights)), weights)
+    found = rounding.of(rows, cloud, of_rows)
+    fixed = stop_gradient(graph)
+    # No unknown eigenvalue is larger than the last known one.
+    missing = max(rounding.clusters - len(known.values), 0)
+    relaxation = jnp.sum(known.values[: rounding.clusters]) + missing * known.values[-1]
+    # Back to the units of the weights, on which the eigenvalues of the trace depend.
+    embedding = times_power_of_two(rows, -of_rows)
+    coefficients = known.coefficients
+    sums = known.values, relaxation, fixed.objective(found.memberships)
+    if not normalised:
+        coefficients = times_power_of_two(coefficients, -of_rows)
+        sums = times_power_of_two(sums, unit)
+    values, relaxation, objective = sums
+    figures = known.report.figures() | {
+        "components": fixed.components(),
+        "relaxation": relaxation,
+        "objective": objective,
+        "least": fixed.least_edge(),
+        "distinct": found.stats["distinct"],
+        "steps": found.stats["steps"],
+    }
     # Negative edges end in a breakdown.
     endings = (
         (known.result != RESULTS.successful, known.result),
@@ -267,40 +290,17 @@ def _spectral_clustering(task, rounding, normalised):
     )
     result = first_that_holds(endings, found.result)
     R = void_unless_known(found.memberships, result)
+    # The mean sum_i w_i R_ic e_i / sum_i w_i R_ic of each cluster.
+    means = matmul(cloud.shares(R).T, embedding)
     value = SpectralClusters(
-        function=_without_bias(task, known.coefficients),
+        function=_without_bias(task, coefficients),
         degree=_without_bias(task, w) if normalised else None,
         memberships=R,
         embedding=embedding,
-        means=_means(cloud, R, embedding),
-        values=known.values,
+        means=jnp.where(cloud.present(R)[:, None], means, jnp.inf),
+        values=values,
     )
     return Solution(value, result, figures)
-
-
-def _means(
-    cloud: Cloud, R: Float[Array, "n c"], embedding: Float[Array, "n e"]
-) -> Float[Array, "c e"]:
-    """The means of the rows of the embedding over each cluster; inf for a cluster without
-    points.
-    """
-    means = matmul(cloud.shares(R).T, embedding)
-    return jnp.where(cloud.present(R)[:, None], means, jnp.inf)
-
-
-def _figures(
-    graph: Graph, known: Eigenvectors, found: Memberships, clusters: int
-) -> dict[str, Array]:
-    # No unknown eigenvalue is larger than the last known one.
-    others = max(clusters - len(known.values), 0) * known.values[-1]
-    return known.report.figures() | {
-        "components": graph.components(),
-        "relaxation": jnp.sum(known.values[:clusters]) + others,
-        "objective": graph.objective(found.memberships),
-        "least": graph.least_edge(),
-        "distinct": found.stats["distinct"],
-        "steps": found.stats["steps"],
-    }
 
 
 def _without_bias(task: Task, A: Float[Array, "n *c"]) -> KernelExpansion:

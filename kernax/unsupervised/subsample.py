@@ -92,6 +92,7 @@ class AboutMean(eqx.Module):
         """The Gram matrix centred at the mean with these shares of the points; at zero if all
         shares are zero.
         """
+        # mu(x_i) = (K p)_i, |mu|^2 = p.K p and |phi_i - mu|^2 = K_ii - 2 mu(x_i) + |mu|^2.
         means = gram.mv(shares)
         square = jnp.sum(shares * means)
         diagonal = gram.diagonal() - 2 * means + square
@@ -99,6 +100,7 @@ class AboutMean(eqx.Module):
 
     def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
         """The row of one point."""
+        # K_ij - mu(x_i) - mu(x_j) + |mu|^2.
         row = self.gram.rows(place[None])[0]
         return row - self.means - (self.means[place] - self.square)
 
@@ -132,6 +134,7 @@ class AboutMean(eqx.Module):
             sums: `<s, phi(x) - mu>` at every point.
             free: which points may be chosen.
         """
+        # |s + phi(x) - mu|^2 = |s|^2 + 2 (<s, phi(x) - mu> + |phi(x) - mu|^2 / 2).
         of_every_point = sums + self.diagonal / 2
         growth = jnp.where(free, of_every_point, jnp.inf)
         least = jnp.min(growth)

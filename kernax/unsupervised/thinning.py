@@ -98,7 +98,6 @@ def thin(
 
 @compiled
 def _thin(task, split_kernel, key, delta, halvings):
-    """The best part, refined."""
     n = task.n
     gram = task.gram()
     centred = AboutMean.at(gram, jnp.full(n, 1 / n, task.dtype))

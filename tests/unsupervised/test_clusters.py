@@ -98,7 +98,7 @@ def test_the_objective_never_rises_and_no_cluster_is_empty(seed, clusters):
 
 
 def _short(K, weights, labels, clusters, steps):
-    return lloyd(Cloud(DenseGram(K), weights), labels, clusters, steps)
+    return lloyd(Cloud(DenseGram(K), weights), labels, clusters, jnp.asarray(steps))
 
 
 SHORT = jax.jit(_short, static_argnums=(3, 4))
