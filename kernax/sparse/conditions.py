@@ -123,21 +123,14 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
     left_of_prior = 2 * (conditions.shape - conditions.rates * jnp.exp(root.log_precisions))
     of_precisions = gamma - now.v**2 + left_of_prior
     of_precisions = jnp.where(conditions.used, of_precisions, -root.log_precisions)
-    of_noise = _left_of_noise(now, root, conditions, jnp.sum(gamma))
-    return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
-
-
-def _left_of_noise(
-    now: _Figures, root: Root, conditions: Conditions, determined: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The condition of the noise over the number of observations; for a given noise, its error."""
-    given = conditions.log_noise - root.log_noise
+    # The condition of the noise over the number of observations; for a given noise, its error.
+    of_noise = conditions.log_noise - root.log_noise
     observations = conditions.observations
-    if not isinstance(observations, NoisyObservations):
-        return given
-    squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
-    learned = (squares / now.noise + determined) / observations.count - 1
-    return jnp.where(conditions.learns_noise, learned, given)
+    if isinstance(observations, NoisyObservations):
+        squares = matmul(observations.weights, (observations.y - now.f)[:, 0] ** 2)
+        learned = (squares / now.noise + jnp.sum(gamma)) / observations.count - 1
+        of_noise = jnp.where(conditions.learns_noise, learned, of_noise)
+    return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
 
 
 def _derivative(
@@ -211,8 +204,6 @@ def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) 
 
 
 class _Polish(eqx.Module):
-    """The state of Newton's method."""
-
     root: Root
     left: Float[Array, ""]  # the largest left-hand side
     length: Float[Array, ""]  # of the next step, 1 is Newton's

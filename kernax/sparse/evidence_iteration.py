@@ -79,7 +79,11 @@ class EvidenceIteration(AbstractRelevanceSolver):
         active = jax.tree.map(lambda leaf: leaf[places], end.active)
         is_flat = (problem.shape == 0) & jnp.all(problem.rates == 0)
         most = jnp.where(is_flat, 10 * self.max_steps, 0)
-        last = climbed(_of_taken(problem, active), active, end.noise, most=most, tol=_LEAST_GAIN)
+        # Only the active functions may take part.
+        taken = jnp.zeros(problem.basis.allowed.shape, bool).at[active.column].max(active.used)
+        allowed = problem.basis.allowed & taken
+        of_taken = eqx.tree_at(lambda problem: problem.basis.allowed, problem, allowed)
+        last = climbed(of_taken, active, end.noise, most=most, tol=_LEAST_GAIN)
         return RelevanceChoice(
             active=last.active,
             noise=last.noise,
@@ -96,16 +100,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
 _LEAST_GAIN = 1e-6  # in nats
 
 
-def _of_taken(problem: RelevanceProblem, active: ActiveFunctions) -> RelevanceProblem:
-    """The same problem, restricted to the active functions."""
-    taken = jnp.zeros(problem.basis.allowed.shape, bool).at[active.column].max(active.used)
-    allowed = problem.basis.allowed & taken
-    return eqx.tree_at(lambda problem: problem.basis.allowed, problem, allowed)
-
-
 class _Round(eqx.Module):
-    """The state after some steps."""
-
     active: ActiveFunctions
     noise: Float[Array, ""]
     change: Float[Array, ""]  # the largest, of a logarithm, in the last step

@@ -32,7 +32,7 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
-from kernax.sparse.import_search import ImportSearch, Subset
+from kernax.sparse.import_search import ImportSearch
 from kernax.sparse.subset_fit import SubsetFit
 from kernax.sparse.subset_risk import SignLoss, SoftmaxLoss
 
@@ -178,7 +178,6 @@ def _as_labels(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, bias:
 
 @compiled
 def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
-    """The chosen points, and the fit on them."""
     of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
     loss = of_labels(task.columns, task.weights.values)
     gram = stop_gradient(task.gram())
@@ -198,27 +197,22 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     )
     result = first_that_holds(endings, RESULTS.successful)
     x = fit.minimum()
-    stats = _stats(subset) | {
+    # The objectives after each choice, the last one repeated.
+    steps = jnp.arange(len(subset.objectives), dtype=jnp.int32)
+    stats = {
+        "vectors": subset.count,
+        "objectives": jnp.where(steps > subset.count, subset.objective, subset.objectives),
         "objective": fit.objective(x, subset.objective),
         "residual": residual,
     }
-    value = _machine(task, subset, void_unless_known(x, result))
-    return Solution(value, result, stats | task.figures(gram))
-
-
-def _machine(task: Task, subset: Subset, x: Float[Array, "m1 c"]) -> ImportVectors:
-    """The function with these coefficients above the bias."""
+    # The function with the coefficients x above the bias.
+    x = void_unless_known(x, result)
     x = x[:, 0] if task.y.ndim == 1 else x
     vectors = points_at(task.X, subset.places)
     function = KernelExpansion(task.kernel, vectors, x[:-1], x[-1])
-    return ImportVectors(function, jnp.where(subset.is_chosen, subset.places, -1), subset.count)
-
-
-def _stats(subset: Subset) -> dict[str, Array]:
-    """The number of vectors and the objectives, the last one repeated."""
-    places = jnp.arange(len(subset.objectives), dtype=jnp.int32)
-    objectives = jnp.where(places > subset.count, subset.objective, subset.objectives)
-    return {"vectors": subset.count, "objectives": objectives}
+    places = jnp.where(subset.is_chosen, subset.places, -1)
+    value = ImportVectors(function, places, subset.count)
+    return Solution(value, result, stats | task.figures(gram))
 
 
 def _candidates_together(task: Task) -> int:

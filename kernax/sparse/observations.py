@@ -82,6 +82,7 @@ class NoisyObservations(AbstractObservations):
         return jnp.where(squares > 0, squares, self.count)
 
     def losses(self, f, noise):
+        # -log N(y | f, noise) = (y - f)^2 / (2 noise) + log(2 pi noise) / 2.
         squares = matmul(self.weights, (self.y - f)[:, 0] ** 2)
         return (squares / noise + self.count * jnp.log(2 * math.pi * noise)) / 2
 
@@ -244,6 +245,7 @@ def posterior(
     """The posterior of the weights, without a derivative; `design` is the derivative of f in the
     whitened weights.
     """
+    # v minimises losses(J v) + |v|^2 / 2; its covariance is (I + A^-1/2 J^T B J A^-1/2)^-1.
     v = observations.mode(design, start, noise)
     f = values(design, v)
     B = observations.curvatures(f, noise)

@@ -88,37 +88,31 @@ def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -
 
     A function must add more than `tol` nats to become active.
     """
-    of_taken = _of_taken(problem, now, tol / 10)
+    of_active = _of_taken(problem, now, tol / 10)
     of_new = _of_new(problem, now, tol)
     is_full = jnp.all(now.active.used)
     best_left = jnp.where(is_full, jnp.max(of_new.gains), 0)
     gains_of_new = jnp.where(is_full, -jnp.inf, of_new.gains)
-    gains = jnp.append(of_taken.gains, gains_of_new)
-    precisions = jnp.append(of_taken.precisions, of_new.precisions)
+    gains = jnp.append(of_active.gains, gains_of_new)
+    precisions = jnp.append(of_active.precisions, of_new.precisions)
     # The first of those that are the largest up to rounding.
     largest = jnp.max(gains)
     best = jnp.argmax(gains >= largest - eps_of(largest) ** 0.5 * abs(largest)).astype(jnp.int32)
-    return Action(
-        gain=gains[best],
-        precision=precisions[best],
-        left_out=jnp.maximum(best_left, 0),
-        **_numbers_of(problem, now, best),
-    )
-
-
-def _numbers_of(
-    problem: RelevanceProblem, now: EvidenceState, best: Int[Array, ""]
-) -> dict[str, Array]:
-    """The slot and the number of a function, counted over the active ones followed by all
-    candidates.
-    """
+    # The active functions are counted first, then all candidates. A new one gets the first free
+    # slot.
     active = now.active
     size = len(active.used)
     is_new = best >= size
     place = jnp.where(is_new, jnp.argmin(active.used).astype(jnp.int32), best)
     of_taken = active.candidates(problem.observations.outputs)[place]
-    candidate = jnp.where(is_new, best - size, of_taken)
-    return {"place": place, "candidate": candidate, "is_new": is_new}
+    return Action(
+        gain=gains[best],
+        place=place,
+        candidate=jnp.where(is_new, best - size, of_taken),
+        is_new=is_new,
+        precision=precisions[best],
+        left_out=jnp.maximum(best_left, 0),
+    )
 
 
 def _best(s: Array, q: Array) -> tuple[Array, Array]:
@@ -141,35 +135,21 @@ def _of_taken(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -
     """
     active = now.active
     variance = positive_or_one(jnp.diagonal(now.covariance))
-    s = _determined(problem, now, variance) / variance
-    q = active.weights / variance
-    best, precision = _best(s, q)
-    rounding = 8 * eps_of(best) * best
-    # `l` at the present precisions; it is zero at infinity.
-    evidence = (q**2 / (active.precisions + s) - jnp.log1p(s / active.precisions)) / 2
-    gain = best - evidence - rounding
-    changes = _without_the_worthless(Changes(gain, precision), best, least)
-    return Changes(jnp.where(active.used, changes.gains, -jnp.inf), changes.precisions)
-
-
-def _determined(
-    problem: RelevanceProblem, now: EvidenceState, variance: Float[Array, " M"]
-) -> Float[Array, " M"]:
-    """`gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i`, by whichever form does not cancel."""
-    active = now.active
+    # gamma = 1 - alpha_i Sigma_ii = S_i / alpha_i, by whichever form does not cancel.
     kept = active.precisions * variance
     sparsity = now.sparsity[active.candidates(problem.observations.outputs)]
     gamma = jnp.where(kept > 0.5, sparsity / active.precisions, 1 - kept)
-    return jnp.maximum(gamma, 0)
-
-
-def _without_the_worthless(changes: Changes, best: Float[Array, " M"], least: ArrayLike) -> Changes:
-    """Changes that delete each function whose best gain is at most `least`."""
+    s = jnp.maximum(gamma, 0) / variance
+    q = active.weights / variance
+    best, precision = _best(s, q)
+    rounding = 8 * eps_of(best) * best
+    # l at the present precisions; it is zero at infinity.
+    evidence = (q**2 / (active.precisions + s) - jnp.log1p(s / active.precisions)) / 2
+    gain = best - evidence - rounding
     is_worthless = best <= least
-    return Changes(
-        gains=jnp.where(is_worthless, jnp.maximum(changes.gains, least), changes.gains),
-        precisions=jnp.where(is_worthless, jnp.inf, changes.precisions),
-    )
+    gain = jnp.where(is_worthless, jnp.maximum(gain, least), gain)
+    precision = jnp.where(is_worthless, jnp.inf, precision)
+    return Changes(jnp.where(active.used, gain, -jnp.inf), precision)
 
 
 def _of_new(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> Changes:

@@ -37,7 +37,7 @@ from kernax.errors import RelevanceWarning, RunawayWarning
 from kernax.sparse.basis import ActiveFunctions, Basis
 from kernax.sparse.checks import check_likelihood, checked_solver, targets_of
 from kernax.sparse.conditions import Conditions, Root, evidence_at, root_near
-from kernax.sparse.observations import AbstractObservations, Labels, NoisyObservations
+from kernax.sparse.observations import Labels, NoisyObservations
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver, Noise, RelevanceChoice, RelevanceProblem
@@ -153,7 +153,6 @@ def relevance_vector_machine(
 
 
 def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
-    """The advice after a failure."""
     left_out = solution.stats["left_out"]
     if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
         return (
@@ -230,54 +229,44 @@ class _Fit(eqx.Module):
 
 
 def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
-    """The fit of one column of targets, or of classes."""
+    likelihood = setting.likelihood
+    dtype = y.dtype
+    # Numbers in a unit 2^exponent near the largest, because their squares may overflow.
     exponent = jnp.zeros((), jnp.int32)
-    if setting.likelihood is None:
-        # In units of the targets, because their squares may overflow.
+    if likelihood is None:
         exponent = exponent_of(jnp.max(abs(y), where=setting.weights[:, None] > 0, initial=0))
+    # A precision of a column is that of its function over scale^2, and 2^(2 exponent) times as
+    # large as in the units of the user: rate alpha stays the same.
+    shape, rate = setting.solver.hyperprior(dtype)
+    given = jnp.ones((), dtype) if setting.noise is None else setting.noise
+    rates, variance = times_power_of_two((rate * setting.basis.scales**2, given), -2 * exponent)
+    if likelihood is None:
         observations = NoisyObservations(times_power_of_two(y, -exponent), setting.weights)
     else:
-        observations = Labels(y, setting.weights, setting.likelihood)
-    noise = _noise_of(setting, observations, exponent)
-    shape, rate = setting.solver.hyperprior(y.dtype)
-    # rate alpha stays the same: the alpha of a column is that of its function over
-    # scale^2 2^(-2 exponent).
-    rates = times_power_of_two(rate * setting.basis.scales**2, -2 * exponent)
+        observations = Labels(y, setting.weights, likelihood)
+        variance = given
+    if setting.noise is None and likelihood is None:
+        fixed = stop_gradient(observations)
+        noise = Noise.to_learn(fixed.y[:, 0], fixed.weights)
+    else:
+        noise = Noise.given(variance)
     problem = RelevanceProblem(setting.basis, observations, noise, shape, rates, setting.size)
     choice = setting.solver.solve(stop_gradient(problem))
     # The solution of the conditions near what a solver chose, with its derivative.
     active = choice.active
-    conditions = _conditions_of(problem, choice)
+    conditions = Conditions(
+        design=problem.design(active),
+        used=active.used,
+        observations=observations,
+        log_noise=jnp.log(choice.noise if noise.learned else noise.variance),
+        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
+        shape=shape,
+        rates=rates[active.column],
+    )
     log_precisions = jnp.where(active.used, jnp.log(active.precisions), 0)
     start = Root(active.weights, log_precisions, jnp.log(choice.noise))
     root, left = root_near(start, conditions)
     return _fit_of(setting, choice, root, conditions, left, exponent)
-
-
-def _noise_of(
-    setting: _Setting, observations: AbstractObservations, exponent: Int[Array, ""]
-) -> Noise:
-    """The noise: given, to be learned, or one for labels."""
-    if setting.noise is not None:
-        return Noise.given(times_power_of_two(setting.noise, -2 * exponent))
-    if setting.likelihood is not None:
-        return Noise.given(jnp.ones((), observations.y.dtype))
-    return Noise.to_learn(stop_gradient(observations.y[:, 0]), stop_gradient(observations.weights))
-
-
-def _conditions_of(problem: RelevanceProblem, choice: RelevanceChoice) -> Conditions:
-    """The conditions of the functions that a solver chose."""
-    active = choice.active
-    noise = problem.noise
-    return Conditions(
-        design=problem.design(active),
-        used=active.used,
-        observations=problem.observations,
-        log_noise=jnp.log(choice.noise if noise.learned else noise.variance),
-        learns_noise=jnp.array(noise.learned) & (choice.noise > noise.least),
-        shape=problem.shape,
-        rates=problem.rates[active.column],
-    )
 
 
 def _fit_of(
@@ -288,16 +277,37 @@ def _fit_of(
     left: Float[Array, ""],
     exponent: Int[Array, ""],
 ) -> _Fit:
-    """Undoes the division of the targets by `2^exponent`, and gives the status of the fit."""
+    """The fit in the units of the user, and its status."""
+    is_numbers = setting.likelihood is None
+    active = choice.active
+    # With phi_j = scale_j times the column and y times 2^-exponent: w and alpha of phi_j are
+    # w 2^exponent / scale_j and alpha scale_j^2 2^(-2 exponent).
+    scales = setting.basis.scales[active.column]
+    sizes = root.weights / scales, conditions.deviations(root) / scales
+    weights, deviations = times_power_of_two(sizes, exponent)
+    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
+    noise = times_power_of_two(jnp.exp(root.log_noise), 2 * exponent)
+    active = ActiveFunctions(
+        active.column,
+        active.output,
+        active.used,
+        jnp.where(active.used, precisions, jnp.inf),
+        jnp.where(active.used, weights, 0),
+    )
+    stationary = is_numbers and isinstance(setting.solver, SequentialEvidence)
+    evidence = evidence_at(root, conditions, stationary=stationary)
+    if is_numbers:
+        # p(y) = 2^(-exponent sum w) p(2^-exponent y).
+        nats = exponent.astype(evidence.dtype) * math.log(2)
+        evidence = evidence - jnp.sum(setting.weights) * nats
+    # The covariance A^-1/2 P A^-1/2 of the weights.
     P = conditions.covariance(root)
-    active, deviations = _in_units(setting, choice.active, root, conditions, exponent)
-    evidence = _evidence_of(setting, root, conditions, exponent)
     covariance = deviations[:, None] * P * deviations[None, :]
     variances = 1 / jnp.where(active.used, active.precisions, 1)  # of the priors
     data = setting.basis.columns, conditions.observations.y
     figures = *data, evidence, active.weights, variances, P, covariance
     known = jnp.all(jnp.array([jnp.all(jnp.isfinite(figure)) for figure in figures]))
-    learned = setting.noise is None and setting.likelihood is None
+    learned = setting.noise is None and is_numbers
     stats = {
         "steps": choice.steps,
         "left_out": choice.left_out,
@@ -312,52 +322,7 @@ def _fit_of(
         (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
     )
     ending = first_that_holds(endings, RESULTS.successful)
-    return _Fit(
-        active,
-        covariance,
-        times_power_of_two(jnp.exp(root.log_noise), 2 * exponent),
-        evidence,
-        ending,
-        stats,
-    )
-
-
-def _in_units(
-    setting: _Setting,
-    active: ActiveFunctions,
-    root: Root,
-    conditions: Conditions,
-    exponent: Int[Array, ""],
-) -> tuple[ActiveFunctions, Float[Array, " M"]]:
-    """Weights and precisions of functions that are not divided by their norms, and the deviations
-    of the priors.
-    """
-    # With phi_j = scale_j times the column and y times 2^-exponent: w and alpha of phi_j are
-    # w 2^exponent / scale_j and alpha scale_j^2 2^(-2 exponent).
-    scales = setting.basis.scales[active.column]
-    precisions = times_power_of_two(jnp.exp(root.log_precisions) * scales**2, -2 * exponent)
-    weights = times_power_of_two(root.weights / scales, exponent)
-    converted = ActiveFunctions(
-        active.column,
-        active.output,
-        active.used,
-        jnp.where(active.used, precisions, jnp.inf),
-        jnp.where(active.used, weights, 0),
-    )
-    return converted, times_power_of_two(conditions.deviations(root) / scales, exponent)
-
-
-def _evidence_of(
-    setting: _Setting, root: Root, conditions: Conditions, exponent: Int[Array, ""]
-) -> Float[Array, ""]:
-    """The log evidence; for numbers, as a density of the user's targets."""
-    is_flat = isinstance(setting.solver, SequentialEvidence)
-    stationary = setting.likelihood is None and is_flat
-    evidence = evidence_at(root, conditions, stationary=stationary)
-    if setting.likelihood is not None:
-        return evidence
-    # p(y) = 2^(-exponent sum w) p(2^-exponent y).
-    return evidence - jnp.sum(setting.weights) * exponent.astype(evidence.dtype) * math.log(2)
+    return _Fit(active, covariance, noise, evidence, ending, stats)
 
 
 def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:
@@ -365,57 +330,42 @@ def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVe
     all classes.
     """
     of_classes = isinstance(setting.likelihood, Categorical)
-    active = _in_one_row(fits.active, of_classes)
+    # The slots of all fits in one row. Unless columns are classes, the output of each fit is the
+    # number of its column.
+    active = fits.active
+    fits_count, size = active.used.shape
+    if not of_classes:
+        numbers = jnp.arange(fits_count, dtype=jnp.int32)
+        outputs = jnp.broadcast_to(numbers[:, None], (fits_count, size))
+        active = eqx.tree_at(lambda active: active.output, active, outputs)
+    active = jax.tree.map(lambda leaf: leaf.reshape(-1), active)
     places = jnp.where(active.used, active.column - int(setting.basis.has_bias), _UNUSED)
+    # Coefficients and biases of the outputs; the weight of the bias is not a coefficient.
+    weights = jax.nn.one_hot(active.output, task.columns.shape[1], dtype=active.weights.dtype)
+    weights = weights * active.weights[:, None]
+    is_bias = (places == _BIAS)[:, None]
+    coefficients = jnp.where(is_bias, 0, weights)
+    bias = jnp.sum(jnp.where(is_bias, weights, 0), 0)
     result = of_all(fits.result)
+    known = coefficients, bias, fits.covariance, fits.noise, fits.log_evidence
+    coefficients, bias, covariance, noise, log_evidence = void_unless_known(known, result)
     # One number for each model, or the only one.
-    shape = () if of_classes else task.y.shape[1:]
-    by_machine = partial(jnp.reshape, shape=shape)
-    floats = _columns(task, active, places), fits.covariance, fits.noise, fits.log_evidence
-    columns, covariance, noise, log_evidence = void_unless_known(floats, result)
+    shape = task.y.shape[1:]
+    by_fit = partial(jnp.reshape, shape=() if of_classes else shape)
+    function = KernelExpansion(
+        task.kernel,
+        points_at(task.X, jnp.maximum(places, 0)),
+        coefficients.reshape(len(places), *shape),
+        bias.reshape(shape),
+    )
     likelihood = setting.likelihood
     value = RelevanceVectors(
-        function=_function(task, places, *columns),
+        function=function,
         places=places,
         outputs=active.output,
         precisions=active.precisions,
         covariance=jax.scipy.linalg.block_diag(*covariance),
-        likelihood=Gaussian(by_machine(noise)) if likelihood is None else likelihood,
-        log_evidence=by_machine(log_evidence),
+        likelihood=Gaussian(by_fit(noise)) if likelihood is None else likelihood,
+        log_evidence=by_fit(log_evidence),
     )
-    return Solution(value, result, jax.tree.map(by_machine, fits.stats))
-
-
-def _in_one_row(active: ActiveFunctions, of_classes: bool) -> ActiveFunctions:
-    """The slots of all models in one row; unless columns are classes, the output of each model is
-    the number of its column.
-    """
-    machines, size = active.used.shape
-    if not of_classes:
-        numbers = jnp.arange(machines, dtype=jnp.int32)
-        outputs = jnp.broadcast_to(numbers[:, None], (machines, size))
-        active = eqx.tree_at(lambda active: active.output, active, outputs)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1), active)
-
-
-def _columns(
-    task: Task, active: ActiveFunctions, places: Int[Array, " T"]
-) -> tuple[Float[Array, "T c"], Float[Array, " c"]]:
-    """Coefficients and biases of the outputs; the weight of the bias is not a coefficient."""
-    count = task.columns.shape[1]
-    weights = jax.nn.one_hot(active.output, count, dtype=active.weights.dtype)
-    weights = weights * active.weights[:, None]
-    is_bias = (places == _BIAS)[:, None]
-    return jnp.where(is_bias, 0, weights), jnp.sum(jnp.where(is_bias, weights, 0), 0)
-
-
-def _function(
-    task: Task,
-    places: Int[Array, " T"],
-    coefficients: Float[Array, "T c"],
-    bias: Float[Array, " c"],
-) -> KernelExpansion:
-    points = points_at(task.X, jnp.maximum(places, 0))
-    shape = task.y.shape[1:]
-    coefficients = coefficients.reshape(len(places), *shape)
-    return KernelExpansion(task.kernel, points, coefficients, bias.reshape(shape))
+    return Solution(value, result, jax.tree.map(by_fit, fits.stats))

@@ -2,7 +2,6 @@
 (Tipping & Faul 2003).
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from kernax.core.base.numerics import eps_of, matmul, positive_or_one, tree_wher
 from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import ActiveFunctions, curved, values
 from kernax.sparse.damping import StepBounds
-from kernax.sparse.observations import NoisyObservations, Posterior
+from kernax.sparse.observations import NoisyObservations
 from kernax.sparse.precision_steps import Action, EvidenceState, best_action
 from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
@@ -77,7 +76,12 @@ def climbed(
     nats.
     """
     tol = jnp.maximum(tol, eps_of(noise) ** 0.5)
-    products = _products(problem)
+    # Phi^T W Phi, from which second derivatives for numbers are computed; the curvatures of labels
+    # change.
+    products = None
+    if isinstance(problem.observations, NoisyObservations):
+        columns = problem.basis.columns
+        products = matmul(columns.T, problem.observations.weights[:, None] * columns)
 
     def go_on(now: _Sweep) -> Array:
         return ~now.finished & (now.steps < most)
@@ -85,16 +89,6 @@ def climbed(
     step = partial(_swept_in_few_places, problem, products, tol)
     end = lax.while_loop(go_on, step, _Sweep.first(active, noise))
     return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
-
-
-def _products(problem: RelevanceProblem) -> Float[Array, "m m"] | None:
-    """`Phi^T W Phi`, from which second derivatives for numbers are computed; None for labels,
-    because their curvatures change.
-    """
-    if not isinstance(problem.observations, NoisyObservations):
-        return None
-    columns = problem.basis.columns
-    return matmul(columns.T, problem.observations.weights[:, None] * columns)
 
 
 class _Sweep(eqx.Module):
@@ -134,7 +128,14 @@ def _swept_in_few_places(
     if problem.capacity <= 2 * _FEW:
         return _swept(problem, products, tol, now)
     whole = partial(_swept, problem, products, tol)
-    few = partial(_of_few, whole)
+    of_places = lambda now: (now.active, now.trend)
+
+    def few(now: _Sweep) -> _Sweep:
+        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
+        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
+        end = whole(eqx.tree_at(of_places, now, first))
+        return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
+
     # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
     numbers = jnp.arange(problem.capacity)
     last = jnp.max(jnp.where(now.active.used, numbers, -1))
@@ -143,21 +144,16 @@ def _swept_in_few_places(
     return lax.switch(needs_all, (few, whole), now)
 
 
-def _of_few(sweep: Callable, now: _Sweep) -> _Sweep:
-    """A sweep over the first slots."""
-    of_places = lambda now: (now.active, now.trend)
-    first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
-    rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
-    end = sweep(eqx.tree_at(of_places, now, first))
-    return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
-
-
 def _swept(
     problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
 ) -> _Sweep:
     """Takes steps until the noise and the curvatures are computed again."""
-    ahead = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
-    first, trend = _damped(problem, ahead, now.trend)
+    first = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
+    trend = now.trend
+    # A step is damped for labels; the curvatures of numbers stay the same.
+    if not isinstance(problem.observations, NoisyObservations):
+        action, trend = trend.damped(first.outlook, first.action)
+        first = _Ahead(first.outlook, action)
     # The steps of a sweep: the first, and others while their figures are accurate.
     start = first.outlook.steps
     most = start + _steps_of_a_sweep(problem)
@@ -170,7 +166,14 @@ def _swept(
         return _Ahead.of(problem, _moved(problem, products, ahead.outlook, ahead.action), tol)
 
     end = lax.while_loop(go_on, step, first)
-    noise = _renewed_noise(problem, end.outlook, now.noise)
+    noise = now.noise
+    if problem.noise.learned:
+        active = end.outlook.active
+        f = values(problem.design(active), active.weights)
+        # gamma_i = 1 - alpha_i Sigma_ii.
+        gamma = 1 - active.precisions * jnp.diagonal(end.outlook.covariance)
+        determined = jnp.sum(jnp.where(active.used, gamma, 0))
+        noise = problem.noise.renewed(problem.observations, f, noise, determined)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN ends the loop
     return _Sweep(
         active=end.outlook.active,
@@ -200,27 +203,6 @@ class _Ahead(eqx.Module):
         return self.action.gain > eps_of(self.action.gain) ** 0.8
 
 
-def _damped(problem: RelevanceProblem, now: _Ahead, trend: StepBounds) -> tuple[_Ahead, StepBounds]:
-    """The step, damped for labels; in full for numbers, because their curvatures stay the same."""
-    if isinstance(problem.observations, NoisyObservations):
-        return now, trend
-    action, trend = trend.damped(now.outlook, now.action)
-    return _Ahead(now.outlook, action), trend
-
-
-def _renewed_noise(
-    problem: RelevanceProblem, now: EvidenceState, noise: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The best noise for the present weights."""
-    if not problem.noise.learned:
-        return noise
-    active = now.active
-    f = values(problem.design(active), active.weights)
-    gamma = 1 - active.precisions * jnp.diagonal(now.covariance)
-    determined = jnp.sum(jnp.where(active.used, gamma, 0))
-    return problem.noise.renewed(problem.observations, f, noise, determined)
-
-
 def _evidence_state(
     problem: RelevanceProblem, products: Array | None, now: _Sweep
 ) -> EvidenceState:
@@ -229,15 +211,22 @@ def _evidence_state(
     deviations = active.deviations
     fit = problem.posterior(active, now.noise)
     active = eqx.tree_at(lambda active: active.weights, active, fit.mode * deviations)
-    of_active = _second_derivatives(problem, products, active, fit, now.noise)
-    # `phi_j^T B phi_j` of all candidates.
+    # Phi^T B J, zero where a slot is not used; for numbers B is the weights over the noise.
+    if products is not None:
+        of_active = jnp.where(active.used[None, :], products[:, active.column] / now.noise, 0)
+    else:
+        design = problem.design(active)
+        n, c, size = design.shape
+        image = curved(fit.curvatures, design).reshape(n, c * size)
+        of_active = matmul(problem.basis.columns.T, image).reshape(-1, size)
+    # phi_j^T B phi_j of all candidates.
     own = jnp.diagonal(fit.curvatures, axis1=1, axis2=2)
     diagonal = matmul((problem.basis.columns**2).T, own).reshape(-1)
     # phi_j^T B J Sigma J^T B phi_j of all candidates, by which S_j is less than phi_j^T B phi_j, as
     # the sums of squares of the rows of Phi^T B J A^-1/2 L^-T.
     parts = matmul(of_active * deviations[None, :], fit.inverse_factor.T)
     explained = jnp.sum(parts**2, 1)
-    # `phi_j^T r` of all candidates.
+    # phi_j^T r of all candidates.
     residuals = problem.observations.residuals(fit.values, now.noise)
     # At the mode r = C^-1 t, where t are the targets; for labels, the targets of the expansion
     # about the mode.
@@ -252,22 +241,6 @@ def _evidence_state(
         diagonal=diagonal,
         steps=now.steps,
     )
-
-
-def _second_derivatives(
-    problem: RelevanceProblem,
-    products: Array | None,
-    active: ActiveFunctions,
-    fit: Posterior,
-    noise: Float[Array, ""],
-) -> Float[Array, "k M"]:
-    """`Phi^T B J`; 0 where a slot is not used."""
-    if products is not None:
-        return jnp.where(active.used[None, :], products[:, active.column] / noise, 0)
-    design = problem.design(active)
-    n, c, size = design.shape
-    image = curved(fit.curvatures, design).reshape(n, c * size)
-    return matmul(problem.basis.columns.T, image).reshape(-1, size)
 
 
 class _RankOne(eqx.Module):
@@ -286,8 +259,13 @@ class _RankOne(eqx.Module):
         others = -matmul(now.covariance, now.products[j])
         given_way = jnp.where(now.active.at(i), 1, others)
         of_new = _RankOne(given_way, 1 / (action.precision + now.sparsity[j]), now.quality[j])
-        # For an active function u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), and t = mu_i.
-        of_taken = _RankOne(now.covariance[:, i], _change(now, action), now.active.weights[i])
+        # For an active function u = Sigma e_i, c = -1 / (Sigma_ii + 1 / d), and t = mu_i, with d
+        # the change of the precision, which may be infinite.
+        variance = positive_or_one(now.covariance[i, i])
+        deleted = jnp.isinf(action.precision)
+        d = jnp.where(deleted, 1, action.precision) - now.active.precisions[i]
+        c = jnp.where(deleted, -1 / variance, -d / (1 + d * variance))
+        of_taken = _RankOne(now.covariance[:, i], c, now.active.weights[i])
         return tree_where(action.is_new, of_new, of_taken)
 
     def of_weights(self, weights: Float[Array, " M"]) -> Float[Array, " M"]:
@@ -311,14 +289,32 @@ def _moved(
     p`.
     """
     is_place = now.active.at(action.place)
-    column = _column(problem, products, now, action)
+    outputs = problem.observations.outputs
+    number, output = action.candidate // outputs, action.candidate % outputs
+    # Phi^T B phi for the function of the step.
+    if products is not None:
+        # All curvatures are the weights over the noise.
+        of_unit = products[:, number]
+        column = of_unit * (now.diagonal[number] / positive_or_one(products[number, number]))
+    else:
+        image = now.curvatures[:, :, output] * problem.basis.columns[:, number, None]
+        column = matmul(problem.basis.columns.T, image).reshape(-1)
     of_active = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_active, step.u)
+    deleted = is_place & jnp.isinf(action.precision)
+    precisions = jnp.where(is_place, action.precision, now.active.precisions)
+    active = ActiveFunctions(
+        column=jnp.where(is_place, number, now.active.column).astype(jnp.int32),
+        output=jnp.where(is_place, output, now.active.output).astype(jnp.int32),
+        used=(now.active.used | is_place) & ~deleted,
+        precisions=jnp.where(deleted, 1, precisions),
+        weights=jnp.where(deleted, 0, step.of_weights(now.active.weights)),
+    )
     # Rows and columns of a deleted function are zero up to rounding.
-    kept = ~(is_place & jnp.isinf(action.precision))
+    kept = ~deleted
     return EvidenceState(
-        active=_renewed(problem, now.active, action, step.of_weights(now.active.weights)),
+        active=active,
         covariance=jnp.where(kept[:, None] & kept[None, :], step.added_to(now.covariance), 0),
         products=jnp.where(kept[None, :], of_active, 0),
         sparsity=now.sparsity - step.c * p**2,
@@ -326,44 +322,4 @@ def _moved(
         curvatures=now.curvatures,
         diagonal=now.diagonal,
         steps=now.steps + 1,
-    )
-
-
-def _change(now: EvidenceState, action: Action) -> Float[Array, ""]:
-    """`-1 / (Sigma_ii + 1 / d)`, d the change of a precision, which may be infinite."""
-    variance = positive_or_one(now.covariance[action.place, action.place])
-    deleted = jnp.isinf(action.precision)
-    change = jnp.where(deleted, 1, action.precision) - now.active.precisions[action.place]
-    return jnp.where(deleted, -1 / variance, -change / (1 + change * variance))
-
-
-def _column(
-    problem: RelevanceProblem, products: Array | None, now: EvidenceState, action: Action
-) -> Float[Array, " k"]:
-    """`Phi^T B phi` for the function of a step."""
-    outputs = problem.observations.outputs
-    column = action.candidate // outputs
-    if products is not None:
-        # All curvatures are the weights over the noise.
-        of_unit = products[:, column]
-        return of_unit * (now.diagonal[column] / positive_or_one(products[column, column]))
-    output = action.candidate % outputs
-    image = now.curvatures[:, :, output] * problem.basis.columns[:, column, None]
-    return matmul(problem.basis.columns.T, image).reshape(-1)
-
-
-def _renewed(
-    problem: RelevanceProblem, active: ActiveFunctions, action: Action, weights: Float[Array, " M"]
-) -> ActiveFunctions:
-    """The functions after a step."""
-    outputs = problem.observations.outputs
-    is_place = active.at(action.place)
-    deleted = is_place & jnp.isinf(action.precision)
-    precisions = jnp.where(is_place, action.precision, active.precisions)
-    return ActiveFunctions(
-        column=jnp.where(is_place, action.candidate // outputs, active.column).astype(jnp.int32),
-        output=jnp.where(is_place, action.candidate % outputs, active.output).astype(jnp.int32),
-        used=(active.used | is_place) & ~deleted,
-        precisions=jnp.where(deleted, 1, precisions),
-        weights=jnp.where(deleted, 0, weights),
     )

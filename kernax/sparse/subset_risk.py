@@ -239,7 +239,18 @@ class Quadratic(eqx.Module):
         B = jnp.concatenate([risk.features, one], 1)
         weighted = B[:, :, None] * W.reshape(len(B), 1, -1)
         # The entry (p c)(q d) of H is sum_i B_ip W_icd B_iq, plus the Hessian of the penalty.
-        H = _by_pairs(matmul(B.T, weighted.reshape(len(B), -1)), c) + _of_penalty(risk, W)
+        m1 = B.shape[1]
+        sums = matmul(B.T, weighted.reshape(len(B), -1)).reshape(m1, m1, c, c)  # q p c d
+        H = sums.transpose(1, 2, 0, 3).reshape(m1 * c, m1 * c)
+        # The block of the biases makes H invertible. Without biases it is the identity, so that
+        # their steps are zero.
+        of_bias = jnp.zeros((c, c), W.dtype)
+        if not risk.bias:
+            of_bias = jnp.eye(c, dtype=W.dtype)
+        elif risk.loss.has_free_shift:
+            of_bias = curvature_of_shift(W)
+        of_weights = jnp.diag(jnp.full((m1 - 1) * c, risk.ridge))
+        H = H + jax.scipy.linalg.block_diag(of_weights, of_bias)
         # Unnormalised features differ by many orders of magnitude: the last ones are small
         # residuals.
         scale = jnp.sqrt(positive_or_one(jnp.diagonal(H)))
@@ -263,27 +274,6 @@ class Quadratic(eqx.Module):
         h = jnp.moveaxis(self.weighted.reshape(n, m1 * c, c), 0, 1)  # that of each phi = e_i
         V = self.factor.whitened(h.reshape(m1 * c, n * c) / self.scale[:, None])
         return jnp.moveaxis(V.reshape(m1 * c, n, c), 1, 0).reshape(n, m1, cc)
-
-
-def _by_pairs(H: Float[Array, "m1 m1cc"], c: int) -> Float[Array, "m1c m1c"]:
-    """Reorders the axes (q, p, c, d) into ((p, c), (q, d))."""
-    m1 = len(H)
-    return H.reshape(m1, m1, c, c).transpose(1, 2, 0, 3).reshape(m1 * c, m1 * c)
-
-
-def _of_penalty(risk: SubsetRisk, W: Float[Array, "n c c"]) -> Float[Array, "m1c m1c"]:
-    """The Hessian of the penalty, with a block for the biases that makes the sum invertible. In a
-    fit without biases that block is the identity, so that their steps are zero.
-    """
-    m = risk.features.shape[1]
-    c = W.shape[1]
-    of_bias = jnp.zeros((c, c), W.dtype)
-    if not risk.bias:
-        of_bias = jnp.eye(c, dtype=W.dtype)
-    elif risk.loss.has_free_shift:
-        of_bias = curvature_of_shift(W)
-    of_weights = jnp.diag(jnp.full(m * c, risk.ridge))
-    return jax.scipy.linalg.block_diag(of_weights, of_bias)
 
 
 def curvature_of_shift(W: Float[Array, "n c c"]) -> Float[Array, "c c"]:
