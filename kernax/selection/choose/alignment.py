@@ -1,7 +1,6 @@
 """Kernel-target alignment: how much a Gram matrix looks like the products of the targets."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -100,7 +99,8 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
 
 @compiled
 def _alignment(task, centred):
-    K = _prepared(task.gram().as_matrix(), task, centred)
+    """`<K, Y Y^T> / (|K| |Y Y^T|)`, and whether K is constant, or zero, up to rounding."""
+    K, _ = _prepared(task, centred)
     Y = _targets(task, centred)
     # sum_ij w_i w_j K_ij^2
     square = jnp.sum(task.weights.times(matmul(K * K, task.weights.values)))
@@ -143,32 +143,29 @@ def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -
     return jnp.sum(weighted * matmul(K, weighted))
 
 
-def _unit_of_gram(K: Float[Array, "n n"], task: Task) -> Array:
-    """The exponent of the largest number of K among points that are not removed."""
+def _in_unit(
+    values: Float[Array, "n m"], present: Bool[Array, "n #m"]
+) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
+    """`2^-e values`, and e, the exponent of the largest of the values that are present."""
+    unit = exponent_of(jnp.max(jnp.where(present, jnp.abs(values), 0)))
+    return times_power_of_two(values, -unit), unit
+
+
+def _prepared(task: Task, centred: bool) -> tuple[Float[Array, "n n"], Int[Array, ""]]:
+    """K, centred or not, in a unit near its largest number, and the exponent of the unit."""
     present = task.weights.values > 0
-    return _unit(K, present[:, None] & present[None, :])
-
-
-def _unit(values: Float[Array, "n m"], present: Bool[Array, "n #m"]) -> Array:
-    """The exponent of the largest of the values that are present."""
-    return exponent_of(jnp.max(jnp.where(present, jnp.abs(values), 0)))
-
-
-def _prepared(K: Float[Array, "n n"], task: Task, centred: bool) -> Float[Array, "n n"]:
-    """K, centred or not, in units of its largest number."""
-    K = times_power_of_two(K, -_unit_of_gram(K, task))
+    K, unit = _in_unit(task.gram().as_matrix(), present[:, None] & present[None, :])
     if not centred:
-        return K
+        return K, unit
     # H K H^T with H = I - 1 p^T.
     p = shares(task.weights)
     means = matmul(K, p)
-    return K - means[:, None] - means[None, :] + jnp.sum(p * means)
+    return K - means[:, None] - means[None, :] + jnp.sum(p * means), unit
 
 
 def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
-    """Y, centred or not, in units of its largest number."""
-    unit = _unit(task.columns, (task.weights.values > 0)[:, None])
-    Y = times_power_of_two(task.columns, -unit)
+    """Y, centred or not, in a unit near its largest number."""
+    Y, _ = _in_unit(task.columns, (task.weights.values > 0)[:, None])
     return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
 
 
@@ -231,15 +228,13 @@ def aligned_sum(
 
 @compiled
 def _aligned(tasks):
-    """The weights of the kernels."""
     task = tasks[0]
-    grams = [stop_gradient(one).gram().as_matrix() for one in tasks]
-    units = jnp.stack([_unit_of_gram(K, task) for K in grams])
-    grams = tuple(_prepared(K, task, True) for K in grams)
+    grams, units = zip(*(_prepared(stop_gradient(one), True) for one in tasks))
     Y = _targets(task, True)
     M = _products(grams, task)
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
-    m = times_power_of_two(_nonnegative_minimiser(M, a), -units)
+    # The weights of the matrices in the units of the kernels.
+    m = times_power_of_two(_nonnegative_minimiser(M, a), -jnp.stack(units))
     return m / jnp.sum(m)
 
 
@@ -256,7 +251,18 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
     # With c_k = size_k m_k: m.M m - 2 m.a = c.C c - 2 c.(a / size), C the correlations.
     size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
     correlations = M / (size[:, None] * size[None, :])
-    sweep = partial(_sweep, correlations, a / size)
+    goals = a / size
+
+    def sweep(now: _Descent) -> _Descent:
+        """Each weight in turn at its minimum, given the others."""
+
+        def along(k, c):
+            # c_k = max(0, goal_k - sum_{l != k} C_kl c_l), as C_kk = 1.
+            others = matmul(correlations[k], c) - c[k]
+            return c.at[k].set(jnp.maximum(goals[k] - others, 0))
+
+        c = lax.fori_loop(0, len(goals), along, now.m)
+        return _Descent(c, jnp.max(jnp.abs(c - now.m)), now.sweeps + 1)
 
     def go_on(now: _Descent) -> Array:
         return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
@@ -264,15 +270,3 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
     infinite = jnp.full_like(a[0], jnp.inf)
     start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
     return lax.while_loop(go_on, sweep, start).m / size
-
-
-def _sweep(correlations: Float[Array, "k k"], goals: Float[Array, " k"], now: _Descent) -> _Descent:
-    """Each weight in turn at its minimum, given the others."""
-
-    def along(k, m):
-        # m_k = max(0, goal_k - sum_{l != k} C_kl m_l), as C_kk = 1.
-        others = matmul(correlations[k], m) - m[k]
-        return m.at[k].set(jnp.maximum(goals[k] - others, 0))
-
-    m = lax.fori_loop(0, len(goals), along, now.m)
-    return _Descent(m, jnp.max(jnp.abs(m - now.m)), now.sweeps + 1)

@@ -225,19 +225,13 @@ def bootstrap(
         _Statistic(fit, statistic), in_axes=(None, None, 0), devices=devices, progress=progress
     )
     values = of_member(X, y, jnp.concatenate(members))
-    return _sorted_out(values, n_resamples, of_rows if jackknife else None)
-
-
-def _sorted_out(values: PyTree, resamples: int, weights: Float[Array, " n"] | None) -> Bootstrap:
-    """The statistic of the fit to all rows, of each resample, and, given weights, without each
-    row.
-    """
     estimate = jax.tree.map(lambda leaf: leaf[0], values)
-    resampled = jax.tree.map(lambda leaf: leaf[1 : resamples + 1], values)
-    if weights is None:
-        return Bootstrap(estimate, resampled, None)
-    of_rest = lambda leaf: _acceleration(leaf[resamples + 1 :], weights > 0)
-    return Bootstrap(estimate, resampled, jax.tree.map(of_rest, values))
+    resampled = jax.tree.map(lambda leaf: leaf[1 : n_resamples + 1], values)
+    acceleration = None
+    if jackknife:
+        of_rest = lambda leaf: _acceleration(leaf[n_resamples + 1 :], of_rows > 0)
+        acceleration = jax.tree.map(of_rest, values)
+    return Bootstrap(estimate, resampled, acceleration)
 
 
 def _drawn(weights: Float[Array, " n"], resamples: int, key: PRNGKeyArray) -> Float[Array, "b n"]:

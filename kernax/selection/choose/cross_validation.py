@@ -119,22 +119,15 @@ def cross_validate(
             raise ValueError("fit must return the object to score: the .value of its Solution")
         return score(fitted, left_out.X, left_out.y, left_out.weights)
 
-    return CrossValidation(_of_each(scored, folds))
-
-
-def _of_each(function: Callable[[Folds], PyTree[Array]], folds: Folds) -> PyTree[Array]:
-    """Maps a function over the folds: one after another on a CPU, so that no iteration waits for
-    that of another fold; elsewhere all together.
-    """
-    # Not by `each`, which traces the function for both: a fit may take seconds to trace.
+    # One fold after another on a CPU, so that no iteration waits for that of another fold;
+    # elsewhere all together. Not by `each`, which traces the function for both: a fit may take
+    # seconds to trace.
     if jax.default_backend() == "cpu":
-        return lax.map(function, folds)
-    return jax.vmap(function)(folds)
+        return CrossValidation(lax.map(scored, folds))
+    return CrossValidation(jax.vmap(scored)(folds))
 
 
 class _Part(eqx.Module):
-    """Some of the rows, with their weights."""
-
     X: PyTree
     y: Array
     weights: Array

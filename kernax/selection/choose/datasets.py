@@ -88,8 +88,6 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
 
 
 class _Dataset(eqx.Module):
-    """Points, targets and weights of the same rows."""
-
     X: PyTree
     y: Array
     weights: Float[Array, "*b n"]

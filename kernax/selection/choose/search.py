@@ -231,7 +231,6 @@ def _best(
     throw: bool,
     verb: str,
 ) -> Solution[Model]:
-    """The candidate with the lowest finite loss."""
     finite = jnp.isfinite(losses)
     best = jnp.argmin(jnp.where(finite, losses, jnp.inf))
     chosen = _with_values(model, {path: value[best] for path, value in candidates.items()})
@@ -252,22 +251,18 @@ def _axes(model: PyTree, values: Any) -> dict[str, Array]:
         axis = jnp.atleast_1d(jnp.asarray(as_arrays(values[end]), spot.entry.value.dtype))
         name = f"values[{end!r}]"
         _check_inside(axis, spot.entry.interval, name)
-        axes[spot.path] = _in_shape(axis, spot, name)
+        # Values (k,) or (k, *shape), as (k, *shape).
+        if axis.ndim == 1:
+            axis = axis.reshape(-1, *(1 for _ in spot.shape))
+            axis = jnp.broadcast_to(axis, (len(axis), *spot.shape))
+        elif axis.shape[1:] != spot.shape:
+            shape = ", ".join(map(str, ("k", *spot.shape)))
+            raise ValueError(
+                f"{name} must have shape (k,) or ({shape}), one value of {spot.path} after the "
+                f"other, but has shape {axis.shape}"
+            )
+        axes[spot.path] = axis
     return axes
-
-
-def _in_shape(axis: Array, spot: _Spot, name: str) -> Array:
-    """Values (k,) or (k, *shape) as (k, *shape)."""
-    if axis.ndim == 1:
-        axis = axis.reshape(-1, *(1 for _ in spot.shape))
-        return jnp.broadcast_to(axis, (len(axis), *spot.shape))
-    if axis.shape[1:] != spot.shape:
-        shape = ", ".join(map(str, ("k", *spot.shape)))
-        raise ValueError(
-            f"{name} must have shape (k,) or ({shape}), one value of {spot.path} after the other, "
-            f"but has shape {axis.shape}"
-        )
-    return axis
 
 
 def _check_inside(axis: Array, interval: Interval, name: str) -> None:

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
-from kernax.core.base.numerics import eps_of, tree_where
+from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
 from kernax.core.base.parameters import Rebuild, as_floats
-from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
+from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.selection.optimise.validation import Validation
 
@@ -162,13 +162,26 @@ def _step(problem: LearningProblem, state: OptimiserState) -> OptimiserState:
     """One update of the optimiser, from the loss and the gradient at the present parameters."""
     value, grad, unit = _value_and_gradient(problem, state)
     judgement = problem.validation_loss(state.theta)
-    state = _record(state, times_power_of_two(value, unit), judgement)
     norm = _length(grad, value.dtype)
+    whole_value, whole_norm = times_power_of_two((value, norm), unit)
+    state = _record(state, whole_value, judgement)
     finite = jnp.isfinite(value) & jnp.isfinite(norm)
+    validation = problem.validation
+    is_patient = jnp.array(True)
+    if validation is not None and validation.patience is not None:
+        is_patient = state.step - state.best_step < validation.patience
     # A gradient that is zero up to rounding ends the run.
-    running = finite & (norm > _rounding(value)) & _is_patient(problem, state)
-    theta, memory = _updated(problem, state, value, grad, unit)
-    whole_norm = times_power_of_two(norm, unit)
+    running = finite & (norm > _rounding(value)) & is_patient
+    # The step of the optimiser.
+    optimiser = optax.with_extra_args_support(problem.optimiser)
+    objective = problem.objective
+    if _has_own_unit(state.memory):
+        objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+        updates, memory = optimiser.update(
+            grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
+        )
+    theta: Any = optax.apply_updates(state.theta, updates)
     return dataclasses.replace(
         state,
         theta=tree_where(running, theta, state.theta),
@@ -189,15 +202,8 @@ def _rounding(value: Array) -> Array:
 def _length(grad: list[Array], dtype: Any) -> Array:
     """The norm of a gradient, without overflow of the squares."""
     entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
-    entries, unit = in_own_unit(entries)
-    return times_power_of_two(jnp.linalg.norm(entries), unit)
-
-
-def _is_patient(problem: LearningProblem, state: OptimiserState) -> Array:
-    """Whether the validation loss may still improve."""
-    if problem.validation is None or problem.validation.patience is None:
-        return jnp.array(True)
-    return state.step - state.best_step < problem.validation.patience
+    largest = jnp.max(abs(entries))
+    return largest * jnp.linalg.norm(entries / positive_or_one(largest))
 
 
 def _has_own_unit(memory: Any) -> bool:
@@ -209,37 +215,30 @@ def _has_own_unit(memory: Any) -> bool:
     return all(optax.tree.get(memory, name) is not None for name in names)
 
 
+_LEAST_SHARE = 10  # below 2^-10 of the loss the gradient makes a first step shorter than one
+
+
 def _value_and_gradient(
     problem: LearningProblem, state: OptimiserState
 ) -> tuple[Array, list[Array], Array]:
     """The objective and its gradient, in units of `2^unit`, and the unit.
 
-    If a line search has stored its last evaluation, it is not repeated.
+    If a line search has stored its last evaluation, it is not repeated. For L-BFGS the first
+    gradient has a length of one to two in that unit: the first step is the gradient, if that is no
+    longer than one; later steps do not depend on the unit. Products of gradients stay in the range
+    of floats.
     """
-    if _has_own_unit(state.memory):
-        return _in_own_unit(problem, state)
-    grad: Any
-    if any(optax.tree.get(state.memory, name) is None for name in ("value", "grad")):
-        value, grad = jax.value_and_grad(problem.objective)(state.theta)
-    else:
-        of_state = optax.value_and_grad_from_state(problem.objective)
-        value, grad = of_state(state.theta, state=state.memory)
-    return jnp.asarray(value), grad, state.unit
-
-
-_LEAST_SHARE = 10  # below 2^-10 of the loss the gradient makes a first step shorter than one
-
-
-def _in_own_unit(
-    problem: LearningProblem, state: OptimiserState
-) -> tuple[Array, list[Array], Array]:
-    """The same, in the unit in which the first gradient has a length of one to two.
-
-    The first step of L-BFGS is the gradient, if that is no longer than one; later steps do not
-    depend on the unit. Products of gradients stay in the range of floats.
-    """
-    known_value = jnp.asarray(optax.tree.get(state.memory, "value"))
+    known_value = optax.tree.get(state.memory, "value")
     known_grad: Any = optax.tree.get(state.memory, "grad")
+    if not _has_own_unit(state.memory):
+        grad: Any
+        if known_value is None or known_grad is None:
+            value, grad = jax.value_and_grad(problem.objective)(state.theta)
+        else:
+            of_state = optax.value_and_grad_from_state(problem.objective)
+            value, grad = of_state(state.theta, state=state.memory)
+        return jnp.asarray(value), grad, state.unit
+    known_value = jnp.asarray(known_value)
 
     def known() -> tuple[Array, list[Array], Array]:
         return known_value, known_grad, state.unit
@@ -257,21 +256,6 @@ def _in_own_unit(
         return times_power_of_two(value, -unit), grad, unit
 
     return lax.cond(jnp.isfinite(known_value), known, anew)
-
-
-def _updated(
-    problem: LearningProblem, state: OptimiserState, value: Array, grad: list[Array], unit: Array
-) -> tuple[Any, Any]:
-    """The parameters after a step of the optimiser, and its new state."""
-    optimiser = optax.with_extra_args_support(problem.optimiser)
-    objective = problem.objective
-    if _has_own_unit(state.memory):
-        objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
-    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
-        updates, memory = optimiser.update(
-            grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
-        )
-    return optax.apply_updates(state.theta, updates), memory
 
 
 def _record(state: OptimiserState, value: Array, validation_loss: Array | None) -> OptimiserState:
@@ -333,7 +317,17 @@ def close(problem: LearningProblem, state: OptimiserState) -> Solution:
     # start.
     best = problem.runaways(state.best)
     runaways = {path: best[path] | (lost & last[path]) for path in best}
-    stats = _statistics(end, known) | {"runaways": runaways}
+    # NaN if no loss was ever finite.
+    stats = {
+        "loss": jnp.where(known, end.value, jnp.nan),
+        "losses": state.losses,
+        "steps": state.step,
+        "gradient_norm": state.gradient_norm,
+        "runaways": runaways,
+    }
+    if end.validation_loss is not None and state.validation_losses is not None:
+        stats["validation_loss"] = jnp.where(known, end.validation_loss, jnp.nan)
+        stats["validation_losses"] = state.validation_losses
     return Solution(problem.model(state.best), result, stats)
 
 
@@ -359,18 +353,3 @@ def _is_unmoved(problem: LearningProblem, state: OptimiserState) -> Array:
     same = [jnp.all(one == other) for one, other in zip(now, before)]
     last_value = state.losses[jnp.maximum(state.step - 1, 0)]
     return jnp.all(jnp.stack(same)) & (state.gradient_norm > _rounding(last_value))
-
-
-def _statistics(end: _Look, known: Array) -> dict[str, Array]:
-    """The losses of the best model, and of every step; NaN if no loss was ever finite."""
-    state = end.state
-    stats = {
-        "loss": jnp.where(known, end.value, jnp.nan),
-        "losses": state.losses,
-        "steps": state.step,
-        "gradient_norm": state.gradient_norm,
-    }
-    if end.validation_loss is not None and state.validation_losses is not None:
-        stats["validation_loss"] = jnp.where(known, end.validation_loss, jnp.nan)
-        stats["validation_losses"] = state.validation_losses
-    return stats
