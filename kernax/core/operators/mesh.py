@@ -57,7 +57,12 @@ def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
     if isinstance(leaf, jax.core.Tracer):
         # The mesh of the arrays from which it is computed, else that of the context.
         mesh = jax.typeof(leaf).sharding.mesh
-        return _evenly(jax.sharding.get_abstract_mesh() if mesh.empty else mesh, n)
+        mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+        # As many of the first automatic axes as share n rows evenly.
+        rows = RowsOverMesh(mesh, _automatic(mesh))
+        while n % rows.parts:
+            rows = RowsOverMesh(mesh, rows.axes[:-1])
+        return rows
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return None
@@ -65,14 +70,6 @@ def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
     axes = first[0] if first and isinstance(first[0], tuple) else first
     are_automatic = bool(axes) and set(axes) <= set(_automatic(sharding.mesh))
     return RowsOverMesh(sharding.mesh, axes) if are_automatic else None
-
-
-def _evenly(mesh: AbstractMesh, n: int) -> RowsOverMesh:
-    """The distribution over as many of the first automatic axes as share n rows evenly."""
-    rows = RowsOverMesh(mesh, _automatic(mesh))
-    while n % rows.parts:
-        rows = RowsOverMesh(mesh, rows.axes[:-1])
-    return rows
 
 
 def _automatic(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:

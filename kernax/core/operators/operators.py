@@ -16,7 +16,6 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import expand_to, main_diagonal, matmul, stop_gradient
-from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import compensated_product, extra_bits
 
@@ -198,6 +197,7 @@ class LowRankGram(AbstractGram):
         return self.features.shape[1]
 
     def mv(self, vector):
+        # (F F^T + diag(r)) v = F (F^T v) + r v.
         inside = matmul(self.features.T, vector)
         return matmul(self.features, inside) + expand_to(self.remainder, vector) * vector
 
@@ -206,10 +206,8 @@ class LowRankGram(AbstractGram):
         # compensated product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
-        scaled, unit = in_own_unit(vector)
-        inside = compensated_product(self.features.T, scaled)
-        of_features = times_power_of_two(matmul(self.features, inside), unit)
-        return of_features + self.remainder * vector
+        inside = compensated_product(self.features.T, vector)
+        return matmul(self.features, inside) + self.remainder * vector
 
     def squares_in_products(self, vector):
         # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, plus the contribution of the remainder for j
@@ -242,6 +240,7 @@ class LowRankGram(AbstractGram):
         return self
 
     def symmetric_form(self, weights, shift):
+        # S (F F^T + diag(r)) S + diag(shift) = (S F) (S F)^T + diag(w r + shift).
         features = weights.times_roots(self.features)
         return LowRankGram(features, weights.times(self.remainder) + shift, self.spread)
 
@@ -328,6 +327,7 @@ class WeightedForm(lx.AbstractLinearOperator):
     shift: Float[Array, " n"]
 
     def mv(self, vector):
+        # (S K S + diag(shift)) v = S (K (S v)) + shift v.
         inside = self.gram.mv(self.weights.times_roots(vector))
         return self.weights.times_roots(inside) + self.shift * vector
 
@@ -336,6 +336,7 @@ class WeightedForm(lx.AbstractLinearOperator):
 
     def diagonal(self) -> Float[Array, " n"]:
         """The diagonal, without computing the matrix."""
+        # (S K S)_ii = w_i K_ii.
         return self.weights.times(self.gram.diagonal()) + self.shift
 
     def transpose(self):

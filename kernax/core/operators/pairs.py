@@ -182,25 +182,16 @@ def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Ar
         x, z = (jax.tree.map(lambda leaf, i=i: leaf[i], parts) for i in pair)
         return all_pairs(kernel, x, z)
 
-    tiles = lax.map(jax.checkpoint(tile), np.triu_indices(blocks))
-    return _assembled(tiles, blocks)[:n, :n]
-
-
-def _assembled(tiles: Float[Array, "_ side side"], blocks: int) -> Float[Array, "_ _"]:
-    """The symmetric matrix from its tiles on and above the diagonal, which are given row by row."""
-    everywhere = tiles[_places_of_tiles(blocks)]
-    above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
-    K = jnp.where(above, everywhere, jnp.swapaxes(everywhere, 2, 3))
-    size = blocks * tiles.shape[1]
-    return jnp.swapaxes(K, 1, 2).reshape(size, size)
-
-
-def _places_of_tiles(blocks: int) -> Int[np.ndarray, "blocks blocks"]:
-    """The index of the tile of every block, or of its mirror image, row by row."""
     rows, columns = np.triu_indices(blocks)
+    tiles = lax.map(jax.checkpoint(tile), (rows, columns))
+    # The tile of every block, or of its mirror image, which is transposed.
     indices = np.zeros((blocks, blocks), int)
     indices[rows, columns] = np.arange(len(rows))
-    return np.maximum(indices, indices.T)
+    everywhere = tiles[np.maximum(indices, indices.T)]
+    above = np.triu(np.ones((blocks, blocks), bool))[:, :, None, None]
+    K = jnp.where(above, everywhere, jnp.swapaxes(everywhere, 2, 3))
+    size = blocks * side
+    return jnp.swapaxes(K, 1, 2).reshape(size, size)[:n, :n]
 
 
 def _symmetric(K: Array, mirrored: bool) -> Array:

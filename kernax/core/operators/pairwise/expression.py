@@ -489,7 +489,6 @@ def _evaluated(jaxpr: Any, consts: Sequence, arguments: Sequence[_Value]) -> lis
 
 
 def _of_equation(equation: Any, inputs: list[_Value]) -> list[_Value]:
-    """The outputs of one operation of a trace."""
     name = equation.primitive.name
     level = reduce(operator.or_, (value.level for value in inputs), THETA)
     if level != PAIR:
