@@ -234,9 +234,11 @@ class _Reader:
         kind = kernel_class(name)
         _check_integers(name, values)
         fields = {field.name: field for field in dataclasses.fields(kind)}
-        for field in fields:
-            if _required(fields[field]) and field not in values:
-                raise ValueError(f"{name} lacks its {field}: write {name}({_EXAMPLES[field]})")
+        for word, field in fields.items():
+            defaults = (field.default, field.default_factory)
+            has_default = any(value is not dataclasses.MISSING for value in defaults)
+            if field.init and not has_default and word not in values:
+                raise ValueError(f"{name} lacks its {word}: write {name}({_EXAMPLES[word]})")
         if self.dimensions and "lengthscale" in fields and "lengthscale" not in values:
             start = math.sqrt(self.dimensions)
             lengthscale = np.full(self.dimensions, start) if self.per_column else start
@@ -262,14 +264,6 @@ def _given_fields(name: str, node: ast.Call) -> list[tuple[str, ast.expr]]:
             )
         given.append((keyword.arg, keyword.value))
     return given
-
-
-def _required(field: dataclasses.Field) -> bool:
-    return (
-        field.init
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    )
 
 
 def _normalisations(kernel: AbstractKernel) -> int:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -41,13 +42,18 @@ def numbers(table: InputTable) -> Float[np.ndarray, " n"]:
 def check_counts(target: Column, likelihood: str) -> None:
     """Raises ValueError, with their places, for cells that are not whole numbers >= 0."""
     no_count = f"{{cell}} is not a count: --likelihood {likelihood} takes 0, 1, 2, ..."
+    _check_numbers(target, lambda value: value >= 0 and value == round(value), no_count)
+
+
+def _check_numbers(target: Column, is_right: Callable[[float], bool], wrong: str) -> None:
+    """Raises ValueError, with their places, for cells that are not numbers, or not the right ones.
+
+    Arguments:
+        wrong: what is wrong with the latter, for `check_cells`.
+    """
 
     def problem(cell: str) -> str | None:
-        if no_number(cell):
-            return no_number(cell)
-        value = float(cell)
-        is_count = value >= 0 and value == round(value)
-        return None if is_count else no_count
+        return no_number(cell) or (None if is_right(float(cell)) else wrong)
 
     check_cells(target, problem)
 
@@ -121,17 +127,11 @@ def _are_classes(table: InputTable) -> bool:
 
 def _whole(target: Column) -> tuple[str, ...]:
     """Whole numbers in one spelling: 1, 1.0 and 1e0 are the same class."""
-    check_cells(target, _no_whole_number)
+    fraction = (
+        "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes numbers"
+    )
+    _check_numbers(target, lambda value: value == round(value), fraction)
     return tuple(f"{float(cell) + 0.0:.0f}" for cell in target.cells)
-
-
-def _no_whole_number(cell: str) -> str | None:
-    """Why a cell is not a class that is a number, for `check_cells`; None if it is one."""
-    if no_number(cell):
-        return no_number(cell)
-    if float(cell) == round(float(cell)):
-        return None
-    return "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes numbers"
 
 
 def _check_rows(table: InputTable, what: str) -> None:

@@ -189,16 +189,14 @@ def _indices(classifier: Classifier, X: PyTree) -> Int[Array, " m"]:
 
 def _unwrapped(function: Any, x: PyTree) -> tuple[Any, PyTree]:
     """The inner function, and the point as it takes it."""
-    return (_inside(function), function.point(x)) if _wraps(function) else (function, x)
+    if isinstance(function, Standardised):
+        return function.function, function.point(x)
+    return function, x
 
 
 def _inside(function: Any) -> Any:
     """The function of standardised points, or the function itself."""
-    return function.function if _wraps(function) else function
-
-
-def _wraps(function: Any) -> bool:
-    return isinstance(function, Standardised)
+    return function.function if isinstance(function, Standardised) else function
 
 
 def shape_of_values(function: Any) -> tuple[int, ...] | None:
