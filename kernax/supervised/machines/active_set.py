@@ -12,6 +12,8 @@ biases that satisfy the conditions of optimality at the held points. With two gr
 a sum and a bias of its own, and `bias 1` is the bias of each point's group.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,45 +22,34 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size, sequential_vmap
 from kernax.core.base.numerics import (
+    main_diagonal,
     positive_or_one,
     split_by_tangent,
     stop_gradient,
     sums_and_maxima,
     tree_where,
 )
-from kernax.core.linalg.cholesky import cholesky_factor
-from kernax.core.linalg.weighted_solve import without_border
+from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
+from kernax.core.linalg.weighted_solve import quotient
 from kernax.core.operators.operators import AbstractGram, DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, bias_interval, middle
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
 
 
-class ActiveSet(eqx.Module):
-    """Which points are free, and the values at which the others are held.
-
-    A point is held at zero or at a bound, whose derivative in the problem is kept.
+def held_values(point: DualPoint, problem: BoxProblem) -> Float[Array, " n"]:
+    """The values at which the points that are not free are held: zero or a bound, whose derivative
+    in the problem is kept.
     """
-
-    free: Bool[Array, " n"]
-    held_at: Float[Array, " n"]
-
-    @staticmethod
-    def of(point: DualPoint, problem: BoxProblem) -> "ActiveSet":
-        """The active set at a dual point."""
-        beta = stop_gradient(point.beta)
-        low, high = stop_gradient((problem.low, problem.high))
-        at_high = (beta >= high) & (high > 0)
-        at_low = (beta <= low) & (low < 0)
-        free = (beta != 0) & ~at_high & ~at_low
-        # A point of weight zero takes the derivative of the bound to which it would go with a
-        # weight; inside of the tube it would stay at zero.
-        off = stop_gradient(problem.off(point))
-        empty = low == high
-        held_at_high = at_high | (empty & (off > problem.epsilon))
-        held_at_low = at_low | (empty & (off < -problem.epsilon))
-        high_or_zero = jnp.where(held_at_high, problem.high, 0)
-        return ActiveSet(free, jnp.where(held_at_low, problem.low, high_or_zero))
+    beta = stop_gradient(point.beta)
+    low, high = stop_gradient((problem.low, problem.high))
+    # A point of weight zero takes the derivative of the bound to which it would go with a weight;
+    # inside of the tube it would stay at zero.
+    off = stop_gradient(problem.off(point))
+    empty = low == high
+    at_high = ((beta >= high) & (high > 0)) | (empty & (off > problem.epsilon))
+    at_low = ((beta <= low) & (low < 0)) | (empty & (off < -problem.epsilon))
+    return jnp.where(at_low, problem.low, jnp.where(at_high, problem.high, 0))
 
 
 def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m"]:
@@ -67,31 +58,28 @@ def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m
 
     With two groups m = n + 2, here and below.
     """
-    active = ActiveSet.of(point, problem)
-    beta = jnp.where(active.free, point.beta, active.held_at)
+    held_at = held_values(point, problem)
+    beta = jnp.where(point.free, point.beta, held_at)
     residual = problem.residual(beta)
     of_bias = problem.of_points(point.bias)
     # targets - K b - epsilon s - bias = 0 at free points, b = held value at the others.
     of_free = residual - problem.epsilon * jnp.sign(point.beta) - of_bias
-    of_points = jnp.where(active.free, of_free, active.held_at - point.beta)
-    some_free = problem.over_groups(jnp.any, active.free, False)
-    of_bias = _residual_of_bias(point.bias, problem, beta, residual, some_free)
-    return jnp.append(of_points, of_bias)
+    of_points = jnp.where(point.free, of_free, held_at - point.beta)
+    return jnp.append(of_points, _residual_of_bias(point, problem, beta, residual))
 
 
 def _residual_of_bias(
-    bias: Float[Array, "*groups"],
+    point: DualPoint,
     problem: BoxProblem,
     beta: Float[Array, " n"],
     residual: Float[Array, " n"],
-    some_free: Bool[Array, "*groups"],
 ) -> Float[Array, "*groups"]:
     """`total - sum b`; without free points or a total, by how much the bias misses its value."""
     if problem.total is None:
-        return -bias
+        return -point.bias
     missing = problem.total - problem.sums(beta)
     top, bottom = bias_interval(problem, lax.stop_gradient(beta), residual)
-    return jnp.where(some_free, missing, middle(top, bottom) - bias)
+    return jnp.where(point.some_free, missing, middle(top, bottom) - point.bias)
 
 
 class ActiveSystem(eqx.Module):
@@ -106,13 +94,13 @@ class ActiveSystem(eqx.Module):
     problem: BoxProblem
     free: Bool[Array, " n"]
     bordered: Bool[Array, "*groups"]
+    factor: CholeskyFactor | None = None
 
     @staticmethod
-    def of(point: DualPoint, problem: BoxProblem) -> "ActiveSystem":
+    def of(point: DualPoint, problem: BoxProblem, factor: CholeskyFactor | None) -> "ActiveSystem":
         """The system at a dual point."""
-        free = ActiveSet.of(point, problem).free
-        some_free = problem.over_groups(jnp.any, free, False)
-        return ActiveSystem(problem, free, some_free & (problem.total is not None))
+        bordered = point.some_free & (problem.total is not None)
+        return ActiveSystem(problem, point.free, bordered, factor)
 
     def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         """The matrix times a vector, m = n + 1."""
@@ -136,19 +124,22 @@ class ActiveSystem(eqx.Module):
         size is then 4 d, and the solution is NaN if more points are free.
         """
         r, r_bias = self._parts(rhs)
-        ones = jnp.ones_like(r)
-        second = self.problem.second
-        nothing = jnp.zeros_like(r)
-        borders = [ones]
-        if second is not None:
-            borders = [jnp.where(second, nothing, ones), jnp.where(second, ones, nothing)]
-        # K_FF^-1 r and K_FF^-1 1, zero on the points that are held.
+        # K_FF^-1 r and K_FF^-1 1, zero on the points that are held; two groups have ones at their
+        # own points.
+        borders = self.problem.in_groups(jnp.ones_like(r), 0)
+        columns = jnp.stack([r, *borders], 1)
         matrix = (self.problem.operator, self.free)
-        solved = sequential_vmap(_solve_in_the_smallest_size, matrix, jnp.stack([r, *borders], 1))
+        if self.factor is None:
+            solved = sequential_vmap(_solve_in_the_smallest_size, matrix, columns)
+        else:
+            solved = _solve_with(self.factor, self.free, columns)
         alone = solved[:, 0]
-        if second is None:
-            with_bias, bias = without_border(alone, solved[:, 1], r_bias)
-            of_free = jnp.where(self.bordered, with_bias, alone)
+        if self.problem.second is None:
+            # From `b = alone - of_ones bias` and `sum b = r_bias`.
+            of_ones = solved[:, 1]
+            (pull, sum_alone), _ = sums_and_maxima([of_ones, alone], [])
+            bias = quotient(pull, sum_alone - r_bias)
+            of_free = jnp.where(self.bordered, alone - of_ones * bias, alone)
         else:
             of_free, bias = self._without_two_borders(alone, solved[:, 1:], r_bias)
         bias = jnp.where(self.bordered, bias, r_bias)
@@ -177,37 +168,64 @@ class ActiveSystem(eqx.Module):
         return alone - first * bias[0] - second * bias[1], bias
 
 
+def _largest_size(operator: AbstractGram, n: int) -> int:
+    """How many of n points may be free: all, or if K has few explicit features, at most as many as
+    make it singular.
+    """
+    rank = operator.largest_rank
+    return n if rank >= n else min(n, max(4 * rank, _SMALLEST))
+
+
+def no_factor(problem: BoxProblem) -> CholeskyFactor | None:
+    """The shapes of the factor that `exact_solution` returns; None if systems have several sizes,
+    because a factor in the largest one may take far more memory than the system at hand.
+    """
+    n = len(problem.targets)
+    if _sizes(_largest_size(problem.operator, n)) != [n]:
+        return None
+    zero = jnp.zeros((), problem.targets.dtype)
+    return CholeskyFactor(jnp.zeros_like(zero, shape=n * n), zero, jnp.array(True))
+
+
 def _solve_in_the_smallest_size(
     matrix: tuple[AbstractGram, Bool[Array, " n"]], columns: Float[Array, "n c"]
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column on the free points, and zero elsewhere."""
     operator, free = matrix
-    # All points may be free; if K has few explicit features, at most as many as make it singular.
     n = len(free)
-    rank = operator.largest_rank
-    most = n if rank >= n else min(n, max(4 * rank, _SMALLEST))
+    most = _largest_size(operator, n)
     sizes = _sizes(most)
+    if sizes == [n]:
+        return _solve_with(_factor_of_all(matrix), free, columns)
     needed = jnp.sum(free)
-    # A system of all points needs no order of them, and then no sort is compiled.
-    free_first = None if sizes == [n] else jnp.argsort(~free)
-    operands = (operator, free, free_first, columns)
+    operands = (operator, free, jnp.argsort(~free), columns)
     solved = in_smallest_size(_solve_among_the_first, sizes, needed, *operands)
-    return jnp.where(needed <= sizes[-1], solved, jnp.nan)
+    return jnp.where(needed <= most, solved, jnp.nan)
+
+
+def _factor_of_all(matrix: tuple[AbstractGram, Bool[Array, " n"]]) -> CholeskyFactor:
+    """The factor of K_FF, padded to all points."""
+    operator, free = matrix
+    K_FF, mean = _padded_matrix(operator.as_matrix(), free.astype(operator.in_structure().dtype))
+    return cholesky_factor(DenseGram(K_FF), mean)
+
+
+def _solve_with(
+    factor: CholeskyFactor, free: Bool[Array, " n"], columns: Float[Array, "n c"]
+) -> Float[Array, "n c"]:
+    """`K_FF^-1` times each column on the free points, by the factor of all points."""
+    inside = free.astype(columns.dtype)[:, None]
+    return inside * factor.solve(inside * columns)
 
 
 def _solve_among_the_first(
     size: int,
     operator: AbstractGram,
     free: Bool[Array, " n"],
-    free_first: Int[Array, " n"] | None,
+    free_first: Int[Array, " n"],
     columns: Float[Array, "n c"],
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column, where all free points are among the first of an order."""
-    if free_first is None:
-        inside = free.astype(columns.dtype)
-        K_FF, mean = _padded_matrix(operator.as_matrix(), inside)
-        factor = cholesky_factor(DenseGram(K_FF), mean)
-        return inside[:, None] * factor.solve(inside[:, None] * columns)
     places = free_first[:size]
     inside = free[places].astype(columns.dtype)
     K_FF, mean = _padded_matrix(operator.submatrix(places), inside)
@@ -224,7 +242,8 @@ def _padded_matrix(
     The other points have that mean on the diagonal and zeros off the diagonal.
     """
     # [[K_FF, 0], [0, mean I]]: the padding leaves K_FF^-1 as it is, with pivots of the same size.
-    mean = jnp.sum(inside * jnp.diagonal(K)) / jnp.maximum(jnp.sum(inside), 1)
+    (diagonal, count), _ = sums_and_maxima([inside * main_diagonal(K), inside], [])
+    mean = diagonal / jnp.maximum(count, 1)
     filler = jnp.diag((1 - inside) * positive_or_one(mean))
     return inside[:, None] * K * inside[None, :] + filler, mean
 
@@ -234,16 +253,21 @@ def _sizes(n: int) -> list[int]:
     return sorted({n, *(n // 2**k for k in range(1, 6) if n // 2**k >= _SMALLEST)})
 
 
-def exact_solution(point: DualPoint, problem: BoxProblem) -> tuple[DualPoint, Bool[Array, ""]]:
-    """The exact solution of the equations of a point's active set, and whether it solves the
-    programme.
+def exact_solution(
+    point: DualPoint, problem: BoxProblem
+) -> tuple[DualPoint, Bool[Array, ""], CholeskyFactor | None]:
+    """The exact solution of the equations of a point's active set, whether it solves the programme,
+    and the factor of the equations, which are those of the derivative, too.
 
     It does not if it leaves the box, or if moving a held point lowers the objective: the active set
     was then wrong. The point itself is returned where it violates optimality less.
     """
     # The equations are linear, so that one Newton step from the point solves them. The point has
     # its held coefficients, and if none is free, the bias that is wanted.
-    system = ActiveSystem.of(point, problem)
+    factor = no_factor(problem)
+    if factor is not None:
+        factor = sequential_vmap(_factor_of_all, (problem.operator, point.free))
+    system = ActiveSystem.of(point, problem, factor)
     of_free = problem.off(point) - problem.epsilon * jnp.sign(point.beta)
     of_free = jnp.where(system.free, of_free, 0)
     of_bias = jnp.zeros_like(point.bias)
@@ -256,22 +280,28 @@ def exact_solution(point: DualPoint, problem: BoxProblem) -> tuple[DualPoint, Bo
     bias = point.bias + change[n:].reshape(point.bias.shape)
     solved = DualPoint.of(problem, beta, problem.residual(beta), point.steps, bias)
 
-    # The coefficients must stay in the box, up to rounding, and none may change its sign.
+    # The coefficients must stay in the box, up to rounding, and none may change its sign. Where one
+    # ends at a bound, the active set is another one, and so are its equations.
     opposite = -jnp.sign(beta) * jnp.sign(point.beta)
     sizes = [abs(beta), abs(beta - exact), opposite]
-    _, (largest, out_of_box, most_opposite) = sums_and_maxima([], sizes)
+    is_other = solved.free != point.free
+    _, (largest, out_of_box, most_opposite, some_other) = sums_and_maxima([], [*sizes, is_other])
     # The tolerated error of a linear solve, relative to the largest entry.
     slack = 1e-3 if beta.dtype == jnp.float32 else 1e-6
     keeps_sides = (out_of_box <= slack * largest) & (most_opposite <= 0)
     is_better = keeps_sides & (solved.violation <= point.violation)
-    is_optimal = is_better & (solved.violation <= slack * problem.scale)
-    return tree_where(is_better, solved, point), is_optimal
+    is_optimal = is_better & (solved.violation <= slack * problem.scale) & ~some_other
+    # The factor is that of the equations of the given point.
+    solved = dataclasses.replace(solved, free=point.free, some_free=point.some_free)
+    return tree_where(is_better, solved, point), is_optimal, factor
 
 
 @eqx.filter_custom_jvp
-def with_derivative_of_active_set(point: DualPoint, problem: BoxProblem) -> DualPoint:
+def with_derivative_of_active_set(
+    point: DualPoint, problem: BoxProblem, factor: CholeskyFactor | None
+) -> DualPoint:
     """The same point, whose derivative in the problem is that of the linear system of its active
-    set.
+    set, with the factor of that system.
 
     The derivative is one-sided where a point is about to enter or leave the active set. The
     derivative in the point is left out: it is zero at a solution.
@@ -284,8 +314,8 @@ def _with_derivative_jvp(primals, tangents):
     # From T(problem) x = r(problem): T dx = d (r - T x) at fixed x, and the residual of the
     # equations is r - T x. `custom_linear_solve` transposes this solve (T is symmetric) and
     # differentiates it again through `apply`.
-    point, problem = primals
-    _, t_problem = tangents
+    point, problem, factor = primals
+    _, t_problem, _ = tangents
     moving, known = split_by_tangent(problem, t_problem)
 
     def residual_of(moving):
@@ -293,7 +323,7 @@ def _with_derivative_jvp(primals, tangents):
 
     rhs, t_rhs = eqx.filter_jvp(residual_of, (moving,), (t_problem,))
     t_rhs = jnp.zeros_like(rhs) if t_rhs is None else t_rhs
-    system = ActiveSystem.of(point, problem)
+    system = ActiveSystem.of(point, problem, factor)
     change = lax.custom_linear_solve(
         system.apply, t_rhs, lambda _, rhs: system.solve(rhs), symmetric=True
     )

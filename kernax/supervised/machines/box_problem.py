@@ -143,6 +143,8 @@ class DualPoint(eqx.Module):
     With two groups the bias is two numbers.
 
     Attributes:
+        free: which points are free: strictly between zero and a bound.
+        some_free: whether a point is free, in each group.
         violation: how far optimality is violated by the pair that violates it most.
         rounding: the size of rounding errors in f at the points that count, and so in a violation.
     """
@@ -151,6 +153,8 @@ class DualPoint(eqx.Module):
     residual: Float[Array, " n"]
     bias: Float[Array, "*groups"]
     steps: Int[Array, ""]
+    free: Bool[Array, " n"]
+    some_free: Bool[Array, "*groups"]
     violation: Float[Array, ""]
     rounding: Float[Array, ""]
 
@@ -176,12 +180,12 @@ class DualPoint(eqx.Module):
         f = jnp.where(counted_points(problem), abs(problem.targets - residual), 0)
         sums, (of_f, *ends) = sums_and_maxima(sums, [f, *_slopes(problem, beta, residual)])
         top, bottom = _interval(problem, ends)
-        if bias is None and problem.total is None:
+        count, total = jnp.stack(sums).reshape(2, *top.shape)
+        if problem.total is None:
             bias = jnp.zeros((), beta.dtype)
         elif bias is None:
             # The mean bias of the free points; where no point of a group is free, the midpoint of
             # the interval.
-            count, total = jnp.stack(sums).reshape(2, *top.shape)
             bias = jnp.where(count > 0, total / jnp.maximum(count, 1), middle(top, bottom))
         size = problem.scale + of_f
         return DualPoint(
@@ -189,6 +193,8 @@ class DualPoint(eqx.Module):
             residual=residual,
             bias=bias,
             steps=steps,
+            free=free,
+            some_free=count > 0,
             violation=_width(top, bottom),
             rounding=16 * eps_of(size) * size,
         )

@@ -16,7 +16,12 @@ from jaxtyping import Array, Bool, Float
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import void_unless_known
-from kernax.supervised.machines.active_set import exact_solution, with_derivative_of_active_set
+from kernax.core.linalg.cholesky import CholeskyFactor
+from kernax.supervised.machines.active_set import (
+    exact_solution,
+    no_factor,
+    with_derivative_of_active_set,
+)
 from kernax.supervised.machines.box_problem import (
     BoxProblem,
     DualPoint,
@@ -45,10 +50,10 @@ def machine(
 
     # The solver's point has the derivative of the equations of its active set.
     def with_derivative(end, args):
-        point, certified = end
-        return with_derivative_of_active_set(point, args[0]), certified
+        point, certified, factor = end
+        return with_derivative_of_active_set(point, args[0], factor), certified, factor
 
-    point, certified = implicit(
+    point, certified, _ = implicit(
         lambda args: _solve_to_gap(*args, exact=False),
         with_derivative,
         (scaled, feasible, solver),
@@ -83,10 +88,13 @@ def _feasible(
 
 
 class _Pass(eqx.Module):
-    """A point, its certificate, the tolerance to solve to next, and whether to stop here."""
+    """A point, its certificate, the factor of its active system, the tolerance to solve to next,
+    and whether to stop here.
+    """
 
     point: DualPoint
     certified: Certificate
+    factor: CholeskyFactor | None
     tol: Float[Array, ""]
     done: Bool[Array, ""]
 
@@ -97,9 +105,9 @@ def _solve_to_gap(
     solver: AbstractDualSolver,
     *,
     exact: bool,
-) -> tuple[DualPoint, Certificate]:
-    """The solver's point at a tolerance for which the relative gap is at most `solver.rtol`, and
-    its certificate.
+) -> tuple[DualPoint, Certificate, CholeskyFactor | None]:
+    """The solver's point at a tolerance for which the relative gap is at most `solver.rtol`, its
+    certificate, and for an `exact` point the factor of its active system, if that is reused.
 
     The tolerance falls tenfold from `solver.rtol` until the gap is small enough, the finest
     tolerance is reached or the solver runs out of steps. An `exact` point is the exact solution for
@@ -117,8 +125,9 @@ def _solve_to_gap(
         beta = _at_bounds(beta, problem)
         point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
         optimal = jnp.array(True)
+        factor = now.factor
         if exact:
-            point, optimal = exact_solution(point, problem)
+            point, optimal, factor = exact_solution(point, problem)
         certified = certificate(with_all_points_inside(point, problem), problem, solver.rtol)
         closed = certified.stats["relative_gap"] <= solver.rtol
         done = (closed & optimal) | missed_its_goal(point, problem, now.tol)
@@ -127,7 +136,7 @@ def _solve_to_gap(
         done = done | is_finest
         # A member of a batch that is done gets an infinite tolerance, so that its solver takes no
         # more steps.
-        return _Pass(point, certified, jnp.where(done, jnp.inf, now.tol / 10), done)
+        return _Pass(point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done)
 
     size = problem.scale
     if start is None:
@@ -143,13 +152,16 @@ def _solve_to_gap(
         residual=residual,
         bias=jnp.zeros(groups, start.dtype),
         steps=jnp.zeros((), jnp.int32),
+        free=jnp.zeros_like(start, bool),
+        some_free=jnp.zeros(groups, bool),
         violation=jnp.full((), jnp.inf, start.dtype),
         rounding=16 * eps_of(size) * size,
     )
     tol = jnp.asarray(solver.rtol, start.dtype)
-    first = _Pass(point, Certificate.of_nothing(start.dtype), tol, jnp.array(False))
+    nothing = Certificate.of_nothing(start.dtype)
+    first = _Pass(point, nothing, no_factor(problem), tol, jnp.array(False))
     end = lax.while_loop(go_on, solve_once, first)
-    return end.point, end.certified
+    return end.point, end.certified, end.factor
 
 
 def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
