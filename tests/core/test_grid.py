@@ -561,7 +561,9 @@ def errors_of_evidence(X, lengthscale, noise, weights=None):
 
 
 @needs_x32
-@pytest.mark.parametrize("noise", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize(
+    "noise", [1e-1, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (1e-2, 1e-3))]
+)
 @pytest.mark.parametrize("lengthscale", [0.2, 1.0])
 @pytest.mark.parametrize("with_others", [False, True])
 @pytest.mark.parametrize("dim", [1, 2])

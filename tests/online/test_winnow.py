@@ -196,6 +196,7 @@ def test_winnow_never_makes_more_mistakes_on_disjunctions_than_its_bound(seed, r
     assert int(stats["mistakes"]) <= bound
 
 
+@needs_x64
 def test_winnow_errs_less_than_the_perceptron_where_three_of_a_thousand_features_matter():
     """And more where all of them matter and few are set. Both by counting, over three seeds."""
     perceptron = PrimalLearner(Perceptron(), kernax.FeatureMap(with_constant))
@@ -267,6 +268,7 @@ def test_features_may_be_booleans(disjunctions):
     np.testing.assert_array_equal(booleans.function.values(X), numbers.function.values(X))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_of_the_progressive_loss_match_finite_differences(signed):
     X, y, u = signed

@@ -107,6 +107,7 @@ def test_a_metric_that_makes_errors_larger_is_not_returned():
     np.testing.assert_allclose(every.value.values(X), three.value.values(X), atol=CLOSE)
 
 
+@needs_x64
 def test_directions_without_effect_are_forgotten_and_held_out_errors_fall(rng):
     X = rng.normal(size=(250, 6)).astype(DTYPE)
     y = np.sin(2 * X[:, 0] + X[:, 1])
@@ -121,6 +122,7 @@ def test_directions_without_effect_are_forgotten_and_held_out_errors_fall(rng):
     assert error(solution.value) < 0.2 * error(plain)
 
 
+@needs_x64
 def test_classes_are_learned_from_one_hot_targets(rng):
     X = rng.normal(size=(120, 4)).astype(DTYPE)
     labels = (X[:, 0] * X[:, 1] > 0).astype(int) + 2 * (X[:, 0] > 1)
@@ -149,6 +151,7 @@ def test_derivatives_of_a_diagonal_metric_are_those_of_differences_through_the_r
     check_derivatives(prediction, arguments, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_members_of_a_batch_are_fitted_as_they_are_alone(data):
     X, y = data
     # The rounds of one member end before those of the other.
@@ -177,6 +180,7 @@ def test_units_of_targets_and_the_place_of_points_have_no_effect(data):
     np.testing.assert_allclose(large.values(X) / 2.0**100, here.values(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_removed_point_has_no_part(data):
     X, y = data
     weights = np.ones(40, DTYPE)

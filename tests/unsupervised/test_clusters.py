@@ -133,6 +133,7 @@ def test_as_many_clusters_as_points_is_each_alone():
     assert found.stats["distinct"] == 14
 
 
+@pytest.mark.slow
 def test_clusters_do_not_depend_on_how_small_all_weights_are():
     least = float(np.finfo(DTYPE).tiny)
     K = np.asarray(kernax.gram(kernax.RBF(2.0), BLOBS), np.longdouble)
