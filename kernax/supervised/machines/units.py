@@ -34,11 +34,9 @@ class ProblemUnits(eqx.Module):
     def of(problem: BoxProblem) -> "ProblemUnits":
         """The units of a problem."""
         of_f = exponent_of(problem.scale)
-        # The largest entries of the diagonal and of the finite bounds.
-        bounds = jnp.stack([problem.low, problem.high])
-        finite_bounds = jnp.max(jnp.where(jnp.isfinite(bounds), abs(bounds), 0), 0)
-        sizes = jnp.stack([abs(problem.diagonal()), finite_bounds], 1)
-        variance, largest = jnp.max(sizes, 0)
+        low, high = (jnp.where(jnp.isfinite(v), abs(v), 0) for v in (problem.low, problem.high))
+        _, (variance, *ends) = sums_and_maxima([], [abs(problem.diagonal()), low, high])
+        largest = jnp.maximum(*ends)
         of_K = exponent_of(variance)
         of_K_at_largest = jnp.maximum(of_K, of_f - exponent_of(largest))
         return ProblemUnits(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
