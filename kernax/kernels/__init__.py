@@ -46,6 +46,7 @@ from kernax.kernels.spectrum import AllSubstrings, BlendedSpectrum, Mismatch, Sp
 from kernax.kernels.stationary import (
     RBF,
     Cosine,
+    DampedOscillator,
     GammaExponential,
     LpLaplace,
     Matern,
@@ -128,6 +129,12 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             in_expressions=True,
         ),
         Entry(Cosine, Points.VECTORS, lambda: [Cosine([1.7, 2.9])], in_expressions=True),
+        Entry(
+            DampedOscillator,
+            Points.PLACES,
+            lambda: [DampedOscillator(0.3, 3.0), DampedOscillator(0.7, 0.2)],
+            in_expressions=True,
+        ),
         Entry(
             SpectralMixture,
             Points.VECTORS,
@@ -285,7 +292,8 @@ KERNELS: tuple[Entry, ...] = tuple(entry for family in FAMILIES.values() for ent
 # What `kernax` itself does not have, as text for type checkers: a test compares it with the table.
 __all__ = [
     "AbstractSpectral",
-    "GammaExponential", "LpLaplace", "ZeroMeanPeriodic", "Cosine", "ShiftedLinear", "BilinearForm",
+    "GammaExponential", "LpLaplace", "ZeroMeanPeriodic", "Cosine", "DampedOscillator",
+    "ShiftedLinear", "BilinearForm",
     "ArcCosine", "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline",
     "Gibbs", "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
     "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences", "Sum", "Product",

@@ -7,11 +7,15 @@ regression models", 2010). The states of a periodic kernel are the terms of its 
 2014).
 """
 
+import math
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul
+from kernax.core.base.special_functions import polynomial
 from kernax.core.kernel.state_space import AbstractStateSpace
 
 # A(s) = exp(F tau) with tau = rate s and F the companion matrix of (x + 1)^(p + 1). F + I is
@@ -76,3 +80,74 @@ class Oscillators(AbstractStateSpace):
         sines = jnp.sin(angles)
         even = jnp.arange(0, m, 2)
         return jnp.diag(diagonal).at[even, even + 1].set(-sines).at[even + 1, even].set(sines)
+
+
+class DampedOscillations(AbstractStateSpace):
+    """`f'' + (rate / quality) f' + rate^2 f = white noise`, with states f and f' / rate."""
+
+    rate: Float[Array, ""]
+    quality: Float[Array, ""]
+
+    def observation(self):
+        return jnp.zeros_like(self.rate, shape=2).at[0].set(1)
+
+    def stationary(self):
+        return jnp.eye(2, dtype=self.rate.dtype)
+
+    def transition(self, step):
+        # exp(F z) with z = rate step and F = [[0, 1], [-1, -1 / Q]].
+        z = self.rate * step
+        k = damped_oscillation(z, self.quality)
+        response = z * _response(z, self.quality)
+        return jnp.stack([k, response, -response, k - response / self.quality]).reshape(2, 2)
+
+
+@jax.custom_jvp
+def damped_oscillation(z: Float[Array, ""], quality: Float[Array, ""]) -> Float[Array, ""]:
+    """`exp(-u) (cos(v) + u sin(v) / v)`, `u = |z| / (2 Q)`, `v = z sqrt(1 - 1 / (4 Q^2))`."""
+    cosine, sine = _damped(z, quality)
+    return cosine + abs(z) / (2 * quality) * sine
+
+
+@damped_oscillation.defjvp
+def _damped_oscillation_jvp(primals, tangents):
+    # The derivative in z is -z times the response to an impulse, which is smooth at z = 0.
+    z, quality = primals
+    of_quality = lambda quality: damped_oscillation.fun(z, quality)
+    value, slope = jax.jvp(of_quality, (quality,), (jnp.ones_like(quality),))
+    return value, slope * tangents[1] - z * _response(z, quality) * tangents[0]
+
+
+def _response(z: Float[Array, ""], quality: Float[Array, ""]) -> Float[Array, ""]:
+    """`exp(-u) sin(v) / v`."""
+    return _damped(z, quality)[1]
+
+
+_NEAR = 0.5  # |v^2| below which series are used, whose next terms are 1e-17
+_COSINE = [(-1) ** j / math.factorial(2 * j) for j in range(8)]
+_SINE = [(-1) ** j / math.factorial(2 * j + 1) for j in range(8)]
+
+
+def _damped(
+    z: Float[Array, ""], quality: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`exp(-u) cos(v)` and `exp(-u) sin(v) / v`, which are functions of `v^2 = z^2 - u^2` of any
+    sign.
+    """
+    u = abs(z) / (2 * quality)
+    square = (abs(z) - u) * (abs(z) + u)
+    oscillates = square > _NEAR
+    decays = square < -_NEAR
+    v = jnp.sqrt(jnp.where(oscillates, square, 1))
+    decay = jnp.exp(-u)
+    # exp(-u) cosh(w) = (exp(w - u) + exp(-w - u)) / 2 for v = i w, and w - u = -z^2 / (w + u).
+    w = jnp.sqrt(jnp.where(decays, -square, 1))
+    slow = jnp.exp(-z * (z / (w + jnp.where(decays, u, 1)))) / 2
+    fast = jnp.exp(-w - u) / 2
+    near = jnp.where(oscillates | decays, 0, square)
+    cosine = jnp.where(oscillates, jnp.cos(v), polynomial(_COSINE, near))
+    sine = jnp.where(oscillates, jnp.sin(v) / v, polynomial(_SINE, near))
+    return (
+        jnp.where(decays, slow + fast, decay * cosine),
+        jnp.where(decays, (slow - fast) / w, decay * sine),
+    )

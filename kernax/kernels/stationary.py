@@ -44,7 +44,12 @@ from kernax.kernels.fourier_series import (
     of_each_column,
     series_in_cycles,
 )
-from kernax.kernels.state_spaces import MaternStates, Oscillators
+from kernax.kernels.state_spaces import (
+    DampedOscillations,
+    MaternStates,
+    Oscillators,
+    damped_oscillation,
+)
 
 
 class RBF(AbstractScaleMixture):
@@ -477,6 +482,47 @@ class Cosine(AbstractKernel):
             return None
         frequency = 2 * jnp.pi / self.period.reshape(())
         return Oscillators(frequency[None], jnp.ones_like(frequency)[None])
+
+
+class DampedOscillator(AbstractKernel):
+    """A damped harmonic oscillator that is driven by white noise: `exp(-u) (cos(v) + u sin(v) / v)`
+    with `u = z / (2 Q)`, `v = z sqrt(1 - 1 / (4 Q^2))` and `z = 2 pi |x - z| / period`.
+
+    This is the SHO term of celerite (Foreman-Mackey et al. 2017, eq. 23) with variance 1, for
+    points of shape (1,). The larger the quality Q, the longer its oscillations last: their
+    amplitude decreases by 1 / e in `Q / pi` periods. At Q = 1/2 it is `Matern32(period sqrt(3) / (2
+    pi))`, at `1 / sqrt(2)` a common model of granulation of stars, and below 1/2 it no longer
+    oscillates (v is imaginary). celerite's rotation term is `s * DampedOscillator(p, Q1) + t *
+    DampedOscillator(p / 2, Q2)`. Along a line `condition` and the evidence take O(n).
+
+    Examples:
+        >>> k = kernax.kernels.DampedOscillator(period=7.0, quality=10.0)
+        >>> round(float(k(jnp.array([0.0]), jnp.array([7.0]))), 3)  # a whole period apart
+        0.73
+        >>> round(float(k(jnp.array([0.0]), jnp.array([3.5]))), 3)
+        -0.854
+    """
+
+    period: Float[ParameterArray, ""] = positive(default=1.0)
+    quality: Float[ParameterArray, ""] = positive(default=1.0)
+
+    keeps: ClassVar[Invariance] = Invariance.STATIONARY
+
+    def __check_init__(self):
+        warn_if_short(self.period, "DampedOscillator.period")
+
+    def __call__(self, x, z):
+        x, z = vectors(x, z)
+        if len(x) != 1:
+            raise ValueError(
+                f"DampedOscillator compares numbers, but points have shape {x.shape}: select one "
+                "with On(kernel, dimension)"
+            )
+        angle = 2 * jnp.pi * (x[0] - z[0]) / floored(self.period)
+        return damped_oscillation(angle, self.quality)
+
+    def state_space(self, harmonics):
+        return DampedOscillations(2 * jnp.pi / self.period, self.quality)
 
 
 class SpectralMixture(AbstractSpectral):

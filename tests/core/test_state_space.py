@@ -39,6 +39,8 @@ KERNELS = {
     "cosine": kernax.kernels.Cosine(2.3),
     "periodic": kernax.Periodic(0.9, 3.1),
     "periodic about zero": kernax.kernels.ZeroMeanPeriodic(0.9, 3.1),
+    "damped oscillator": kernax.kernels.DampedOscillator(2.3, 3.0),
+    "overdamped": kernax.kernels.DampedOscillator(9.0, 0.2),
     "a sum": 2.0 * kernax.Matern32(0.7) + kernax.Matern52(3.0) + 0.3,
     "a product": kernax.Matern12(3.0) * kernax.kernels.Cosine(1.7),
     "a power": kernax.Matern32(2.0) ** 2,

@@ -4,13 +4,14 @@ quadrature.
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
 
 import kernax
 
@@ -661,3 +662,48 @@ def test_rough_kernels_are_their_formula_on_both_sides_of_the_bound_of_unrolled_
     np.testing.assert_allclose(values, np.sum(K, (1, 2, 3)), **close)
     np.testing.assert_allclose(in_points, np.sum(K * scaled / (length * r), 1), **close)
     np.testing.assert_allclose(in_lengths, np.sum(K * scaled**2 / (length * r), (1, 2)), **close)
+
+
+@pytest.mark.parametrize("quality", [0.01, 0.3, 0.499999, 0.5, 0.500001, 0.7, 3.0, 200.0])
+def test_an_oscillator_of_any_damping_is_its_formula_with_complex_numbers(quality):
+    def exact(t):
+        z = 2 * mpmath.pi * t / 2.3
+        u = z / (2 * quality)
+        v = z * mpmath.sqrt(mpmath.mpc(1 - 1 / (4 * mpmath.mpf(quality) ** 2)))
+        return float((mpmath.exp(-u) * (mpmath.cos(v) + u * mpmath.sinc(v))).real)
+
+    t = np.array([0.0, 1e-3, 0.05, 0.3, 1.0, 4.0])
+    kernel = kernax.kernels.DampedOscillator(2.3, quality)
+    found = gram(kernel, t[:, None].astype(DTYPE), np.zeros((1, 1), DTYPE))[:, 0]
+    with mpmath.workdps(40):
+        expected = [exact(mpmath.mpf(step)) for step in t]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 if X64 else 1e-6)
+
+
+@needs_x64
+def test_an_oscillator_has_the_values_and_the_evidence_of_celerite():
+    """celerite2 0.3.3, SHOTerm(sigma=1.3, rho=2.3, Q=Q) with a noise variance of 0.1."""
+    t = np.array([0.0, 0.4, 0.9, 2.1, 2.6, 4.0])[:, None]
+    y = np.array([0.3, -0.2, 0.5, 1.1, -0.7, 0.2])
+    for quality, values, evidence in (
+        (3.0, (0.8767995236490131, 0.46179929904662215), -7.876680648534584),
+        (0.2, (1.4062261152692277, 0.5336165392930837), -7.9326457885057735),
+    ):
+        kernel = 1.69 * kernax.kernels.DampedOscillator(2.3, quality)
+        np.testing.assert_allclose(kernax.gram(kernel, t)[0, [1, 3]], values, rtol=1e-13)
+        found = kernax.log_marginal_likelihood(kernel, t, y, 0.1)
+        np.testing.assert_allclose(found, evidence, rtol=1e-13)
+
+
+@needs_x64
+def test_an_oscillator_is_smooth_in_its_quality_and_curved_at_one_place():
+    """At Q = 1/2 it is a Matern kernel; the Hessian at x = z is `-(2 pi / period)^2`."""
+    x, z = jnp.array([0.3]), jnp.array([1.1])
+    critical = kernax.kernels.DampedOscillator(2.3, 0.5)
+    matern = kernax.Matern32(2.3 * 3**0.5 / (2 * np.pi))
+    np.testing.assert_allclose(critical(x, z), matern(x, z), rtol=1e-14)
+    for quality in (0.3, 0.5, 0.8):
+        k = lambda period, quality, x: kernax.kernels.DampedOscillator(period, quality)(x, z)
+        check_derivatives(k, (jnp.asarray(2.3), jnp.asarray(quality), x), rtol=1e-6, atol=1e-8)
+        hessian = jax.hessian(partial(k, jnp.asarray(2.3), jnp.asarray(quality)))(z)
+        np.testing.assert_allclose(hessian, -((2 * np.pi / 2.3) ** 2), rtol=1e-13)

@@ -287,13 +287,13 @@ class StateSpace(AbstractDirectSolver):
     """The Kalman filter: exact solves in O(n) for points along one line and a kernel with a
     state-space model.
 
-    The kernels are Matern12, Matern32 and Matern52, Cosine, Periodic and ZeroMeanPeriodic (by a
-    truncated Fourier series), constants, and sums, products, powers and scales of these. Points may
-    be in any order and may coincide. A series needs two states for each of its `n_harmonics`, a sum
-    has the states of all its terms, and in a product the numbers of states of the factors multiply;
-    m states take O(n m^3) operations. If the truncated part of a series exceeds eps^(2/3) of the
-    variance, as for a short lengthscale of a periodic kernel, the solve fails with `nonfinite`: use
-    more harmonics.
+    The kernels are Matern12, Matern32 and Matern52, Cosine, DampedOscillator, Periodic and
+    ZeroMeanPeriodic (by a truncated Fourier series), constants, and sums, products, powers and
+    scales of these. Points may be in any order and may coincide. A series needs two states for each
+    of its `n_harmonics`, a sum has the states of all its terms, and in a product the numbers of
+    states of the factors multiply; m states take O(n m^3) operations. If the truncated part of a
+    series exceeds eps^(2/3) of the variance, as for a short lengthscale of a periodic kernel, the
+    solve fails with `nonfinite`: use more harmonics.
 
     The evidence and its derivatives lose digits if the variance of the process is large compared
     with the noise, but not more than with the dense matrix. The stat `rounding` of `condition`
