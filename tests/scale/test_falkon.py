@@ -271,6 +271,16 @@ def test_a_loss_in_units_whose_squares_are_no_floats_has_the_same_fit(unit, rows
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("factor", [1e-300, 1e200] if X64 else [1e-30, 1e30])
+def test_a_common_factor_of_weights_and_ridge_changes_nothing(factor):
+    """Squares of gradients in such units are no floats."""
+    factor = DTYPE(factor)
+    plain = kernax.falkon(KERNEL, X, Y, RIDGE, Z, weights=WEIGHTS)
+    found = kernax.falkon(KERNEL, X, Y, RIDGE * factor, Z, weights=WEIGHTS * factor)
+    assert_close(found.value.values(NEW), plain.value.values(NEW), VALUES)
+
+
+@pytest.mark.nightly
 @needs_x64
 def test_centres_are_drawn_among_points_that_are_not_removed():
     kernel = kernax.RBF(0.2)  # of which no matrix of so few points is singular

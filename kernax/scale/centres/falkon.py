@@ -17,7 +17,6 @@ from kernax.core.base.implicit import implicit
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.base.solution import Solution, finish
 from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.core.kernel.kernel import AbstractKernel
@@ -310,16 +309,13 @@ def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
     accurate = 4 * risk.eps ** (1 / 3)
 
     def solve(multiply, b):
-        # Cotangents have any size: solve in units in which the square b.P^-1 b is about one.
-        unit = exponent_of(jnp.max(abs(fixed.whitened(b)), 0, keepdims=True))
-        b = times_power_of_two(b, -unit)
         d = solve_normal_equations(
             multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
         ).x
         # The residual of the recurrence drifts from the true one, which is computed here.
         left = fixed.length_of_step(b - multiply(d))
         sound = left <= accurate * fixed.length_of_step(b)
-        return times_power_of_two(jnp.where(sound[None, :], d, jnp.nan), unit)
+        return jnp.where(sound[None, :], d, jnp.nan)
 
     multiply = lambda V: risk.product(a, V)
     # The remaining gradient has no part in the derivative, and no solve is spent on it.

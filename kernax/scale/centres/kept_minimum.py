@@ -188,5 +188,6 @@ def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
     progress = MinimumProgress(point, number, count, count, count, no, no, no)
     active = jnp.zeros(outputs, bool)
     at = ConjugateIterate(coefficients, coefficients, coefficients, coefficients, numbers)
-    iterate = SolveProgress(at, numbers, numbers, active, count)
+    unit = jnp.zeros((1, outputs), jnp.int32)
+    iterate = SolveProgress(at, numbers, numbers, active, count, unit)
     return _State(_without_lower(progress), _Solve(iterate, no), _BEFORE_START)

@@ -35,16 +35,25 @@ class LossInUnits(eqx.Module):
 
     def __call__(self, y: Float[Array, "t p"], f: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """The loss."""
+        if self.quadratic:
+            return self.loss(self.targets(y), f)
         return times_power_of_two(self.loss(y, self.values(f)), -2 * self.unit)
 
     def derivative(self, y: Float[Array, "t p"], f: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """The derivative in f."""
+        if self.quadratic:
+            return self.loss.derivative(self.targets(y), f)
         # d/df 2^(-2 u) L(y, 2^u f) = 2^-u L'(y, 2^u f).
         return times_power_of_two(self.loss.derivative(y, self.values(f)), -self.unit)
 
     def curvature(self, y: Float[Array, "t p"], f: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """The second derivative in f."""
         return self.loss.curvature(y, self.values(f))
+
+    def targets(self, y: Float[Array, "t p"]) -> Float[Array, "t p"]:
+        """Targets of squares in units, so that no difference from small ones underflows."""
+        # 2^(-2 u) (y - 2^u f)^2 = (2^-u y - f)^2.
+        return times_power_of_two(y, -self.unit)
 
     def values(self, f: Float[Array, "k p"]) -> Float[Array, "k p"]:
         """Values or coefficients, in units of the targets."""

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.scale.centres.preconditioner import HessianFactor
 
@@ -40,6 +41,7 @@ class SolveProgress(eqx.Module):
     energy: Float[Array, " p"]  # `x.A x`
     active: Bool[Array, " p"]  # which columns still move
     steps: Int[Array, ""]
+    unit: Int[Array, "1 p"]  # b is divided by two to this exponent
 
 
 def solve_normal_equations(
@@ -53,8 +55,7 @@ def solve_normal_equations(
     """Solves `A x = b` to `|b - A x| <= rtol |b|` in the norm of `P^-1`, by the recurrence.
 
     If P = A, the norm of P^-1 of the residual is the norm of A of the error `A^-1 (b - A x)`.
-    `repeat` is `while_loop`, or a Python loop. The true residual is not computed here. Squares of
-    b must be in the range of floats.
+    `repeat` is `while_loop`, or a Python loop. The true residual is not computed here.
     """
     go_on = lambda now: is_open(now, max_steps)
     return found_by(repeat(go_on, partial(one_step, multiply, P), begun(P, b, rtol)))
@@ -63,10 +64,15 @@ def solve_normal_equations(
 def begun(
     P: HessianFactor, b: Float[Array, "m p"], rtol: Float[Array, "..."] | float
 ) -> SolveProgress:
-    """The iteration before its first step."""
+    """The iteration before its first step, in units in which the square `b.P^-1 b` is about one:
+    weights, and with them b, may have any size, and so may cotangents.
+    """
+    unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
+    b = times_power_of_two(b, -unit)
     at = ConjugateIterate.first(jnp.zeros_like(b), b, P.solve)
     goal = rtol * jnp.sqrt(at.square)
-    return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, jnp.zeros((), jnp.int32))
+    no_step = jnp.zeros((), jnp.int32)
+    return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, no_step, unit)
 
 
 def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, ""]:
@@ -75,9 +81,11 @@ def is_open(now: SolveProgress, max_steps: Int[Array, ""] | int) -> Bool[Array, 
 
 
 def found_by(end: SolveProgress) -> Steps:
-    """The solution."""
+    """The solution, in units of the right side."""
     left = jnp.sqrt(end.at.square)
-    return Steps(end.at.x, jnp.sqrt(end.energy), left, end.steps, jnp.all(left <= end.goal))
+    arrived = jnp.all(left <= end.goal)
+    length, left = times_power_of_two((jnp.sqrt(end.energy), left), end.unit[0])
+    return Steps(times_power_of_two(end.at.x, end.unit), length, left, end.steps, arrived)
 
 
 def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveProgress:
@@ -86,4 +94,4 @@ def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveP
     # Steps are orthogonal in the inner product of A, so that their squared lengths add up.
     energy = now.energy + length * now.at.square
     active = moves & (jnp.sqrt(at.square) > now.goal)
-    return SolveProgress(at, now.goal, energy, active, now.steps + 1)
+    return SolveProgress(at, now.goal, energy, active, now.steps + 1, now.unit)
