@@ -5,7 +5,8 @@
 Criteria: leave-one-out errors and generalised cross-validation along a path of ridges, the
 alignment of a kernel with targets, a `CrossValidatedLoss` that gradients minimise, comparisons of
 models, the bootstrap. Searches: over random values, and over sums and products of kernels. For
-`kernax.minimise`: where it starts from, and what watches it.
+`kernax.minimise`: where it starts from, and what watches it. For Bayesian optimisation: where to
+evaluate an expensive function next.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

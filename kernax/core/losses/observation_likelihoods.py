@@ -76,13 +76,13 @@ def _hazard(z: Values) -> tuple[Values, Values]:
     """
     far = z < _TAIL
     t = -jnp.where(far, z, _TAIL)
-    excess = _excess_of_hazard(t)
+    excess = excess_of_hazard(t)
     near = jnp.where(far, _TAIL, z)
     hazard = jnp.exp(norm.logpdf(near) - norm.logcdf(near))
     return jnp.where(far, t + excess, hazard), jnp.where(far, excess, hazard + near)
 
 
-def _excess_of_hazard(t: Values) -> Values:
+def excess_of_hazard(t: Values) -> Values:
     """`h - t` with t = -z, by the continued fraction of Mills' ratio, `1 / (t + 2 / (t + 3 / (t +
     ...)))` (Abramowitz & Stegun 1964, eq. 26.2.14).
     """
