@@ -15,7 +15,7 @@ from benchmarks.harness import MB, Case, Row, Verdict
 _OURS = ("kernax-toolkit", "jax", "jaxlib", "equinox", "lineax", "optax", "numpy")
 _PEERS = (
     *("scikit-learn", "scipy", "tinygp", "gpjax", "pykeops", "strkernels"),
-    *("torch", "gpytorch", "xrfm"),
+    *("torch", "gpytorch", "xrfm", "cvxpylayers"),
 )
 _HEADER = (
     "contender",
