@@ -488,14 +488,14 @@ BATCHES = {
             "core/test_boundary.py::test_checks_see_the_zeros_that_compiled_programs_compute_with",
         ),
         Mutant(  # a quadrature that ends before its derivative does
-            "core/base/matern.py",
+            "kernels/matern.py",
             "jnp.maximum(excess, _least_square(nu.dtype))",
             "jnp.maximum(excess, 1e-5)",
             "core/test_special_functions.py"
             "::test_slopes_of_a_matern_are_right_however_small_the_distance",
         ),
         Mutant(  # too few terms of a large order
-            "core/base/matern.py",
+            "kernels/matern.py",
             "_DEBYE_TERMS = 8",
             "_DEBYE_TERMS = 3",
             "core/test_special_functions.py"

@@ -16,7 +16,6 @@ from jax.scipy.special import i0e
 from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ParameterArray
-from kernax.core.base.matern import gamma_mean, matern, matern_of_any_order
 from kernax.core.base.numerics import (
     dot,
     floored,
@@ -44,6 +43,7 @@ from kernax.kernels.fourier_series import (
     of_each_column,
     series_in_cycles,
 )
+from kernax.kernels.matern import gamma_mean, matern, matern_of_any_order
 from kernax.kernels.state_spaces import (
     DampedOscillations,
     MaternStates,

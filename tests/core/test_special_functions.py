@@ -12,10 +12,10 @@ import scipy.special
 from conftest import DTYPE, X64, needs_x64
 
 import kernax
-from kernax.core.base.matern import matern_of_any_order
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.losses.loss_functions import Poisson
 from kernax.core.losses.observation_likelihoods import NegativeBinomial, StudentT
+from kernax.kernels.matern import matern_of_any_order
 
 TOLERANCE = 1e-12 if X64 else 1e-5
 
