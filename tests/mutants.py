@@ -523,7 +523,7 @@ BATCHES = {
             "scale/centres/row_sums.py",
             "weights * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
             "weights**2 * jnp.where((weights > 0) | jnp.isfinite(values), values, 0)",
-            "scale/test_falkon.py::test_weights_repeat_and_remove_points_exactly",
+            "contract/test_values.py::test_a_weight_is_as_many_points_at_one_place[falkon]",
         ),
         Mutant(  # negative eigenvalues of a graph that are a failure
             "unsupervised/graphs.py",

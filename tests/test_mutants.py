@@ -83,10 +83,13 @@ def test_a_seeded_defect_turns_its_test_red(name, tmp_path):
 
 
 @needs_x64
-def test_defects_are_in_lines_that_the_package_still_has():
+def test_defects_are_in_lines_that_the_package_still_has_and_name_tests_that_exist():
     count = 0
     for mutant in (mutant for batch in BATCHES.values() for mutant in batch):
         text = (ROOT / "kernax" / mutant.file).read_text(encoding="utf-8")
         assert text.count(mutant.old) == 1, f"{mutant.file} holds {mutant.old!r} not once"
+        file, test = mutant.test.split("::")
+        function = f"def {test.partition('[')[0]}("
+        assert function in (ROOT / "tests" / file).read_text(encoding="utf-8"), mutant.test
         count += 1
     assert count >= 30
