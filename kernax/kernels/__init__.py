@@ -133,7 +133,6 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
             DampedOscillator,
             Points.PLACES,
             lambda: [DampedOscillator(0.3, 3.0), DampedOscillator(0.7, 0.2)],
-            in_expressions=True,
         ),
         Entry(
             SpectralMixture,

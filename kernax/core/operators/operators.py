@@ -16,6 +16,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.numerics import expand_to, main_diagonal, matmul, stop_gradient
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import compensated_product, extra_bits
 
@@ -206,8 +207,11 @@ class LowRankGram(AbstractGram):
         # compensated product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
-        inside = compensated_product(self.features.T, vector)
-        return matmul(self.features, inside) + self.remainder * vector
+        # The products of large features with a large vector would overflow.
+        scaled, unit = in_own_unit(vector)
+        inside = compensated_product(self.features.T, scaled)
+        of_features = times_power_of_two(matmul(self.features, inside), unit)
+        return of_features + self.remainder * vector
 
     def squares_in_products(self, vector):
         # sum_j (f_i.f_j v_j)^2 = f_i.(F^T V^2 F) f_i, plus the contribution of the remainder for j
