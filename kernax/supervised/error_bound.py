@@ -42,6 +42,7 @@ class ErrorBound(Printed):
         correction: an expansion g such that f + g is nearer to the exact f* than f.
         remainder: a bound on `|f + g - f*|` in the norm of the kernel's Hilbert space, of shape ()
             or (outputs,).
+        norm: a bound on `|f - f*|`, the norm of the error: that of g plus the remainder.
 
     The bound at x is `|g(x)| + sqrt(k(x, x)) remainder`, by the Cauchy-Schwarz inequality.
 
@@ -56,11 +57,7 @@ class ErrorBound(Printed):
 
     correction: KernelExpansion
     remainder: Float[Array, "*outputs"]
-
-    @property
-    def norm(self) -> Float[Array, "*outputs"]:
-        """A bound on `|f - f*|`, the norm of the error."""
-        return self.correction.norm + self.remainder
+    norm: Float[Array, "*outputs"]
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The bound at one point, shape (*outputs)."""
@@ -160,9 +157,7 @@ def error_bound(
     loss = task.module(loss, throw=throw)
     max_steps = check_count(max_steps, "max_steps", least=0)
     same = _same_points(f, task)
-    points, correction, remainder = _bounds(task, f, loss, ridge, bool(bias), same, max_steps)
-    zero = jnp.zeros_like(remainder)
-    return ErrorBound(KernelExpansion(task.kernel, points, correction, zero), remainder)
+    return _bound(task, f, loss, ridge, bool(bias), same, max_steps)
 
 
 def _same_points(f: KernelExpansion, task: Task) -> bool | None:
@@ -176,8 +171,7 @@ def _same_points(f: KernelExpansion, task: Task) -> bool | None:
 
 
 @compiled
-def _bounds(task, f, loss, ridge, bias, same, max_steps):
-    """Points, coefficients of the correction at them, and the remainder."""
+def _bound(task, f, loss, ridge, bias, same, max_steps):
     task, f, loss, ridge = stop_gradient((task, f, loss, ridge))
     c = f.coefficients.reshape(len(f.coefficients), -1)
     points = task.X
@@ -204,7 +198,11 @@ def _bounds(task, f, loss, ridge, bias, same, max_steps):
         # A function with a bias is not in the space of the kernel.
         remainder = jnp.where(f.bias.reshape(-1) == 0, remainder, jnp.inf)
     e = jnp.where(helps[None, :], e, 0)
-    return points, e.reshape(-1, *f.bias.shape), remainder.reshape(f.bias.shape)
+    norm = jnp.where(helps, problem.norm(e), 0) + remainder
+    correction = KernelExpansion(
+        task.kernel, points, e.reshape(-1, *f.bias.shape), jnp.zeros_like(f.bias)
+    )
+    return ErrorBound(correction, remainder.reshape(f.bias.shape), norm.reshape(f.bias.shape))
 
 
 class _Problem(eqx.Module):
@@ -275,7 +273,7 @@ class _Problem(eqx.Module):
         ends = [self.loss.derivative(self.y, values + sign * rounding) for sign in (1, -1)]
         of_values = self.w * (ends[0] - ends[1]) / self.ridge
         error = of_values + 4 * eps_of(c) * (abs(of_loss) + abs(self.at_points(c)))
-        distance = self.norm(g) + jnp.sum(self.at_points(self.root) * error, 0)
+        distance = self.norm(g) + _sum_of_errors(self.at_points(self.root) * error)
         if self.same is False or not isinstance(self.loss, Squared):
             return distance
         return jnp.minimum(distance, self.distance_by_residual(c, self.at_points(g), error))
@@ -284,8 +282,10 @@ class _Problem(eqx.Module):
         """`|sum_i g_i k(p_i, .)| = sqrt(g.K g)`, with the largest rounding error added."""
         g, unit = in_own_unit(g, 0)
         square = jnp.maximum(jnp.sum(g * self.gram.mv(g), 0), 0)
-        # |g.dK g| <= relative (sum_i sqrt(K_ii) |g_i|)^2, and products below `tiny` are zero.
-        rounding = jnp.sqrt(self.relative) * jnp.sum(self.root * abs(g), 0)
+        # (K g)_i has the error e_i = relative sqrt(K_ii) sum_j sqrt(K_jj) |g_j|, and g.K g that of
+        # sum_i g_i e_i. Products below `tiny` are zero.
+        sizes = self.root * abs(g)
+        rounding = jnp.sqrt(self.relative * jnp.sum(sizes, 0) * _sum_of_errors(sizes))
         underflow = len(g) * jnp.sqrt(jnp.finfo(g.dtype).tiny)
         return times_power_of_two(jnp.sqrt(square) + rounding + underflow, unit[0])
 
@@ -346,6 +346,13 @@ class _Problem(eqx.Module):
         zero = jnp.zeros_like(r)
         e, *_ = lax.while_loop(goes_on, step, (zero, zero, r, Kr, r, Kr, 0))
         return times_power_of_two(e, unit)
+
+
+def _sum_of_errors(errors: Float[Array, "n p"]) -> Float[Array, " p"]:
+    """A bound on the sum of rounding errors of these sizes: the sum of the sizes, or four times the
+    root of that of their squares, as errors add up like a random walk.
+    """
+    return jnp.minimum(jnp.sum(errors, 0), 4 * jnp.sqrt(jnp.sum(errors**2, 0)))
 
 
 def _dot(A: Float[Array, "m p"], B: Float[Array, "m p"]) -> Float[Array, "1 p"]:
