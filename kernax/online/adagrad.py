@@ -103,6 +103,7 @@ class Adagrad(AbstractOnlineLearner):
         features = features_for(self.kernel, x)
         phi = features(x)
         f = matmul(state.weights, phi)
+        # g = L'(y, f) phi(x).
         slope = self.loss.derivative(y, f)
         gradient = slope * phi
         # sqrt(G + g^2), and with it v = soft(h w - g, l1) / (h + ridge), h = sqrt(G + g^2) / rate.

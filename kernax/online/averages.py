@@ -26,6 +26,7 @@ def moved_average(
     """
     if mean is None:
         return None
+    # mean_t = (1 - v) mean_(t-1) + v f_t, v = (a + 1) / (t + a) (Shamir & Zhang 2013).
     a = jnp.asarray(averaging, mean.dtype)
     weight = (a + 1) / (steps.astype(mean.dtype) + a)
     return mean + weight * (now - mean)

@@ -167,6 +167,7 @@ def winnow_bound(
         raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
     weights = _as_weights_of(u, points, balanced)
     signs = _signs(y, len(points), weights.dtype)
+    # gamma = min_i y_i u.x_i / |u|_1, and X_inf^2 = (max_ij |x_ij|)^2.
     gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
     square = jnp.max(abs(points)) ** 2
     # A finite stand-in where u does not separate the classes.
@@ -175,6 +176,7 @@ def winnow_bound(
     # The number of mistakes is at most entropy / progress. At the best rate, gamma / X_inf^2, the
     # progress is gamma^2 / (2 X_inf^2).
     progress = eta * gamma - eta**2 * square / 2
+    # The relative entropy to uniform weights is at most ln d, or ln 2 d for both signs.
     entropy = math.log(len(weights) * (2 if balanced else 1))
     return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
 

@@ -229,6 +229,7 @@ class Project(AbstractBudget):
 
     def place(self, memory: OrthonormalBasis, kernel, support, new, coefficient):
         at = memory.coordinates(new.row, new.square, support.size)
+        # Approximate linear dependence: x is kept if |k(x, .) - p|^2 > tolerance k(x, x).
         is_kept = at.is_independent(self.tolerance) & (support.size < self.capacity)
         place = jnp.where(is_kept, support.size, self.capacity)
         # The coefficients of the projection, L^-T times the coordinates L^-1 k(X, x).
@@ -281,6 +282,7 @@ class Kept(eqx.Module):
     ) -> tuple["Kept", Int[Array, ""]]:
         """The points that a budget keeps after a new point, and the index of the new point."""
         placed = budget.place(self.memory, kernel, self.support, new, coefficient)
+        # c <- c + change, and then the coefficient of x at its place.
         support = self.support.with_coefficients(self.support.coefficients + placed.change)
         support = support.with_point(placed.place, new, coefficient)
         return Kept(support, placed.memory, self.lost | placed.lost), placed.place
@@ -302,6 +304,7 @@ def _place(index: Int[Array, ""]) -> Int[Array, ""]:
 
 def _smallest(support: Support) -> Int[Array, ""]:
     """The index of the smallest `c^2 k(x, x)`; among equal ones, that of the oldest point."""
+    # |c_i k(x_i, .)|^2 = c_i^2 k(x_i, x_i): the squared change of f without point i.
     sizes = stop_gradient(support.coefficients**2 * support.squares)
     latest = jnp.iinfo(support.ages.dtype).max
     return _place(jnp.argmin(jnp.where(sizes == jnp.min(sizes), support.ages, latest)))

@@ -112,6 +112,7 @@ class DualLearner(AbstractOnlineLearner):
         steps = state.steps + 1
         kernel = kernel_for(self.kernel, x)
         new = state.support.seen_by(kernel, x, steps)
+        # f(x) = sum_i c_i k(x_i, x).
         f = matmul(new.row, state.support.coefficients)
         move = self.rule.move(steps.astype(f.dtype), f, y, new.square)
         kept = self._moved(kernel, state.kept, new, move)

@@ -118,6 +118,7 @@ class DualAdagrad(AbstractOnlineLearner):
     def update(self, state, x, y):
         kernel = kernel_for(self.kernel, x)
         new = state.support.seen_by(kernel, x, state.steps + 1)
+        # f(x) = sum_i c_i k(x_i, x), s = L'(y, f(x)) and g_i = s k(x_i, x).
         f = matmul(new.row, state.support.coefficients)
         slope = self.loss.derivative(y, f)
         parts = self._joined(self._descended(state, slope * new.row), new, slope, kernel)
@@ -134,6 +135,8 @@ class DualAdagrad(AbstractOnlineLearner):
         """The kept points after a step; free slots do not change."""
         support = state.support
         gradient = jnp.where(support.places < support.size, gradient, 0)
+        # G_i <- G_i + g_i^2 and h_i = sqrt(G_i) / rate, then
+        # c_i <- soft(h_i c_i - g_i, l1) / (h_i + ridge).
         roots = grown_root(state.roots, gradient)
         coefficients = self._step(support.coefficients, gradient, roots)
         return _Parts(state.kept.with_coefficients(coefficients), roots)

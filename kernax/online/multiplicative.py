@@ -72,6 +72,7 @@ class MultiplicativeState(AbstractOnlineState):
     def weights(self) -> Float[Array, " d"]:
         """The weight of each feature: for balanced learners, the difference of its two weights."""
         exponents = self.exponents
+        # w_i = b^e+_i - b^e-_i, the second term for balanced learners only.
         powers = jnp.exp(exponents) if self.base is None else self.base**exponents
         return jnp.sum(_signs(exponents) * powers, 0)
 

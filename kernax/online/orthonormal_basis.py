@@ -52,12 +52,14 @@ class OrthonormalBasis(eqx.Module):
         """
         row = jnp.where(jnp.arange(len(row), dtype=size.dtype) < size, row, 0)
         column = row[:, None]
+        # L v = k(X, x), and |k(x, .) - p|^2 = k(x, x) - v.v.
         solved = lax.linalg.triangular_solve(self.upper.T, column, left_side=True, lower=True)
         inside = solved[:, 0]
         return Coordinates(inside, square - matmul(inside, inside), square)
 
     def coefficients(self, weights: Float[Array, " m"]) -> Float[Array, " m"]:
         """The coefficients at the kept points of the function with these weights."""
+        # L^T a = w.
         solved = lax.linalg.triangular_solve(
             self.upper.T, weights[:, None], left_side=True, lower=True, transpose_a=True
         )

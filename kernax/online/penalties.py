@@ -16,6 +16,7 @@ def soft_threshold(w: Weights, length: Array) -> Weights:
 
 def grown_root(root: Weights, gradient: Weights) -> Weights:
     """`sqrt(root^2 + gradient^2)`, without overflow of the squares; its derivative at 0 is 0."""
+    # sqrt(r^2 + g^2) = s sqrt((r / s)^2 + (g / s)^2) with s = max(r, |g|).
     scale = positive_or_one(stop_gradient(jnp.maximum(root, abs(gradient))))
     return scale * safe_sqrt((root / scale) ** 2 + (gradient / scale) ** 2)
 

@@ -147,6 +147,7 @@ class _Perceptron(eqx.Module):
 
     def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
         """The change of the coefficient of point i, nonzero if its prediction is a mistake."""
+        # f(x_i) = w.phi(x_i), or its stored value.
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
         one = jnp.ones_like(value)  # the rule does not use the step and the square
         return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
@@ -184,6 +185,7 @@ class _Perceptron(eqx.Module):
         """The last coefficients, or their mean over all steps."""
         if not self.averaged:
             return end.beta
+        # 1/T sum_t beta_t with T = epochs n steps (Freund & Schapire 1999).
         return end.total / (end.epochs.astype(self.y.dtype) * len(self.y))
 
 

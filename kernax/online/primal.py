@@ -118,6 +118,7 @@ def moved_by_rule(
     step = (state.steps + 1).astype(f.dtype)
     # As in a kernel's space, with phi for k(x, .) and phi.phi = k(x, x).
     move = learner.rule.move(step, f, y, matmul(phi, phi))
+    # w <- shrink w + coefficient phi(x), and then the penalty, if any.
     weights = afterwards(move.shrink * state.weights + move.coefficient * phi, step)
     return state.moved(features, weights, move.coefficient != 0, learner.averaging), f
 

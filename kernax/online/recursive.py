@@ -82,6 +82,7 @@ class RecursiveState(AbstractOnlineState):
 
     @property
     def function(self):
+        # f = sum_i a_i k(x_i, .) with a = L^-T w.
         coefficients = self.basis.coefficients(self.fit.weights)
         bias = jnp.zeros_like(coefficients[0])
         return KernelExpansion(self.kernel, self.support.points, coefficients, bias)

@@ -70,4 +70,5 @@ class SparseGradient(AbstractOnlineLearner):
 
     def _made_sparse(self, weights: Float[Array, " D"], step: Number) -> Float[Array, " D"]:
         rate = jnp.asarray(self.rule.rate(step), step.dtype)
+        # w_i <- sign(w_i) max(|w_i| - rate l1, 0).
         return soft_threshold(weights, rate * self.l1)

@@ -70,6 +70,7 @@ class Winnow(AbstractOnlineLearner):
         phi = features_at(self.features, x)
         phi = jnp.where((phi >= 0) & (phi <= 1), phi, jnp.nan)
         f = state.at(phi)
+        # w_i <- w_i a^(y phi_i(x)) if y f(x) <= 0.
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
 
@@ -128,6 +129,7 @@ class BalancedWinnow(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = features_at(self.features, x)
         f = state.at(phi)
+        # w+_i <- w+_i a^(y phi_i(x)), w-_i <- w-_i a^(-y phi_i(x)) if y f(x) <= 0.
         return state.multiplied(self.features, phi, sign_of_mistake(f, y)), f
 
 
@@ -171,6 +173,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = features_at(self.features, x)
         f = state.at(phi)
+        # w_i <- w_i exp(eta y phi_i(x)) / Z if y f(x) <= 0, Z such that sum_i w_i = 1.
         moved = state.multiplied(self.features, phi, self.rate * sign_of_mistake(f, y))
         return moved.with_total(jnp.ones_like(f)), f
 
@@ -218,5 +221,6 @@ class ExponentiatedGradient(AbstractOnlineLearner):
     def update(self, state, x, y):
         phi = features_at(self.features, x)
         f = state.at(phi)
+        # w_i <- U w_i exp(-eta L'(y, f) phi_i(x)) / Z, Z such that sum_i w_i = U.
         moved = state.multiplied(self.features, phi, -self.rate * self.loss.derivative(y, f))
         return moved.with_total(self.total), f

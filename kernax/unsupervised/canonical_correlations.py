@@ -196,6 +196,7 @@ class _View(eqx.Module):
         """
         rho = correlations[None, :]
         weights = self.system.weights
+        # |W g - rho W K a - rho ridge a|, relative to the sum of the lengths of the three terms.
         wanted = weights.times(partner)
         own = rho * weights.times(self.values(A))
         shift = self.system.with_jitter(self.factor).shift
@@ -240,6 +241,7 @@ class _Correlation(AbstractProblem):
         return matmul(self.basis.T, self.weights.times_roots(F))
 
     def symmetric(self):
+        # (S B)^T H_K (S B) has the eigenvalues of (S B) (S B)^T H_K = (W H_L W) H_K.
         S = self.root(jnp.eye(len(self.basis), dtype=self.basis.dtype))
         M = self.root_transposed(self.inner(S))
         return (M + M.T) / 2
@@ -290,6 +292,7 @@ def _kernel_cca(first, second, ridge, components):
     view = _View.of(first, first.weights, ridge)
     other = _View.of(second, first.weights, ridge)
     # A root B of `S L S (S L S + ridge)^-1 = B B^T`, without derivatives.
+    # S L S = U diag(l) U^T gives B = U diag(sqrt(l / (l + ridge))).
     symmetric = other.system.weights.congruence(other.system.gram.as_matrix())
     values, vectors = sequential_vmap(jnp.linalg.eigh, symmetric)
     values = jnp.maximum(values, 0)

@@ -32,6 +32,7 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
     own = diagonal[first]
     all_alike = jnp.all((p == 0) | ((diagonal == own) & (row == own)))
     nothing_to_lose = all_alike | _coincide(X, p > 0)
+    # rounding / spread > eps^(1/3) leaves less than a third of the digits.
     return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~nothing_to_lose
 
 

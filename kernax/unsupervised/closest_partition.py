@@ -177,6 +177,7 @@ class _Rows(eqx.Module):
     def with_another(self, c: Array, E: Float[Array, "n c"]) -> "_Rows":
         """Adds the row that is least parallel to the chosen ones, as the c-th."""
         last = self.chosen[:, c - 1]
+        # s <- s + |E r|, r the last row; the next one is the row with the least s (Yu & Shi 2003).
         parallel = self.parallel + jnp.abs(matmul(E, last))
         next_row = E[jnp.argmin(parallel)]
         return _Rows(self.chosen.at[:, c].set(next_row), parallel)

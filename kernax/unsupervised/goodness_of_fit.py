@@ -135,6 +135,8 @@ def _prepared(
 
 @compiled
 def _stein_discrepancy(K, w):
+    # (sum_{i != j} w_i w_j k_0(x_i, x_j) + sum_i w_i (w_i - 1) k_0(x_i, x_i)) / (n (n - 1)),
+    # n = sum_i w_i.
     pairs = jnp.sum(w * matmul(_without_diagonal(K), w))
     # A point of weight w counts as w points, which form w (w - 1) pairs among themselves.
     total = pairs + jnp.sum(w * (w - 1) * jnp.diagonal(K))

@@ -49,6 +49,7 @@ class Graph(eqx.Module):
     @staticmethod
     def of(gram: AbstractGram, weights: Float[Array, " n"], normalised: bool) -> "Graph":
         """The graph, whose D holds the degrees if it is normalised."""
+        # d = K w, and D = diag(d) or I.
         degrees = gram.mv(weights)
         scale = degrees if normalised else jnp.ones_like(degrees)
         joined = scale > 0

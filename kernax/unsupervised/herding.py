@@ -163,6 +163,7 @@ def _checked_count(count: Any, task: Task, replace: bool) -> int:
 
 @compiled
 def _herding(task, count, replace):
+    # mu = sum_i w_i phi(x_i) / sum_i w_i.
     w = task.weights.values
     centred = AboutMean.at(task.gram(), w / jnp.sum(w))
     return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(task.X))
@@ -172,6 +173,7 @@ def _herding(task, count, replace):
 def _stein_thin(task, count, replace):
     scored, points = with_scores(task.kernel, task.X)
     gram = operator_of_prepared(scored, points, task.layout)
+    # The mean of the density is zero in this space, so that mu = 0.
     nothing = jnp.zeros(task.n, task.dtype)
     free = jnp.ones(task.n, bool)
     return _chosen(AboutMean.at(gram, nothing), free, count, replace)
@@ -208,6 +210,7 @@ def _chosen(
         squares=jnp.zeros(count, fixed.means.dtype),
     )
     end = lax.fori_loop(0, count, with_next, start)
+    # |1/t sum_{s <= t} phi(x_s) - mu|^2 = |sum_{s <= t} (phi(x_s) - mu)|^2 / t^2.
     counts = jnp.arange(1, count + 1, dtype=end.squares.dtype)
     stats = {"discrepancies": jnp.maximum(end.squares, 0) / counts**2}
     return subsample_of(centred, end.indices, stats, accurate=accurate)

@@ -210,6 +210,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     )
     result = first_that_holds(endings, found.result)
     R = void_unless_known(found.memberships, result)
+    # mu_c(x) - |mu_c|^2 / 2 with mu_c = sum_i P_ic phi(x_i).
     P = cloud.shares(R)
     _, squares = cloud.values(R)
     # A cluster without weight, which only a batch of weights may have, is nearest to no point.

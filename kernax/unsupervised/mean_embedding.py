@@ -231,6 +231,7 @@ def _discrepancies(
     rows = jnp.sum(K, 1, where=off_diagonal)
     u = (rows - jnp.sum(rows) / (2 * (N - 1))) / (N - 2)
     centred = jnp.where(off_diagonal, K - u[:, None] - u[None, :], 0)
+    # a = sum_{i != j} s_i s_j (K_ij - u_i - u_j), s_i = 1 in the smaller sample, otherwise 0.
     smaller = (labels if n <= m else ~labels).astype(K.dtype)
     # a / (n (n - 1)) + a / (m (m - 1)) - 2 (-a) / (n m) = size a.
     size = 1 / (n * (n - 1)) + 1 / (m * (m - 1)) + 2 / (n * m)
@@ -320,6 +321,7 @@ def _independence_test(K, L, permutations, key):
     K = _centred(K)
     L = _centred(L)
     orders = _shuffled(jnp.arange(n), permutations, key)
+    # sum_ij (H K H)_ij (H L H)_s(i)s(j) / n^2 for each permutation s.
     value = lambda order: jnp.mean(K * L[order][:, order])
     statistics = lax.map(
         jax.checkpoint(value), orders, batch_size=max(1, min(permutations, _BUDGET // n**2))

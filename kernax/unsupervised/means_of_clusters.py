@@ -55,6 +55,7 @@ class Cloud(eqx.Module):
 
     def beyond(self) -> Float[Array, ""]:
         """A number larger than all squared distances."""
+        # |phi(x) - phi(z)|^2 <= (|phi(x)| + |phi(z)|)^2 <= 4 max_i k(x_i, x_i).
         return 1 + 4 * jnp.max(jnp.abs(self.gram.diagonal()))
 
     def noise(self) -> Float[Array, ""]:
@@ -127,6 +128,7 @@ class _Spreading(eqx.Module):
 
     def with_another(self, c: Array, cloud: Cloud, key: PRNGKeyArray) -> "_Spreading":
         """The state after the c-th draw."""
+        # P(i) ~ w_i min_c |phi(x_i) - phi(z_c)|^2.
         mass = cloud.weights * self.nearest
         # Where all points coincide with drawn ones, any point will do.
         mass = jnp.where(jnp.sum(mass) > 0, mass, cloud.weights)
@@ -175,6 +177,7 @@ def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Arra
     def step(now: HardState) -> HardState:
         R = one_hot(now.labels, clusters, cloud.weights.dtype)
         D = cloud.distances(R)
+        # J = sum_i w_i D_ic(i), D_ic = |phi(x_i) - mu_c|^2 and c(i) the cluster of point i.
         own = jnp.take_along_axis(D, now.labels[:, None], 1)[:, 0]
         # Each point takes its nearest mean. It moves if that is nearer than its own by more than
         # rounding; no cluster is left empty.
@@ -236,6 +239,7 @@ class SoftTask(eqx.Module):
 
     def renewed(self, R: Float[Array, "n c"]) -> Float[Array, "n c"]:
         """The memberships for the means that these memberships give."""
+        # R_ic = exp(-D_ic / T) / sum_d exp(-D_id / T).
         return jax.nn.softmax(-self.cloud.distances(R) / self.temperature, 1)
 
     def after(self, now: "SoftState") -> "SoftState":
@@ -287,6 +291,7 @@ def _one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> Soft
     task, _ = arguments
     R = root.memberships
     left = _LeftToRenew(stop_gradient(task), R)
+    # (I - F'(R)) V = F(R) - R.
     off = task.renewed(R) - R
     tol = accurate_change(R.dtype)
     step = solve_by_products(left, off, tol, restart=50, max_steps=500)
@@ -307,6 +312,7 @@ class _LeftToRenew(eqx.Module):
 def coinciding(cloud: Cloud, R: Float[Array, "n c"]) -> Int[Array, ""]:
     """How many clusters have no weight, or have the mean of an earlier cluster up to rounding."""
     at_points, squares = cloud.values(R)
+    # <mu_c, mu_d> = (P^T K P)_cd.
     products = matmul(cloud.shares(R).T, at_points)
     # |mu_c - mu_d|^2 = |mu_c|^2 + |mu_d|^2 - 2 <mu_c, mu_d>.
     apart = squares[:, None] + squares[None, :] - 2 * products

@@ -129,6 +129,7 @@ def _eigenpairs(gram, count):
     # a_j = u_j / sqrt(l_j), so that sqrt(n) a_j / sqrt(l_j) = sqrt(n) u_j / l_j.
     coefficients = pairs.of_unit_square() * jnp.sqrt(jnp.asarray(n, unit.dtype))
     coefficients = jnp.where(good[None, :], coefficients, jnp.nan)
+    # K u_j = l_j u_j: l_j / n estimates the j-th eigenvalue of the operator.
     values = jnp.where(good, pairs.values, jnp.nan) / n
     return values, coefficients, report.rank, sound
 
@@ -167,6 +168,7 @@ def _eigensystem_jvp(primals, tangents):
 def _inverse_root(K: Array) -> tuple[Array, Array]:
     """The root of the pseudo-inverse of K, and all eigenvalues of K, descending."""
     values, vectors = _eigensystem(K)
+    # K^(-1/2) = U diag(l^(-1/2)) U^T for K = U diag(l) U^T.
     return matmul(vectors * _inverse_roots(values)[None, :], vectors.T), values
 
 
@@ -183,6 +185,7 @@ def _inverse_root_jvp(primals, tangents):
     # Among zero eigenvalues the change of K counts as zero.
     (K,), (dK,) = primals, tangents
     values, vectors = _eigensystem(K)
+    # P = U^T dK U; then dl_i = P_ii and dR = U (slope * P) U^T.
     P = matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
     r = _inverse_roots(values)
     a = r[:, None]

@@ -183,6 +183,7 @@ def _pre_image(f, start, method, max_steps):
     # The status, from the point alone.
     search, x = stop_gradient((search, end.x))
     distance = search.distance
+    # |H^-1 J'| / spread.
     residual = jnp.linalg.norm(distance.newton_step(x)) / search.spread
     # x is a minimum if the Newton step vanishes and the second derivatives are positive definite.
     hessian = jax.hessian(distance)(x)
@@ -244,6 +245,7 @@ def _by_gradients(search: _Search, max_steps: Array) -> _Descent:
     def in_units(u: Array) -> Array:
         return search.distance(search.start + search.spread * u)
 
+    # x = start + spread u: BFGS starts from the identity as its inverse Hessian.
     end = minimize(
         in_units,
         jnp.zeros_like(search.start),

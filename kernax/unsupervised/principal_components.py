@@ -89,6 +89,7 @@ class PrincipalComponents(Printed):
         if self.whitened:
             y = y * self.variances
         f = self.function
+        # mean + sum_j y_j v_j = sum_i (p_i + sum_j C_ij y_j) phi(x_i), v_j = sum_i C_ij phi(x_i).
         coefficients = matmul(f.coefficients, y) + self.shares
         return KernelExpansion(f.kernel, f.points, coefficients, jnp.zeros_like(y[0]))
 

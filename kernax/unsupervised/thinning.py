@@ -100,6 +100,7 @@ def thin(
 def _thin(task, split_kernel, key, delta, halvings):
     n = task.n
     gram = task.gram()
+    # mu = 1/n sum_i phi(x_i).
     centred = AboutMean.at(gram, jnp.full(n, 1 / n, task.dtype))
     split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
     sound = is_finite(split) & jnp.isfinite(delta)
@@ -141,6 +142,7 @@ def _halved(
     pairs = part.reshape(-1, 2).T
     (first, second) = pairs
     # The inner products of the f_p = phi(x) - phi(x') of all pairs.
+    # <f_p, f_q> = k(x_p, x_q) - k(x'_p, x_q) - k(x_p, x'_q) + k(x'_p, x'_q).
     rows = K[first] - K[second]
     signs = _walk(rows[:, first] - rows[:, second], uniforms, failure)
     return jnp.where(signs[None] > 0, pairs, pairs[::-1])
@@ -168,10 +170,12 @@ def _walk(
         square = jnp.maximum(D[p, p], 0)
         # a of the paper is the inner product at which a decision is certain; it is set to 1 for two
         # equal points, where it is zero.
+        # a = max(b sigma sqrt(2 ln(2 / delta)), b^2) with b = |f_p|.
         stray = jnp.sqrt(now.variance) * jnp.sqrt(square) * jnp.sqrt(2 * jnp.log(2 / failure))
         reach = positive_or_one(jnp.maximum(stray, square))
         # alpha of the paper is the inner product of f_p with minus the walk.
         alpha = -jnp.sum(D[p] * now.signs)
+        # P(sign = 1) = (1 + alpha / a) / 2, clipped to [0, 1].
         sign = jnp.where(uniforms[p] < (1 - alpha / reach) / 2, -1, 1)
         # sigma^2 grows by b^2 (1 + (b^2 - 2 a) sigma^2 / a^2)_+, b^2 the square and a the reach: by
         # quotients of numbers of one size, as their products may leave the range of floats.
@@ -203,6 +207,7 @@ def _refined(centred: AboutMean, indices: Int[Array, " count"]) -> Int[Array, " 
     free = jnp.ones(len(centred.means), bool)
 
     def step(i: Int[Array, ""], now: _Exchanges) -> _Exchanges:
+        # <s - (phi(x_i) - mu), phi(x) - mu> at every point x; the best x replaces x_i.
         without = now.sums - centred.row(now.indices[i])
         place, _ = centred.best_addition(without, free)
         return _Exchanges(now.indices.at[i].set(place), without + centred.row(place))

@@ -26,4 +26,5 @@ def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:
     # Not by updates in place, with which jaxlib 0.10.2 hangs or crashes on a CPU.
     rows = [jnp.pad(band, ((0, 0), (m - band.shape[1], 0))) for band in bands]
     upper = jnp.concatenate(rows)
+    # A_ij = U_ij for j >= i, and U_ji below the diagonal.
     return jnp.triu(upper) + jnp.triu(upper, 1).T

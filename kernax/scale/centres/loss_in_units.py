@@ -48,6 +48,7 @@ class LossInUnits(eqx.Module):
 
     def curvature(self, y: Float[Array, "t p"], f: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """The second derivative in f."""
+        # d^2/df^2 2^(-2 u) L(y, 2^u f) = L''(y, 2^u f).
         return self.loss.curvature(y, self.values(f))
 
     def targets(self, y: Float[Array, "t p"]) -> Float[Array, "t p"]:

@@ -98,6 +98,7 @@ class Newton(eqx.Module):
         P = risk.hessian(nothing)
         point = self._at(nothing, P, one)
         if risk.quadratic and risk.sample is None:
+            # The minimum of a quadratic F is -F''(0)^-1 F'(0).
             step = -P.solve(point.gradient)
             point = self._at(jnp.where(jnp.isfinite(step), step, 0), P, one)
         no_step = jnp.zeros((), jnp.int32)
@@ -218,6 +219,8 @@ class Newton(eqx.Module):
 
     def _forcing(self, left: Float[Array, ""]) -> Float[Array, ""]:
         """The accuracy of the solve for a step: for a quadratic F the final accuracy."""
+        # Inexact Newton (Dembo, Eisenstat & Steihaug 1982): |F'' d - F'| <= eta |F'|. With eta at
+        # most the remaining error it converges quadratically; below `needed` nothing is gained.
         needed = self.goal / 2 / left
         return needed if self.risk.quadratic else jnp.maximum(needed, jnp.minimum(0.1, left))
 
@@ -225,6 +228,7 @@ class Newton(eqx.Module):
         """The longest step at whose end F falls, or rises a tenth as fast as it fell at first."""
         if self.risk.quadratic:
             return jnp.ones((), d.dtype)
+        # The first t of LENGTHS, which fall, with F'(a + t d).d <= |F'(a).d| / 10.
         slopes = self.risk.slopes(point.a, d)
         fits = (slopes[1:] <= abs(slopes[0]) / 10) | ~(slopes[0] < 0)  # false for NaN
         first = jnp.where(jnp.any(fits), jnp.argmax(fits), len(LENGTHS) - 1)

@@ -70,6 +70,7 @@ def begun(
     unit = exponent_of(jnp.max(jnp.abs(P.whitened(b)), axis=0, keepdims=True))
     b = times_power_of_two(b, -unit)
     at = ConjugateIterate.first(jnp.zeros_like(b), b, P.solve)
+    # sqrt(r.P^-1 r) <= rtol sqrt(b.P^-1 b), as r = b at x = 0.
     goal = rtol * jnp.sqrt(at.square)
     no_step = jnp.zeros((), jnp.int32)
     return SolveProgress(at, goal, jnp.zeros_like(goal), at.square > 0, no_step, unit)
@@ -92,6 +93,7 @@ def one_step(multiply: Multiply, P: HessianFactor, now: SolveProgress) -> SolveP
     """One step; none for columns that have converged, or along which A is not positive."""
     at, length, moves = now.at.next(multiply(now.at.direction), now.active, 0.0, P.solve)
     # Steps are orthogonal in the inner product of A, so that their squared lengths add up.
+    # x.A x grows by t^2 d.A d = t r.P^-1 r, t the length of the step along d.
     energy = now.energy + length * now.at.square
     active = moves & (jnp.sqrt(at.square) > now.goal)
     return SolveProgress(at, now.goal, energy, active, now.steps + 1, now.unit)

@@ -46,6 +46,7 @@ class HessianFactor(eqx.Module):
         """
         # L^-1 (L^-1 G)^T = L^-1 G L^-T, as G is symmetric.
         white = solve_lower(lower, solve_lower(lower, square).T)
+        # The rounding of G, about 4 eps max_i G_ii, is multiplied by at most |L^-1|_F^2.
         squares = jnp.sum(inverse_of_lower(lower) ** 2)
         off = 4 * eps_of(square) * jnp.max(jnp.diagonal(square)) * squares
         return HessianFactor.of_whitened(white, lower, ridges, off)
@@ -63,6 +64,7 @@ class HessianFactor(eqx.Module):
         """
         rounding = 4 * eps_of(square) * jnp.trace(square) + off
         enough = jnp.maximum(ridges, rounding)
+        # R R^T = L^-1 G L^-T + ridge D.
         factor = cholesky_factor(DenseGram((square + square.T) / 2 + jnp.diag(enough)))
         # (excess^2 - 1) ridge is the rounding plus the number added to the ridge.
         more = rounding + jnp.max(enough - ridges)
@@ -78,12 +80,14 @@ class HessianFactor(eqx.Module):
     @compiled
     def solve(self, g: Float[Array, "m p"]) -> Float[Array, "m p"]:
         """`P^-1 g`."""
+        # P^-1 g = L^-T R^-T v.
         inside = solve_lower_transposed(self.inner, self.whitened(g))
         return solve_lower_transposed(self.lower, inside)
 
     @compiled
     def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`sqrt(d.P d)` with `d = P^-1 g`, for each column."""
+        # d.P d = g.P^-1 g = |v|^2.
         v, unit = in_own_unit(self.whitened(g), 0)
         return times_power_of_two(jnp.linalg.norm(v, axis=0), unit[0])
 
@@ -115,6 +119,7 @@ def priorities(numbers: Any, weights: Float[Array, " n"]) -> Float[Array, " n"]:
     `numbers` are the numbers of the rows, in 32 bits. The multiples are exact, modulo 2^32 (Knuth,
     The Art of Computer Programming 3, 6.4).
     """
+    # u_i = frac(i (sqrt(5) - 1) / 2), to 24 bits; 0x9E3779B9 is the factor times 2^32.
     multiples = jnp.asarray(numbers, jnp.uint32) * jnp.asarray(0x9E3779B9, jnp.uint32)
     u = ((multiples >> jnp.asarray(8, jnp.uint32)).astype(weights.dtype) + 0.5) / 2**24
     return weights / u

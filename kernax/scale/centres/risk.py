@@ -44,6 +44,7 @@ def _point_part(tile: Tile, known: Any) -> Any:
 def _product_part(tile: Tile, known: Any) -> Any:
     """`C^T H C V` with `H = w L''(y, f)`."""
     loss, a, V = known
+    # L'' = 1: C^T W C V.
     if loss.quadratic:
         return tile.pulled(tile.weighted(tile.values(V)))
     p = a.shape[1]
@@ -63,6 +64,7 @@ def _whitened_square_part(tile: Tile, known: Any) -> Any:
     """`L^-1 C^T H C L^-T`, in bands."""
     loss, a, inverse = known
     h = tile.weighted(loss.curvature(tile.y, tile.values(a)))[:, :1]
+    # L^-1 C^T H C L^-T = B B^T with B = L^-1 C^T sqrt(H).
     rows = (jnp.sqrt(h) * tile.cross).T
     # By matrix products, because triangular solves of so many columns use a single core.
     white = matmul(inverse, rows.astype(inverse.dtype))
@@ -131,6 +133,7 @@ class Risk(eqx.Module):
         curvature at zero, for each column: for squares `sqrt(sum_i w_i y_i^2)`.
         """
         squares, curvatures = self.rows.total(_size_part, self.loss)
+        # h = sum_i w_i L''(y_i, 0) / sum_i w_i.
         mean = curvatures / positive_or_one(self.rows.weight.astype(curvatures.dtype))
         return jnp.sqrt(squares / positive_or_one(mean))
 

@@ -111,6 +111,7 @@ def _alignment(task, centred):
     least = 16 * eps_of(K)
     smallest = (least * total) ** 2
     known = (square > smallest) & (of_targets > (least**2 * total) ** 2)
+    # <K, Y Y^T> / (|K| |Y Y^T|).
     roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
     value = jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
     return value, square <= smallest
@@ -157,7 +158,7 @@ def _prepared(task: Task, centred: bool) -> tuple[Float[Array, "n n"], Int[Array
     K, unit = _in_unit(task.gram().as_matrix(), present[:, None] & present[None, :])
     if not centred:
         return K, unit
-    # H K H^T with H = I - 1 p^T.
+    # H K H^T = K - m 1^T - 1 m^T + (p.m) 1 1^T with H = I - 1 p^T and m = K p.
     p = shares(task.weights)
     means = matmul(K, p)
     return K - means[:, None] - means[None, :] + jnp.sum(p * means), unit
@@ -166,6 +167,7 @@ def _prepared(task: Task, centred: bool) -> tuple[Float[Array, "n n"], Int[Array
 def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
     """Y, centred or not, in a unit near its largest number."""
     Y, _ = _in_unit(task.columns, (task.weights.values > 0)[:, None])
+    # H Y = Y - 1 (p^T Y).
     return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
 
 
@@ -231,6 +233,7 @@ def _aligned(tasks):
     task = tasks[0]
     grams, units = zip(*(_prepared(stop_gradient(one), True) for one in tasks))
     Y = _targets(task, True)
+    # m minimises m.M m - 2 m.a over m >= 0, M_kl = <K_k, K_l> and a_k = <K_k, Y Y^T>.
     M = _products(grams, task)
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
     # The weights of the matrices in the units of the kernels.

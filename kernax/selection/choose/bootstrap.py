@@ -115,6 +115,7 @@ class Bootstrap(Printed):
 
     def _between(self, level_of: Callable[..., Array], coverage: float, *others: PyTree) -> Bounds:
         """Quantiles of the resamples, at levels that may differ for each number of a leaf."""
+        # Quantiles at q = (1 - coverage) / 2 and at 1 - q.
         tail = (1 - checked_coverage(coverage)) / 2
 
         def bound(level: float) -> PyTree[Array]:
@@ -139,6 +140,8 @@ def _quantile(leaf: Array, level: Array) -> Array:
     """The quantile at a separate level for each number, linear between order statistics; NaN where
     the level, or any resample, is not finite.
     """
+    # t_j + (h - j) (t_(j+1) - t_j) with h = level (B - 1), j = floor(h), t_0 <= ... <= t_(B-1)
+    # (Hyndman & Fan 1996, definition 7).
     ordered = jnp.sort(leaf, 0)
     place = level * (len(leaf) - 1)
     below = jnp.floor(jnp.nan_to_num(place))

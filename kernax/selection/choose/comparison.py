@@ -68,6 +68,8 @@ class Selection(Printed):
         """The standard error of `difference`, from its values on each fold: zero for the best
         itself.
         """
+        # sqrt((1/k + n_score / n_learn) s^2), s^2 the variance of the differences on each fold
+        # (Nadeau & Bengio 2003).
         of_folds = self.losses - self.losses[self.best][None]
         return jnp.sqrt(self.inflation * jnp.var(of_folds, 1, ddof=1))
 

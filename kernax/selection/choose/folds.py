@@ -142,6 +142,7 @@ def time_folds(n: int, k: int, *, gap: int = 0) -> Folds:
     n = check_count(n, "n", 2)
     k = check_count(k, "k")
     gap = check_count(gap, "gap", 0)
+    # n = first + k length with first >= length.
     length = n // (k + 1)
     first = n - k * length
     if not length or gap >= first:
@@ -204,6 +205,7 @@ def _dealt_evenly(groups: Rows, labels: Rows, k: int) -> Rows:
         # (k, k, classes): the contents of every part if the group goes to the first, the second,
         # ...
         then = filled + np.eye(k)[:, :, None] * counts[group]
+        # The standard deviation over parts of n_pc / n_c, averaged over the classes c.
         uneven = (then / of_classes).std(1).mean(1)
         best = np.flatnonzero(np.isclose(uneven, uneven.min()))
         part[group] = best[np.argmin(filled[best].sum(1))]

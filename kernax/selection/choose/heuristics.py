@@ -40,8 +40,10 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     # One column at a time: the gaps of many columns together would take gigabytes.
     gaps = (np.abs(column[:, None] - column)[upper] for column in rows.T)
     if per_dimension:
+        # l_j = sqrt(d) median |x_j - z_j|.
         medians = [_median(gap) * np.sqrt(d) for gap in gaps]
         return jnp.asarray(medians, points.dtype)
+    # l = median |x - z|, |x - z|^2 = sum_j (x_j - z_j)^2.
     distances = np.sqrt(sum(gap**2 for gap in gaps))
     return jnp.asarray(_median(distances), points.dtype)
 

@@ -232,6 +232,7 @@ def random_starts(
         keys = jax.random.split(key_of_copy, max(len(theta), 1))
         moved = {}
         for key_of_one, (path, value) in zip(keys, theta.items()):
+            # theta + spread e, e ~ N(0, I).
             noise = jax.random.normal(key_of_one, value.shape, value.dtype)
             moved[path] = value + spread * noise
         models.append(rebuild(moved))
@@ -271,4 +272,5 @@ def unconstrained_density(
     """
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)
+    # log p(theta) = log p(x(theta)) + log |dx / dtheta|.
     return theta, lambda theta: log_density(rebuild(theta), *args) + rebuild.log_jacobian(theta)

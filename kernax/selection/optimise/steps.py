@@ -202,6 +202,7 @@ def _rounding(value: Array) -> Array:
 def _length(grad: list[Array], dtype: Any) -> Array:
     """The norm of a gradient, without overflow of the squares."""
     entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
+    # |g| = m |g / m| with m = max_i |g_i|.
     largest = jnp.max(abs(entries))
     return largest * jnp.linalg.norm(entries / positive_or_one(largest))
 
@@ -251,6 +252,7 @@ def _value_and_gradient(
         (grad,) = pull(times_power_of_two(jnp.ones_like(value), -of_value))
         size = jnp.maximum(_length(grad, value.dtype), 2.0**-_LEAST_SHARE)
         first = of_value + exponent_of(size) - 1
+        # 2^-unit |L'| is in [1, 2) at the start, unless |L'| is below 2^(of_value - 10).
         unit = jnp.where(state.step == 0, first, state.unit)
         grad = [times_power_of_two(leaf, of_value - unit) for leaf in grad]
         return times_power_of_two(value, -unit), grad, unit

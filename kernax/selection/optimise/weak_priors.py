@@ -42,9 +42,11 @@ class WeakPriors(eqx.Module):
         total: Any = 0.0
         for entry in parameters(model):
             if entry.path in self.floored:
+                # Inverse gamma, flat in log v: FLOOR / v.
                 total += jnp.sum(FLOOR / entry.value)
             elif entry.path in self.centres:
                 deviations = self._deviations_from_centre(entry)
+                # Normal in theta: ((theta - centre) / deviation)^2 / 2.
                 total += jnp.sum(deviations**2) / 2
         return total
 
