@@ -50,13 +50,16 @@ def log_expected_improvement(
     mean = process.mean(x)
     is_random = variance > 0
     s = jnp.sqrt(jnp.where(is_random, variance, 1))
+    # log E[max(f(x) - best, 0)] = log s + log(phi(u) + u Phi(u)), u = (mean - best) / s.
     gain = mean - jnp.asarray(best, mean.dtype)
     u = gain / s
     # log(phi(u) + u Phi(u)), whose terms cancel in the tail.
     far = u < -5
     near = jnp.where(far, 0, u)
     of_near = jnp.log(norm.pdf(near) + near * norm.cdf(near))
+    # log Phi(u) + log(phi(u) / Phi(u) + u), where phi(u) / Phi(u) is the hazard of -u.
     below = jnp.where(far, u, -5)
     of_far = norm.logcdf(below) + jnp.log(excess_of_hazard(-below))
+    # Where s = 0 the improvement is max(mean - best, 0) itself.
     known = jnp.where(gain > 0, jnp.log(positive_or_one(gain)), -jnp.inf)
     return jnp.where(is_random, jnp.log(s) + jnp.where(far, of_far, of_near), known)

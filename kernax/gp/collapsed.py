@@ -61,17 +61,20 @@ class BestValues(eqx.Module):
     @property
     def explained(self) -> Float[Array, "m m"]:
         """`I - B^-1`, without cancellation."""
+        # I - B^-1 = B^-1 (B - I) = B^-1 S.
         return _solved_inside(self.inside, self.square)
 
 
 def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     """The optimal distribution; NaN where B has no Cholesky factor."""
     gains = seen.gains
+    # B = I + U diag(gains) U^T.
     square = _weighted_square(U, gains)
     B = square + jnp.eye(len(U), dtype=U.dtype)
     # Derivatives treat the factor as a constant; `cholesky` adds its derivatives in B.
     factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
+    # B mean = U diag(gains) r.
     mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
     return BestValues(mean, square, inside, residual, rounding, jnp.asarray(factor.jitter))
 
@@ -144,6 +147,7 @@ def _bound_jvp(primals, tangents):
 
     ahead = d_given.variance, d_given.seen
     _, of_observations = jax.jvp(beside, (given.variance, given.seen), ahead)
+    # <dF/dC, dC> + <dF/dL, dL> of the bound F, with C = k(Z, X).
     of_points = jnp.sum(slopes.cross * d_given.cross) + jnp.sum(slopes.lower * d_given.lower)
     return _bound(*primals), of_observations + of_points
 
@@ -168,7 +172,9 @@ def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) ->
     weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
     # T = (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
     T = matmul(best.explained, U)
+    # D = mean (gains e)^T + p T gains.
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
+    # L^-T D in k(Z, X), and its product with -U^T in L, as dU = L^-1 (dC - dL U).
     return _Slopes(
         lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
         cross=times_inverse_transposed(given.lower, in_U),
@@ -178,6 +184,8 @@ def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) ->
 
 def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:
     """`D U^T`, D the derivative in U."""
+    # D U^T = mean (gains e)^T U^T + p T gains U^T, where U (gains e) = mean as B mean = U gains r,
+    # and T gains U^T = (I - B^-1) S.
     of_determinant = best.mean.shape[1] * matmul(best.explained, best.square)
     return matmul(best.mean, best.mean.T) + of_determinant
 

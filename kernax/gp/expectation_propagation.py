@@ -93,6 +93,7 @@ class _MatchedMoments(AbstractSiteRule):
     def updated(self, likelihood, y, site, marginal):
         # The mean m and the variance v of the cavity, the marginal of each value without its own
         # site.
+        # 1 / v = 1 / variance - precision and m / v = mean / variance - shift.
         left = 1 - site.precision * marginal.variance
         mean = (marginal.mean - marginal.variance * site.shift) / left
         variance = marginal.variance / left

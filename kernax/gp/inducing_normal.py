@@ -110,6 +110,7 @@ def marginals(model: SparseModel, q: InducingNormal, X: PyTree) -> BatchMarginal
     """The distribution of f(X) under q, differentiable."""
     of = projected(model.process.covariance, model.Z, X)
     U = jnp.where(of.at.result == RESULTS.successful, of.features, jnp.nan)
+    # E f(x) = m(x) + u(x).mean, with the mean of q.
     shift = matmul(q.mean, U)
     # Clip negative rounding.
     left = jnp.maximum(of.left, 0)
@@ -156,7 +157,9 @@ def stepped(
     slope, curvature = bounded_slopes(model.likelihood, batch.y, at.mean, at.variance)
     weights = scale * batch.weights
     # The sites act on U^T v, which has the mean at.shift, without m(X). The prior adds precision I.
+    # S^-1 mean = U w (E[L''] U^T mean_q - E[L']) and S^-1 = I + U diag(w E[L'']) U^T.
     shift = matmul(U, weights * (curvature * at.shift - slope))
     precision = matmul(U * (weights * curvature)[None, :], U.T) + jnp.eye(len(U), dtype=U.dtype)
     goal = Natural(shift, precision)
+    # q <- (1 - rate) q + rate goal, in the natural parameters.
     return jax.tree.map(lambda a, b: a + rate * (b - a), q, goal)

@@ -142,6 +142,7 @@ def _left_out(
         block = inside[:, None] * P * inside[None] + jnp.diag(1 - inside)
         return solve_by_lu(block, inside * a)
 
+    # y_S - f_-S(x_S) = P_SS^-1 a_S, and f(z) - f_-S(z) = k(z, X) P_:S P_SS^-1 a_S.
     corrections = lax.map(of_one, folds.members.astype(a.dtype))  # one block at a time
     return jnp.sum(corrections, 0), matmul(of_points, corrections.T)[:, folds.numbers]
 

@@ -153,6 +153,7 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     # The curvatures; NaN where they are negative, as for a likelihood that is not log-concave.
     curvatures = loss.curvature(task.y, f)
     precisions = jnp.where(curvatures < 0, jnp.nan, curvatures)
+    # W K + I with W = w L''(y, f).
     system = system_of_precisions(gram, weights * precisions)
     factor, of_factor, figures = factor_of(system)
     result = RESULTS.where(mode.result == RESULTS.successful, of_factor, mode.result)

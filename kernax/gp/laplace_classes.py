@@ -190,6 +190,7 @@ class CategoricalPosterior(Printed):
 
 @compiled
 def _probability(kernel, means, x, nodes):
+    # E softmax(f) for f ~ N(means, root root^T); the covariance is symmetric except for rounding.
     covariance = kernel.between(x, x)
     root = root_of_covariance((covariance + covariance.T) / 2)
     return expectation_over_vectors(jax.nn.softmax, means(x), root, nodes)
@@ -275,12 +276,14 @@ def _curvatures(
         # T_c = D_c K + I with D_c = w P_c.
         system = system_of_precisions(gram, weights * p)
         factor, _, figures = factor_of(system)
+        # A_c = diag(P_c) T_c^-T.
         inverse = factor.inverse_of(system).as_matrix()
         return p[:, None] * inverse.T, log_determinant(system, factor), figures
 
     parts, determinants, figures = jax.vmap(of_class)(P.T)
     G = jnp.sum(parts, 0)
     of_total = rounding_of_entries(partial(solve_by_lu, stop_gradient(G)), jnp.ones_like(weights))
+    # The errors of the log |T_c| and of log |G| count as independent: squares add up.
     rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
     figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
     # log |I + W K| = sum_c log |T_c| + log |G|, as G = I - sum_c A_c K diag(w P_c).

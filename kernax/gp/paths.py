@@ -319,6 +319,7 @@ def _updated(
         wanted = matmul(kernel.root, z) - solve_lower(kernel.lower, flat)
         lacking = solve_lower_transposed(kernel.lower, wanted)
     elif isinstance(kernel, ExplainedPosteriorKernel):
+        # -P (W values + S sqrt(D) z), P = (W K + D)^-1, D the noise and S = sqrt(W).
         lacking = -kernel.explanation.lacking(flat, z)
     else:
         # These coefficients move draws of the prior, with these values at the points, to draws

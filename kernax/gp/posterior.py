@@ -262,6 +262,7 @@ def _by_cholesky(
     if not system.weights.removes:
         return PosteriorKernel(prior, points, lower, system.shift)
     roots = safe_sqrt(system.weights.values)
+    # L^-1 S K, so that c(x, X) = k(x, X) - v(x)^T L^-1 S K.
     cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
     gains = _gains(system)
     return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)

@@ -148,6 +148,8 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
         return _with_prior(kernel, JointTerms(summands), lambda X: OfTerms(X, everything))
 
     first, *later = updates
+    # E f_S(x) = k_S(x, X) a, a the coefficients of the mean of f. Later observations at X' add
+    # c(f_S(x), f(X')) a', c the covariance before them.
     own = _without_bias(first, _chosen(summands, places), first.points)
     for update in later:
         added = _without_bias(update, joint(update.kernel), OfTerms(update.points, everything))
@@ -233,8 +235,10 @@ def _weights(covariance, updates, prior):
     units = jnp.eye(
         jax.eval_shape(phi, points_at(covariance.points, 0)).shape[0], dtype=covariance.dtype
     )
+    # S_ij = Cov(w_i, w_j), the posterior covariance at e_i and e_j.
     of_weights = linear(covariance)
     S = jax.vmap(lambda u: jax.vmap(lambda v: of_weights(u, v))(units))(units)
+    # E w_i is the mean at e_i without m: a sum over all conditionings.
     parts = [
         _without_bias(update, linear(update.kernel), jax.vmap(phi)(update.points))
         for update in updates

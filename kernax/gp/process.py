@@ -183,6 +183,7 @@ def _sampler_along_line(covariance: AbstractKernel, X: PyTree) -> Any:
 
 @compiled
 def _variance(covariance, x):
+    # k(x, x) - |v(x)|^2 may be negative by rounding.
     return jnp.maximum(covariance(x, x), 0)
 
 

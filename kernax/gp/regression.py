@@ -251,6 +251,7 @@ def _evidence(task, mean, noise, solver):
     targets = task.columns - means_at(mean, task)
     factor, result, stats = factor_of(system, solver)
     stats = _of_all_columns(stats, targets)
+    # -(r.C^-1 r + log |C| + n log 2 pi) / 2, summed over the columns r, without weights.
     return Solution(log_density(system, targets, factor), result, stats)
 
 
@@ -321,6 +322,7 @@ def _solutions(task, mean, noise, solver):
     targets = task.columns - means_at(mean, task)
     factor, *_ = factor_of(system, solver)
     assert isinstance(factor, KrylovFactor)
+    # (S K S + diag(noise))^-1 S [r, L z], z the vectors of the determinant, if there is one.
     columns = factor.columns_of_density(targets)
     return stop_gradient(factor.solve(task.weights.times_roots(columns)))
 

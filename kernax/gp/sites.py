@@ -232,12 +232,14 @@ def _updated(
     gram = observations.gram
     system = system_of_precisions(gram, sites.precision)
     factor, _, _ = factor_of(system)
+    # (S^2 K + I) a = shift, and the means are K a.
     coefficients = system.solve(factor, sites.shift[:, None])[:, 0]
     # v_i = K_ii - |L^-1 S k_i|^2 with L L^T = B, k_i the i-th column of K.
     explained = factor.whitened(system.weights.times_roots(gram.as_matrix()))
     marginal = Marginals(gram.mv(coefficients), gram.diagonal() - jnp.sum(explained**2, 0))
     updated = rule.updated(observations.likelihood, observations.y, sites, marginal)
     # The largest change of a site, in the units of the marginals.
+    # max_i |d precision_i| v_i and max_i |d shift_i - d precision_i m_i| sqrt(v_i).
     precision = updated.precision - sites.precision
     shift = updated.shift - sites.shift - precision * marginal.mean
     of_precision = jnp.max(abs(precision) * marginal.variance)

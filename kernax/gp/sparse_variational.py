@@ -242,6 +242,7 @@ def svgp_bound(
 
 @compiled
 def _estimated_bound(model, q, batch, scale):
+    # (total / n) sum_i w_i E[log p(y_i | f_i)] - KL(q | N(0, I)).
     return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
 
 
@@ -367,6 +368,7 @@ def _svgp(problem, theta, steps):
     # The posterior of f under q.
     kernel = model.process.covariance
     task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
+    # f(Z) = m(Z) + L v with v ~ q and L L^T = k(Z, Z).
     lower = factor_at(kernel, model.Z).lower
     values = NormalAtInducing(model.Z, lower, kept.q.mean[:, None], kept.q.root)
     # This is the last finite model if a batch has stopped the run.
@@ -417,6 +419,7 @@ def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> F
     """The bound on all data, computed batch by batch."""
     n = problem.task.n
     b = problem.batch_size
+    # ceil(n / b) batches of b indices.
     places = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)
 
     def of_batch(places: Int[Array, " b"]) -> Float[Array, ""]:
@@ -426,4 +429,5 @@ def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> F
         batch = Batch(batch.X, batch.y, weights)
         return batch_loss(model, marginals(model, q, batch.X), batch)
 
+    # sum_i w_i E[log p(y_i | f_i)] - KL(q | N(0, I)).
     return -jnp.sum(lax.map(of_batch, places)) - q.divergence()

@@ -94,6 +94,7 @@ class _NaturalGradient(AbstractSiteRule):
     """
 
     def updated(self, likelihood, y, site, marginal):
+        # E[L'] and E[L''] under the marginal, or those of the bound on E[L].
         slope, curvature = bounded_slopes(likelihood, y, marginal.mean, marginal.variance)
         precision = jnp.where(curvature < 0, jnp.nan, curvature)
         return Sites(precision, curvature * marginal.mean - slope)

@@ -178,10 +178,12 @@ def _fourier_draw(
 
 @prior_draw.register
 def _(kernel: Scaled, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    # sqrt(scale) f has the covariance scale k.
     return ScaledDraw(safe_sqrt(kernel.scale), prior_draw(kernel.kernel, request, key))
 
 
 @prior_draw.register
 def _(kernel: Sum, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    # The sum of independent draws of GP(0, k_i) is a draw of GP(0, sum_i k_i).
     keys = jax.random.split(key, len(kernel.terms))
     return SumDraw(tuple(prior_draw(term, request, k) for term, k in zip(kernel.terms, keys)))

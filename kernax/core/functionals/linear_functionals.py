@@ -74,6 +74,7 @@ class Functionals(Printed):
             raise ValueError(
                 f"one functional is needed, but this is a batch of {len(self)}: use jax.vmap"
             )
+        # sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j).
         terms = jax.vmap(functools.partial(_term, function))
         return jnp.sum(terms(self.nodes, self.weights, self.directions), 0)
 
@@ -107,6 +108,7 @@ class Functionals(Printed):
             raise ValueError(
                 f"{len(self)} and {len(other)} functionals cannot be added: the sum is elementwise"
             )
+        # (L + M) f is one sum over the nodes of both.
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), *_alike(self, other))
 
     def __mul__(self, scale: ArrayLike) -> "Functionals":
@@ -116,6 +118,7 @@ class Functionals(Printed):
                 f"functionals are scaled by a number, or by an array of shape {shape}, but scale "
                 f"is of type {type(scale).__name__} and shape {np.shape(scale)}"
             )
+        # c L f = sum_j (c weights_j) f(nodes_j) + (c directions_j) . grad f(nodes_j).
         factors = jnp.asarray(scale, self.weights.dtype)
         ones = lambda leaf: (1,) * (leaf.ndim - factors.ndim)
         scaled = lambda leaf: leaf * factors.reshape(*factors.shape, *ones(leaf))
@@ -206,6 +209,7 @@ class OfFunctionals(AbstractKernel):
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
     def __call__(self, x, z):
+        # L_x L_z k: L_x of the function u -> L_z k(u, .).
         value = applied(x, lambda u: applied(z, lambda v: self.kernel(u, v)))
         if not (_has_directions(x) or _has_directions(z)):
             return value
@@ -213,6 +217,7 @@ class OfFunctionals(AbstractKernel):
 
     @property
     def summands(self):
+        # L_x L_z (k_0 + k_1) = L_x L_z k_0 + L_x L_z k_1.
         terms = self.kernel.summands
         return None if terms is None else tuple(map(OfFunctionals, terms))
 
@@ -225,6 +230,7 @@ class OfFunctionals(AbstractKernel):
         self.kernel.check_points(X)
 
     def explicit_features(self):
+        # L_x L_z phi(u).phi(v) = (L_x phi).(L_z phi).
         phi = self.kernel.explicit_features()
         return None if phi is None else lambda x: applied(x, phi)
 
@@ -300,6 +306,7 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
     )
     if not jax.tree.leaves(along):
         raise ValueError("directions must hold a direction for some part of X, but all are None")
+    # 0 f(x_i) + directions_i . grad f(x_i).
     return Functionals(_one_node(X), jnp.zeros((count(X), 1), dtype_of(X)), _one_node(along))
 
 
@@ -314,6 +321,7 @@ def gradients_at(X: ArrayLike) -> Functionals:
     """
     X = _vectors(X, "X")
     n, d = X.shape
+    # e_a . grad f(x_i) for each point i and, within it, each axis a.
     return derivatives_at(jnp.repeat(X, d, 0), jnp.tile(jnp.eye(d, dtype=X.dtype), (n, 1)))
 
 

@@ -115,6 +115,7 @@ def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"])
     """
 
     def along(a: Float[Array, " d"]) -> Array:
+        # a^T (d^2 k / dx dz) a for a unit vector a.
         in_x = lambda z: jax.jvp(lambda x: kernel(x, z), (x,), (a,))[1]
         return jax.jvp(in_x, (z,), (a,))[1]
 

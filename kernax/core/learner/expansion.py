@@ -94,6 +94,7 @@ class KernelExpansion(Printed):
     @compiled
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at a checked point."""
+        # f(x) = sum_i c_i k(x, p_i) + b.
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return _sums(row, self.coefficients) + self.bias
 
@@ -136,6 +137,7 @@ class KernelExpansion(Printed):
         # Use units of the largest coefficient, because its square may overflow.
         coefficients, unit = in_own_unit(self.coefficients, 0)
         scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
+        # c^T K c may be negative by rounding.
         root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
         return times_power_of_two(root, unit[0])
 
@@ -147,6 +149,7 @@ class KernelExpansion(Printed):
         if not isinstance(other, KernelExpansion):
             return NotImplemented
         self._check_same_space(other)
+        # f + g = sum_i c_i k(p_i, .) + sum_j d_j k(q_j, .).
         points = joined([self.points, other.points])
         coefficients = jnp.concatenate([self.coefficients, other.coefficients])
         return KernelExpansion(self.kernel, points, coefficients, self.bias + other.bias)
@@ -247,6 +250,7 @@ def _are_many_vectors(X: PyTree, points: PyTree) -> bool:
         return False
     (m, d) = X.shape
     n = len(points)
+    # A matrix costs m n; a structure pays from m n = _MANY_ROWS (m + n) on.
     if points.shape[1] != d or m * n < _MANY_ROWS * (m + n):
         return False
     return rows_over_mesh(points) is None
@@ -262,6 +266,7 @@ def _sums_by(
     """`sum_i k(x, points_i) coefficients_i` for m points x, which precede the n points of the
     expansion in one batch.
     """
+    # The first m rows of K [0; c], K of both batches, are k(x, points) c.
     m = count(both) - len(coefficients)
     nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
     return structure.gram(kernel, both).mv(jnp.concatenate([nothing, coefficients]))[:m]
@@ -291,4 +296,5 @@ def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array
     x = as_point(x)
     z = as_point(z)
     kernel = cast(as_kernel(kernel), dtype_of(x, z))
+    # |phi(x) - phi(z)|^2 may be negative by rounding.
     return safe_sqrt(jnp.maximum(kernel(x, x) + kernel(z, z) - 2 * kernel(x, z), 0))

@@ -70,6 +70,7 @@ class Discriminant(Printed):
         """The index of the class with the mean nearest to `f(x)`, for one point; -1 where f(x) is
         NaN.
         """
+        # argmin_c |f(x) - m_c|^2.
         return place_of_largest(-jnp.sum((self(x)[None, :] - self.class_means) ** 2, 1))
 
 
@@ -162,6 +163,7 @@ class _Classes(eqx.Module):
 
     @staticmethod
     def of(Y: Float[Array, "n classes"], weights: AbstractWeights) -> "_Classes":
+        # share_ic = w_i / w_c for the points i of class c, w_c the sum of their weights.
         inside = weights.times(Y)
         totals = jnp.sum(inside, 0)
         return _Classes(Y, inside / positive_or_one(totals)[None, :], totals)
@@ -220,6 +222,7 @@ class _Differences(eqx.Module):
 
     def root_transposed(self, F: Float[Array, "n p"]) -> Float[Array, "classes p"]:
         """`S^T F`."""
+        # S^T = (I - q q^T)^1/2 D^1/2 Delta^T.
         return self._without_mean(safe_sqrt(self.totals)[:, None] * matmul(self.shares.T, F))
 
     def _without_mean(self, U: Float[Array, "classes p"]) -> Float[Array, "classes p"]:
@@ -285,6 +288,8 @@ class _Separation(AbstractProblem):
         return self.between.root_transposed(F)
 
     def symmetric(self):
+        # With B = S S^T the matrix S^T K (N K + ridge)^-1 S has the nonzero eigenvalues l. It is
+        # symmetric except for rounding, as K (N K + ridge)^-1 = (N + ridge K^-1)^-1.
         S = self.root(jnp.eye(len(self.classes.totals), dtype=self.K.dtype))
         M = self.root_transposed(self.inner(S))
         return (M + M.T) / 2
@@ -310,6 +315,7 @@ def _kernel_discriminant(task, ridge):
     known = (problem.coefficients(pairs.coefficients), pairs.values)
     C, separations = void_unless_known(known, result)
     means = classes.means(matmul(problem.K, C))
+    # m = sum_c w_c m_c / w, and f - m has mean zero over the points.
     mean = matmul(classes.totals, means) / jnp.sum(classes.totals)
     present = classes.totals > 0
     value = Discriminant(

@@ -165,7 +165,9 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         to_common = influence.unit - unit
         residuals = jnp.where(is_kept, influence.left_out(), 0)
         left_out = times_power_of_two(residuals, to_common)
+        # sum_i w_i |y_i - f_i(x_i)|^2 / sum_i w_i.
         error = jnp.sum(shares[:, None] * left_out**2)
+        # a = W v with v = P^T (y - b): W (K W + ridge)^-1 = (W K + ridge)^-1 W.
         v, _ = influence.without_bias()
         return error, times_power_of_two(weights[:, None] * v, to_common)
 
@@ -222,6 +224,7 @@ def _factor_of_metric(
     present = jnp.sum(shares[:, None] * centred * matmul(centred, M))
     is_known = (present > 0) & jnp.isfinite(present)
     scaled = M * (wanted / jnp.where(is_known, present, 1))
+    # A = (c M)^1/2, symmetric.
     root = square_root(tree_where(is_known, scaled, jnp.eye(len(M), dtype=M.dtype)))
     return jnp.where(is_known, root, before)
 

@@ -162,6 +162,7 @@ def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.A
 @compiled
 def ridge_of_task(task, ridge, bias, solver, options):
     """The expansion that minimises the penalised least squares."""
+    # (W K + ridge I) a = W (y - b), and with a bias sum a = 0.
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     rhs = task.weights.times(task.columns)
     if bias:
@@ -307,8 +308,10 @@ def influence_of_task(
     """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
+    # The diagonal of S K S + (ridge + jitter) I, S = sqrt(W).
     diagonal = stop_gradient(lx.diagonal(system.symmetric_form())) + factor.jitter
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
+    # v = P^T y and u = P^T 1, P = (W K + ridge I)^-1.
     P = factor.inverse_of(system)
     # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
     unit = unit_of(task.columns)
@@ -346,6 +349,7 @@ class Influence(eqx.Module):
         u = self.of_constant
         if u is None:
             return self.of_targets, self.diagonal
+        # v - b u with w.(v - b u) = 0, that is b = w.v / w.u.
         unbiased, _ = without_border(self.of_targets, u, along=self.weights)
         # P^2 may leave the range of floats: the quotient comes first.
         weighted = self.weights * u
@@ -366,6 +370,7 @@ class Influence(eqx.Module):
         # The fit leaves the residuals r v, and I - H has the diagonal r d, d that of
         # `without_bias`: N - tr H = sum_i w_i - sum_i (1 - r d_i).
         left = jnp.sum(self.weights - 1 + self.shift * diagonal)
+        # N sum_i w_i (r v_i)^2 / (N - tr H)^2; the quotient comes first, to stay in range.
         residuals = self.shift[:, None] * v / left
         return jnp.sum(self.weights) * jnp.sum(self.weights[:, None] * residuals**2, 0)
 

@@ -137,6 +137,7 @@ def _residuals(
     rhs = systems.weights.times(columns)
 
     def of_ridge(ridge, a, b):
+        # T_j a_j = W (y - b_j), T_j = W K + ridge_j I.
         system = WeightedSystem.of(systems.gram, systems.weights, ridge)
         return residual_of_fit(system, a, b, rhs, bias)
 
@@ -201,6 +202,7 @@ def _leave_one_out_path(task, ridges, bias):
     # How far rounding moves the inverse of the smallest ridge, relatively.
     which = jnp.argmin(systems.ridges)
     shift = systems.ridges[which] + factors.jitter[which]
+    # The diagonal of S K S + (ridge + jitter) I.
     diagonal = systems.weights.times(systems.gram.diagonal()) + shift
     rounding = rounding_of_entries(lambda B: factors.solve_one(which, B), diagonal)
     stats = {"jitter": factors.jitter, "rounding": rounding}

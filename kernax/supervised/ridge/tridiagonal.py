@@ -45,6 +45,7 @@ class TridiagonalForm(eqx.Module):
         """`Q B`, or `Q^T B`."""
         if len(B) == 1:
             return B
+        # Q = diag(1, H), H the product of the reflections.
         rest = lax.linalg.ormqr(self.reflections, self.scales, B[1:], transpose=back)
         return jnp.concatenate([B[:1], rest])
 
@@ -197,6 +198,8 @@ class RidgeSystems(eqx.Module):
             return factors.solve(columns.reshape(B.shape)).reshape(flat), None
 
         flat = (len(B), B.shape[1] * B.shape[2])
+        # T = S (S K S + ridge I) S^-1, where weights are positive: `inner` solves with the middle
+        # factor for all columns and ridges.
         shift = jnp.broadcast_to(self.ridges[None, None, :], B.shape).reshape(flat)
         return solve(inner, self.gram.mv, shift, B.reshape(flat))[0].reshape(B.shape)
 
@@ -205,6 +208,7 @@ def _factorised(systems: RidgeSystems) -> Factors:
     """Factors for each ridge, with the jitter that `factorise` would add where a factor does not
     exist.
     """
+    # S K S = Q T Q^T, the same for every ridge.
     form = TridiagonalForm.of(systems.weights.congruence(systems.gram.as_matrix()))
     weights = systems.weights
     # The mean diagonal of `S K S` over the points of positive weight.
@@ -217,6 +221,7 @@ def _factorised(systems: RidgeSystems) -> Factors:
         return jnp.any(~now.sound & (now.jitter < most) & can_grow)
 
     def again(now: _Attempt) -> _Attempt:
+        # Ridges without a factor get ten times the jitter, up to `most`; the others keep theirs.
         more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
         return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
 
