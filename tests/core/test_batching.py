@@ -12,7 +12,7 @@ import pytest
 from conftest import DTYPE, X64, marked, needs_x64
 
 import kernax
-from kernax.core.base.batching import in_smallest_size, sequential_vmap
+from kernax.core.base.batching import each, in_smallest_size, sequential_vmap
 
 
 def ridge(kernel, X, y):
@@ -107,3 +107,17 @@ def test_the_smallest_size_that_is_enough_is_taken_in_a_batch_for_its_largest(si
     for last in range(1, 6):
         together = jax.jit(jax.vmap(taken))(needed[:last])
         assert together.tolist() == [smallest[last - 1]] * last
+
+
+@needs_x64
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is an accelerator")
+def test_without_an_accelerator_only_the_program_of_the_cpu_is_traced():
+    traced = []
+
+    def root(x):
+        traced.append(x)
+        return jnp.sqrt(x)
+
+    program = jax.make_jaxpr(lambda x: each(root, x))(jnp.ones(3))
+    assert "platform_index" not in str(program)
+    assert len(traced) == 1

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.extend.backend import backends
 from jaxtyping import Array, Int, PyTree
 
 from kernax.core.base.numerics import stop_gradient
@@ -57,10 +58,8 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
                 parts = iter(moving)
                 return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
 
-            out = lax.platform_dependent(
-                moving,
-                cpu=lambda moving: lax.map(member, moving),
-                default=lambda _: together(*leaves),
+            out = on_cpu_or_elsewhere(
+                lambda moving: lax.map(member, moving), lambda _: together(*leaves), moving
             )
         else:
             # A batch over the others alone is one call; an outer vmap may still batch its matrix.
@@ -76,9 +75,19 @@ def each(function: Callable, batch: PyTree) -> Any:
     It is for loops with members that need different numbers of steps, because a batch takes as many
     as its slowest member.
     """
-    return lax.platform_dependent(
-        batch, cpu=lambda batch: lax.map(function, batch), default=jax.vmap(function)
-    )
+    return on_cpu_or_elsewhere(lambda batch: lax.map(function, batch), jax.vmap(function), batch)
+
+
+def on_cpu_or_elsewhere(cpu: Callable, elsewhere: Callable, operand: PyTree) -> Any:
+    """`cpu(operand)` in programs for a CPU, `elsewhere(operand)` in those for accelerators.
+
+    `lax.platform_dependent` traces, batches and differentiates both functions. If JAX has no
+    accelerator, only the first is traced, and a program that is exported for accelerators contains
+    it as well.
+    """
+    if list(backends()) == ["cpu"]:
+        return cpu(operand)
+    return lax.platform_dependent(operand, cpu=cpu, default=elsewhere)
 
 
 @custom_vmap

@@ -13,6 +13,7 @@ from jax import lax
 from jax.extend import core as jex
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from kernax.core.base.batching import on_cpu_or_elsewhere
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul, stop_gradient
@@ -209,7 +210,7 @@ def _symmetric(K: Array, mirrored: bool) -> Array:
         )
         return jnp.maximum(K, transposed)
 
-    return lax.platform_dependent(K, cpu=lambda K: K, default=larger) if mirrored else larger(K)
+    return on_cpu_or_elsewhere(lambda K: K, larger, K) if mirrored else larger(K)
 
 
 def pairs_at_once(
