@@ -16,7 +16,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient, values_of
 from kernax.core.base.parameters import check_count
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit, lengths, times_power_of_two
 from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import joined
 from kernax.core.learner.expansion import KernelExpansion
@@ -297,7 +297,7 @@ class _Problem(eqx.Module):
         """
         present = self.w > 0
         inverse_roots = jnp.where(present, 1 / jnp.sqrt(jnp.where(present, self.w, 1)), 0)
-        length = _length(inverse_roots * g) + _length(inverse_roots * error)
+        length = lengths(inverse_roots * g) + lengths(inverse_roots * error)
         distance = jnp.sqrt(self.ridge) / 2 * length
         if self.bias:
             # With a bias the coefficients of f* sum to zero. Those of f do after a multiple of the
@@ -361,9 +361,3 @@ def _dot(A: Float[Array, "m p"], B: Float[Array, "m p"]) -> Float[Array, "1 p"]:
 
 def _mean(A: Float[Array, "n p"], w: Float[Array, "n p"]) -> Float[Array, "1 p"]:
     return _dot(w, A) / positive_or_one(jnp.sum(w, 0, keepdims=True))
-
-
-def _length(A: Float[Array, "n p"]) -> Float[Array, " p"]:
-    """The length of each column, with squares in the range of floats."""
-    A, unit = in_own_unit(A, 0)
-    return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])

@@ -453,6 +453,20 @@ def test_generalised_cross_validation_of_weights_is_its_formula_with_their_sum()
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("scale", [1, 1e-150 if X64 else 1e-15])
+def test_generalised_cross_validation_does_not_see_the_target_of_a_removed_point(scale, data):
+    """Catches squares of the others that underflow in units of its target: the score was zero."""
+    X, y, _ = data
+    y = np.asarray(y * scale, DTYPE)
+    weights = np.ones(len(y), DTYPE)
+    weights[3] = 0
+    other = np.where(weights > 0, y, 1e200 if X64 else 1e25).astype(DTYPE)
+    score = partial(kernax.selection.generalised_cross_validation, RBF)
+    expected = score(X[weights > 0], y[weights > 0], 0.1)
+    assert expected > 0
+    np.testing.assert_allclose(score(X, other, 0.1, weights=weights), expected, rtol=SOLVE["rtol"])
+
+
 @needs_x64
 def test_the_stats_say_which_solver_ran_and_why(data):
     X, y = data[:2]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 
 def times_power_of_two(x: Any, exponent: Array) -> Any:
@@ -47,6 +47,12 @@ def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
     """
     unit = exponent_of(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     return times_power_of_two(x, -unit), unit
+
+
+def lengths(A: Float[Array, "n p"]) -> Float[Array, " p"]:
+    """The length of each column, with squares in the range of floats."""
+    A, unit = in_own_unit(A, 0)
+    return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])
 
 
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:

@@ -14,10 +14,10 @@ import lineax as lx
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
-from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linear_solvers import factor_by, factorise
 from kernax.core.linalg.solves import solve_lower
 from kernax.core.operators.operators import DenseGram, is_finite
@@ -121,10 +121,11 @@ def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFact
     if not factor.is_direct:
         return _square_by(system, y, system.solve(factor, system.weights.times(y)))
     # y.a = (S y).M^-1 (S y) with the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
-    data = system.weights.times_roots(y)
-    unit = unit_of(data)
-    squares, exponent = factor.squares(times_power_of_two(data, -unit))
-    return jnp.sum(times_power_of_two(squares[None, :], exponent + 2 * unit))
+    data, unit = in_own_unit(system.weights.times_roots(y), 0)
+    white, unit_of_white = in_own_unit(factor.whitened(data), 0)
+    # With V^T V = B^T M^-1 B, b = 2^-u S y and v in units of their own: y.a = 2^(2 u) |v|^2.
+    squares = jnp.sum(white**2, 0, keepdims=True)
+    return jnp.sum(times_power_of_two(squares, 2 * (unit + unit_of_white)))
 
 
 def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:

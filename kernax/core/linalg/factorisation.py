@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
@@ -29,7 +29,7 @@ from kernax.core.base.numerics import (
     split_by_tangent,
     stop_gradient,
 )
-from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import RESULTS
 from kernax.core.base.weights import AbstractWeights, weights_of
 from kernax.core.kernel.kernel import AbstractKernel
@@ -76,14 +76,6 @@ class AbstractFactor(eqx.Module):
 
         A sum of its squares loses no digits, whereas the terms of `B^T solve(B)` may cancel.
         """
-
-    def squares(self, B: Float[Array, "n p"]) -> tuple[Float[Array, " p"], Int[Array, "1 p"]]:
-        """`b.M^-1 b` for each column, as numbers s and exponents e of `s 2^e`, because squares may
-        leave the range of floats.
-        """
-        white, unit = in_own_unit(self.whitened(B), 0)
-        # |v|^2 = |2^-u v|^2 2^(2 u), where u is the unit of a column.
-        return jnp.sum(white**2, 0), 2 * unit
 
     @property
     def knows_determinant(self) -> bool:
@@ -259,10 +251,8 @@ class WeightedSystem(eqx.Module):
         """`rhs - known - T A`, with each column scaled by the power of two that scales the column
         of rhs to size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
         """
-        unit = unit_of(rhs)
-        rhs = times_power_of_two(rhs, -unit)
-        known = times_power_of_two(jnp.asarray(known, rhs.dtype), -unit)
-        A = times_power_of_two(A, -unit)
+        rhs, unit = in_own_unit(rhs, 0)
+        known, A = times_power_of_two((jnp.asarray(known, rhs.dtype), A), -unit)
         A = jnp.where(jnp.isfinite(A), A, 0)
         # Without jitter, products through few features may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
@@ -276,11 +266,6 @@ class WeightedSystem(eqx.Module):
 def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
     """The solution of a successful solve, otherwise NaN."""
     return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
-
-
-def unit_of(columns: Array) -> Array:
-    """The exponent of the largest entry of each column."""
-    return exponent_of(jnp.max(jnp.abs(columns), axis=0, keepdims=True))
 
 
 def solve(

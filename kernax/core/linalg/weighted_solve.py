@@ -22,10 +22,10 @@ from kernax.core.base.numerics import (
     stop_gradient,
 )
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
 from kernax.core.base.weights import UnitWeights
-from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem, unit_of
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linear_solvers import JitteredCholesky, check_is_solver, factor_by
 from kernax.core.operators.foreign import as_gram
 from kernax.core.operators.operators import WeightedForm
@@ -69,8 +69,8 @@ def _solved(system, rhs, factor, options, solver):
         # Each column is scaled so that its squares stay in the range of floats. The units are those
         # of `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
         # leave that range for very large or small weights.
-        unit = unit_of(B)
-        in_units, (word, stats) = factor.solve_and_report(times_power_of_two(B, -unit))
+        B, unit = in_own_unit(B, 0)
+        in_units, (word, stats) = factor.solve_and_report(B)
         is_finite = jnp.all(jnp.isfinite(in_units))
         return times_power_of_two(in_units, unit), (word, stats, is_finite)
 

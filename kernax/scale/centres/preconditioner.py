@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import lengths
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
@@ -88,8 +88,7 @@ class HessianFactor(eqx.Module):
     def length_of_step(self, g: Float[Array, "m p"]) -> Float[Array, " p"]:
         """`sqrt(d.P d)` with `d = P^-1 g`, for each column."""
         # d.P d = g.P^-1 g = |v|^2.
-        v, unit = in_own_unit(self.whitened(g), 0)
-        return times_power_of_two(jnp.linalg.norm(v, axis=0), unit[0])
+        return lengths(self.whitened(g))
 
 
 # The Hessian of all rows takes n m^2 operations at the speed of matrix products. For squares it

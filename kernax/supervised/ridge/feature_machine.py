@@ -22,11 +22,10 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
-from kernax.core.linalg.factorisation import unit_of
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.solves import square_root
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.ridge.ridge import influence_of_task, ridge_of_task
+from kernax.supervised.ridge.ridge import influence_on, ridge_of_task, targets_in_unit
 
 _FOOTPRINT = Footprint("recursive_feature_machine", 6.4)
 
@@ -137,9 +136,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     # about their mean.
     X = centred if task.kernel.is_stationary else task.X
 
-    # The targets of removed points may have any size.
-    is_kept = (weights > 0)[:, None]
-    unit = jnp.max(unit_of(jnp.where(is_kept, task.columns, 0)))
+    targets, unit = targets_in_unit(task)
 
     def transformed(factor):
         """The problem of the base kernel at `A x`."""
@@ -160,16 +157,13 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
 
     def fit(factor):
         """The mean squared leave-one-out residual, and the coefficients `W v` of the fit."""
-        influence, _, _ = influence_of_task(transformed(factor), ridge, bias)
-        # Both in units of the largest target, because its square may overflow.
-        to_common = influence.unit - unit
-        residuals = jnp.where(is_kept, influence.left_out(), 0)
-        left_out = times_power_of_two(residuals, to_common)
+        influence, _, _ = influence_on(targets, transformed(factor), ridge, bias)
+        left_out = jnp.where(weights[:, None] > 0, influence.left_out(), 0)
         # sum_i w_i |y_i - f_i(x_i)|^2 / sum_i w_i.
         error = jnp.sum(shares[:, None] * left_out**2)
         # a = W v with v = P^T (y - b): W (K W + ridge)^-1 = (W K + ridge)^-1 W.
         v, _ = influence.without_bias()
-        return error, times_power_of_two(weights[:, None] * v, to_common)
+        return error, weights[:, None] * v
 
     def of_round(state, is_last):
         error, coefficients = fit(state.factor)

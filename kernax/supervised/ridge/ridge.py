@@ -13,7 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -27,7 +27,7 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task, may_be_positive, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
-from kernax.core.linalg.factorisation import WeightedSystem, unit_of
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
     AUTO,
     JitteredCholesky,
@@ -218,18 +218,18 @@ def residual_of_fit(
 
     The difference of two accurate solutions, which eliminates the bias, may itself be inaccurate.
     """
-    # off = W y - w b - (W K + ridge I) a, in units of the columns of W y.
-    off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b[None, :])
+    # In units of the columns of W y.
+    rhs, unit = in_own_unit(rhs, 0)
+    a, b = times_power_of_two((a, b[None, :]), -unit)
+    # off = W y - w b - (W K + ridge I) a.
+    off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b)
     of_points = jnp.linalg.norm(off, axis=0) / size
     if not bias:
         return jnp.max(of_points)
     # The derivative of the squares in b, relatively: `|sum W (y - b - K a)| / sum |W y|`.
-    unit = unit_of(rhs)
     # off + ridge a = W (y - b - K a).
-    shifted = system.shift[:, None] * times_power_of_two(a, -unit)
-    slope = jnp.sum(off + shifted, 0)
-    most = jnp.sum(abs(times_power_of_two(rhs, -unit)), 0)
-    relative_slope = abs(slope) / positive_or_one(most)
+    slope = jnp.sum(off + system.shift[:, None] * a, 0)
+    relative_slope = abs(slope) / positive_or_one(jnp.sum(abs(rhs), 0))
     return jnp.max(jnp.maximum(of_points, relative_slope))
 
 
@@ -297,15 +297,19 @@ def _leave_one_out(task, ridge, bias):
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments."""
-    parts, result, stats = influence_of_task(task, ridge, bias)
-    residuals = times_power_of_two(parts.left_out(), parts.unit)
+    # P may be very large or small: products with it are computed in units of y, to stay in range.
+    columns, unit = in_own_unit(task.columns, 0)
+    parts, result, stats = influence_on(columns, task, ridge, bias)
+    residuals = times_power_of_two(parts.left_out(), unit)
     return Solution(residuals.reshape(task.y.shape), result, stats)
 
 
-def influence_of_task(
-    task: Task, ridge: Array, bias: bool
+def influence_on(
+    columns: Float[Array, "n p"], task: Task, ridge: Array, bias: bool
 ) -> tuple["Influence", Any, dict[str, Array]]:
-    """The parts of leave-one-out residuals, with the result and stats of the factorisation."""
+    """The parts of the leave-one-out residuals of columns of targets, in a unit near their largest,
+    with the result and stats of the factorisation.
+    """
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
     # The diagonal of S K S + (ridge + jitter) I, S = sqrt(W).
@@ -313,26 +317,37 @@ def influence_of_task(
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
     # v = P^T y and u = P^T 1, P = (W K + ridge I)^-1.
     P = factor.inverse_of(system)
-    # P may be very large or small: `P^T y` is computed in units of y, to stay in range.
-    unit = unit_of(task.columns)
-    of_targets = P.transposed_mv(times_power_of_two(task.columns, -unit))
+    of_targets = P.transposed_mv(columns)
     constant = jnp.ones_like(system.shift)[:, None]
     of_constant = P.transposed_mv(constant)[:, 0] if bias else None
     weights = task.weights.values
     shift = system.with_jitter(factor).shift
-    return Influence(of_targets, of_constant, P.diagonal(), weights, shift, unit), result, stats
+    return Influence(of_targets, of_constant, P.diagonal(), weights, shift), result, stats
+
+
+def targets_in_unit(task: Task, axis: int | None = None) -> tuple[Float[Array, "n p"], Array]:
+    """`2^-e y` and e, the exponent of the largest target of a point that has a weight, or for axis
+    0 of each column, because squares of targets may leave the range of floats.
+
+    Targets of removed points may have any size. Here they are at most the cube root of the largest
+    float, so that their squares are finite.
+    """
+    kept = task.weights.values[:, None] > 0
+    _, unit = in_own_unit(jnp.where(kept, task.columns, 0), axis)
+    y = times_power_of_two(task.columns, -unit)
+    most = jnp.finfo(y.dtype).max ** (1 / 3)
+    return jnp.where(kept, y, jnp.clip(y, -most, most)), unit
 
 
 class Influence(eqx.Module):
     """How targets act on the residuals `r P^T y` of a fit; `P = (W K + r I)^-1`.
 
     Attributes:
-        of_targets: `P^T y`, in powers of two.
+        of_targets: `P^T y`.
         of_constant: `P^T 1`, if there is a bias.
         diagonal: `P_ii`.
         weights: w.
         shift: r.
-        unit: the exponents of the targets.
     """
 
     of_targets: Float[Array, "n p"]
@@ -340,7 +355,6 @@ class Influence(eqx.Module):
     diagonal: Float[Array, " n"]
     weights: Float[Array, " n"]
     shift: Float[Array, " n"]
-    unit: Array
 
     def without_bias(self) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
         """`v - b u`, and `P_ii - u_i (P w)_i / w.u`, where `v = P^T y`, `u = P^T 1`, `P w = W u`;
@@ -420,6 +434,7 @@ def generalised_cross_validation(
 
 @compiled
 def _generalised_cross_validation(task, ridge, bias):
-    parts, result, stats = influence_of_task(task, ridge, bias)
-    values = times_power_of_two(parts.generalised(), 2 * parts.unit[0])
+    columns, unit = targets_in_unit(task, 0)
+    parts, result, stats = influence_on(columns, task, ridge, bias)
+    values = times_power_of_two(parts.generalised(), 2 * unit[0])
     return Solution(values.reshape(task.y.shape[1:]), result, stats)

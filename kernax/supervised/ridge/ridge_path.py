@@ -12,7 +12,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import split_by_tangent, stop_gradient
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -24,7 +24,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.cholesky import rounding_of_entries
-from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy, unit_of
+from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy
 from kernax.core.linalg.weighted_solve import without_border
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
@@ -215,28 +215,24 @@ def _left_out(task, ridges, *, bias):
     systems = RidgeSystems(task.gram(), task.weights, ridges)
     factors = systems.factors()
     systems = systems.with_jitter(factors.jitter)
-    unit = unit_of(task.columns)
-    columns = _for_each(times_power_of_two(task.columns, -unit), ridges)
+    columns, unit = in_own_unit(task.columns, 0)
     # v = P_j^T y and u = P_j^T 1 of `Influence`, P_j = (W K + ridge_j I)^-1.
-    of_targets = systems.solve_transposed(factors, columns)
-    of_constant = _of_constant(systems, factors) if bias else None
+    of_targets = systems.solve_transposed(factors, _for_each(columns, ridges))
+    of_constant = None
+    if bias:
+        one = jnp.ones_like(task.weights.values)[:, None]
+        of_constant = systems.solve_transposed(factors, _for_each(one, ridges))[:, 0]
     # P_j = S (S K S + ridge_j I)^-1 S^-1, S = sqrt(W), has the diagonal of its middle factor.
     diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
 
     def of_ridge(ridge, of_targets, of_constant, diagonal):
         shift = jnp.full_like(diagonal, ridge)
         weights = task.weights.values
-        parts = Influence(of_targets, of_constant, diagonal, weights, shift, unit)
-        return times_power_of_two(parts.left_out(), unit)
+        return Influence(of_targets, of_constant, diagonal, weights, shift).left_out()
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
-    return jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each), factors
-
-
-def _of_constant(systems: RidgeSystems, factors: Factors) -> Float[Array, "n r"]:
-    """`T_j^-T 1` for each ridge."""
-    one = jnp.ones_like(systems.gram.diagonal())[:, None]
-    return systems.solve_transposed(factors, _for_each(one, systems.ridges))[:, 0]
+    residuals = jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each)
+    return times_power_of_two(residuals, unit[:, :, None]), factors
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:

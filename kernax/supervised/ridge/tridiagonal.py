@@ -15,9 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, split_by_tangent, stop_gradient
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.linalg.factorisation import unit_of
 from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.operators.operators import AbstractGram
 
@@ -247,8 +246,8 @@ def _solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array,
     # T^-1 W C = S (S K S + ridge)^-1 S C: nothing is divided by a weight.
     factors = _factorised(systems)
     weights = systems.weights
-    unit = unit_of(columns)
-    rooted = weights.times_roots(times_power_of_two(columns, -unit))
+    columns, unit = in_own_unit(columns, 0)
+    rooted = weights.times_roots(columns)
     alike = jnp.broadcast_to(rooted[:, :, None], (*columns.shape, len(systems.ridges)))
     A = times_power_of_two(weights.times_roots(factors.solve(alike)), unit[:, :, None])
     return jnp.where(factors.exists[None, None, :], A, jnp.nan), factors
