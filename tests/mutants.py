@@ -31,6 +31,18 @@ BATCHES = {
             "rest = steps(np.int32(0),",
             "core/test_pairwise.py::test_blocks_of_all_sizes_are_summed_whole[1025-257]",
         ),
+        Mutant(  # an alignment that begins with any pair on the border of the table
+            "kernels/alignment.py",
+            "_one_later(two_before, jnp.where(t == 0, 0, impossible)),",
+            "_one_later(two_before, jnp.zeros_like(impossible)),",
+            "kernels/test_alignment.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",
+        ),
+        Mutant(  # labels of neighbours in the order of the edges
+            "kernels/texts.py",
+            "around = [sorted(labels[other] for other in others) for others in neighbours]",
+            "around = [[labels[other] for other in others] for others in neighbours]",
+            "kernels/test_alignment.py::test_nodes_in_another_order_are_the_same_graph",
+        ),
         Mutant(  # a threshold that is not in the set
             "metrics/split_conformal.py",
             "return 1 - others <= radius",

@@ -19,6 +19,7 @@ from kernax.core.kernel.on import On
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.operators.feature_map import FeatureMap
 from kernax.kernels import composed_draws  # noqa: F401  which registers them with core
+from kernax.kernels.alignment import GlobalAlignment
 from kernax.kernels.basis_expansions import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.combinators import (
     Centred,
@@ -213,6 +214,9 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
         Entry(AllSubsequences, Points.STRINGS, lambda: [AllSubsequences(0.6)], in_expressions=True),
     ),
     "Kernels of trees": (Entry(SubsetTree, Points.TREES, lambda: [SubsetTree(0.6)]),),
+    "Kernels of time series": (
+        Entry(GlobalAlignment, Points.SERIES, lambda: [GlobalAlignment(RBF([0.8, 2.0]))]),
+    ),
     "Kernels of other kernels": (
         Entry(Sum, Points.VECTORS, lambda: [RBF() + Linear() + 0.5]),
         Entry(Product, Points.VECTORS, lambda: [RBF() * Polynomial()]),
@@ -295,7 +299,8 @@ __all__ = [
     "ShiftedLinear", "BilinearForm",
     "ArcCosine", "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline",
     "Gibbs", "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
-    "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences", "Sum", "Product",
+    "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences",
+    "GlobalAlignment", "Sum", "Product",
     "Scaled", "Power", "Mahalanobis", "Centred", "ExpOf", "PolynomialOf", "GaussianOf", "Modulated",
     "OfFunctionals", "SteinKernel", "TangentKernel", "FisherKernel",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ class Points(enum.Enum):
     INTEGERS = "integers"
     STRINGS = "strings"
     TREES = "trees"
+    SERIES = "time series"
     FUNCTIONALS = "linear functionals of functions of vectors"
 
 

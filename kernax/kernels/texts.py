@@ -1,5 +1,6 @@
 """Strings of tokens (letters or words) as points, encoded and padded in batches."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -100,6 +101,72 @@ def encode(
     if unknown == "refuse":
         _check_all_known(rows, known)
     return _stacked(rows, length, known)
+
+
+def from_graphs(
+    graphs: Iterable,
+    n_rounds: int = 3,
+    alphabet: Sequence[str] | None = None,
+    *,
+    unknown: str = "refuse",
+) -> Strings:
+    """Graphs as bags of the labels that rounds of relabelling give to their nodes: with
+    `Spectrum(1)`, the Weisfeiler-Lehman subtree kernel (Shervashidze et al. 2011, "Weisfeiler-
+    Lehman graph kernels", section 3).
+
+    A round gives each node a new label for its own label and the sorted labels of its neighbours.
+    The kernel counts the pairs of nodes with equal labels, over the given labels and all rounds:
+    nodes are equal after r rounds if the trees of their walks of length r are. A label is the same
+    in every call, so that further graphs are encoded with `from_graphs(new, n_rounds, X.alphabet,
+    unknown="gap")`, where a label that was not seen before matches nothing.
+
+    Arguments:
+        graphs: n pairs of the labels of the nodes, any strings or numbers, and of the edges, pairs
+            of indices of nodes. Edges have no direction.
+        n_rounds: how many rounds; 0 compares the given labels alone.
+        alphabet, unknown: as for `encode`.
+
+    Raises ValueError for graphs that are not such pairs and for an index out of range.
+
+    Examples:
+        >>> ethanol = (["C", "C", "O"], [(0, 1), (1, 2)])
+        >>> propane = (["C", "C", "C"], [(0, 1), (1, 2)])
+        >>> X = kernax.strings.from_graphs([ethanol, propane], n_rounds=1)
+        >>> kernax.gram(kernax.Spectrum(1), X)  # C with one neighbour C: once and twice
+        Array([[ 8.,  8.],
+               [ 8., 14.]], dtype=float64)
+    """
+    n_rounds = check_count(n_rounds, "n_rounds", 0)
+    rows = [_relabelled(graph, i, n_rounds) for i, graph in enumerate(graphs)]
+    return encode(rows, alphabet, unknown=unknown)
+
+
+def _relabelled(graph: Any, i: int, n_rounds: int) -> list[str]:
+    """The labels of all nodes of graph i, as given and after each round."""
+    if not isinstance(graph, (tuple, list)) or len(graph) != 2:
+        raise ValueError(
+            f"graphs[{i}] must be a pair of labels and edges, such as (['C', 'O'], [(0, 1)]), but "
+            f"is {graph!r}"
+        )
+    labels = [f"0 {label}" for label in graph[0]]
+    neighbours: list[list[int]] = [[] for _ in labels]
+    for edge in graph[1]:
+        if len(edge) != 2 or not all(0 <= end < len(labels) for end in edge):
+            raise ValueError(
+                f"an edge of graphs[{i}] must be a pair of indices of its {len(labels)} nodes, but "
+                f"is {tuple(edge)}"
+            )
+        first, second = map(int, edge)
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    found = list(labels)
+    for turn in range(1, n_rounds + 1):
+        around = [sorted(labels[other] for other in others) for others in neighbours]
+        # A digest in place of the nested label, whose length would grow with every round.
+        nested = [repr([own, *others]).encode() for own, others in zip(labels, around)]
+        labels = [f"{turn} {hashlib.sha256(text).hexdigest()[:24]}" for text in nested]
+        found += labels
+    return found
 
 
 def _check_all_known(rows: list[list[str]], alphabet: tuple[str, ...]) -> None:

@@ -47,6 +47,12 @@ def forest():
     )
 
 
+def three_series():
+    """Of different lengths, two of them the same."""
+    first = stack()[:3]
+    return kernax.kernels.GlobalAlignment.pad([first, first, stack()[3:], stack()[2:3]])
+
+
 def numbers():
     """Inside the unit interval, two of them the same."""
     return soft_sets()[:, :1]
@@ -82,6 +88,7 @@ POINTS = {
     Points.INTEGERS: indices,
     Points.STRINGS: texts,
     Points.TREES: forest,
+    Points.SERIES: three_series,
     Points.FUNCTIONALS: functionals,
 }
 

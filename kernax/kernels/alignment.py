@@ -1,0 +1,168 @@
+"""A kernel of time series, and series of different lengths as points."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from kernax.core.base.parameters import as_floats, check_count
+from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange, as_kernel
+
+
+class GlobalAlignment(AbstractWideRange):
+    """The global alignment kernel of two time series: the sum, over all alignments, of the product
+    of `kappa(x_i, z_j)` over the aligned pairs, `kappa = k / (2 - k)`.
+
+    An alignment goes from the first pair of vectors to the last, in steps that advance in x, in z
+    or in both (as in dynamic time warping, which keeps the best alignment alone). k is a kernel of
+    vectors with values in (0, 1], such as RBF: then kappa, and this kernel, are positive definite
+    (Cuturi 2011, "Fast global alignment kernels", section 3.2). Values grow by up to 5.8 for each
+    vector of a series; `Normalised(GlobalAlignment(...))` is the usual form and does not overflow.
+    Cuturi suggests the median distance of two vectors, times the root of the median length, as
+    lengthscale. It costs the product of the two lengths.
+
+    Points are series of vectors: a batch (n, L, d), or series of different lengths by
+    `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as the smallest float, and
+    has no gradient.
+
+    Raises ValueError for points that are not series. NaN where k is negative or 2 and more.
+
+    Examples:
+        >>> slow, fast = [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0]
+        >>> X = kernax.kernels.GlobalAlignment.pad([slow, fast, [1.0, 0.0, 1.0]])
+        >>> k = kernax.Normalised(kernax.kernels.GlobalAlignment(kernax.RBF(0.5)))
+        >>> jnp.round(kernax.gram(k, X), 2)
+        Array([[1.  , 0.62, 0.01],
+               [0.62, 1.  , 0.01],
+               [0.01, 0.01, 1.  ]], dtype=float64)
+    """
+
+    kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    @staticmethod
+    def pad(
+        series: Iterable, length: int | None = None
+    ) -> tuple[Float[Array, "n L d"], Int[Array, " n"]]:
+        """Time series of different lengths as a batch of points: values (n, L, d), padded by zeros,
+        and lengths (n,).
+
+        Arguments:
+            series: n arrays of shape (L_i, d), or (L_i,) for series of numbers.
+            length: L, at least and by default the length of the longest. Batches to be compared may
+                have different ones.
+
+        Raises ValueError for no series, an empty one, different numbers of columns, and a length
+        that is too short.
+
+        Examples:
+            >>> values, lengths = kernax.kernels.GlobalAlignment.pad([[1.0, 2.0, 3.0], [4.0]])
+            >>> values.shape, lengths
+            ((2, 3, 1), Array([3, 1], dtype=int32))
+        """
+        given = list(series)
+        arrays = [np.asarray(one) for one in given]
+        arrays = [one[:, None] if one.ndim == 1 else one for one in arrays]
+        if not arrays:
+            raise ValueError("series must hold at least one time series, but is empty")
+        for i, one in enumerate(arrays):
+            if one.ndim != 2 or one.size == 0 or one.shape[1] != arrays[0].shape[1]:
+                raise ValueError(
+                    f"series must be arrays of shape (L, {arrays[0].shape[-1]}), L >= 1, as the "
+                    f"first is, but series[{i}] has shape {np.shape(given[i])}"
+                )
+        longest = max(map(len, arrays))
+        length = longest if length is None else check_count(length, "length")
+        if length < longest:
+            raise ValueError(
+                f"length must be at least {longest}, that of the longest series, but is {length}"
+            )
+        values = np.zeros((len(arrays), length, arrays[0].shape[1]), np.result_type(*arrays))
+        for row, one in zip(values, arrays):
+            row[: len(one)] = one
+        return as_floats(values), jnp.asarray([len(one) for one in arrays], jnp.int32)
+
+    def scaled(self, x, z):
+        total = self._logarithm(*_values_and_length(x), *_values_and_length(z))
+        # k = exp(total) = exp(total - exponent log 2) 2^exponent.
+        exponent = lax.stop_gradient(jnp.floor(total / math.log(2)))
+        return jnp.exp(total - exponent * math.log(2)), exponent
+
+    def _logarithm(
+        self,
+        x: Float[Array, "L d"],
+        length_x: Int[Array, ""],
+        z: Float[Array, "M d"],
+        length_z: Int[Array, ""],
+    ) -> Float[Array, ""]:
+        """`log k(x, z)`, by the cells (i, t - i) of one antidiagonal t of the table after another.
+
+        M(i, j) = log kappa(x_i, z_j) + log(e^M(i-1, j) + e^M(i, j-1) + e^M(i-1, j-1)), where only
+        the first cell begins with an empty sum of one.
+        """
+        i = jnp.arange(len(x), dtype=jnp.int32)
+        # z_(t - i) for i = 0, 1, ... is a stretch of z turned around, with room on both sides.
+        turned = jnp.pad(z[::-1], ((len(x), len(x)), (0, 0)))
+        last = length_x + length_z - 2
+        impossible = jnp.asarray(-jnp.finfo(x.dtype).max / 4, x.dtype)
+
+        @jax.checkpoint
+        def diagonal(now, t):
+            before, two_before, total = now
+            beside = lax.dynamic_slice_in_dim(turned, len(x) + len(z) - 1 - t, len(x))
+            steps = jnp.stack(
+                [
+                    _one_later(before, impossible),
+                    before,
+                    _one_later(two_before, jnp.where(t == 0, 0, impossible)),
+                ]
+            )
+            table = _log_kappa(jax.vmap(self.kernel)(x, beside)) + _log_sum(steps)
+            there = (t - i >= 0) & (t - i < len(z))
+            table = jnp.where(there, table, impossible)
+            total = jnp.where(t == last, table[length_x - 1], total)
+            return (table, before, total), None
+
+        nothing = jnp.full(len(x), impossible)
+        start = nothing, nothing, jnp.zeros((), x.dtype)
+        diagonals = jnp.arange(len(x) + len(z) - 1, dtype=jnp.int32)
+        return lax.scan(diagonal, start, diagonals)[0][2]
+
+
+def _one_later(diagonal: Float[Array, " L"], first: Float[Array, ""]) -> Float[Array, " L"]:
+    """The entries moved by one place."""
+    return jnp.concatenate([first[None], diagonal[:-1]])
+
+
+def _log_sum(steps: Float[Array, "3 L"]) -> Float[Array, " L"]:
+    """`log sum exp` over the three ways to a cell."""
+    top = lax.stop_gradient(jnp.max(steps, 0))
+    return top + jnp.log(jnp.sum(jnp.exp(steps - top[None]), 0))
+
+
+def _log_kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:
+    """`log(k / (2 - k))`."""
+    least = jnp.finfo(k.dtype).tiny
+    # A negative k stays what it is, so that its logarithm is NaN.
+    k = jnp.where((k >= 0) & (k < least), least, k)
+    return jnp.log(k) - jnp.log(2 - k)
+
+
+def _values_and_length(x: Any) -> tuple[Float[Array, "L d"], Int[Array, ""]]:
+    """The vectors of a series and their number. Raises ValueError for anything else."""
+    is_padded = isinstance(x, tuple) and len(x) == 2
+    values: Any = x[0] if is_padded else x
+    if not eqx.is_array_like(values) or jnp.ndim(values) != 2:
+        came = f"of shape {jnp.shape(values)}" if eqx.is_array_like(values) else f"{values!r}"
+        raise ValueError(
+            f"GlobalAlignment compares time series of shape (L, d), but a point is {came}: pass a "
+            "batch of shape (n, L, d), or series of different lengths by GlobalAlignment.pad"
+        )
+    values = jnp.asarray(values)
+    length: Any = x[1] if is_padded else len(values)
+    return values, jnp.asarray(length, jnp.int32)

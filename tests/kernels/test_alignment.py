@@ -1,0 +1,172 @@
+"""Time series and the global alignment kernel; graphs by rounds of relabelling."""
+
+import itertools
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
+from jax.test_util import check_grads
+
+import kernax
+
+GlobalAlignment = kernax.kernels.GlobalAlignment
+pad = GlobalAlignment.pad
+
+
+def series(lengths, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(length, d)).astype(DTYPE) for length in lengths]
+
+
+def over_all_alignments(x, z, lengthscale):
+    """Every alignment, one by one."""
+    k = np.exp(-((x[:, None] - z[None]) ** 2).sum(-1) / (2 * lengthscale**2))
+    kappa = k / (2 - k)
+    total = 0.0
+    todo = [((0, 0), kappa[0, 0])]
+    while todo:
+        (i, j), product = todo.pop()
+        if (i, j) == (len(x) - 1, len(z) - 1):
+            total += product
+        for a, b in ((i + 1, j), (i, j + 1), (i + 1, j + 1)):
+            if a < len(x) and b < len(z):
+                todo.append(((a, b), product * kappa[a, b]))
+    return total
+
+
+def test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding():
+    some = series([4, 1, 3, 5])
+    expected = [[over_all_alignments(x, z, 0.7) for z in some] for x in some]
+    kernel = GlobalAlignment(kernax.RBF(0.7))
+    K = kernax.gram(kernel, pad(some))
+    assert_close(K, expected, 10 * TOLERANCE["value"])
+    np.testing.assert_array_equal(K, kernax.gram(kernel, pad(some, 9)))
+    apart = kernax.gram(kernel, pad(some[:2]), pad(some[2:], 7))
+    assert_close(apart, np.asarray(expected)[:2, 2:], 10 * TOLERANCE["value"])
+
+
+def test_series_of_one_length_need_no_padding():
+    X = np.stack(series([4, 4, 4]))
+    kernel = kernax.Normalised(GlobalAlignment(kernax.Matern32(1.5)))
+    lengths = np.full(3, 4, np.int32)
+    np.testing.assert_array_equal(kernax.gram(kernel, X), kernax.gram(kernel, (X, lengths)))
+    f = kernax.kernel_ridge(kernel, X, np.arange(3.0, dtype=DTYPE), 0.1).value
+    assert f.values(X).shape == (3,)
+
+
+@needs_x64
+def test_long_series_stay_in_range_inside_normalised():
+    """The number of alignments of two series of 700 vectors is above the largest float."""
+    X = pad(series([700, 690], 1))
+    kernel = GlobalAlignment(kernax.RBF(1e3))
+    assert not np.isfinite(kernel(*jax.tree.map(lambda leaf: leaf[0], (X, X))))
+    K = kernax.gram(kernax.Normalised(kernel), X)
+    assert_close(jnp.diagonal(K), 1.0, 1e-12)
+    assert 0.9 < K[0, 1] < 1
+
+
+@needs_x64
+def test_vectors_that_are_far_apart_have_finite_values_and_gradients():
+    X = pad([[0.0, 1e3, 0.0], [0.0, 1.0]])
+
+    def total(lengthscale, values):
+        kernel = kernax.Normalised(GlobalAlignment(kernax.RBF(lengthscale)))
+        return jnp.sum(kernax.gram(kernel, (values, X[1])))
+
+    value, slopes = jax.value_and_grad(total, (0, 1))(0.5, X[0])
+    assert value == pytest.approx(2.0, abs=1e-12)
+    assert all(np.all(np.isfinite(slope)) for slope in slopes)
+    # Padding has no influence.
+    assert not np.any(slopes[1][1, 2:])
+
+
+@needs_x64
+def test_the_gradient_is_the_difference_quotient():
+    some = series([3, 5, 4], 1)
+    values, lengths = pad(some)
+
+    def total(lengthscale, values):
+        K = kernax.gram(GlobalAlignment(kernax.RBF(lengthscale)), (values, lengths))
+        return jnp.sum(jnp.log(K))
+
+    check_grads(total, (jnp.asarray(0.8), values), 2, rtol=1e-5)
+
+
+@needs_x64
+def test_what_is_no_series_is_refused():
+    kernel = GlobalAlignment(kernax.RBF())
+    with pytest.raises(ValueError, match=r"series of shape \(L, d\), but a point is of shape"):
+        kernax.gram(kernel, np.ones((3, 2)))
+    with pytest.raises(ValueError, match="at least one time series"):
+        pad([])
+    with pytest.raises(ValueError, match=r"series\[1\] has shape \(2, 3\)"):
+        pad([np.ones((2, 1)), np.ones((2, 3))])
+    with pytest.raises(ValueError, match=r"series\[0\] has shape \(0,\)"):
+        pad([[]])
+    with pytest.raises(ValueError, match="length must be at least 2"):
+        pad([[1.0, 2.0]], 1)
+    with pytest.raises(kernax.errors.NonFiniteError):
+        kernax.gram(GlobalAlignment(3.0 * kernax.RBF()), np.ones((2, 3, 1)))
+
+
+# Graphs
+
+ROUNDS = 3
+
+
+def random_graph(rng):
+    n = int(rng.integers(1, 7))
+    labels = [str(label) for label in rng.choice(list("ab"), n)]
+    pairs = [pair for pair in itertools.combinations(range(n), 2) if rng.uniform() < 0.4]
+    return labels, pairs
+
+
+def labels_of(graph, rounds):
+    """Nested tuples, not compressed."""
+    labels, edges = graph
+    found = Counter((0, label) for label in labels)
+    for turn in range(1, rounds + 1):
+        around = [[] for _ in labels]
+        for i, j in edges:
+            around[i].append(labels[j])
+            around[j].append(labels[i])
+        labels = [(own, tuple(sorted(others, key=repr))) for own, others in zip(labels, around)]
+        found.update((turn, label) for label in labels)
+    return found
+
+
+@needs_x64
+def test_the_weisfeiler_lehman_kernel_counts_pairs_of_equal_nested_labels():
+    rng = np.random.default_rng(0)
+    graphs = [random_graph(rng) for _ in range(8)]
+    counts = [labels_of(graph, ROUNDS) for graph in graphs]
+    expected = [[sum(a[u] * b[u] for u in a) for b in counts] for a in counts]
+    X = kernax.strings.from_graphs(graphs, ROUNDS)
+    np.testing.assert_array_equal(kernax.gram(kernax.Spectrum(1), X), expected)
+    # Other graphs by the same alphabet, whatever else they hold.
+    old = kernax.strings.from_graphs(graphs[:5], ROUNDS)
+    new = kernax.strings.from_graphs(graphs[5:], ROUNDS, old.alphabet, unknown="gap")
+    across = kernax.gram(kernax.Spectrum(1), old, new)
+    np.testing.assert_array_equal(across, np.asarray(expected)[:5, 5:])
+
+
+@needs_x64
+def test_nodes_in_another_order_are_the_same_graph():
+    labels, edges = ["a", "b", "a", "c"], [(0, 1), (1, 2), (3, 1)]
+    turned = [labels[i] for i in (3, 2, 1, 0)], [(3 - i, 3 - j) for i, j in edges]
+    X = kernax.strings.from_graphs([(labels, edges), turned])
+    K = kernax.gram(kernax.Spectrum(1), X)
+    assert K[0, 0] == K[0, 1] == K[1, 1]
+
+
+@needs_x64
+def test_what_is_no_graph_is_refused():
+    with pytest.raises(ValueError, match=r"graphs\[0\] must be a pair of labels and edges"):
+        kernax.strings.from_graphs([["a", "b", "c"]])
+    with pytest.raises(ValueError, match=r"pair of indices of its 2 nodes, but is \(0, 2\)"):
+        kernax.strings.from_graphs([(["a", "b"], [(0, 2)])])
+    with pytest.raises(ValueError, match="n_rounds"):
+        kernax.strings.from_graphs([(["a"], [])], n_rounds=-1)
