@@ -3,8 +3,8 @@
 from functools import partial
 
 import kernax as kx
-from benchmarks.published import rows_of_machines, rows_of_processes, sequences
-from benchmarks.published.rows import Row, Trust, exact
+from benchmarks.published import rows_of_machines, rows_of_processes, sequences, speed
+from benchmarks.published.rows import Figure, Row, Trust, exact, shown
 
 V = Trust.PRIMARY
 STRINGS = "Strings"
@@ -78,6 +78,58 @@ _STRINGS = (
 )
 
 _ELSEWHERE = (
+    Row(
+        "cross-validated svm",
+        ELSEWHERE,
+        "SVM, ten folds of 50 values of C, 10 000 points of 1000 columns",
+        (),
+        "two classes of five normal clusters; RBF kernel; from data to the SVM of the best C, with "
+        "compilation, float32; 50 equally spaced logarithms of lambda from 1e-3 to 1e3",
+        "Zhang, Jia, Ding & Wang 2026 (TorchKM)",
+        (
+            Figure(
+                "seconds",
+                14322.8,
+                V,
+                form=".0f",
+                others="scikit-learn; ThunderSVM 279.4, TorchKM 37.7, one L40S",
+            ),
+            shown("successful fits, %"),
+            shown("cross-validated error, %", ".2f"),
+        ),
+        speed.cross_validated_machines,
+        8,
+        "Machines differ: two cores of a CPU here, and the authors' own CPU and GPU there.",
+        alike=False,
+    ),
+    Row(
+        "long line",
+        ELSEWHERE,
+        "damped oscillator at 1 800 000 times",
+        (),
+        "sorted times, noise 0.09, float64; medians of seven runs without compilation",
+        "tinygp, issue 280",
+        (
+            Figure(
+                "evidence, seconds",
+                0.114,
+                V,
+                form=".2f",
+                others="serial on a CPU of 32 cores; 0.211 parallel on a GPU",
+            ),
+            Figure(
+                "means and variances, seconds",
+                1.432,
+                V,
+                form=".2f",
+                others="serial on a CPU of 32 cores; 105.35 parallel on a GPU",
+            ),
+        ),
+        speed.long_line,
+        1,
+        "Machines differ. On the same two cores tinygp takes 0.19 and 2.1 s.",
+        alike=False,
+    ),
     Row(
         "keops product",
         ELSEWHERE,

@@ -4,6 +4,7 @@ A point is one integer, and a batch of points is an array of integers of shape (
 compute in JAX's default float.
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -30,13 +31,36 @@ def _index(x: Any) -> Array:
     raise ValueError(f"this kernel compares integers, X of shape (n,), but a point is {came}")
 
 
+def _symmetric_block(K: Any, name: str) -> Any:
+    """The symmetric part of a block. Raises ValueError unless it is square, finite and symmetric up
+    to rounding, as far as is known.
+    """
+    K = matrix_or_none(K)
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
+        raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
+    check_finite(K, name)
+    if is_concrete(K):
+        values = np.asarray(K)
+        check_symmetric(values, name, 1e-12 if values.dtype == np.float64 else 1e-5)
+    return (K + K.T) / 2
+
+
+def _block_or_diagonal(new: Any) -> Any:
+    """The symmetric part of a block, its diagonal as it is, or None. Raises ValueError."""
+    new = matrix_or_none(new)
+    if new is None or new.ndim != 1:
+        return None if new is None else _symmetric_block(new, "new")
+    check_finite(new, "new")
+    return new
+
+
 class Precomputed(AbstractKernel):
     """`K[x, z]` for integers x and z: a kernel given by its Gram matrix.
 
     An index out of range gives NaN. The blocks `cross` and `new`, see `from_blocks`, hold the
     values of points that are not in K. K must be square, symmetric and finite. It is not checked
     for positive semidefiniteness; solvers report an indefinite K. If the matrix is symmetric only
-    up to rounding, or traced, its symmetric part is used.
+    up to rounding, or traced, its symmetric part is stored.
 
     Examples:
         >>> k = kernax.Precomputed([[2.0, 0.5], [0.5, 1.0]])
@@ -47,12 +71,13 @@ class Precomputed(AbstractKernel):
                [0.5, 1. , 1. ]], dtype=float64)
     """
 
-    K: Float[Array, "n n"] = data(converter=matrix_or_none)
+    K: Float[Array, "n n"] = data(converter=partial(_symmetric_block, name="K"))
     cross: Float[Array, "n m"] | None = data(converter=matrix_or_none, default=None)
-    new: Float[Array, "m *m"] | None = data(converter=matrix_or_none, default=None)
+    new: Float[Array, "m *m"] | None = data(converter=_block_or_diagonal, default=None)
+
+    mirrors: ClassVar[bool] = True
 
     def __check_init__(self):
-        _check_block(self.K, "K")
         if self.new is not None and self.cross is None:
             raise ValueError(
                 "new is the block of new points, but cross, the block between K's points and them, "
@@ -85,7 +110,7 @@ class Precomputed(AbstractKernel):
         i = _index(x)
         j = _index(z)
         n = len(self.K)
-        among_old = _symmetric_entry(self.K, i, j)
+        among_old = _entry(self.K, i, j)
         if self.cross is None:
             return among_old
         first = jnp.minimum(i, j)
@@ -101,27 +126,12 @@ class Precomputed(AbstractKernel):
             return jnp.full((), jnp.nan, self.K.dtype)
         if self.new.ndim == 1:
             return jnp.where(i == j, _entry(self.new, i), jnp.nan)
-        return _symmetric_entry(self.new, i, j)
+        return _entry(self.new, i, j)
 
 
 def _entry(array: Array, *places: Array) -> Array:
     """`array[places]`, NaN for an index out of range, including negative ones."""
     return array.at[places].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-
-
-def _symmetric_entry(matrix: Array, i: Array, j: Array) -> Array:
-    return (_entry(matrix, i, j) + _entry(matrix, j, i)) / 2
-
-
-def _check_block(K: Array, name: str) -> None:
-    """Raises ValueError unless a block is square, finite and symmetric, as far as is known."""
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
-        raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
-    check_finite(K, name)
-    if not is_concrete(K):
-        return
-    values = np.asarray(K)
-    check_symmetric(values, name, 1e-12 if values.dtype == np.float64 else 1e-5)
 
 
 def _check_cross(cross: Array, n: int) -> None:
@@ -134,15 +144,11 @@ def _check_cross(cross: Array, n: int) -> None:
 
 
 def _check_new(new: Array, m: int) -> None:
-    """Raises ValueError unless the block of m new points is symmetric, or a diagonal."""
-    if new.shape not in ((m,), (m, m)):
+    """Raises ValueError unless the block is that of m new points."""
+    if len(new) != m:
         raise ValueError(
             f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {new.shape}"
         )
-    if new.ndim == 2:
-        _check_block(new, "new")
-    else:
-        check_finite(new, "new")
 
 
 class Herglotz(AbstractKernel):

@@ -147,6 +147,17 @@ def test_a_traced_matrix_is_used_by_its_symmetric_part_and_differentiable():
     assert_close(jax.grad(total)(jnp.asarray(K)), [[1.0, 1.0], [1.0, 3.0]])
 
 
+@needs_x64
+def test_a_precomputed_kernel_stores_the_symmetric_part_and_reads_an_entry_once():
+    """Reading K[j, i] beside K[i, j] took four times as long, since it is far away in memory."""
+    rounded = np.array([[1.0, 0.3], [0.3 + 1e-16, 2.0]])
+    kernel = kernax.Precomputed(rounded)
+    assert kernel.K[0, 1] == kernel.K[1, 0] == kernel(0, 1) == kernel(1, 0)
+    assert kernel.is_mirrored
+    gathers = str(jax.make_jaxpr(kernel)(0, 1)).count("gather[")
+    assert gathers == 1
+
+
 # K20: Herglotz
 
 
