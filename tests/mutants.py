@@ -43,6 +43,13 @@ BATCHES = {
             "around = [[labels[other] for other in others] for others in neighbours]",
             "kernels/test_alignment.py::test_nodes_in_another_order_are_the_same_graph",
         ),
+        Mutant(  # an order of categories
+            "kernels/integers.py",
+            "return jnp.where(_index(s) == _index(t), 1, self.correlation)",
+            "return jnp.where(_index(s) >= _index(t), 1, self.correlation)",
+            "kernels/test_integers.py"
+            "::test_categories_have_the_covariance_of_one_common_and_one_own_effect_each",
+        ),
         Mutant(  # a threshold that is not in the set
             "metrics/split_conformal.py",
             "return 1 - others <= radius",

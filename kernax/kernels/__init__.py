@@ -32,7 +32,7 @@ from kernax.kernels.combinators import (
 )
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, ShiftedLinear, Tanh
 from kernax.kernels.entry import Entry, Points
-from kernax.kernels.integers import Coregionalisation, Herglotz, Precomputed
+from kernax.kernels.integers import Coregionalisation, Exchangeable, Herglotz, Precomputed
 from kernax.kernels.nonstationary import (
     ArcCosine,
     Brownian,
@@ -192,6 +192,7 @@ FAMILIES: dict[str, tuple[Entry, ...]] = {
                 Coregionalisation([[0.5], [1.0], [-0.3], [0.8], [0.1]], [0.1, 0.2, 0.0, 0.4, 1.0])
             ],
         ),
+        Entry(Exchangeable, Points.INTEGERS, lambda: [Exchangeable(0.3)]),
     ),
     "Kernels of sets": (
         Entry(AllSubsets, Points.SETS, lambda: [AllSubsets([0.5, 2.0])]),
@@ -298,9 +299,9 @@ __all__ = [
     "GammaExponential", "LpLaplace", "ZeroMeanPeriodic", "Cosine", "DampedOscillator",
     "ShiftedLinear", "BilinearForm",
     "ArcCosine", "Tanh", "Brownian", "BrownianBridge", "IntegratedBrownian", "LinearSpline",
-    "Gibbs", "Herglotz", "Coregionalisation", "AllSubsets", "Monomials", "Intersection", "Jaccard",
-    "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch", "AllSubsequences",
-    "GlobalAlignment", "Sum", "Product",
+    "Gibbs", "Herglotz", "Coregionalisation", "Exchangeable", "AllSubsets", "Monomials",
+    "Intersection", "Jaccard", "Tanimoto", "BlendedSpectrum", "AllSubstrings", "Mismatch",
+    "AllSubsequences", "GlobalAlignment", "Sum", "Product",
     "Scaled", "Power", "Mahalanobis", "Centred", "ExpOf", "PolynomialOf", "GaussianOf", "Modulated",
     "OfFunctionals", "SteinKernel", "TangentKernel", "FisherKernel",
 ]  # fmt: skip

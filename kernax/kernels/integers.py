@@ -1,4 +1,4 @@
-"""Kernels on integers: kernels given by a matrix, and stationary ones.
+"""Kernels on integers: kernels given by a matrix, stationary ones, and kernels of categories.
 
 A point is one integer, and a batch of points is an array of integers of shape (n,). These kernels
 compute in JAX's default float.
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import check_finite
 from kernax.core.base.numerics import dot, is_concrete, matmul
-from kernax.core.base.parameters import as_floats, data, nonnegative, real
+from kernax.core.base.parameters import as_floats, data, interval, nonnegative, real
 from kernax.core.kernel.kernel import AbstractKernel, Invariance
 from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
@@ -237,6 +237,38 @@ class Coregionalisation(AbstractKernel):
     def check_points(self, X):
         if eqx.is_array_like(X) and jnp.issubdtype(jnp.result_type(X), jnp.integer):
             _check_tasks(X, len(self.factor))
+
+
+class Exchangeable(AbstractKernel):
+    """1 if s = t and correlation otherwise, of categories s and t: the categories of a column are
+    all equally alike.
+
+    A category is an integer, in any order and of any number: one that is new in a prediction has
+    the same correlation with those that were seen. The correlation is in [0, 1], and 0 makes the
+    categories independent; the kernel is `B[s, t]` of `B = correlation 1 1^T + (1 - correlation)
+    I`, compound symmetry. A negative correlation, which is positive semidefinite for few categories
+    only, is left out. Use `Coregionalisation` where some categories are more alike than others, and
+    a product of such kernels for several columns of categories (Qian, Wu & Wu 2008, "Gaussian
+    process models for computer experiments with qualitative and quantitative factors").
+
+    Raises ValueError for points that are not integers.
+
+    Examples:
+        >>> k = kernax.kernels.Exchangeable(correlation=0.3)
+        >>> kernax.gram(k, jnp.array([0, 1, 1]))
+        Array([[1. , 0.3, 0.3],
+               [0.3, 1. , 1. ],
+               [0.3, 1. , 1. ]], dtype=float64)
+        >>> k = kernax.On(kernax.RBF(), 0) * kernax.On(k, 1)  # of (vectors, categories)
+    """
+
+    correlation: Float[ParameterArray, ""] = interval(0.0, 1.0, closed=(True, True), default=0.5)
+
+    mirrors: ClassVar[bool] = True
+    normalises: ClassVar[bool] = True
+
+    def __call__(self, s, t):
+        return jnp.where(_index(s) == _index(t), 1, self.correlation)
 
 
 def _check_tasks(tasks: Any, count: int) -> None:

@@ -196,3 +196,49 @@ def test_a_negative_mass_is_refused():
 def test_masses_that_are_no_vector_are_refused():
     with pytest.raises(ValueError, match=r"masses must have shape \(N,\)"):
         kernax.kernels.Herglotz(np.ones((2, 2)))
+
+
+# Exchangeable categories
+
+
+def test_categories_have_the_covariance_of_one_common_and_one_own_effect_each():
+    categories = np.array([3, -1, 3, 200, 0])
+    kernel = kernax.kernels.Exchangeable(0.3)
+    same = categories[:, None] == categories[None]
+    # f(s) = sqrt(0.3) common + sqrt(0.7) own_s
+    expected = 0.3 + 0.7 * same
+    np.testing.assert_array_equal(kernax.gram(kernel, categories), np.where(same, 1, DTYPE(0.3)))
+    assert_close(kernax.gram(kernel, categories), expected)
+    low_rank = kernax.kernels.Coregionalisation(np.full((4, 1), 0.3**0.5), np.full(4, 0.7))
+    assert_close(kernax.gram(kernel, np.arange(4)), low_rank.matrix)
+
+
+def test_the_correlation_of_categories_is_learned_in_a_product_with_another_kernel():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(12, 1)).astype(DTYPE), np.arange(12) % 3
+    y = np.sin(X[0][:, 0]) + 0.1 * X[1].astype(DTYPE)
+
+    def evidence(correlation):
+        categories = kernax.kernels.Exchangeable(correlation)
+        kernel = kernax.On(kernax.RBF(), 0) * kernax.On(categories, 1)
+        return kernax.log_marginal_likelihood(kernel, X, y, 0.1)
+
+    def dense(correlation):
+        same = X[1][:, None] == X[1][None]
+        R = np.exp(-((X[0] - X[0].T) ** 2) / 2) * np.where(same, 1, correlation)
+        T = R.astype(np.float64) + 0.1 * np.eye(12)
+        terms = y @ np.linalg.solve(T, y), np.linalg.slogdet(T)[1], 12 * np.log(2 * np.pi)
+        return -sum(terms) / 2
+
+    value, slope = jax.value_and_grad(evidence)(jnp.asarray(0.4, DTYPE))
+    assert_close(value, dense(0.4), 10 * TOLERANCE["value"])
+    quotient = (dense(0.4 + 1e-5) - dense(0.4 - 1e-5)) / 2e-5
+    assert_close(slope, quotient, 100 * TOLERANCE["value"])
+
+
+@needs_x64
+def test_what_is_no_correlation_or_no_category_is_refused():
+    with pytest.raises(ValueError, match=r"Exchangeable\.correlation must be in \[0, 1\]"):
+        kernax.kernels.Exchangeable(-0.1)
+    with pytest.raises(ValueError, match=r"integers, X of shape \(n,\), but a point is of shape"):
+        kernax.gram(kernax.kernels.Exchangeable(), np.ones((3, 1)))
