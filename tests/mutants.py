@@ -300,8 +300,8 @@ BATCHES = {
     "whole files": (
         Mutant(  # gradients of the points as the kernel sees them, for those of the points given
             "supervised/ridge/feature_machine.py",
-            "M = matmul(factor.T, matmul(_outer_products(f.values, Z, shares), factor))",
-            "M = _outer_products(f.values, Z, shares)",
+            "M = matmul(factor.T, matmul(_outer_products(f, Z, shares), factor))",
+            "M = _outer_products(f, Z, shares)",
             "supervised/test_feature_machine.py::test_rounds_are_those_of_the_formulas[False]",
         ),
         Mutant(  # a file that is written where the old one stands

@@ -300,6 +300,20 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     return jnp.where(s < 0, s - lax.stop_gradient(s), s)
 
 
+def squared_distance_by_products(x: Any, z: Any, lengthscale: Array) -> Array:
+    """`squared_distance` of a rough kernel, with derivatives in the expanded, centred form.
+
+    Between two batches (under `vmap`) derivatives are matrix products, which for d = 20 take a
+    twentieth of the time of sums over differences. Their error is that of rounding the points:
+    relatively `eps |x - origin| / |x - z|` for a pair. The value is exact to rounding.
+
+    Raises ValueError for anything that is not two vectors of one length.
+    """
+    (x, z) = vectors(x, z, lengthscale)
+    origin = origin_of_pairs(lax.stop_gradient(x), lax.stop_gradient(z))
+    return _sum_of_squares(x, z, floored(lengthscale), origin)
+
+
 @jax.custom_jvp
 def safe_sqrt(s: Array) -> Array:
     """`sqrt(s)` for s >= 0, with derivative zero instead of infinity at s = 0."""

@@ -21,6 +21,7 @@ from kernax.core.base.numerics import (
     is_concrete,
     least_lengthscale,
     squared_distance,
+    squared_distance_by_products,
     values_of,
 )
 from kernax.core.base.parameters import as_floats, check_intervals, integer, nonnegative
@@ -373,6 +374,34 @@ class AbstractStationary(AbstractKernel):
         if jnp.ndim(self.lengthscale):
             of_distance = Invariance.STATIONARY
         return min(super().invariance, of_distance)
+
+
+class _SlopesByProducts(AbstractKernel):
+    """A stationary kernel with derivatives in the points as matrix products between two batches."""
+
+    kernel: AbstractStationary
+
+    keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
+    mirrors: ClassVar[bool] = True
+
+    def __call__(self, x, z):
+        s = squared_distance_by_products(x, z, self.kernel.lengthscale)
+        return self.kernel.of_squared_distance(s)
+
+
+def with_slopes_by_products(kernel: AbstractKernel) -> AbstractKernel:
+    """The same kernel, with faster derivatives in the points of two batches: those of the rough
+    stationary kernels inside it are matrix products, see `squared_distance_by_products`.
+
+    It suits a mean over points, but not where two points differ only by rounding.
+    """
+
+    def is_rough(node: Any) -> bool:
+        is_of_distance = isinstance(node, AbstractStationary) and node.rough
+        return is_of_distance and type(node).__call__ is AbstractStationary.__call__
+
+    of_node = lambda node: _SlopesByProducts(node) if is_rough(node) else node
+    return jax.tree.map(of_node, kernel, is_leaf=is_rough)
 
 
 def warn_if_short(length: Any, name: str) -> None:

@@ -18,7 +18,7 @@ from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tr
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import Solution, finish
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, with_slopes_by_products
 from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
@@ -150,7 +150,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         largest = positive_or_one(jnp.max(abs(stop_gradient(coefficients))))
         f = KernelExpansion(task.kernel, Z, coefficients / largest, no_bias)
         # grad f(x) = A^T grad_z f(z) at z = A x.
-        M = matmul(factor.T, matmul(_outer_products(f.values, Z, shares), factor))
+        M = matmul(factor.T, matmul(_outer_products(f, Z, shares), factor))
         if diagonal:
             M = jnp.diag(jnp.diag(M))
         return _factor_of_metric(M, centred, shares, factor)
@@ -254,14 +254,19 @@ def average_gradient_outer_product(
     _check_vectors(points)
     points = cast(points, dtype_of(points))
     checked = as_weights(weights, count(points), points.dtype).values
-    values = f.values if isinstance(f, KernelExpansion) else jax.vmap(f)
-    return _outer_products(values, points, checked / jnp.sum(checked))
+    return _outer_products(f, points, checked / jnp.sum(checked))
 
 
 def _outer_products(
-    values: Callable[[Array], Array], X: Float[Array, "n d"], shares: Float[Array, " n"]
+    f: Callable[[Array], Array], X: Float[Array, "n d"], shares: Float[Array, " n"]
 ) -> Float[Array, "d d"]:
-    """`sum_io w_i grad f_o(x_i) grad f_o(x_i)^T` of a function of a batch of points."""
+    """`sum_io w_i grad f_o(x_i) grad f_o(x_i)^T`."""
+    values = jax.vmap(f)
+    if isinstance(f, KernelExpansion):
+        # With S_ij = d k(x_i, z_j) / d s and coefficients a, the gradients of f in units of the
+        # lengthscale are 2 (diag(S a) X - S diag(a) Z).
+        kernel = with_slopes_by_products(f.kernel) if X.shape[1] > 1 else f.kernel
+        values = KernelExpansion(kernel, f.points, f.coefficients, f.bias).values
     outputs, pullback = jax.vjp(lambda X: values(X).reshape(len(X), -1), X)
 
     # Row i of the outputs depends on x_i alone: a column of ones gives the gradients at all points.
@@ -269,5 +274,6 @@ def _outer_products(
         (slopes,) = pullback(jnp.broadcast_to(chosen[None, :], outputs.shape))
         return slopes
 
-    G = jax.vmap(gradients)(jnp.eye(outputs.shape[1], dtype=outputs.dtype))
+    # One output after the other, because each takes a matrix for all pairs of points.
+    G = lax.map(gradients, jnp.eye(outputs.shape[1], dtype=outputs.dtype))
     return jnp.einsum("i,oij,oik->jk", shares, G, G, precision=lax.Precision.HIGHEST)
