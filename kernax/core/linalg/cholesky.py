@@ -13,8 +13,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import sequential_vmap
-from kernax.core.base.numerics import eps_of, matmul
-from kernax.core.linalg.factorisation import AbstractDirectFactor
+from kernax.core.base.numerics import eps_of, matmul, stop_gradient
+from kernax.core.linalg.factorisation import AbstractDirectFactor, FactoredInverse
 from kernax.core.linalg.jitter import with_jitter
 from kernax.core.operators.operators import mean_diagonal
 
@@ -62,6 +62,9 @@ class CholeskyFactor(AbstractDirectFactor):
 
     def inverse_diagonal(self):
         return jnp.where(self.exists, sequential_vmap(_diagonal_of_inverse, self.lower), jnp.nan)
+
+    def solved_inverse_of(self, system):
+        return FactoredInverse(system, stop_gradient(self))
 
     def log_determinant(self):
         # log |M| = 2 sum_i log L_ii.

@@ -136,6 +136,12 @@ class AbstractFactor(eqx.Module):
         """
         return DenseInverse(_inverse(system, stop_gradient(self)))
 
+    def solved_inverse_of(self, system: "WeightedSystem") -> "AbstractInverse":
+        """`inverse_of` for its diagonal and its products with few columns, which may not need the
+        matrix.
+        """
+        return self.inverse_of(system)
+
     def terms_of_density(self, system: "WeightedSystem", y: Float[Array, "n p"]) -> "Terms":
         """A function of a system and data. Its derivatives at the given ones are those of `log |T|`
         and of `y.P W y`, P = T^-1, summed over the columns of y.
@@ -381,6 +387,37 @@ class AbstractSolvedInverse(AbstractInverse):
         return solve_transposed(self.system, self.factor, B)
 
 
+class FactoredInverse(AbstractInverse):
+    """P by a dense factor, as a matrix only if it is asked for, or if derivatives of the diagonal
+    need it.
+
+    Attributes:
+        system: T, without jitter.
+        factor: the factor of T with jitter, a constant for derivatives.
+    """
+
+    system: WeightedSystem
+    factor: AbstractFactor
+
+    def as_matrix(self):
+        return _inverse(self.system, self.factor)
+
+    def mv(self, B):
+        return solve(self.system, self.factor, B)
+
+    def transposed_mv(self, B):
+        return solve_transposed(self.system, self.factor, B)
+
+    def diagonal(self):
+        return _inverse_diagonal(self.system, self.factor)
+
+    def diagonal_of_product(self, system):
+        return DenseInverse(self.as_matrix()).diagonal_of_product(system)
+
+    def trace_with(self, system):
+        return DenseInverse(self.as_matrix()).trace_with(system)
+
+
 @eqx.filter_custom_jvp
 def _inverse(system, factor):
     return (
@@ -406,6 +443,25 @@ def _inverse_jvp(primals, tangents):
 
     _, t_TP = eqx.filter_jvp(apply, (moving,), (tangents[0],))
     return P, -matmul(P, t_TP)
+
+
+@eqx.filter_custom_jvp
+def _inverse_diagonal(system, factor):
+    # P_ii = (M^-1)_ii: P is S M^-1 S^-1 where weights are positive, and in the rows of the other
+    # points P and M^-1 are the inverse of the shift.
+    return factor.inverse_diagonal()
+
+
+@_inverse_diagonal.def_jvp
+def _inverse_diagonal_jvp(primals, tangents):
+    # d P_ii = (dP)_ii.
+    factor = primals[1]
+    moving, known = split_by_tangent(primals[0], tangents[0])
+
+    def diagonal(moving):
+        return main_diagonal(_inverse(eqx.combine(moving, known), factor))
+
+    return eqx.filter_jvp(diagonal, (moving,), (tangents[0],))
 
 
 class AbstractExplanation(eqx.Module):

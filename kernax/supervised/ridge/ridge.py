@@ -46,8 +46,8 @@ _RIDGE = Footprint(
     'block_size=... (a number of rows, or "auto") for a matrix-free solve, or ' + over_centres(),
     closing=COMPARED,
 )
-_LEAVE_ONE_OUT = Footprint("leave_one_out", 5.0, IN_FEATURES)
-_CROSS_VALIDATION = Footprint("generalised_cross_validation", 5.0, IN_FEATURES)
+_LEAVE_ONE_OUT = Footprint("leave_one_out", 4.5, IN_FEATURES)
+_CROSS_VALIDATION = Footprint("generalised_cross_validation", 4.5, IN_FEATURES)
 
 
 def kernel_ridge(
@@ -316,7 +316,7 @@ def influence_on(
     diagonal = stop_gradient(lx.diagonal(system.symmetric_form())) + factor.jitter
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
     # v = P^T y and u = P^T 1, P = (W K + ridge I)^-1.
-    P = factor.inverse_of(system)
+    P = factor.solved_inverse_of(system)
     of_targets = P.transposed_mv(columns)
     constant = jnp.ones_like(system.shift)[:, None]
     of_constant = P.transposed_mv(constant)[:, 0] if bias else None
