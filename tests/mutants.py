@@ -593,9 +593,9 @@ BATCHES = {
             "finite = finite & True",
             "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[kernel_cca]",
         ),
-        Mutant(  # a path of no points
+        Mutant(  # a path of no points, or of negative weights
             "supervised/ridge/ridge_path.py",
-            "given = given & jnp.any(task.weights.values > 0)",
+            "given = given & jnp.all(task.weights.values >= 0)",
             "given = given & True",
             "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[ridge_path]",
         ),
@@ -666,6 +666,19 @@ BATCHES = {
         ),
     ),
     "contract of precision": (
+        Mutant(  # points that weigh two are no pair among themselves
+            "unsupervised/goodness_of_fit.py",
+            "total = pairs + jnp.sum(w * (w - 1) * jnp.diagonal(K))",
+            "total = pairs",
+            "contract/test_values.py::test_a_weight_is_as_many_points_at_one_place[stein_discrepancy]",
+        ),
+        Mutant(  # degrees that count removed points
+            "unsupervised/graphs.py",
+            "degrees = gram.mv(weights)",
+            "degrees = gram.mv(jnp.ones_like(weights))",
+            "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing"
+            "[spectral_clustering]",
+        ),
         Mutant(  # probabilities in double precision whatever the values are
             "supervised/machines/decision_calibration.py",
             "probabilities = jnp.diagonal(largest)",

@@ -376,8 +376,10 @@ def correlations(found, p):
 
 
 def discriminants(found, p):
+    """The mean of a class without points is inf."""
     value = found.value
-    return value.separations, value.function.values(NEW) ** 2
+    means = jnp.where(jnp.isfinite(value.class_means), value.class_means, jnp.nan)
+    return value.separations, value.function.values(NEW) ** 2, means**2
 
 
 def kernel_kmeans(p, **options):
@@ -455,6 +457,121 @@ def subsample(found, p):
 def subsample_in_units(outputs, p, c):
     points, discrepancy = outputs
     return points, c * discrepancy
+
+
+def log_normal(mean, x):
+    return -jnp.sum((x - mean) ** 2) / 2
+
+
+def density(p):
+    return kernax.Custom(log_normal, jnp.asarray(p.offset, p.X.dtype))
+
+
+def stein_discrepancy(p):
+    return kernax.samples.stein_discrepancy(p.kernel, p.X, density(p), weights=p.weights)
+
+
+def goodness_of_fit(p):
+    return kernax.samples.goodness_of_fit_test(
+        p.kernel, p.X, density(p), n_resamples=5, flip=p.strength, key=KEY
+    )
+
+
+def two_samples(p):
+    return kernax.samples.two_sample_test(p.kernel, p.X, p.Z, n_permutations=5, key=KEY)
+
+
+def two_variables(p):
+    return kernax.samples.independence_test(
+        p.kernel, p.kernel, p.X, p.y[:, None], n_permutations=5, key=KEY
+    )
+
+
+def statistics(found, p):
+    """The p-value, a count, has no digits to compare: it is checked by being known."""
+    return found.statistic, found.null, jnp.where(jnp.isnan(found.p_value), jnp.nan, 1)
+
+
+def null_statistics(found, p):
+    return statistics(found, p)[1:]
+
+
+def statistics_times(power):
+    def of_units(outputs, p, c):
+        statistic, null, known = outputs
+        return c**power * statistic, c**power * null, known
+
+    return of_units
+
+
+def thin(p, **options):
+    return kernax.samples.thin(p.kernel, p.X, 1, key=KEY, delta=p.strength, **options)
+
+
+def stein_thin(p, **options):
+    return kernax.samples.stein_thin(p.kernel, p.X, density(p), 3, **options)
+
+
+def eigenpairs(p):
+    return kernax.bases.eigenpairs(p.kernel, p.X, 3)
+
+
+def eigenvalues_and_functions(found, p):
+    return found.values, jax.vmap(found.functions)(NEW) ** 2
+
+
+def empirical_features(p):
+    return kernax.bases.empirical_features(p.kernel, p.X)
+
+
+def distances_in_features(found, p):
+    """Of new points, which no rotation of the features changes."""
+    features = found.values(NEW)
+    return features @ features.T
+
+
+def spectral_clustering(normalised):
+    def fit(p, **options):
+        return kernax.spectral_clustering(
+            p.kernel,
+            p.X,
+            2,
+            key=KEY,
+            temperature=p.strength,
+            n_starts=2,
+            max_steps=3000,
+            weights=p.weights,
+            normalised=normalised,
+            **options,
+        )
+
+    return fit
+
+
+def eigenvectors_of_graph(found, p):
+    """Up to their signs, and the means of soft clusters, in no order; of none they are inf. Without
+    memberships nothing is known.
+    """
+    value = found.value
+    known = jnp.where(jnp.isnan(jnp.sum(value.memberships)), jnp.nan, 1)
+    means = jnp.sum(jnp.where(jnp.isfinite(value.means), value.means, jnp.nan) ** 2, 0)
+    return known * jax.vmap(value.embed)(NEW) ** 2, means, known * value.values
+
+
+def eigenvectors_over_degrees(outputs, p, c):
+    """The sum of their squares, weighted by the degrees, is one."""
+    squares, means, values = outputs
+    return squares / c, means / c, values
+
+
+def eigenvalues_in_units(outputs, p, c):
+    squares, means, values = outputs
+    return squares, means, c * values
+
+
+def robust_regression(p, **options):
+    likelihood = kernax.likelihoods.StudentT(p.strength, 0.1 * p.strength)
+    return kernax.variational(p.process, p.X, p.y, likelihood, weights=p.weights, **options)
 
 
 def platt(p, **options):
@@ -781,6 +898,19 @@ ENTRIES = [
         tier_of_slopes="nightly",
     ),
     Learner(
+        "variational of Student's t",
+        robust_regression,
+        latent,
+        number="degrees",
+        strength=3.0,
+        order=2,
+        in_units=None,
+        takes=("a number for each point",),
+        numbers=a_tolerance,
+        tier="nightly",
+        tier_of_slopes="nightly",
+    ),
+    Learner(
         "sgpr",
         sgpr,
         inducing,
@@ -864,6 +994,116 @@ ENTRIES = [
         at_zero=False,
     ),
     Learner(
+        "stein_discrepancy",
+        stein_discrepancy,
+        itself,
+        target="",
+        number="",
+        has_status=False,
+        in_units=kernel_alone,
+        of_units=times,
+    ),
+    Learner(
+        "goodness_of_fit_test",
+        goodness_of_fit,
+        null_statistics,
+        target="",
+        number="flip",
+        has_status=False,
+        weights="",
+        in_units=kernel_alone,
+        of_units=lambda outputs, p, c: (c * outputs[0], outputs[1]),
+    ),
+    Learner(
+        "two_sample_test",
+        two_samples,
+        statistics,
+        target="",
+        number="",
+        has_status=False,
+        weights="",
+        in_units=kernel_alone,
+        of_units=statistics_times(1),
+        takes=("points that are a vector",),
+    ),
+    Learner(
+        "independence_test",
+        two_variables,
+        statistics,
+        target="",
+        number="",
+        has_status=False,
+        weights="",
+        in_units=kernel_alone,
+        of_units=statistics_times(2),
+    ),
+    Learner(
+        "thin",
+        thin,
+        subsample,
+        target="",
+        number="delta",
+        weights="",
+        in_units=kernel_alone,
+        of_units=subsample_in_units,
+    ),
+    Learner(
+        "stein_thin",
+        stein_thin,
+        subsample,
+        target="",
+        number="",
+        weights="",
+        in_units=kernel_alone,
+        of_units=subsample_in_units,
+    ),
+    Learner(
+        "eigenpairs",
+        eigenpairs,
+        eigenvalues_and_functions,
+        target="",
+        number="",
+        has_status=False,
+        weights="",
+        in_units=kernel_alone,
+        of_units=lambda outputs, p, c: (c * outputs[0], outputs[1]),
+    ),
+    Learner(
+        "empirical_features",
+        empirical_features,
+        distances_in_features,
+        target="",
+        number="",
+        has_status=False,
+        weights="",
+        in_units=kernel_alone,
+        of_units=times,
+    ),
+    Learner(
+        "spectral_clustering",
+        spectral_clustering(normalised=True),
+        eigenvectors_of_graph,
+        target="",
+        number="temperature",
+        strength=0.1,
+        tolerance=1e-7,
+        in_units=kernel_alone,
+        of_units=eigenvectors_over_degrees,
+        tier_of_slopes="nightly",
+    ),
+    Learner(
+        "spectral_clustering of the trace",
+        spectral_clustering(normalised=False),
+        eigenvectors_of_graph,
+        target="",
+        number="temperature",
+        strength=0.1,
+        tolerance=1e-7,
+        in_units=kernel_alone,
+        of_units=eigenvalues_in_units,
+        tier_of_slopes="nightly",
+    ),
+    Learner(
         "platt",
         platt,
         probabilities,
@@ -930,7 +1170,7 @@ ENTRIES = [
     ),
     of_stream(
         "balanced Winnow",
-        lambda p: kernax.online.BalancedWinnow(p.strength),
+        lambda p: kernax.online.BalancedWinnow(p.strength, 0.01 * p.strength),
         target="signs",
         strength=3.0,
         kernel=False,
@@ -938,7 +1178,9 @@ ENTRIES = [
     ),
     of_stream(
         "exponentiated gradient",
-        lambda p: kernax.online.ExponentiatedGradient(rate=p.strength, balanced=True),
+        lambda p: kernax.online.ExponentiatedGradient(
+            rate=p.strength, total=5 * p.strength, balanced=True
+        ),
         kernel=False,
         takes=("points that are a vector",),
     ),

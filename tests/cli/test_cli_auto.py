@@ -4,18 +4,11 @@ import csv
 
 import numpy as np
 import pytest
+from commands import run
 from conftest import assert_refused, needs_x32
-from typer.testing import CliRunner
-
-from kernax.cli.app import app
 
 # Once, in a process as users have it: the command line sets its own precision.
 pytestmark = needs_x32
-runner = CliRunner()
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
 
 
 def table(path, y):

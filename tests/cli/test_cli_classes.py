@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ring, run, write_points
 from conftest import assert_refused, needs_x32
-from typer.testing import CliRunner
 
 import kernax
-from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import labels
 from kernax.files import save_predictor
@@ -27,26 +26,6 @@ pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
 
-runner = CliRunner()
-
-
-def write(path, X, names):
-    rows = [",".join(map(str, [*x, name])) for x, name in zip(X.round(6), names)]
-    path.write_text("\n".join(["a,b,kind", *rows]) + "\n", encoding="utf-8")
-    return path
-
-
-def ring(rng, n=48):
-    """Two classes that no line can tell apart."""
-    inside = np.arange(n) % 2 == 0
-    radius = np.where(inside, 0.5, 1.6) + 0.15 * rng.normal(size=n)
-    angle = rng.uniform(0, 2 * np.pi, n)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1), inside
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
 
 def accuracies(output, model):
     names = ("most frequent class", f"{model} as written", f"{model} learned")
@@ -58,7 +37,7 @@ def test_words_are_learned_by_logistic_regression_unasked_and_predicted_with_pro
     tmp_path, rng
 ):
     X, inside = ring(rng)
-    data = write(tmp_path / "ring.csv", X, np.where(inside, "core", "shell"))
+    data = write_points(tmp_path / "ring.csv", X, np.where(inside, "core", "shell"))
     model, picture = tmp_path / "model", tmp_path / "ring.svg"
     result = run(
         "fit", data, "--target", "kind", "--kernel", "rbf", "--out", model, "--plot", picture
@@ -92,7 +71,7 @@ def test_numbers_are_classes_if_a_machine_is_asked_for_and_support_vectors_are_c
     tmp_path, rng
 ):
     X, inside = ring(rng)
-    data = write(tmp_path / "ring.csv", X, np.where(inside, "1.0", "-1"))
+    data = write_points(tmp_path / "ring.csv", X, np.where(inside, "1.0", "-1"))
     model, picture = tmp_path / "model", tmp_path / "ring.svg"
     result = run(
         "fit",
@@ -128,7 +107,7 @@ def test_three_classes_are_told_apart_and_have_a_column_each(tmp_path, rng, mode
     names = np.repeat(["x", "y, or so", "z"], 16)
     X = rng.normal(size=(48, 2)) * 0.5 + np.repeat([[0, 0], [3, 0], [0, 3]], 16, 0)
     data, file = (
-        write(tmp_path / "three.csv", X, [f'"{name}"' for name in names]),
+        write_points(tmp_path / "three.csv", X, [f'"{name}"' for name in names]),
         tmp_path / "model",
     )
     options = ("--target", "kind", "--kernel", "rbf(1)", "--model", model)
@@ -183,14 +162,14 @@ BAD = [
 def test_targets_that_are_no_classes_or_no_numbers_are_refused_in_one_line(
     tmp_path, rng, model, names, words
 ):
-    data = write(tmp_path / "bad.csv", rng.normal(size=(len(names), 2)), names)
+    data = write_points(tmp_path / "bad.csv", rng.normal(size=(len(names), 2)), names)
     result = run("fit", data, "--target", "kind", *(["--model", model] if model else []))
     assert_refused(result, words)
     assert result.stdout == ""
 
 
 def test_more_than_one_start_and_inputs_that_are_words_are_refused(tmp_path, rng):
-    data = write(tmp_path / "two.csv", rng.normal(size=(8, 2)), ["u", "v"] * 4)
+    data = write_points(tmp_path / "two.csv", rng.normal(size=(8, 2)), ["u", "v"] * 4)
     assert_refused(
         run("fit", data, "--target", "kind", "--restarts", "2"), "logistic learns from one start"
     )
@@ -198,14 +177,14 @@ def test_more_than_one_start_and_inputs_that_are_words_are_refused(tmp_path, rng
         run("fit", data, "--target", "b", "--model", "svm", "--kernel", "spectrum(2)*rbf"),
         "is a fraction, no class",
     )
-    names = write(tmp_path / "names.csv", rng.normal(size=(8, 2)), list("abcdefgh"))
+    names = write_points(tmp_path / "names.csv", rng.normal(size=(8, 2)), list("abcdefgh"))
     assert_refused(run("fit", names, "--target", "a"), "column 'kind': 'a' is not a number, and")
 
 
 def test_numbers_that_are_written_in_several_ways_are_one_class_and_stand_in_their_order(
     tmp_path, rng
 ):
-    data = write(
+    data = write_points(
         tmp_path / "ways.csv", rng.normal(size=(6, 2)), ["10", "1e1", "9", "9.0", "-0", "0"]
     )
     names, classes = labels(read_table(data, "kind"))

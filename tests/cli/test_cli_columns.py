@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run, write
 from conftest import assert_refused, needs_x32
-from typer.testing import CliRunner
 
 import kernax as kx
-from kernax.cli.app import app
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
@@ -24,18 +23,6 @@ from kernax.selection.recipes import data_starts
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
-
-runner = CliRunner()
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
-
-def write(path, header, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
 
 
 @pytest.fixture

@@ -8,27 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run, write
 from conftest import assert_refused, needs_x32
 from threadpoolctl import threadpool_info, threadpool_limits
-from typer.testing import CliRunner
 
 from kernax.cli import route
-from kernax.cli.app import app
 from kernax.cli.job import FitReport
 
 pytestmark = needs_x32  # once: the command line sets its own precision
-
-runner = CliRunner()
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
-
-def write(path, header, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
 
 
 @pytest.fixture

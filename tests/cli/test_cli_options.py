@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run, runner, write
 from conftest import assert_refused, needs_x32
-from typer.testing import CliRunner
 
 from kernax.cli import app as cli
 from kernax.cli import resources
@@ -32,18 +32,7 @@ pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
 
-runner = CliRunner()
 ROOT = Path(__file__).parents[2]
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
-
-def write(path, header, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
 
 
 @pytest.fixture

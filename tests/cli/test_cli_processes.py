@@ -9,35 +9,22 @@ import re
 import jax
 import numpy as np
 import pytest
+from commands import ring, run, write_points
 from conftest import assert_refused, needs_x32
 from scipy.stats import poisson
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 import kernax
 from kernax.cli import app as cli
 from kernax.cli import latent_fits as latent
-from kernax.cli.app import app
 from kernax.files import load_predictor
 from kernax.selection.recipes.stages import Stage, StageChoice
 
 pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
-
-runner = CliRunner()
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
-
-def write(path, X, names, target="kind"):
-    rows = [",".join(map(str, [*x, name])) for x, name in zip(X.round(6), names)]
-    path.write_text("\n".join([f"a,b,{target}", *rows]) + "\n", encoding="utf-8")
-    return path
 
 
 def rows_of(text):
@@ -47,14 +34,6 @@ def rows_of(text):
 def scores(output, name):
     line = next(line for line in output.splitlines() if name in line)
     return [float(figure) for figure in re.findall(r"-?\d+\.?\d*", line.split(name)[1])]
-
-
-def ring(rng, n=48):
-    """Two classes that no line can tell apart."""
-    inside = np.arange(n) % 2 == 0
-    radius = np.where(inside, 0.5, 1.6) + 0.15 * rng.normal(size=n)
-    angle = rng.uniform(0, 2 * np.pi, n)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1), inside
 
 
 @pytest.fixture
@@ -76,7 +55,7 @@ def test_classes_are_scored_predicted_and_described_as_another_program_would(
     """
     X, inside = ring(rng)
     names = np.where(inside, "core", "shell")
-    data = write(tmp_path / "ring.csv", X, names)
+    data = write_points(tmp_path / "ring.csv", X, names)
     model = tmp_path / "model"
     options = ("--target", "kind", "--model", "gp", "--kernel", "2*rbf(1.5)")
     result = run("fit", data, *options, "--out", model)
@@ -113,7 +92,7 @@ def test_several_classes_are_the_softmax_of_a_process_for_each(tmp_path, rng, un
     """Against the library on the same standardised rows."""
     X, inside = ring(rng)
     names = np.where(inside, "core", np.where(X[:, 0] > 0, "right", "left"))
-    data = write(tmp_path / "ring.csv", X, names)
+    data = write_points(tmp_path / "ring.csv", X, names)
     model = tmp_path / "model"
     options = ("--target", "kind", "--model", "gp", "--kernel", "2*rbf(1.5)", "--out", model)
     result = run("fit", data, *options)
@@ -134,7 +113,7 @@ def test_counts_are_scored_beside_a_constant_rate_and_predicted_with_intervals(
 ):
     X = rng.uniform(-2, 2, (48, 2))
     y = rng.poisson(np.exp(1 + np.sin(2 * X[:, 0])))
-    data = write(tmp_path / "counts.csv", X, y, "visits")
+    data = write_points(tmp_path / "counts.csv", X, y, "visits")
     model = tmp_path / "model"
     options = ("--target", "visits", "--likelihood", "poisson", "--kernel", "rbf")
     result = run("fit", data, *options, "--out", model)
@@ -205,7 +184,7 @@ def test_options_and_targets_that_do_not_fit_are_refused_in_one_line_before_lear
     tmp_path, rng, monkeypatch, options, names, words
 ):
     monkeypatch.setattr(cli, "learn", None)
-    data = write(tmp_path / "bad.csv", rng.normal(size=(8, 2)), names * 4)
+    data = write_points(tmp_path / "bad.csv", rng.normal(size=(8, 2)), names * 4)
     assert_refused(run("fit", data, "--target", "kind", *options), words)
 
 
@@ -213,7 +192,7 @@ def test_options_and_targets_that_do_not_fit_are_refused_in_one_line_before_lear
 @pytest.mark.parametrize("inference", ["laplace", "ep", "variational"])
 def test_a_process_learns_rings_by_its_evidence_and_draws_them(tmp_path, rng, inference):
     X, inside = ring(rng)
-    data = write(tmp_path / "ring.csv", X, inside.astype(int))
+    data = write_points(tmp_path / "ring.csv", X, inside.astype(int))
     picture = tmp_path / "ring.svg"
     options = ("--target", "kind", "--kernel", "rbf", "--inference", inference, "--plot", picture)
     result = run("fit", data, *options)
@@ -229,7 +208,7 @@ def test_a_process_learns_rings_by_its_evidence_and_draws_them(tmp_path, rng, in
 def test_counts_that_vary_more_than_their_rate_are_learned_with_their_dispersion(tmp_path, rng):
     X = rng.uniform(-2, 2, (80, 2))
     y = rng.poisson(np.exp(1.5 + np.sin(2 * X[:, 0])) * rng.gamma(2.0, 0.5, 80))
-    data = write(tmp_path / "counts.csv", X, y, "visits")
+    data = write_points(tmp_path / "counts.csv", X, y, "visits")
     options = ("--target", "visits", "--likelihood", "negative-binomial", "--kernel", "rbf")
     result = run("fit", data, *options, "--plot", tmp_path / "counts.png")
     assert result.exit_code == 0, result.stderr

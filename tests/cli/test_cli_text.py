@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import run, write
 from conftest import TOLERANCE, assert_refused, needs_x32
-from typer.testing import CliRunner
 
 import kernax as kx
-from kernax.cli.app import app
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
 from kernax.cli.table import read_table
@@ -32,18 +31,7 @@ pytestmark = (
     needs_x32  # once, in a process as users have it: the command line sets its own precision
 )
 
-runner = CliRunner()
 DNA = "normalised(spectrum(3))"
-
-
-def run(command, *arguments):
-    return runner.invoke(app, [command, *map(str, arguments)])
-
-
-def write(path, header, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
 
 
 def predicted(result):

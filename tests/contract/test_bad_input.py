@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import needs_x64
@@ -98,3 +101,26 @@ def test_what_is_no_input_is_refused_by_name(name, fault):
     change, _, words = FAULTS[fault]
     with pytest.raises(ValueError, match=words.format(number=entry.number)):
         entry.fit(change(entry.problem))
+
+
+OF_NUMBERS = [e.name for e in ENTRIES if e.has_status and (e.number or e.kernel)]
+
+
+@needs_x64
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_a_traced_number_outside_of_its_interval_is_named_with_its_value(name):
+    """Of the learner, or else of its kernel: where its value is known in spite of the trace."""
+    entry = LEARNERS[name]
+    p = entry.problem
+    field = "strength" if entry.number else "scale"
+    outside = -getattr(p, field)
+    verb = "online.run" if entry.of_stream else name.split(" ")[0]
+
+    def learned(number):
+        found = entry.fit(replace(p, **{field: number}))
+        return eqx.filter(found, eqx.is_inexact_array)
+
+    number = entry.number or "lengthscale"
+    words = rf"{number} must be in .*, but (is|holds) {outside:g} in {verb}"
+    with pytest.raises(ValueError, match=words):
+        jax.jvp(learned, (outside,), (jnp.ones_like(outside),))

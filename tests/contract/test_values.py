@@ -16,6 +16,14 @@ from registry import LEARNERS, cases, options_of, stacked
 
 import kernax
 
+FAULTS = {
+    "not finite",
+    "no weights",
+    "negative weight",
+    "negative lengthscale",
+    "one class",
+    "out of range",
+}
 C = 4.0**50 if X64 else 4.0**10  # how many times as large another unit is
 
 
@@ -35,12 +43,13 @@ def with_shared_weights(p):
 
 
 def with_other_points_of_weight_zero(p, unknown):
-    """Whose targets are unknown, where a learner removes such points."""
+    """Whose targets are unknown, or infinite, where a learner removes such points."""
     last = p.weights == 0
+    missing = np.where(np.arange(len(p.y)) % 2, np.nan, np.inf)
     return replace(
         p,
         X=np.where(last[:, None], p.X + 7, p.X),
-        y=np.where(last, np.nan if unknown else -30 * p.y, p.y),
+        y=np.where(last, missing if unknown else -30 * p.y, p.y),
         labels=np.where(last, 2 - p.labels, p.labels),
     )
 
@@ -62,6 +71,18 @@ def without_weights(p):
 
 def with_a_number_out_of_range(p):
     return replace(p, strength=-p.strength)
+
+
+def with_a_negative_weight(p):
+    return replace(p, weights=np.where(np.arange(len(p.weights)) == 2, -1, p.weights))
+
+
+def with_a_negative_lengthscale(p):
+    return replace(p, scale=-p.scale)
+
+
+def with_one_class(p):
+    return replace(p, labels=np.ones_like(p.labels))
 
 
 def figures(entry, found, p):
@@ -95,6 +116,14 @@ def batch(name):
         members["no weights"] = without_weights(plain)
     if entry.number:
         members["out of range"] = with_a_number_out_of_range(plain)
+    if entry.weights and not entry.of_stream:
+        members["negative weight"] = with_a_negative_weight(plain)
+    if entry.kernel:
+        members["negative lengthscale"] = with_a_negative_lengthscale(plain)
+    # An infeasible nu leaves the iterate that the solver ended at.
+    has_classes = entry.target in ("signs", "classes") and entry.number != "nu"
+    if has_classes and "one class" not in entry.takes:
+        members["one class"] = with_one_class(plain)
     if entry.in_units is not None:
         members["units"] = entry.in_units(plain, C)
     learned = lambda p: figures(entry, entry.fit(p, **options_of(entry)), p)
@@ -162,9 +191,8 @@ def test_members_that_fail_say_so_and_have_no_numbers(name):
     """Of what is refused by name outside of jit. The other members are those of the other tests."""
     entry = LEARNERS[name]
     _, members = batch(name)
-    for fault in ("not finite", "no weights", "out of range"):
-        if fault in members:
-            outputs, fine = members[fault]
-            assert not entry.has_status or not np.any(fine), fault
-            for output in jax.tree.leaves(outputs):
-                assert np.all(np.isnan(output)), (fault, output)
+    for fault in FAULTS & members.keys():
+        outputs, fine = members[fault]
+        assert not entry.has_status or not np.any(fine), fault
+        for output in jax.tree.leaves(outputs):
+            assert np.all(np.isnan(output)), (fault, output)

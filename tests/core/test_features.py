@@ -221,29 +221,6 @@ def test_more_features_than_points_a_zero_ridge_or_a_solver_of_yours_stay_dual()
         assert "features" not in kernax.kernel_ridge(MAP, X, y, 0.0).stats
 
 
-@pytest.mark.slow
-@needs_x64
-def test_gradients_in_features_are_those_of_differences_also_in_a_batch():
-    def error(width, ridge, weights):
-        kernel = kernax.FeatureMap(kernax.bases.GaussianBasis(CENTRES, width))
-        f = kernax.kernel_ridge(kernel, X, y, ridge, weights=weights, throw=False).value
-        return jnp.sum((jax.vmap(f)(X) - 1) ** 2)
-
-    gradient, h = jax.jit(jax.grad(error, (0, 1, 2))), 1e-6
-    of_width, of_ridge, of_weights = gradient(0.8, 0.1, WEIGHTS)
-    assert np.isclose(
-        of_width, (error(0.8 + h, 0.1, WEIGHTS) - error(0.8 - h, 0.1, WEIGHTS)) / (2 * h), rtol=1e-6
-    )
-    assert np.isclose(
-        of_ridge, (error(0.8, 0.1 + h, WEIGHTS) - error(0.8, 0.1 - h, WEIGHTS)) / (2 * h), rtol=1e-6
-    )
-    up = error(0.8, 0.1, WEIGHTS + h * (np.arange(40) == 7))
-    # one-sided: 7 has weight zero.
-    assert np.isclose(of_weights[7], (up - error(0.8, 0.1, WEIGHTS)) / h, rtol=1e-4)
-    together = jax.jit(jax.vmap(gradient, (0, None, None)))(jnp.array([0.8, 1.2]), 0.1, WEIGHTS)
-    np.testing.assert_allclose(together[0][0], of_width, rtol=1e-9)
-
-
 def test_two_hundred_thousand_points_need_no_matrix():
     many = jax.random.normal(jax.random.key(0), (200_000, 2), jnp.float32)
     features = kernax.FeatureMap(kernax.bases.GaussianBasis(CENTRES.astype(np.float32), 0.8))

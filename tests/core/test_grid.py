@@ -221,21 +221,6 @@ def test_one_program_serves_all_values_and_a_batch_of_them_and_of_their_gradient
     assert_close(evidence_of(X, GRID)(RBF(1.0), y, 0.1), alone[2][0], 1e-4)
 
 
-@pytest.mark.slow
-@needs_x64
-def test_a_weight_of_two_is_the_point_repeated_and_of_zero_the_point_removed():
-    X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6))
-    y = np.sin(3 * X[:, 0]) + X[:, 1]
-    weights = np.ones(30)
-    weights[4], weights[9] = 2, 0
-    found = evidence_of(X, GRID, weights)(RBF(0.4), y, 0.1)
-    places = [i for i in range(30) for _ in range(int(weights[i]))]
-    expected = evidence_of(X[places], DENSE)(RBF(0.4), y[places], 0.1)
-    assert_close(found, expected, 1e-10)
-    removed = evidence_of(np.delete(X, 9, 0), GRID, np.delete(weights, 9))
-    assert_close(removed(RBF(0.4), np.delete(y, 9), 0.1), expected, 1e-10)
-
-
 @pytest.mark.parametrize("where", [(0, 1), (0, 0), (1, -1), (1, 0, 1)])
 def test_factors_over_columns_multiply_to_the_kernel_of_picked_columns(where):
     """Of a column picked twice the value was squared, and a fit with Grid was a success."""

@@ -68,9 +68,6 @@ FOREIGN = lx.FunctionLinearOperator(
 CELLS = np.stack(np.meshgrid([0.0, 0.4, 1.0], [0.1, 0.2, 0.5, 0.9]), -1).reshape(-1, 2)
 
 
-TIMES = np.array([5, 1, 6, 7, 8, 9, 10, 11, 12, 4, 0, 3])[:, None]  # one of them missing
-
-
 def grid_gram(kernel, points):
     points = points.astype(DTYPE)
     kernel = jax.tree.map(lambda leaf: leaf.astype(DTYPE), kernel)

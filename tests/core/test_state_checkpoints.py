@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import shutil
 import sys
@@ -307,19 +308,22 @@ def test_a_step_that_changes_the_kind_of_its_state_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "steps"),
+    ("options", "n_steps", "steps"),
     [
-        ({"every": 4}, [4, 8, 10]),
-        ({"seconds": 1e-9}, list(range(1, 11))),
-        ({"seconds": 10**9}, [10]),
-        ({"seconds": 1e9, "every": 6}, [6, 10]),
-        ({}, list(range(1, 11))),
+        ({"every": 4}, 10, [4, 8, 10]),
+        ({"seconds": 1e-9}, 10, range(1, 11)),
+        ({"seconds": 10**9}, 10, [10]),
+        ({"seconds": 1e9, "every": 6}, 10, [6, 10]),
+        ({}, 10, range(1, 11)),
+        ({}, 100, range(2, 101, 2)),  # fifty checkpoints of a run unless it is told otherwise
     ],
 )
-def test_a_state_is_kept_after_as_many_steps_or_seconds_as_asked_for(options, steps, tmp_path):
+def test_a_state_is_kept_after_as_many_steps_or_seconds_as_asked_for(
+    options, n_steps, steps, tmp_path
+):
     checkpoint = Checkpoint(tmp_path / "run", keep=100, **options)
-    list(checkpoint.steps(lambda state: state + 1, 0, 10))
-    assert sorted(map(int, names_in(tmp_path / "run"))) == steps
+    list(checkpoint.steps(lambda state: state + 1, 0, n_steps))
+    assert sorted(map(int, names_in(tmp_path / "run"))) == list(steps)
 
 
 @pytest.mark.parametrize(
@@ -339,11 +343,12 @@ def test_arguments_of_the_wrong_kind_are_refused(arguments, words, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_is_refused_before_the_first_step(tmp_path):
-    place = tmp_path / "file"
-    place.write_text("")
-    steps = Checkpoint(place / "run").steps(lambda state: state + 1, 0, 10)
-    with pytest.raises(KernaxFileError, match="cannot be created as a folder"):
-        next(steps)
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "file" / "run", tmp_path / "pipe"):
+        steps = Checkpoint(place).steps(lambda state: state + 1, 0, 10)
+        with pytest.raises(KernaxFileError, match="cannot be created as a folder"):
+            next(steps)
 
 
 @pytest.fixture

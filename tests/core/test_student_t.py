@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, needs_x64, untyped
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -18,7 +18,6 @@ N = 14
 X = np.linspace(-2, 2, N)[:, None].astype(DTYPE)
 Y = (np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=N)).astype(DTYPE)
 Y[5] += 8  # an outlier
-WEIGHTS = (0.5 + np.arange(N) / N).astype(DTYPE)
 PROCESS = kernax.GaussianProcess(kernax.RBF(0.7))
 T = StudentT(3.0, 0.2)
 
@@ -141,44 +140,6 @@ def test_an_outlier_is_not_followed():
         mean, _ = jax.vmap(posterior.predict)(X)
         errors[type(likelihood)] = np.max(abs(np.asarray(mean) - truth))
     assert errors[StudentT] < 0.3 < 2 < errors[kernax.likelihoods.Gaussian]
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_gradients_are_those_of_differences_to_second_order():
-    """In the kernel, the mean, X, y, the likelihood and the weights."""
-    scales = jnp.asarray([1.3, 0.8, 0.2])
-
-    def of(scales, degrees, scale, X, y, weights):
-        return bound(scales, StudentT(degrees, scale), X, y, weights)
-
-    arguments = (scales, jnp.asarray(3.0), jnp.asarray(0.2), X, Y, WEIGHTS)
-    check_derivatives(of, arguments, rtol=1e-5, atol=1e-6)
-    slope = jax.grad(lambda df, scale: bound(scales, StudentT(df, scale)), (0, 1))
-    check_derivatives(slope, arguments[1:3], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_gradients_of_predictions_are_those_of_differences():
-    def of(df, y):
-        posterior = kernax.variational(PROCESS, X, y, StudentT(df, 0.2), throw=False).value
-        return jnp.stack(posterior.predict(X[6] + 0.05))
-
-    check_derivatives(of, (jnp.asarray(3.0), Y), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_weight_is_a_repetition_or_a_removal():
-    """Two points at one place have one scale each, the same for both."""
-    scales = jnp.asarray([1.0, 0.7, 0.0], DTYPE)
-    twice = np.ones(N, DTYPE)
-    twice[4] = 2
-    twice[9] = 0
-    keep = np.repeat(np.arange(N), twice.astype(int))
-    np.testing.assert_allclose(
-        bound(scales, T, weights=twice), bound(scales, T, X[keep], Y[keep]), rtol=1e-4
-    )
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal, norm
 
 import kernax
-from kernax.gp.posterior import WeightedPosteriorKernel
 from kernax.likelihoods import (
     Bernoulli,
     CustomLikelihood,
@@ -251,29 +250,6 @@ def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
     check_derivatives(of, arguments, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.nightly
-@needs_x64
-@pytest.mark.parametrize(
-    "verb",
-    [
-        kernax.laplace,
-        pytest.param(kernax.expectation_propagation, marks=pytest.mark.slow),
-        pytest.param(kernax.variational, marks=pytest.mark.slow),
-    ],
-    ids=lambda verb: verb.__name__,
-)
-def test_gradients_of_the_evidence_and_of_predictions(verb):
-    """In the kernel and the mean, by differences; the evidence's to second order."""
-
-    def of(scales):
-        kernel = scales[0] * kernax.RBF(scales[1])
-        process = kernax.GaussianProcess(kernel, kernax.ConstantMean(scales[2]))
-        posterior = verb(process, X, SIGNS, Probit(), throw=False).value
-        return posterior.log_evidence, jax.vmap(posterior.predict)(Z)
-
-    check_derivatives(of, (SCALES,), rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
@@ -350,53 +326,6 @@ def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
     found, expected = (jax.jit(jax.vmap(jax.value_and_grad(of)))(several) for of in (ours, exact))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("name", ["expectation_propagation", "variational"])
-def test_success_is_a_fixed_point_at_any_scale(name, seed):
-    """What the posterior promises at its points is recomputed in NumPy from its own marginals: the
-    mean is K times the slopes of the expected loss, or the tilted moments are the marginals.
-    """
-    rng = np.random.default_rng(seed)
-    size = 10.0 ** rng.uniform(-6, 4)
-    length = 10.0 ** rng.uniform(-1, 1)
-    prior = kernax.GaussianProcess(size * kernax.RBF(length))
-    solution = VERBS[name](prior, X, SIGNS, Probit(), throw=False)
-    if solution.result != kernax.RESULTS.successful:
-        assert size > (1e3 if X64 else 1)
-        return
-    posterior = solution.value.process
-    a = np.asarray(posterior.mean.coefficients, float)
-    mean = np.asarray(jax.vmap(posterior.mean)(X), float)
-    variance = np.asarray(jax.vmap(posterior.variance)(X), float)
-    nodes = np.linspace(-8, 8, 4001)
-    weights = norm.pdf(nodes) / norm.pdf(nodes).sum()
-    f = mean[:, None] + np.sqrt(variance)[:, None] * nodes
-    z = SIGNS[:, None] * f
-    hazard = np.exp(norm.logpdf(z) - log_ndtr(z))
-    rtol = 1e-6 if X64 else 2e-2
-    if name == "variational":
-        slopes = (SIGNS[:, None] * hazard) @ weights
-        np.testing.assert_allclose(a, slopes, rtol=rtol, atol=rtol * np.max(abs(slopes)))
-        return
-    K = size * np.asarray(kernax.gram(kernax.RBF(length), X), float)
-    assert isinstance(posterior.covariance, WeightedPosteriorKernel)
-    roots = np.asarray(posterior.covariance.roots, float)
-    S = K - (K * roots) @ np.linalg.solve(
-        np.eye(N) + roots[:, None] * K * roots, roots[:, None] * K
-    )
-    np.testing.assert_allclose(variance, np.diagonal(S), rtol=rtol)
-    precision, shift = roots**2, a + roots**2 * mean
-    left = 1 - precision * variance
-    cavity_mean, cavity = (mean - variance * shift) / left, variance / left
-    z = SIGNS * cavity_mean / np.sqrt(1 + cavity)
-    ratio = np.exp(norm.logpdf(z) - log_ndtr(z))
-    tilted = cavity_mean + SIGNS * cavity * ratio / np.sqrt(1 + cavity)
-    np.testing.assert_allclose(tilted, mean, atol=rtol * np.sqrt(np.max(variance)))
-    spread = cavity - cavity**2 * ratio * (z + ratio) / (1 + cavity)
-    np.testing.assert_allclose(spread, variance, rtol=10 * rtol)
 
 
 @pytest.mark.nightly

@@ -100,24 +100,6 @@ def test_the_bound_is_below_the_evidence(seed, scale, noise):
 SCALES = jnp.asarray([1.3, 0.8, 0.2, 0.3], DTYPE)
 
 
-@pytest.mark.nightly
-@needs_x64
-def test_second_derivatives_of_the_bound_are_differences_of_the_first():
-    """Of two outputs with a noise and a weight for each point, in everything."""
-    targets = jnp.stack([jnp.asarray(Y), jnp.asarray(SIGNS)], 1)
-
-    def of(scales, X, y, Z, noise, weights):
-        kernel = scales[0] * kernax.RBF(scales[1])
-        return kernax.sgpr_bound(
-            kernax.GaussianProcess(kernel, scales[2]), X, y, noise, Z, weights=weights
-        )
-
-    noise, weights = jnp.linspace(0.1, 0.5, N), jnp.linspace(0.4, 2.0, N)
-    arguments = (SCALES[:3], jnp.asarray(X), targets, jnp.asarray(Z), noise, weights)
-    slope = jax.grad(of, tuple(range(6)))
-    check_derivatives(slope, arguments, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.slow
 @needs_x64
 def test_the_bounds_of_several_outputs_are_summed():

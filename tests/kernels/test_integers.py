@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, marked, matrix, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64
 
 import kernax
 from kernax.errors import NonFiniteError
@@ -19,48 +19,6 @@ def problem():
     rng = np.random.default_rng(5)
     X, Z = rng.normal(size=(8, 2)).astype(DTYPE), rng.normal(size=(3, 2)).astype(DTYPE)
     return X, Z, np.sin(X[:, 0]) + X[:, 1], np.sign(X[:, 0] + 0.3 * X[:, 1])
-
-
-def blocks(kernel, X, Z):
-    return kernax.Precomputed.from_blocks(
-        kernax.gram(kernel, X), kernax.gram(kernel, X, Z), kernax.gram_diagonal(kernel, Z)
-    )
-
-
-@needs_x64
-@pytest.mark.parametrize(
-    "learner",
-    marked(
-        pytest.mark.nightly,
-        [
-            "ridge",
-            "variance",
-            *(pytest.param(name, marks=pytest.mark.slow) for name in ("svm", "mean")),
-        ],
-        "svm",
-        "mean",
-    ),
-)
-def test_learners_give_the_same_function_from_a_kernel_and_from_its_matrix(learner):
-    """K19."""
-    X, Z, y, labels = problem()
-    kernel, old, new = kernax.Matern32(1.5), np.arange(8), np.arange(8, 11)
-    given = blocks(kernel, X, Z)
-    fits = {
-        "ridge": lambda k, X: kernax.kernel_ridge(k, X, y.astype(DTYPE), 0.1, bias=True).value,
-        "svm": lambda k, X: kernax.svm(k, X, labels.astype(DTYPE), 2.0).value,
-        "mean": lambda k, X: (
-            kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.mean
-        ),
-        "variance": lambda k, X: (
-            kernax.condition(kernax.GaussianProcess(k), X, y.astype(DTYPE), 0.1).value.variance
-        ),
-    }
-    f, g = fits[learner](kernel, X), fits[learner](given, old)
-    predict = eqx.filter_jit(lambda f, X: jax.vmap(f)(X))
-    assert_close(
-        predict(g, jnp.r_[old, new]), predict(f, jnp.concatenate([X, Z])), TOLERANCE["solve"]
-    )
 
 
 @pytest.mark.slow

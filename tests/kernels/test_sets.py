@@ -227,22 +227,3 @@ def test_bad_weights_are_refused_by_name(kind):
         ValueError, match=r"a parameter has shape \(3,\), but points have shape \(5,\)"
     ):
         kernax.gram(kind(np.ones(3)), CUBE)
-
-
-@needs_x64
-def test_a_batch_of_weights_is_a_vmap():
-    batch = np.stack([WEIGHTS, np.ones(N)]).astype(DTYPE)
-    values = jax.jit(
-        jax.vmap(lambda weights: kernax.gram(kernax.kernels.Monomials(weights), SOFT))
-    )(batch)
-    assert_close(values[0], kernax.gram(KINDS["Monomials"], SOFT))
-
-
-@needs_x64
-@pytest.mark.parametrize("name", KINDS)
-def test_they_come_back_from_a_file(name, tmp_path):
-    """J06."""
-    kernax.save(tmp_path / "k", KINDS[name])
-    again = kernax.load(tmp_path / "k")
-    assert type(again) is type(KINDS[name])
-    assert np.array_equal(kernax.gram(again, SOFT), kernax.gram(KINDS[name], SOFT))

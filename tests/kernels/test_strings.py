@@ -437,16 +437,6 @@ def test_the_decay_has_the_derivative_of_differences_to_the_second_order(name):
 
 
 @needs_x64
-def test_decays_are_batched_by_vmap():
-    X, decays = strings.encode(TEXTS), jnp.array([0.3, 0.9], DTYPE)
-    together = jax.vmap(lambda decay: kernax.gram(kernax.Subsequence(3, decay), X))(decays)
-    for K, decay in zip(together, decays):
-        np.testing.assert_allclose(
-            K, kernax.gram(kernax.Subsequence(3, decay), X), rtol=TOLERANCE["value"]
-        )
-
-
-@needs_x64
 def test_memory_of_a_gram_matrix_is_never_l_squared_for_a_pair():
     """200 strings of 200 letters: 1.6e9 cells."""
     X = strings.encode(["ab" * 100] * 200)

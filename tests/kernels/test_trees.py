@@ -322,29 +322,11 @@ def test_ridge_fits_trees_and_its_function_takes_one_tree_encoded_alone(fitted):
 
 
 @needs_x64
-def test_functions_of_trees_come_back_from_a_file(fitted, tmp_path):
-    """J06."""
-    f = fitted[1]
-    kernax.save(tmp_path / "f", (f, X))
-    again, points = kernax.load(tmp_path / "f")
-    assert eqx.tree_equal((again, points), (f, X), typematch=True)
-    assert jax.tree.structure(again) == jax.tree.structure(f)
-
-
-@needs_x64
 def test_trees_are_picked_by_index_slice_and_mask():
     assert len(X) == len(FOREST)
     assert np.array_equal(X[2].labels, X.labels[2])
     assert len(X[1:4]) == len(X[np.array([1, 2, 3])]) == 3
     assert len(X[np.arange(len(X)) < 2]) == 2
-
-
-@needs_x64
-def test_a_batch_of_decays_is_a_vmap():
-    values = jax.jit(jax.vmap(lambda decay: kernax.gram(kernax.SubsetTree(decay), X)))(
-        jnp.asarray([0.5, 1.0])
-    )
-    assert_close(values[0], kernax.gram(kernax.SubsetTree(0.5), X))
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
 
 import kernax
 from kernax.core.losses.loss_functions import check_loss_of_number
@@ -266,27 +266,6 @@ def test_features_may_be_booleans(disjunctions):
     np.testing.assert_array_equal(booleans.predictions, numbers.predictions)
     np.testing.assert_array_equal(booleans.state.weights, numbers.state.weights)
     np.testing.assert_array_equal(booleans.function.values(X), numbers.function.values(X))
-
-
-@pytest.mark.slow
-@needs_x64
-def test_gradients_of_the_progressive_loss_match_finite_differences(signed):
-    X, y, u = signed
-
-    def losses(rate, total, promotion, threshold, X):
-        squared = ExponentiatedGradient(rate=rate, total=total, balanced=True)
-        logistic = ExponentiatedGradient(kernax.losses.Logistic(), rate=rate, total=total)
-        winnow = BalancedWinnow(promotion, threshold)
-        return (
-            jnp.mean(run(squared, X, X @ u, throw=False).value.losses),
-            jnp.mean(run(logistic, X, y[:30], throw=False).value.losses),
-            jnp.mean(run(winnow, X, y[:30], throw=False).value.losses),
-        )
-
-    arguments = (0.2, 1.5, 1.7, 0.05, X[:30])
-    check_derivatives(
-        losses, jax.tree.map(jnp.asarray, arguments), rtol=TOLERANCE["gradient"], atol=1e-7
-    )
 
 
 def test_winnow_refuses_features_that_it_is_not_for_and_knows_none_while_tracing(disjunctions):

@@ -4,13 +4,12 @@ input.
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, real_data
+from conftest import DTYPE, TOLERANCE, X64, needs_x64, real_data
 from scipy.optimize import nnls
 
 import kernax
@@ -87,39 +86,6 @@ def test_alignment_does_not_know_units_nor_constants(data):
         expected = 1.0 if isinstance(kernel, kernax.Precomputed) else plain
         ours = kernax.selection.alignment(kernel, points, targets, weights=weights)
         np.testing.assert_allclose(ours, expected, rtol=1e-11)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_derivatives_of_alignment_are_exact_also_at_weights_of_zero(data):
-    X, y, weights = map(jnp.asarray, data)
-
-    def value(lengthscale, X, y, weights):
-        return kernax.selection.alignment(kernax.RBF(lengthscale), X, y, weights=weights)
-
-    arguments = (jnp.array([0.8, 1.0, 1.4]), X, y)
-    check_derivatives(lambda *args: value(*args, weights), arguments, rtol=1e-6, atol=1e-9)
-    in_weights = jax.jit(lambda w: value(*arguments, w))
-    gradient = jax.grad(in_weights)(weights)
-    i = int(np.flatnonzero(data[2] == 0)[0])
-    ahead = [in_weights(weights.at[i].set(steps * 1e-4)) for steps in range(3)]
-    np.testing.assert_allclose(
-        gradient[i], (-3 * ahead[0] + 4 * ahead[1] - ahead[2]) / 2e-4, rtol=1e-5
-    )
-
-
-@needs_x64
-def test_many_alignments_are_one_program(data):
-    X, y, weights = data
-    chex.clear_trace_counter()
-    at = lambda scale: kernax.selection.alignment(kernax.RBF(scale), X, y, weights=weights)
-    of = chex.assert_max_traces(at, 1)
-    together = jax.jit(jax.vmap(of))
-    values = together(jnp.array([0.5, 1.3]))
-    together(jnp.array([0.7, 1.0]))
-    np.testing.assert_allclose(
-        values[1], kernax.selection.alignment(RBF, X, y, weights=weights), rtol=1e-12
-    )
 
 
 def kernels_of_columns():

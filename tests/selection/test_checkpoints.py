@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import chex
 import jax
@@ -18,7 +17,7 @@ from conftest import needs_x64, untyped
 
 import kernax
 from kernax.core.checkpoint import sealed
-from kernax.errors import DamagedCheckpointWarning, KernaxFileError
+from kernax.errors import KernaxFileError
 
 pytestmark = needs_x64  # once: steps of an optimiser are the same program in either precision
 
@@ -146,44 +145,6 @@ def test_more_steps_go_on_where_fewer_ended_and_fewer_are_refused(options, tmp_p
         learn(tmp_path / "run", validation=VALIDATION, steps=5, **options)
 
 
-def test_the_state_is_written_after_as_many_steps_or_seconds_as_asked_for(tmp_path):
-    """A callback is called before the state is written."""
-    newest = []
-
-    def look(seen):
-        newest.append(max((int(path.name) for path in Path(folder).iterdir()), default=0))
-
-    folder = tmp_path / "steps"
-    learn(kernax.Checkpoint(folder, every=4), callback=look)
-    assert newest == [0] * 4 + [4] * 4 + [8] * 4
-    learn(kernax.Checkpoint(tmp_path / "fifty", keep=99), steps=100)
-    assert len(list((tmp_path / "fifty").iterdir())) == 50
-    newest.clear()
-    folder = tmp_path / "seconds"
-    learn(kernax.Checkpoint(folder, seconds=1e-9), callback=look)
-    assert newest == list(range(STEPS))
-    newest.clear()
-    folder = tmp_path / "never"
-    learn(kernax.Checkpoint(folder, seconds=1e9), callback=look)
-    assert newest == [0] * STEPS
-
-
-@pytest.mark.slow
-def test_a_state_of_random_keys_and_of_short_floats_comes_back(tmp_path):
-    optimiser = optax.chain(
-        optax.add_noise(0.1, 0.5, jax.random.key(3)), optax.adam(0.1, mu_dtype=jnp.bfloat16)
-    )
-    with pytest.raises(Killed):
-        learn(
-            kernax.Checkpoint(tmp_path / "run", every=1),
-            optimiser=optimiser,
-            callback=killed_at(6),
-        )
-    chex.assert_trees_all_equal(
-        learn(tmp_path / "run", optimiser=optimiser), learn(optimiser=optimiser)
-    )
-
-
 def of_the_same_name(scale):
     def loss(model, scale_of_data):
         return scale * banana(model, scale_of_data)
@@ -195,14 +156,6 @@ FOREIGN = {
     "loss": ({"loss": distance}, r"loss \(test_checkpoints.distance in this call, test_ch"),
     "optimiser": ({"optimiser": LBFGS}, "What differs: what a step of the optimiser computes"),
     "rate": ({"optimiser": optax.adam(0.2)}, "What differs: what a step of the optimiser computes"),
-    "structure": (
-        {"model": start() | {"c": jnp.ones(1)}},
-        r"model\.c \(float64\[1\] in this call, nothing in the file\)",
-    ),
-    "shape": (
-        {"model": {"a": jnp.zeros(3), "b": jnp.zeros(3)}},
-        r"model\.a \(float64\[3\] in this call, float64\[2\] in the file\)",
-    ),
     "start": ({"model": start(0.5)}, "What differs: the values of model.a. Repeat that call"),
     "data": ({"args": (jnp.asarray(6.0, float),)}, "What differs: the values of args.0. Repeat"),
     "trainable": (
@@ -280,35 +233,6 @@ def test_another_precision_or_version_is_refused(finished, monkeypatch):
         learn(path)
 
 
-@pytest.mark.parametrize("name", ["state.npz", "checkpoint.json"])
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_result(
-    name, finished, tmp_path
-):
-    """Cut short, or with bits and bytes that changed."""
-    rng = np.random.default_rng(0)
-    for number in range(5):
-        copy = shutil.copytree(finished[0], tmp_path / str(number))
-        path = copy / "12" / name
-        path.write_bytes(corrupted(bytearray(path.read_bytes()), rng))
-        with pytest.warns(DamagedCheckpointWarning, match=r"12 is damaged \("):
-            resumed = learn(copy)
-        chex.assert_trees_all_equal(resumed, finished[1])
-
-
-def corrupted(data, rng):
-    kind, place = rng.integers(4), int(rng.integers(len(data)))
-    if kind == 0:
-        return bytes(data[:place])
-    if kind == 1:
-        data[place] ^= 1 << int(rng.integers(8))
-    elif kind == 2:
-        place = int(rng.integers(200))  # the header, where sizes stand
-        data[place] ^= 1 << int(rng.integers(8))
-    else:
-        data[place : place + 8] = rng.bytes(len(data[place : place + 8]))
-    return bytes(data)
-
-
 def test_files_as_of_version_0_2_and_facts_that_are_forged_are_refused(finished, tmp_path):
     path = tmp_path / "run"
     kernax.save(path, kernax.RBF())
@@ -334,106 +258,10 @@ def test_files_as_of_version_0_2_and_facts_that_are_forged_are_refused(finished,
             learn(copy)
 
 
-def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_learned(tmp_path):
-    called = []
-    (tmp_path / "file").touch()
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "file" / "run", tmp_path / "pipe"):
-        with pytest.raises(KernaxFileError, match="cannot be created as a folder"):
-            learn(path, callback=called.append)
-    assert not called
-
-
-def test_checkpoints_are_refused_under_a_transformation_and_what_is_none_by_name(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(kernax, "minimise", untyped(kernax.minimise))
-    monkeypatch.setattr(kernax.Checkpoint, "__init__", untyped(kernax.Checkpoint.__init__))
+def test_checkpoints_are_refused_under_a_transformation(tmp_path):
     with pytest.raises(ValueError, match="callback and checkpoint need concrete values: leave"):
         jax.vmap(lambda a: learn(tmp_path / "run", model={"a": a, "b": a}))(jnp.ones((2, 2)))
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match=r"checkpoint must be a path, or kernax.Checkpoint\(path"):
-        learn(3)
-    with pytest.raises(ValueError, match="every of a Checkpoint must be a positive integer"):
-        kernax.Checkpoint("run", every=0)
-
-
-PROGRAM = """
-import json, os, signal, sys
-import jax.numpy as jnp, numpy as np, optax
-import kernax
-
-folder, name, kills = sys.argv[1:]
-optimiser = {"adam": optax.adam(0.02), "lbfgs": optax.lbfgs()}[name]
-rng = np.random.default_rng(0)
-
-
-def valley(x):
-    # Rosenbrock's function of forty numbers, along which line searches are long.
-    return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
-
-
-def learn(write, **options):
-    # Every step tells the parent, so that it can end this process while one is under way.
-    def told(seen):
-        os.write(write, b".")
-
-    start = jnp.asarray(np.linspace(-1.5, 1.2, 40))
-    solution = kernax.minimise(valley, start, optimiser, 300, callback=told, **options)
-    assert solution.stats["steps"] > 150  # far from an end at all times
-    found = [solution.value, solution.stats["losses"], solution.stats["loss"]]
-    return json.dumps([np.asarray(array).tobytes().hex() for array in found])
-
-
-def life(steps, **options):
-    # A process that learns, and is killed some moment after it has told of so many steps.
-    read, write = os.pipe()
-    child = os.fork()  # before anything runs on JAX, whose threads a fork would not have
-    if child == 0:
-        result = learn(write, **options)
-        with open(os.path.join(folder, "result"), "w") as file:
-            file.write(result)
-        os._exit(0)
-    os.close(write)
-    while steps > 0 and os.read(read, 1):
-        steps -= 1
-    for _ in range(rng.integers(20_000)):
-        pass
-    if steps == 0:
-        os.kill(child, signal.SIGKILL)
-    os.close(read)
-    return os.waitpid(child, 0)[1]
-
-
-def whole_life(**options):
-    assert life(float("inf"), **options) == 0
-    with open(os.path.join(folder, "result")) as file:
-        result = file.read()
-    os.remove(os.path.join(folder, "result"))
-    return result
-
-
-uninterrupted = whole_life()
-checkpoint = kernax.Checkpoint(os.path.join(folder, "run"), every=2)
-for _ in range(int(kills)):
-    assert life(int(rng.integers(1, 8)), checkpoint=checkpoint) == signal.SIGKILL
-assert whole_life(checkpoint=checkpoint) == uninterrupted
-left = os.listdir(folder)
-assert left == ["run"], left
-print("the same after", kills)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
-def test_a_run_killed_twenty_times_by_a_signal_ends_bitwise_where_it_would_have(
-    optimiser, tmp_path
-):
-    """Each life begins with the import behind it; all are children of one process, which waits."""
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path), optimiser, "20"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "the same after 20\n"
 
 
 IN_ANOTHER_PROCESS = """

@@ -120,15 +120,28 @@ def fit():
     return machine(rtol=1e-2, throw=True)
 
 
+UNEQUAL = np.where(np.arange(N) < 20, 2.0, 1.0)
+UNEQUAL[:12] = 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("labels", "bias"),
-    [(y, True), (y, False), (Y, True), pytest.param(Y, False, marks=pytest.mark.nightly)],
+    ("labels", "bias", "weights"),
+    [
+        (y, True, None),
+        (y, True, UNEQUAL),
+        (y, False, None),
+        (Y, True, None),
+        pytest.param(Y, False, None, marks=pytest.mark.nightly),
+    ],
     ids=str.__class__,
 )
-def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(labels, bias):
-    solution = machine(y=labels, bias=bias, rtol=0.0)
-    subset, values, x = Brute(labels, bias=bias).search(MOST)
+def test_the_points_are_those_of_a_search_that_refactorises_for_every_candidate(
+    labels, bias, weights
+):
+    """Of which points without a weight are none."""
+    solution = machine(y=labels, bias=bias, weights=weights, rtol=0.0)
+    subset, values, x = Brute(labels, bias=bias, weights=weights).search(MOST)
     assert solution.value.indices.tolist() == subset
     assert_close(solution.stats["objectives"], values, TOLERANCE["solve"])
     f = solution.value.function
@@ -226,32 +239,6 @@ def test_probabilities_are_those_of_the_log_odds(fit):
     assert_close(fit.value.probability(X[3]), 1 / (1 + np.exp(-float(f))))
     several = machine(y=Y).value
     assert_close(several.probability(X[3]), softmax(np.asarray(several(X[3]))))
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_a_weight_of_zero_removes_a_point_also_as_a_candidate(fit):
-    """The point removed is the one that would be chosen first."""
-    first = int(fit.value.indices[0])
-    kept = np.arange(N) != first
-    weighed = machine(weights=kept * 1.0)
-    removed = machine(X[kept], y[kept])
-    np.testing.assert_array_equal(
-        weighed.value.indices, np.flatnonzero(kept)[removed.value.indices]
-    )
-    assert_close(weighed.value(X[0]), removed.value(X[0]), TOLERANCE["solve"])
-    assert_close(weighed.stats["objective"], removed.stats["objective"], TOLERANCE["solve"])
-
-
-@pytest.mark.nightly
-def test_a_weight_of_two_repeats_a_point_and_no_duplicate_is_chosen():
-    """K of the repeated points is singular."""
-    weighed = machine(weights=np.where(np.arange(N) < 20, 2.0, 1.0), rtol=1e-2)
-    repeated = machine(np.concatenate([X, X[:20]]), np.concatenate([y, y[:20]]), rtol=1e-2)
-    assert repeated.result == RESULTS.successful
-    np.testing.assert_array_equal(weighed.value.indices, repeated.value.indices)  # the first of two
-    assert_close(weighed.stats["objective"], repeated.stats["objective"], TOLERANCE["solve"])
-    assert_close(weighed.value(X[0]), repeated.value(X[0]), TOLERANCE["solve"])
 
 
 def test_where_duplicates_are_all_that_is_left_the_search_is_finished():

@@ -567,20 +567,6 @@ def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_fl
     assert_close(basis.scales[1:3], np.full(2, np.sqrt(1.25)))
 
 
-@pytest.mark.slow
-def test_values_that_are_not_finite_are_no_success():
-    K = jnp.eye(4, dtype=DTYPE).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
-    y = jnp.asarray([1.0, 2, 0, 1], DTYPE)
-    found = jax.jit(
-        lambda K: kernax.relevance_vector_machine(
-            kernax.Precomputed(K), jnp.arange(4), y, throw=False
-        )
-    )(K)
-    assert found.result == kernax.RESULTS.nonfinite
-    assert np.isnan(found.value.log_evidence)
-    assert np.isnan(found.value.function.coefficients).all()
-
-
 @needs_x64
 def test_input_that_makes_no_sense_is_refused():
     verb = untyped(kernax.relevance_vector_machine)

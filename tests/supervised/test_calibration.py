@@ -203,17 +203,6 @@ def test_small_weights_beside_large_ones_keep_their_frequencies():
     np.testing.assert_allclose(after(f[:6]), [0, 0, 0, 0, 2 / 3, 2 / 3], rtol=1e-6, atol=1e-12)
 
 
-@needs_x64
-def test_one_class_by_traced_targets_is_not_called_a_success(values):
-    f = values[0]
-    fit = jax.jit(
-        lambda y: (kernax.calibration.platt(f, y, throw=False), kernax.calibration.isotonic(f, y))
-    )
-    sigmoid, steps = fit(jnp.ones(50, DTYPE))
-    assert sigmoid.result == kernax.RESULTS.nonfinite
-    assert jnp.all(jnp.isnan(steps.probabilities))
-
-
 def test_values_of_any_scale_have_the_same_frequencies(values):
     f, y, _ = values
     small = (f * 2.0**-80).astype(f.dtype)

@@ -162,17 +162,6 @@ def test_separable_data_stay_finite_for_a_positive_ridge(ridge, value):
     assert solution.stats["steps"] <= 60
 
 
-@needs_x64
-def test_a_ridge_of_zero_is_refused_and_while_tracing_nothing_comes_of_it():
-    """C01: without a ridge separable data have no solution."""
-    arguments = kernax.RBF(np.sqrt(0.5)), [[-1.0], [1.0]], np.array([-1.0, 1.0])
-    with pytest.raises(ValueError, match=r"ridge must be in \(0, inf\), but is 0"):
-        kernax.kernel_logistic(*arguments, 0.0)
-    traced = jax.jit(lambda ridge: kernax.kernel_logistic(*arguments, ridge, throw=False))(0.0)
-    assert traced.result == kernax.RESULTS.nonfinite
-    assert np.all(np.isnan(traced.value.coefficients))
-
-
 def test_the_loss_saturates_without_overflow():
     """C03."""
     y, f = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([-1000.0, 1000.0, 1000.0, -1000.0])

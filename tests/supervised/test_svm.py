@@ -636,18 +636,6 @@ def test_a_start_of_another_shape_is_refused(data):
         kernax.svm(RBF, X, y, 1.0, start=columns)
 
 
-@jax.jit
-def traced_machine(X, y, C):
-    return kernax.svm(RBF, X, y, C, throw=False)
-
-
-@needs_x64
-def test_one_class_is_no_machine_while_tracing_either(data):
-    X, _ = data
-    solution = traced_machine(X, jnp.ones(60, DTYPE), 1.0)
-    assert solution.result == kernax.RESULTS.nonfinite
-
-
 @pytest.mark.slow
 @needs_x64
 def test_the_derivative_in_a_weight_of_zero_is_that_of_differences_also_for_a_large_penalty():

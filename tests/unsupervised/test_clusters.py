@@ -12,8 +12,6 @@ from conftest import (
     TOLERANCE,
     X64,
     assert_close,
-    check_derivatives,
-    marked,
     needs_x64,
     untyped,
 )
@@ -38,7 +36,6 @@ rng = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
 BLOBS = (rng.normal(size=(60, 2)) + CENTRES[np.arange(60) % 3]).astype(DTYPE)
 X = rng.normal(size=(14, 2)).astype(DTYPE)
-PROBES = rng.normal(size=(14, 3)).astype(DTYPE)
 
 
 def same_partition(a, b):
@@ -386,18 +383,6 @@ def test_parts_of_one_point_repeated_are_said_to_coincide(rounding):
         )
 
 
-@pytest.mark.slow
-@needs_x64
-def test_a_matrix_that_is_not_finite_is_no_success():
-    K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
-    for verb in (kernax.kernel_kmeans, kernax.spectral_clustering):
-        found = jax.jit(
-            lambda K, verb=verb: verb(kernax.Precomputed(K), jnp.arange(4), 2, key=KEY, throw=False)
-        )(K)
-        assert found.result == kernax.RESULTS.nonfinite
-        assert np.isnan(found.value.memberships).all()
-
-
 # Spectral clustering.
 
 SHAPES = {
@@ -484,48 +469,6 @@ def test_a_long_chain_is_one_component():
     found = kernax.spectral_clustering(kernax.Precomputed(A), np.arange(n), 2, key=KEY)
     assert found.stats["components"] == 1
     assert same_partition(found.value.labels, np.arange(n) >= n // 2)
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize("normalised", [False, True])
-def test_weights_repeat_and_remove_nodes(normalised):
-    weights = np.ones(14)
-    weights[1] = 2.0
-    weights[4] = 0.0
-    repeated = np.concatenate([np.delete(X, 4, 0), X[1:2]])
-    options = {"key": KEY, "normalised": normalised}
-    found = kernax.spectral_clustering(kernax.RBF(), X, 2, weights=weights, **options)
-    expected = kernax.spectral_clustering(kernax.RBF(), repeated, 2, **options)
-    assert_close(found.value.values, expected.value.values)
-    at = jnp.asarray(PROBES[:, :2])
-    ours, theirs = (np.asarray(jax.vmap(one.value.embed)(at)) for one in (found, expected))
-    assert_close(np.abs(ours), np.abs(theirs), 1e-8)
-    assert_close(found.stats["objective"], expected.stats["objective"])
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize("normalised", marked(pytest.mark.nightly, [False, True], "False"))
-def test_derivatives_of_eigenvectors_and_soft_memberships(normalised):
-    weights = jnp.ones(14).at[3].set(0.0)
-
-    def figures(scale, X, temperature, heavy):
-        found = kernax.spectral_clustering(
-            kernax.RBF(scale),
-            X,
-            3,
-            key=KEY,
-            temperature=temperature,
-            weights=weights * heavy,
-            normalised=normalised,
-            max_steps=5000,
-            throw=False,
-        ).value
-        return found.memberships, found.embedding, found.values
-
-    arguments = (jnp.asarray(1.0), jnp.asarray(X), jnp.asarray(0.2), jnp.ones(14))
-    check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ with their derivatives where eigenvalues coincide and where a weight is zero.
 
 import contextlib
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -381,19 +380,6 @@ def test_two_classes_are_signs_and_one_function():
 
 
 @needs_x64
-def test_derivatives_of_discriminants_with_a_point_of_weight_zero():
-    weights = jnp.asarray(W).at[4].set(0.0)
-
-    def figures(scale, X, ridge, heavy):
-        found = discriminant(scale, X, ridge, weights * heavy)
-        values = jnp.sum(PROBES * jax.vmap(found.function)(X))
-        return values, found.separations, found.class_means
-
-    arguments = (SCALE, jnp.asarray(X), RIDGE, jnp.ones(N))
-    check_derivatives(figures, arguments, rtol=1e-6, atol=1e-6)
-
-
-@needs_x64
 def test_a_class_that_a_fold_leaves_out_is_never_the_nearest():
     weights = 1 - CLASSES[:, 1]
     batch = jax.jit(jax.vmap(lambda w: discriminant(SCALE, X, RIDGE, w)))(
@@ -448,19 +434,6 @@ def test_points_whose_kernel_overflows_are_refused_by_all_three():
     ):
         with pytest.raises(NonFiniteError):
             verb()
-
-
-@pytest.mark.slow
-@needs_x64
-def test_spectral_clusters_come_back_from_files_bitwise(tmp_path):
-    key = jax.random.key(0)
-    for value in (
-        kernax.spectral_clustering(kernax.RBF(), X, 2, key=key).value,
-        kernax.spectral_clustering(kernax.RBF(), X, 2, key=key, normalised=False).value,
-    ):
-        kernax.save(tmp_path / "value", value)
-        again = kernax.load(tmp_path / "value")
-        assert eqx.tree_equal(again, value, typematch=True)
 
 
 @pytest.mark.slow

@@ -208,19 +208,3 @@ def test_the_root_of_a_singular_matrix_whose_range_turns_is_differentiated():
         for t in (1e-5, -1e-5)
     )
     assert_close(exact, (ahead - behind) / 2e-5, 1e-5)
-
-
-@needs_x64
-def test_batches_are_loops():
-    stacks = jnp.stack([jnp.asarray(X), jnp.asarray(X[::-1] * 0.5)])
-    values = jax.jit(jax.vmap(lambda X: kernax.bases.eigenpairs(kernax.RBF(), X, 3).values))(stacks)
-    roots = jax.jit(
-        jax.vmap(lambda X: kernax.bases.empirical_features(kernax.Matern12(), X).coefficients)
-    )(stacks)
-    for i in range(2):
-        assert_close(values[i], kernax.bases.eigenpairs(kernax.RBF(), stacks[i], 3).values)
-        assert_close(
-            roots[i],
-            kernax.bases.empirical_features(kernax.Matern12(), stacks[i]).coefficients,
-            TOLERANCE["solve"],
-        )

@@ -103,7 +103,8 @@ def _ridge_path(task, ridges, bias):
     finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
     accurate = residuals <= direct_accuracy(a.dtype)
     given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
-    given = given & jnp.any(task.weights.values > 0)
+    # Weights that are negative or all zero are NaN while tracing.
+    given = given & jnp.all(task.weights.values >= 0)
     result = jax.vmap(_result)(given, factors.exists, finite, accurate)
     a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
     shape = (*task.y.shape, len(ridges))
