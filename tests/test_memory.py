@@ -147,9 +147,18 @@ SMALLER = {
 }
 
 
+ALONG_A_LINE = pytest.param("sample along a line", marks=needs_x32)  # float64 takes less
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "verb", marked(pytest.mark.nightly, SMALLER, "falkon", "svgp with an optimiser")
+    "verb",
+    marked(
+        pytest.mark.nightly,
+        [*AMONG_INDUCING, *CENTRES, *INDUCING, ALONG_A_LINE],
+        "falkon",
+        "svgp with an optimiser",
+    ),
 )
 def test_a_verb_of_smaller_matrices_allocates_what_the_table_says(verb):
     """Measured in float64 and float32: 3.1 and 4.1 for sgpr and its bound, 1.06 for the choice of
