@@ -74,18 +74,12 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     # Derivatives treat the factor as a constant; `cholesky` adds its derivatives in B.
     factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
-    # B mean = U diag(gains) r.
-    mean, residual = _solved(B, inside, matmul(U, gains[:, None] * seen.targets))
+    # B mean = U diag(gains) r, with its relative residual.
+    rhs = matmul(U, gains[:, None] * seen.targets)
+    mean = _solved_inside(inside, rhs)
+    left = jnp.linalg.norm(rhs - matmul(B, mean))
+    residual = left / positive_or_one(jnp.linalg.norm(rhs))
     return BestValues(mean, square, inside, residual, rounding, jnp.asarray(factor.jitter))
-
-
-def _solved(
-    B: Float[Array, "m m"], inside: Float[Array, "m m"], rhs: Float[Array, "m p"]
-) -> tuple[Float[Array, "m p"], Float[Array, ""]]:
-    """The solution of a system with B by its factor, and the relative residual."""
-    solution = _solved_inside(inside, rhs)
-    left = jnp.linalg.norm(rhs - matmul(B, solution))
-    return solution, left / positive_or_one(jnp.linalg.norm(rhs))
 
 
 def _solved_inside(inside: Float[Array, "m m"], rhs: Float[Array, "m p"]) -> Float[Array, "m p"]:

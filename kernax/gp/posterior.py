@@ -264,15 +264,11 @@ def _by_cholesky(
     roots = safe_sqrt(system.weights.values)
     # L^-1 S K, so that c(x, X) = k(x, X) - v(x)^T L^-1 S K.
     cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
-    gains = _gains(system)
-    return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)
-
-
-def _gains(system: WeightedSystem) -> Float[Array, " n"]:
-    """`w / noise` where a weight w is zero, and zero elsewhere."""
+    # w / noise where a weight w is zero, and zero elsewhere.
     weights = system.weights.values
     removed = weights == 0  # their shift is positive; that of a point without noise is zero
-    return jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
+    gains = jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
+    return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)
 
 
 def _in_features(

@@ -23,7 +23,7 @@ from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.density import factor_of, log_determinant
-from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
+from kernax.core.linalg.factorisation import AbstractFactor
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.linalg.weighted_solve import weighted_solve
@@ -107,7 +107,9 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     # (K^-1 + S^2)^-1 = K (S^2 K + I)^-1 = K P. Its mean is K a with (S^2 K + I) a = shift.
     covariance = matmul(K, P.as_matrix())
     # A solve is more accurate than a product with P, because the shifts of precise sites are large.
-    coefficients = _solved(system, sites.shift, factor)
+    shift = sites.shift[:, None]
+    solved, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    coefficients = solved[:, 0]
     # The variances v of the marginals are the diagonal of the covariance, or follow from `P_ii = 1
     # - precision v` where that loses fewer digits.
     is_precise = sites.precision * jnp.diagonal(K) > 1
@@ -120,14 +122,6 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
     )
-
-
-def _solved(
-    system: WeightedSystem, shift: Float[Array, " n"], factor: AbstractFactor
-) -> Float[Array, " n"]:
-    """The solution for one vector, by a given factor."""
-    solved, _, _ = weighted_solve(system, shift[:, None], JitteredCholesky(), factor=factor)
-    return solved[:, 0]
 
 
 class _Progress(eqx.Module):
@@ -181,7 +175,17 @@ def fixed_point(
             far = (now.change > goal) | (now.steps == 0)
             return far & useful & (now.steps < max_steps)
 
-        end = lax.while_loop(go_on, partial(_one_step, observations, rule), start)
+        def one_step(now: _Progress) -> _Progress:
+            # A damped step to the updated sites, and the damping of the next one.
+            sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.updated)
+            updated, change = _updated(sites, observations, rule)
+            damping = now.damping
+            if convex:
+                longer = jnp.minimum(1.2 * damping, 1)
+                damping = jnp.where(change < now.change, longer, damping / 2)
+            return _Progress(sites, updated, change, damping, now.steps + 1)
+
+        end = lax.while_loop(go_on, one_step, start)
         endings = (
             (~jnp.isfinite(end.change), RESULTS.nonfinite),
             (end.change <= bar, RESULTS.successful),
@@ -211,17 +215,6 @@ def _sites_at_mode(observations: Observations) -> Sites:
     shift = precision * f - loss.derivative(y, f)
     sound = jnp.isfinite(precision + shift) & (precision >= 0)
     return Sites(jnp.where(sound, precision, 0), jnp.where(sound, shift, 0))
-
-
-def _one_step(observations: Observations, rule: AbstractSiteRule, now: _Progress) -> _Progress:
-    """A damped step to the updated sites, and the damping of the next one."""
-    sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.updated)
-    updated, change = _updated(sites, observations, rule)
-    damping = now.damping
-    if observations.likelihood.convex:
-        longer = jnp.minimum(1.2 * damping, 1)
-        damping = jnp.where(change < now.change, longer, damping / 2)
-    return _Progress(sites, updated, change, damping, now.steps + 1)
 
 
 def _updated(

@@ -9,8 +9,6 @@ With whitened weights `v = A^1/2 w` and their covariance `P = (I + A^-1/2 J^T B 
 The active set is held fixed.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -221,10 +219,22 @@ def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
         unfinished = (now.left > eps_of(now.left)) & (now.steps < _MOST_STEPS)
         return unfinished & (now.length > _SHORTEST)
 
+    def step_that_lowers(now: _Polish) -> _Polish:
+        # A step of Newton's method; the next one is shorter if this one lowers nothing.
+        step = _step(_Figures.of(now.root, conditions), now.root, conditions)
+        # A step changes no precision, nor the noise, by more than a factor e.
+        longest = jnp.max(abs(step[len(now.root.weights) :]))
+        root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
+        left = _left_at(root, conditions)
+        better = left < now.left
+        length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
+        root = tree_where(better, root, now.root)
+        return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
+
     zero = jnp.zeros((), jnp.int32)
     left = _left_at(start, conditions)
     first = _Polish(start, left, jnp.ones_like(left), zero)
-    end = lax.while_loop(go_on, partial(_step_that_lowers, conditions), first)
+    end = lax.while_loop(go_on, step_that_lowers, first)
     return end.root, end.left
 
 
@@ -237,19 +247,6 @@ def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
     size = len(now.v)
     change = matmul(now.P, left[:size]) / jnp.maximum(1, jnp.max(abs(now.v)))
     return jnp.max(abs(jnp.append(change, left[size:])))
-
-
-def _step_that_lowers(conditions: Conditions, now: _Polish) -> _Polish:
-    """A step of Newton's method; the next one is shorter if this one lowers nothing."""
-    step = _step(_Figures.of(now.root, conditions), now.root, conditions)
-    # A step changes no precision, nor the noise, by more than a factor e.
-    longest = jnp.max(abs(step[len(now.root.weights) :]))
-    root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
-    left = _left_at(root, conditions)
-    better = left < now.left
-    length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
-    root = tree_where(better, root, now.root)
-    return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
 
 
 def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:

@@ -13,7 +13,6 @@ from kernax.core.linalg.krylov_factor import Determinant, KrylovFactor
 from kernax.core.linalg.lanczos import (
     AbstractLanczos,
     Estimate,
-    Multiply,
     log_determinant_by_probes,
 )
 from kernax.core.linalg.linear_solvers import AbstractFactorSolver, refuse_options
@@ -124,15 +123,15 @@ class ConjugateGradient(AbstractFactorSolver):
         if self.determinant is None:
             return None
         z = self.determinant.signs(operator.in_size(), operator.in_structure().dtype)
-        multiply = _whitened(stop_gradient(operator), near)
+        operator = stop_gradient(operator)
+
+        def multiply(v: Array) -> Array:
+            # L^-1 M L^-T v.
+            if near is None:
+                return operator.mv(v)
+            return near.solve_root(operator.mv(near.solve_root_transposed(v)))
+
         # log |M| is log |L L^T| plus the mean of z.log(L^-1 M L^-T) z.
         left = log_determinant_by_probes(multiply, z, self.determinant.n_steps)
         known = 0.0 if near is None else near.log_determinant()
         return Determinant(Estimate(known + left.value, left.standard_error), z)
-
-
-def _whitened(operator: lx.AbstractLinearOperator, near: Preconditioner | None) -> Multiply:
-    """The product with `L^-1 M L^-T`, as a function."""
-    if near is None:
-        return operator.mv
-    return lambda v: near.solve_root(operator.mv(near.solve_root_transposed(v)))

@@ -183,18 +183,14 @@ def _log_determinant_jvp(primals, tangents):
 
 def _density(system: WeightedSystem, determinant: Array, square: Array, columns: int) -> Array:
     """`-1/2 (log |T| + y.a) - 1/2 sum (w log 2 pi - (1 - w) log noise)`."""
-    constant = _constant(system)
-    return -(columns * determinant + square) / 2 + columns * constant
-
-
-def _constant(system: WeightedSystem) -> Array:
-    """`-1/2 sum (w log 2 pi - (1 - w) log noise)`."""
     log_tau = math.log(2 * math.pi)
-    if not system.weights.removes:
-        return jnp.asarray(-len(system.shift) * log_tau / 2, system.shift.dtype)
-    weights = system.weights.values
-    noisy = system.shift > 0
-    removed = (1 - weights) * jnp.log(jnp.where(noisy, system.shift, 1))
-    # A fraction of an observation without noise has no density.
-    removed = jnp.where(noisy | (weights == 1), removed, jnp.nan)
-    return -jnp.sum(weights * log_tau - removed) / 2
+    if system.weights.removes:
+        weights = system.weights.values
+        noisy = system.shift > 0
+        removed = (1 - weights) * jnp.log(jnp.where(noisy, system.shift, 1))
+        # A fraction of an observation without noise has no density.
+        removed = jnp.where(noisy | (weights == 1), removed, jnp.nan)
+        constant = -jnp.sum(weights * log_tau - removed) / 2
+    else:
+        constant = jnp.asarray(-len(system.shift) * log_tau / 2, system.shift.dtype)
+    return -(columns * determinant + square) / 2 + columns * constant

@@ -199,8 +199,13 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
         coefficients=every[:, :count],
         quotient=jnp.diag(held[:count]),
     )
+    # The largest residual of a pair, W K a - l a, relative to the largest eigenvalue.
+    A = leading.coefficients
+    off = problem.outer(problem.inner(A)) - leading.values[None, :] * A
+    length = positive_or_one(jnp.linalg.norm(A, axis=0))
+    relative = jnp.linalg.norm(off, axis=0) / length
     report = EigenReport(
-        residual=_residual(problem, leading),
+        residual=jnp.max(relative) / positive_or_one(leading.values[0]),
         rank=jnp.sum(kept),
         least=jnp.min(values),
         negative=jnp.sum(values < -noise),
@@ -242,16 +247,6 @@ def accuracy(dtype: jnp.dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
 
-def _residual(problem: AbstractProblem, pairs: EigenPairs) -> Float[Array, ""]:
-    """The largest residual of a pair, relative to the largest eigenvalue."""
-    A = pairs.coefficients
-    values = pairs.values
-    off = problem.outer(problem.inner(A)) - values[None, :] * A
-    length = positive_or_one(jnp.linalg.norm(A, axis=0))
-    relative = jnp.linalg.norm(off, axis=0) / length
-    return jnp.max(relative) / positive_or_one(values[0])
-
-
 def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: bool) -> _Root:
     """One step of perturbation theory at a solution, whose derivative in the problem is that of the
     solution.
@@ -269,12 +264,19 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     known = stop_gradient(problem)
     # a_i^T K t_j, with the derivative a_i^T K dt_j; and t_j without its parts along all a_i.
     along = matmul(root.every.T, known.inner(T))
-    turned = _turned(root, along, matmul(A.T, F))
     left = T - matmul(root.every, along)
+    # The part of da_j along a_i: a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both
+    # coincide, where A^T K A has the derivative A^T dK A.
+    near = _near(root.values, leading.values)
+    gap = leading.values[None, :] - root.values[:, None]
+    apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
+    # Leading eigenvalues that coincide and are not zero.
+    together = near[: len(leading.values)] & leading.kept[:, None] & leading.kept[None, :]
+    beside = jnp.where(together, -matmul(A.T, F) / 2, 0)
+    turned = apart.at[: len(leading.values)].add(beside)
     rest = _left_over(known, root, left, complete=complete)
     moved = A + matmul(root.every, turned) + rest
     # The quotient of the leading vectors; its entries between distinct eigenvalues stay zero.
-    together = _together(root)
     # dl_j = a_j^T K dt_j, as K a_j is the left eigenvector of W K and a_j^T K a_j = 1.
     square = along[: len(together)]
     moved_quotient = jnp.where(together, (square + square.T) / 2, 0)
@@ -283,26 +285,6 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
         quotient=moved_quotient,
     )
     return _Root(pairs, root.every, root.values, root.report)
-
-
-def _turned(
-    root: _Root, along: Float[Array, "m c"], lengths: Float[Array, "c c"]
-) -> Float[Array, "m c"]:
-    """The parts of the changes of leading vectors along the computed vectors."""
-    leading = root.leading.values
-    near = _near(root.values, leading)
-    gap = leading[None, :] - root.values[:, None]
-    # a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both coincide.
-    apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
-    beside = jnp.where(_together(root), -lengths / 2, 0)
-    return apart.at[: len(leading)].add(beside)
-
-
-def _together(root: _Root) -> Bool[Array, "c c"]:
-    """Which leading eigenvalues coincide and are not zero."""
-    leading = root.leading
-    near = _near(root.values, leading.values)[: len(leading.values)]
-    return near & leading.kept[:, None] & leading.kept[None, :]
 
 
 def _near(values: Float[Array, " m"], leading: Float[Array, " c"]) -> Bool[Array, "m c"]:
@@ -323,19 +305,13 @@ def _left_over(
     if complete:
         # W K x = sum_i l_i a_i (a_i^T K x) is zero if x has no part along any a_i.
         return left / values[None, :]
-    solve = partial(_solved_outside, problem, root.every)
+
+    def solve(value: Float[Array, ""], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
+        # (l - W K)^-1 rhs outside of the computed vectors; NaN where it fails.
+        outside = _Outside(problem, root.every, value)
+        return solve_by_products(outside, rhs, accuracy(rhs.dtype), restart=30, max_steps=300)
+
     return jax.vmap(solve, (0, 1), 1)(values, left)
-
-
-def _solved_outside(
-    problem: AbstractProblem,
-    held: Float[Array, "n m"],
-    value: Float[Array, ""],
-    rhs: Float[Array, " n"],
-) -> Float[Array, " n"]:
-    """`(value - W K)^-1 rhs` outside of the computed vectors; NaN where it fails."""
-    outside = _Outside(problem, held, value)
-    return solve_by_products(outside, rhs, accuracy(rhs.dtype), restart=30, max_steps=300)
 
 
 class _Outside(eqx.Module):

@@ -92,18 +92,26 @@ def leading_by_products(
         return ~jnp.all(close) & (now.steps < max_steps)
 
     def step(now: Ritz) -> Ritz:
-        basis = _grown(multiply, now.vectors, blocks)
-        # The leading Ritz pairs of a basis.
-        steps = now.steps + blocks
+        # The basis of U, M U, ...
+        nothing = jnp.zeros((n, blocks * width), start.dtype)
+        basis = lax.fori_loop(
+            0,
+            blocks,
+            lambda i, basis: basis.extended(i, multiply),
+            _Basis(nothing, nothing, now.vectors),
+        )
         # Q^T M Q = V L V^T: the Ritz vectors are U = Q V, and M U - U L needs no further product.
-        values, turns = _largest(matmul(basis.Q.T, basis.products), width)
+        square = matmul(basis.Q.T, basis.products)
+        values, turns = jnp.linalg.eigh((square + square.T) / 2)
+        # The largest eigenvalues, descending.
+        values, turns = values[::-1][:width], turns[:, ::-1][:, :width]
         vectors = matmul(basis.Q, turns)
         off = matmul(basis.products, turns) - vectors * values[None, :]
         return Ritz(
             values=values,
             vectors=vectors,
             residuals=jnp.linalg.norm(off, axis=0),
-            steps=steps,
+            steps=now.steps + blocks,
         )
 
     far = jnp.full((width,), jnp.inf, start.dtype)
@@ -114,14 +122,6 @@ def leading_by_products(
         steps=jnp.zeros((), jnp.int32),
     )
     return lax.while_loop(go_on, step, first)
-
-
-def _grown(multiply: Multiply, vectors: Float[Array, "n b"], blocks: int) -> _Basis:
-    """The basis of `U, M U, ...`."""
-    n, width = vectors.shape
-    nothing = jnp.zeros((n, blocks * width), vectors.dtype)
-    start = _Basis(nothing, nothing, vectors)
-    return lax.fori_loop(0, blocks, lambda i, basis: basis.extended(i, multiply), start)
 
 
 def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
@@ -165,11 +165,3 @@ class _Pass(eqx.Module):
         # If a column was nearly in the span of Q or of the others, B^T B has a tiny eigenvalue.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
         return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
-
-
-def _largest(M: Float[Array, "m m"], count: int) -> tuple[Float[Array, " b"], Float[Array, "m b"]]:
-    """The largest eigenvalues of a matrix that is symmetric up to rounding, descending, and their
-    eigenvectors.
-    """
-    values, vectors = jnp.linalg.eigh((M + M.T) / 2)
-    return values[::-1][:count], vectors[:, ::-1][:, :count]

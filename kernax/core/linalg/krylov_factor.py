@@ -183,13 +183,6 @@ def _of_length_one(v: Float[Array, " n"]) -> tuple[Float[Array, " n"], Array, Ar
     return v / largest / length, largest, length
 
 
-def _as_many_columns(start: Float[Array, "n c"], B: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """The start for the columns of B, padded with columns of zeros."""
-    count = B.shape[1]
-    missing = max(0, count - start.shape[1])
-    return jnp.pad(start[:, :count].astype(B.dtype), ((0, 0), (0, missing)))
-
-
 class Determinant(eqx.Module):
     """An estimated log determinant, and the probe vectors.
 
@@ -250,7 +243,11 @@ class KrylovFactor(AbstractIterativeFactor):
         return self.determinant is not None
 
     def solve_and_report(self, B):
-        start = None if self.start is None else _as_many_columns(self.start, B)
+        start = self.start
+        if start is not None:
+            # As many columns as B has, padded with columns of zeros.
+            missing = max(0, B.shape[1] - start.shape[1])
+            start = jnp.pad(start[:, : B.shape[1]].astype(B.dtype), ((0, 0), (0, missing)))
         X, results, steps = jax.vmap(self._column, 1, (1, 0, 0))(B, start)
         return X, (ending_of_columns(results), {"steps": jnp.max(steps)})
 

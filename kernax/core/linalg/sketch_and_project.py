@@ -144,20 +144,16 @@ def _swept(
     def solve_block(i: Array, now: _Direction) -> _Direction:
         # The last block starts early enough to be complete.
         indices = jax.lax.dynamic_slice(order, (jnp.minimum(i * size, n - size),), (size,))
-        # M_BB u = (r - M d)_B for the indices B of a block, where d is the change so far.
-        U = _solved(system.block(indices), residual[indices] - now.image[indices])
+        # M_BB u = (r - M d)_B for the indices B of a block, where d is the change so far; zero if
+        # M_BB is not positive definite.
+        factor = cholesky_factor(DenseGram(system.block(indices)))
+        U = jnp.where(factor.exists, factor.solve(residual[indices] - now.image[indices]), 0)
         # u at B changes M d by M[:, B] u.
         image = now.image + system.columns_product(indices, U)
         return _Direction(now.change.at[indices].add(U), image)
 
     zero = jnp.zeros_like(residual)
     return lax.fori_loop(0, blocks, solve_block, _Direction(zero, zero))
-
-
-def _solved(matrix: Float[Array, "b b"], rhs: Float[Array, "b p"]) -> Float[Array, "b p"]:
-    """`A^-1 B`; zero if A is not positive definite."""
-    factor = cholesky_factor(DenseGram(matrix))
-    return jnp.where(factor.exists, factor.solve(rhs), 0)
 
 
 def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:

@@ -56,17 +56,13 @@ def _checked(r: ArrayLike) -> Float[Array, "c c"]:
     given = as_targets(r, shape[0], dtype, "r", finite=False)
     r = jnp.where(jnp.eye(len(given), dtype=bool), 0, given)
     if is_concrete(r):
-        _check_pairs(np.asarray(r), 8 * eps_of(r))
+        values = np.asarray(r)
+        off = ~((values >= 0) & (values <= 1)) | ~(np.abs(values + values.T - 1) <= 8 * eps_of(r))
+        np.fill_diagonal(off, False)
+        if off.any():
+            i, j = np.argwhere(off)[0]
+            raise ValueError(
+                "r[i, j] and r[j, i] must be probabilities that sum to one, but "
+                f"r[{i}, {j}] is {values[i, j]:g} and r[{j}, {i}] is {values[j, i]:g}"
+            )
     return r
-
-
-def _check_pairs(r: np.ndarray, rounding: float) -> None:
-    """Raises ValueError for the first pair of values that are not probabilities with sum one."""
-    off = ~((r >= 0) & (r <= 1)) | ~(np.abs(r + r.T - 1) <= rounding)
-    np.fill_diagonal(off, False)
-    if off.any():
-        i, j = np.argwhere(off)[0]
-        raise ValueError(
-            "r[i, j] and r[j, i] must be probabilities that sum to one, but "
-            f"r[{i}, {j}] is {r[i, j]:g} and r[{j}, {i}] is {r[j, i]:g}"
-        )

@@ -66,7 +66,8 @@ class SMO(AbstractDualSolver):
         size = self._size(len(beta))
         most = self._most_steps(len(beta))
         if size == len(beta):
-            problem = _with_held_operator(problem)
+            dense = problem.operator.held()
+            problem = eqx.tree_at(lambda problem: problem.operator, problem, dense)
 
         def go_on(now: _Sweep) -> Array:
             return (violation(problem, now.beta, now.residual) > atol) & (now.steps < most)
@@ -86,11 +87,6 @@ class SMO(AbstractDualSolver):
 
     def _most_steps(self, n: int) -> int | Int[Array, ""]:
         return 100 * n + 10**6 if self.max_steps is None else self.max_steps
-
-
-def _with_held_operator(problem: BoxProblem) -> BoxProblem:
-    """The same problem with a dense matrix."""
-    return eqx.tree_at(lambda problem: problem.operator, problem, problem.operator.held())
 
 
 class _Sweep(eqx.Module):

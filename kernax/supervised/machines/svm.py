@@ -1,7 +1,6 @@
 """Differentiable support vector machines for two classes, for regression and for one class."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -576,14 +575,13 @@ def _machines(
         return beta, bias, result, stats
 
     columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
-    beta, bias, result, stats = fit(columns) if task.y.ndim == 1 else _fit_each(fit, columns)
+    if task.y.ndim == 1:
+        beta, bias, result, stats = fit(columns)
+    else:
+        # Coefficients and biases of each column, and one status for all.
+        beta, bias, results, stats = each(fit, columns)
+        result = of_all(results)
+        beta, bias = void_unless_known((beta.T, bias), result)
     stats["indefinite"] = seen_indefinite(*stop_gradient((operator, task.weights.values)))
     stats = stats | task.figures(operator)
     return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
-
-
-def _fit_each(fit: Callable, columns: PyTree) -> tuple[Array, Array, Any, dict[str, Array]]:
-    """Coefficients (n, machines) and biases of each column, one status for all, and stats."""
-    beta, bias, results, stats = each(fit, columns)
-    result = of_all(results)
-    return *void_unless_known((beta.T, bias), result), result, stats

@@ -153,7 +153,14 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         M = matmul(factor.T, matmul(_outer_products(f, Z, shares), factor))
         if diagonal:
             M = jnp.diag(jnp.diag(M))
-        return _factor_of_metric(M, centred, shares, factor)
+        # c M with sum_i w_i x_i^T c M x_i = sum_i w_i |x_i|^2, for points x_i about their mean.
+        wanted = jnp.sum(shares[:, None] * centred**2)
+        present = jnp.sum(shares[:, None] * centred * matmul(centred, M))
+        is_known = (present > 0) & jnp.isfinite(present)
+        scaled = M * (wanted / jnp.where(is_known, present, 1))
+        # A = (c M)^1/2, symmetric; the one before where a constant fit has no gradients.
+        root = square_root(tree_where(is_known, scaled, jnp.eye(len(M), dtype=M.dtype)))
+        return jnp.where(is_known, root, factor)
 
     def fit(factor):
         """The mean squared leave-one-out residual, and the coefficients `W v` of the fit."""
@@ -204,23 +211,6 @@ class _Round(eqx.Module):
     factor: Float[Array, "d d"]
     error: Float[Array, ""]
     has_ended: Bool[Array, ""]
-
-
-def _factor_of_metric(
-    M: Float[Array, "d d"],
-    centred: Float[Array, "n d"],
-    shares: Float[Array, " n"],
-    before: Float[Array, "d d"],
-) -> Float[Array, "d d"]:
-    """The root of the metric M, scaled; the one before where a constant fit has no gradients."""
-    # c M with sum_i w_i x_i^T c M x_i = sum_i w_i |x_i|^2, for points x_i about their mean.
-    wanted = jnp.sum(shares[:, None] * centred**2)
-    present = jnp.sum(shares[:, None] * centred * matmul(centred, M))
-    is_known = (present > 0) & jnp.isfinite(present)
-    scaled = M * (wanted / jnp.where(is_known, present, 1))
-    # A = (c M)^1/2, symmetric.
-    root = square_root(tree_where(is_known, scaled, jnp.eye(len(M), dtype=M.dtype)))
-    return jnp.where(is_known, root, before)
 
 
 def average_gradient_outer_product(

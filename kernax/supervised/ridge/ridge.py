@@ -171,13 +171,9 @@ def ridge_of_task(task, ridge, bias, solver, options):
         a, result, stats = weighted_solve(system, rhs, solver, options=options)
         b = jnp.zeros_like(rhs[0])
     a, b = void_unless_known((a, b), result)
-    return Solution(_expansion(task, a, b), result, stats)
-
-
-def _expansion(task: Task, a: Float[Array, "n p"], b: Float[Array, " p"]) -> KernelExpansion:
-    """The expansion with a column of coefficients and a bias for each output, in the shape of y."""
     shape = task.y.shape
-    return KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+    f = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+    return Solution(f, result, stats)
 
 
 def _solve_with_bias(
