@@ -152,6 +152,39 @@ def test_derivatives_of_a_diagonal_metric_are_those_of_differences_through_the_r
     check_derivatives(prediction, arguments, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("batched", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_round_that_fails_leaves_the_derivatives_of_the_best_one(batched, data):
+    X, y = data
+
+    def near(scale, x, z):
+        s = jnp.sum((x - z) ** 2) / scale
+        return jnp.where(s > 24 / scale, jnp.nan, jnp.exp(-s))
+
+    # The first metric stretches the direction of the sine, so that points are too far apart.
+    assert np.max(np.sum((X[:, None] - X[None]) ** 2, -1)) < 24
+
+    def prediction(rounds, scale, X, y, ridge):
+        solution = kernax.recursive_feature_machine(
+            kernax.Custom(near, scale), X, y, ridge, max_rounds=rounds, rtol=0.0, throw=False
+        )
+        return jnp.sum(jnp.sin(solution.value.coefficients)), solution.stats["leave_one_out"]
+
+    def slopes(rounds):
+        of = lambda *arguments: prediction(rounds, *arguments)
+        slope = jax.grad(of, argnums=(0, 1, 2, 3), has_aux=True)
+        arguments = (DTYPE(4.0), jnp.asarray(X), jnp.asarray(y), DTYPE(0.1))
+        if not batched:
+            return slope(*arguments)
+        both = jax.tree.map(lambda a: jnp.stack([jnp.asarray(a)] * 2), arguments)
+        return jax.tree.map(lambda a: a[0], jax.vmap(slope)(*both))
+
+    wanted, _ = slopes(1)
+    given, errors = slopes(3)
+    np.testing.assert_array_equal(np.isnan(errors), [False, True, True])
+    for a, b in zip(given, wanted):
+        np.testing.assert_allclose(a, b, rtol=CLOSE, atol=CLOSE)
+
+
 @pytest.mark.slow
 def test_members_of_a_batch_are_fitted_as_they_are_alone(data):
     X, y = data

@@ -17,7 +17,7 @@ from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.solution import Solution, finish
+from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, with_slopes_by_products
 from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.learner.expansion import KernelExpansion
@@ -164,13 +164,17 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
 
     def fit(factor):
         """The mean squared leave-one-out residual, and the coefficients `W v` of the fit."""
-        influence, _, _ = influence_on(targets, transformed(factor), ridge, bias)
+        # A round that fails is not the best one, and must not make derivatives NaN.
+        influence, result, _ = influence_on(
+            targets, transformed(factor), ridge, bias, constant_if_failed=True
+        )
         left_out = jnp.where(weights[:, None] > 0, influence.left_out(), 0)
         # sum_i w_i |y_i - f_i(x_i)|^2 / sum_i w_i.
         error = jnp.sum(shares[:, None] * left_out**2)
         # a = W v with v = P^T (y - b): W (K W + ridge)^-1 = (W K + ridge)^-1 W.
         v, _ = influence.without_bias()
-        return error, weights[:, None] * v
+        is_known = result == RESULTS.successful
+        return error, jnp.where(is_known, weights[:, None] * v, 0)
 
     def of_round(state, is_last):
         error, coefficients = fit(state.factor)

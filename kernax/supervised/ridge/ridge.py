@@ -11,7 +11,7 @@ from kernax._advice import COMPARED, IN_FEATURES, over_centres
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
-from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient
+from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.solution import (
@@ -301,13 +301,25 @@ def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Arra
 
 
 def influence_on(
-    columns: Float[Array, "n p"], task: Task, ridge: Array, bias: bool
+    columns: Float[Array, "n p"],
+    task: Task,
+    ridge: Array,
+    bias: bool,
+    *,
+    constant_if_failed: bool = False,
 ) -> tuple["Influence", Any, dict[str, Array]]:
     """The parts of the leave-one-out residuals of columns of targets, in a unit near their largest,
     with the result and stats of the factorisation.
+
+    They are NaN if it fails, and so are their derivatives, unless `constant_if_failed`.
     """
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     factor, result, stats = factor_of(system)
+    if constant_if_failed:
+        # A choice of equal numbers, which drops cotangents: zero times NaN is NaN.
+        moving, rest = eqx.partition((system, columns), eqx.is_inexact_array)
+        chosen = tree_where(result == RESULTS.successful, moving, stop_gradient(moving))
+        system, columns = eqx.combine(chosen, rest)
     # The diagonal of S K S + (ridge + jitter) I, S = sqrt(W).
     diagonal = stop_gradient(lx.diagonal(system.symmetric_form())) + factor.jitter
     stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
