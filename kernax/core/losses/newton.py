@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.batching import largest_of_batch
+from kernax.core.base.batching import largest_of_batch, sequential_vmap
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
 from kernax.core.base.solution import RESULTS, first_that_holds
@@ -286,8 +286,13 @@ def minimum(
     max_steps: ArrayLike = 500,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """`newton(problem)`, differentiable in the fields of the problem to any order."""
+
+    def solve(args):
+        # A batch is computed one by one on a CPU, each member in as many steps as it needs.
+        return sequential_vmap(lambda args: newton(args[0], rtol=args[1], max_steps=args[2]), args)
+
     return implicit(
-        lambda args: newton(args[0], rtol=args[1], max_steps=args[2]),
+        solve,
         lambda end, args: _one_more(end, args[0]),
         (problem, rtol, max_steps),
     )
