@@ -14,6 +14,7 @@ from kernax.core.losses.observation_likelihoods import (
     Probit,
     StudentT,
 )
+from kernax.core.losses.ordinal_likelihood import Ordinal
 from kernax.core.losses.quadrature import expectation
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "CustomLikelihood",
     "Gaussian",
     "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "Probit",
     "StudentT",

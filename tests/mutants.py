@@ -263,6 +263,13 @@ BATCHES = {
         ),
     ),
     "small numbers": (
+        Mutant(  # an interval far out as if it had no lower end
+            "core/losses/ordinal_likelihood.py",
+            "below_a = (excess_of_a - r * (excess_of_b + width)) / (1 - r)",
+            "below_a = excess_of_a",
+            "core/test_ordinal.py"
+            "::test_probabilities_slopes_and_curvatures_keep_their_digits_in_both_tails",
+        ),
         Mutant(  # values that are equal but for their rounding
             "supervised/machines/decision_calibration.py",
             "return centre, jnp.where(size > rounding, size, 0)",
@@ -441,6 +448,12 @@ BATCHES = {
         ),
     ),
     "failures": (
+        Mutant(  # a class more than there are intervals
+            "core/base/labels.py",
+            "np.isin(values, np.arange(n_classes))",
+            "np.isin(values, np.arange(n_classes + 1))",
+            "core/test_ordinal.py::test_bad_parameters_and_bad_classes_are_refused_by_name",
+        ),
         Mutant(  # an iteration that calls anything solved
             "core/linalg/iteration.py",
             "close = residual <= jnp.where(stuck, 2, 1) * goal",

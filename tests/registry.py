@@ -15,7 +15,7 @@ import pytest
 from conftest import DTYPE, X64
 
 import kernax
-from kernax.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
+from kernax.likelihoods import Bernoulli, Categorical, Gaussian, Ordinal, Poisson
 from kernax.losses import Absolute, EpsilonInsensitive, Huber, Squared
 
 KEY = jax.random.key(0)
@@ -59,6 +59,10 @@ class Problem(eqx.Module):
 
     @property
     def counts(self):
+        return self.labels.astype(self.X.dtype)
+
+    @property
+    def levels(self):
         return self.labels.astype(self.X.dtype)
 
     @property
@@ -294,6 +298,12 @@ def of_likelihood(verb, likelihood):
         return verb(p.process, p.X, p.targets, likelihood, weights=p.weights, **options)
 
     return fit
+
+
+def laplace_of_ordered_classes(p, **options):
+    """The strength is the distance between the two thresholds."""
+    likelihood = Ordinal(-0.4, jnp.reshape(p.strength, (1,)), 0.8)
+    return kernax.laplace(p.process, p.X, p.levels, likelihood, weights=p.weights, **options)
 
 
 def kernel_ridge_in_features(p, **options):
@@ -868,6 +878,17 @@ ENTRIES = [
         in_units=None,
         fixed=("strength",),
         takes=("one class",),
+        numbers=a_tolerance,
+        tier_of_slopes="nightly",
+    ),
+    Learner(
+        "laplace of ordered classes",
+        laplace_of_ordered_classes,
+        latent,
+        target="levels",
+        number="",
+        order=2,
+        in_units=None,
         numbers=a_tolerance,
         tier_of_slopes="nightly",
     ),

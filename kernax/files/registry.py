@@ -22,7 +22,7 @@ from kernax.core.line.kalman_factor import LineExplanation
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
-from kernax.core.losses import loss_functions, observation_likelihoods
+from kernax.core.losses import loss_functions, observation_likelihoods, ordinal_likelihood
 from kernax.core.operators.gram import BlockedGram
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import KernaxFileError
@@ -139,6 +139,7 @@ def own_classes() -> dict[str, type]:
         inducing_normal,
         composed_draws,
         observation_likelihoods,
+        ordinal_likelihood,
         loss_functions,
         linear_functionals,
         means,

@@ -64,7 +64,9 @@ class ApproximatePosterior(Printed):
     slopes: Float[Array, " n"] | None = data()
 
     def predict(self, x: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The mean and the variance of y at x; signs have the mean `p(+1) - p(-1)`."""
+        """The mean and the variance of y at x; signs have the mean `p(+1) - p(-1)`, and ordered
+        classes count from 0.
+        """
         return _moments(self.likelihood, *self._latent(x))
 
     def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
@@ -75,12 +77,17 @@ class ApproximatePosterior(Printed):
         y = as_targets_of(self.likelihood, targets, 1, mean.dtype, unit, both_signs=False)[0]
         return _log_density(self.likelihood, y, mean, variance)
 
-    def probability(self, x: PyTree) -> Float[Array, ""]:
-        """The probability of +1 at x. Raises ValueError where targets are not signs."""
+    def probability(self, x: PyTree) -> Float[Array, "*c"]:
+        """The probability of +1 at x; of ordered classes that of each class, (classes,). Raises
+        ValueError where targets are neither signs nor classes.
+        """
+        if self.likelihood.targets == "ordered":
+            return _probabilities(self.likelihood, *self._latent(x))
         if self.likelihood.targets != "signs":
             raise ValueError(
-                f"{type(self.likelihood).__name__} is not a likelihood of -1 and +1: predict(x) "
-                "returns the mean and the variance of y, log_density(x, y) its log density"
+                f"{type(self.likelihood).__name__} is not a likelihood of -1 and +1 or of ordered "
+                "classes: predict(x) returns the mean and the variance of y, log_density(x, y) its "
+                "log density"
             )
         return jnp.exp(self.log_density(x, 1.0))
 
@@ -118,6 +125,13 @@ def _moments(likelihood, mean, variance):
 @compiled
 def _log_density(likelihood, y, mean, variance):
     return likelihood.log_normaliser(y, mean, variance)
+
+
+@compiled
+def _probabilities(likelihood, mean, variance):
+    # p(y = c) = E p(c | f) for each class c.
+    classes = jnp.arange(likelihood.n_classes, dtype=mean.dtype)
+    return jnp.exp(jax.vmap(lambda y: likelihood.log_normaliser(y, mean, variance))(classes))
 
 
 @compiled

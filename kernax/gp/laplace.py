@@ -89,8 +89,8 @@ def laplace(
         process: the prior of f, with its kernel and mean m.
         X: a batch of n points.
         y: targets (n,): -1 and +1 for `Bernoulli` and `Probit`, counts for `Poisson` and
-            `NegativeBinomial`, else numbers; for `Categorical` one-hot rows (n, classes), as of
-            `one_hot`.
+            `NegativeBinomial`, classes 0, 1, ... for `Ordinal`, else numbers; for `Categorical`
+            one-hot rows (n, classes), as of `one_hot`.
         likelihood: one of `kernax.likelihoods`, or your own; its parameters may be learned.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.

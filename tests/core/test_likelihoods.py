@@ -36,6 +36,7 @@ KNOWN = {
     "Poisson": likelihoods.Poisson(),
     "NegativeBinomial": likelihoods.NegativeBinomial(0.4),
     "Gaussian": likelihoods.Gaussian(0.3),
+    "Ordinal": likelihoods.Ordinal(-0.4, [0.7, 1.3], 0.8),
     "Custom": likelihoods.CustomLikelihood(
         of_logit, jnp.asarray(1.5, DTYPE), mean_and_variance=moments_of_logit
     ),
@@ -48,6 +49,8 @@ def outcomes(likelihood):
     """Values of y, and the size of the cells they stand for."""
     if likelihood.targets == "counts":
         return jnp.arange(400.0, dtype=DTYPE), 1.0
+    if likelihood.targets == "ordered":
+        return jnp.arange(4.0, dtype=DTYPE), 1.0
     if likelihood.targets == "signs" or likelihood is KNOWN["Custom"]:
         return jnp.array([-1.0, 1.0], DTYPE), 1.0
     return jnp.linspace(-9, 9, 4001, dtype=DTYPE), 18 / 4000
@@ -271,7 +274,7 @@ def test_expectations_take_any_function():
 def test_regularised_risk_takes_every_likelihood(likelihood):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(8, 2)).astype(DTYPE)
-    y = {"signs": np.sign(X[:, 0]), "counts": rng.poisson(2.0, 8)}.get(
+    y = {"signs": np.sign(X[:, 0]), "counts": rng.poisson(2.0, 8), "ordered": np.arange(8) % 4}.get(
         likelihood.targets, np.sign(X[:, 0])
     )
     solution = kernax.regularised_risk(kernax.RBF(), X, y.astype(DTYPE), 0.7, loss=likelihood)

@@ -196,6 +196,25 @@ def as_one_hot_of_any_class(Y: ArrayLike, n: int, dtype: Any, weights: AbstractW
     return jnp.where(sound, targets, jnp.nan)
 
 
+def as_ordered(y: ArrayLike, n: int, dtype: Any, n_classes: int) -> Array:
+    """Targets (n,) or (n, problems) that are classes 0, 1, ..., n_classes - 1.
+
+    Raises ValueError for concrete targets that are not; traced ones become NaN.
+    """
+    targets = as_targets(y, n, dtype)
+    if is_concrete(targets):
+        values = values_of(targets)
+        if not np.all(np.isin(values, np.arange(n_classes))):
+            raise ValueError(
+                f"y must hold classes 0, ..., {n_classes - 1}, one more than there are thresholds, "
+                f"but holds {_named(np.unique(values).tolist())}: number the classes in their "
+                "order, as in np.searchsorted(classes, labels), or pass other thresholds"
+            )
+        return targets
+    is_class = (targets >= 0) & (targets < n_classes) & (targets == jnp.round(targets))
+    return jnp.where(is_class, targets, jnp.nan)
+
+
 def _named(classes: list[Any]) -> str:
     """The number of classes, and the first of them, for a message."""
     if not classes:

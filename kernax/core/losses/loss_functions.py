@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.deprecation import renamed
-from kernax.core.base.labels import as_signs, as_signs_of_any_class
+from kernax.core.base.labels import as_ordered, as_signs, as_signs_of_any_class
 from kernax.core.base.numerics import is_concrete, values_of
 from kernax.core.base.parameters import (
     check_intervals,
@@ -34,12 +34,12 @@ from kernax.core.losses.quadrature import Values
 class AbstractLoss(Printed):
     """A loss `L(y, f)` of a target y and a value f, with the prediction of y from f.
 
-    `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), or "classes" (one-hot
-    rows). `of_difference` is True if L depends only on `y - f`: a large bias is then subtracted
-    from y instead of added to f, and costs no digits.
+    `targets` is the kind of y: "numbers", "counts", "signs" (-1 and +1), "classes" (one-hot rows),
+    or "ordered" (0, 1, ..., `n_classes - 1`). `of_difference` is True if L depends only on
+    `y - f`: a large bias is then subtracted from y instead of added to f, and costs no digits.
     """
 
-    targets: ClassVar[Literal["numbers", "counts", "signs", "classes"]] = "numbers"
+    targets: ClassVar[Literal["numbers", "counts", "signs", "classes", "ordered"]] = "numbers"
     of_difference: ClassVar[bool] = False
 
     def __check_init__(self):
@@ -49,6 +49,11 @@ class AbstractLoss(Printed):
     def convex(self) -> bool:
         """Whether L is convex in f for every y, so that a risk has one minimum."""
         return True
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes if targets are "ordered", otherwise 0."""
+        return 0
 
     @abc.abstractmethod
     def __call__(self, y: Values, f: Values) -> Values:
@@ -469,6 +474,8 @@ def as_targets_of(
     """Targets of the kind that a loss needs. With `both_signs`, both signs must occur."""
     if loss.targets == "signs":
         return as_signs(y, n, dtype, weights) if both_signs else as_signs_of_any_class(y, n, dtype)
+    if loss.targets == "ordered":
+        return as_ordered(y, n, dtype, loss.n_classes)
     targets = as_targets(y, n, dtype)
     if loss.targets == "numbers":
         return targets

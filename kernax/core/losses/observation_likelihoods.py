@@ -47,11 +47,11 @@ class Probit(AbstractLikelihood):
         return -norm.logcdf(y * f)
 
     def derivative(self, y, f):
-        return -y * _hazard(y * f)[0]
+        return -y * hazard_and_excess(y * f)[0]
 
     def curvature(self, y, f):
         # L' = -y h(z) with z = y f, and h' = -h (h + z).
-        hazard, excess = _hazard(y * f)
+        hazard, excess = hazard_and_excess(y * f)
         return hazard * excess
 
     def response(self, f):
@@ -70,7 +70,7 @@ class Probit(AbstractLikelihood):
         return self.moments(mean / jnp.sqrt(1 + variance))
 
 
-def _hazard(z: Values) -> tuple[Values, Values]:
+def hazard_and_excess(z: Values) -> tuple[Values, Values]:
     """`h = phi(z) / Phi(z)`, and `h + z`, which is positive; a continued fraction is used below z =
     -5, where h and z cancel.
     """
