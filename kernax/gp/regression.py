@@ -104,8 +104,9 @@ def condition(
         estimate of the rounding error of the log evidence, in nats, for targets that are likely
         under the process. If it is above 0.01 a ConditionWarning is issued. If it is near one, the
         factorised matrix differs too much from `C`, as with copies of points and hardly any noise.
-        Conjugate gradients add `steps`, and return `log_evidence` and its `standard_error` only
-        with a `determinant`.
+        Conjugate gradients add `steps`, and return `log_evidence` only with a `determinant`, with
+        two errors: its `standard_error` from random signs alone, and `bias_bound`, a bound of the
+        error of the quadrature, which more Lanczos steps reduce.
 
     Raises:
         ValueError: bad shapes or values.
@@ -201,9 +202,10 @@ def log_marginal_likelihood(
 
     Its derivative (eq. 5.9) costs about three factorisations, for any number of hyperparameters.
     With `ConjugateGradient` and a `determinant` the value and its derivative are estimates that
-    depend on the key; the standard error is `condition(...).stats["standard_error"]`. The value is
-    NaN if there is no Cholesky factor, or if a solve does not converge. Outside of `jit`, `grad`
-    and `vmap` a warning is issued if jitter was needed, or if the rounding error is above 0.01;
+    depend on the key; `condition(...).stats` has the `standard_error` of the random signs and the
+    `bias_bound` of the quadrature, by which the mean of the estimate may be off. The value is NaN
+    if there is no Cholesky factor, or if a solve does not converge. Outside of `jit`, `grad` and
+    `vmap` a warning is issued if jitter was needed, or if the rounding error is above 0.01;
     `condition(...).stats` always has both, as `jitter` and `rounding`. Rounding acts like noise of
     variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per
     cent of the evidence. A `mean` that removes a large trend avoids this.
@@ -327,7 +329,7 @@ def _solutions(task, mean, noise, solver):
     return stop_gradient(factor.solve(task.weights.times_roots(columns)))
 
 
-_OF_EVIDENCE = ("rounding", "standard_error")
+_OF_EVIDENCE = ("rounding", "standard_error", "bias_bound")
 
 
 def _of_all_columns(stats: dict[str, Array], targets: Float[Array, "n p"]) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, Int
 
@@ -10,13 +11,9 @@ from kernax.core.base.parameters import check_stopping
 from kernax.core.base.solution import ROUNDING
 from kernax.core.linalg.iteration import Iteration
 from kernax.core.linalg.krylov_factor import Determinant, KrylovFactor
-from kernax.core.linalg.lanczos import (
-    AbstractLanczos,
-    Estimate,
-    log_determinant_by_probes,
-)
+from kernax.core.linalg.lanczos import AbstractLanczos, log_determinant_by_probes
 from kernax.core.linalg.linear_solvers import AbstractFactorSolver, refuse_options
-from kernax.core.linalg.preconditioners import AbstractPreconditioner, Preconditioner
+from kernax.core.linalg.preconditioners import AbstractPreconditioner, Preconditioner, shift_of
 
 
 class ConjugateGradient(AbstractFactorSolver):
@@ -131,7 +128,10 @@ class ConjugateGradient(AbstractFactorSolver):
                 return operator.mv(v)
             return near.solve_root(operator.mv(near.solve_root_transposed(v)))
 
+        # M = S K S + D' is at least F F^T + D', and L L^T = F F^T + D with D >= D', so that no
+        # eigenvalue of L^-1 M L^-T is below the least entry of D' / D.
+        shift = shift_of(operator)
+        least = jnp.min(shift if near is None else shift / near.root**2)
         # log |M| is log |L L^T| plus the mean of z.log(L^-1 M L^-T) z.
-        left = log_determinant_by_probes(multiply, z, self.determinant.n_steps)
-        known = 0.0 if near is None else near.log_determinant()
-        return Determinant(Estimate(known + left.value, left.standard_error), z)
+        left = log_determinant_by_probes(multiply, z, self.determinant.n_steps, least)
+        return Determinant(left if near is None else left.plus(near.log_determinant()), z)

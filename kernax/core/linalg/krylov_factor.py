@@ -262,7 +262,12 @@ class KrylovFactor(AbstractIterativeFactor):
     def figures(self):
         if self.determinant is None:
             return {}
-        return {"standard_error": self.determinant.logarithm.standard_error / 2}
+        # The log evidence has half of the log determinant.
+        logarithm = self.determinant.logarithm
+        return {
+            "standard_error": logarithm.standard_error / 2,
+            "bias_bound": logarithm.bias_bound / 2,
+        }
 
     def probing(self) -> tuple[Float[Array, "n count"], Float[Array, "n count"]]:
         """`L z` and `L^-T z` for the vectors z of the determinant. `tr(M^-1 A)` is the mean of
