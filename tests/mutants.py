@@ -35,13 +35,13 @@ BATCHES = {
             "kernels/alignment.py",
             "_one_later(two_before, jnp.where(t == 0, 0, impossible)),",
             "_one_later(two_before, jnp.zeros_like(impossible)),",
-            "kernels/test_alignment.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",
+            "kernels/test_series_and_graphs.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",
         ),
         Mutant(  # labels of neighbours in the order of the edges
             "kernels/texts.py",
             "around = [sorted(labels[other] for other in others) for others in neighbours]",
             "around = [[labels[other] for other in others] for others in neighbours]",
-            "kernels/test_alignment.py::test_nodes_in_another_order_are_the_same_graph",
+            "kernels/test_series_and_graphs.py::test_nodes_in_another_order_are_the_same_graph",
         ),
         Mutant(  # an order of categories
             "kernels/integers.py",
