@@ -140,7 +140,7 @@ def determinants(name, preconditioner, steps):
     def one(X, lengthscale, noise, key):
         of_pivots, of_probes = jax.random.split(key)
         near = kx.solvers.PivotedCholesky(of_pivots, rank=8) if preconditioner else None
-        probes = kx.solvers.StochasticLanczos(of_probes, n_probes=4, n_steps=steps)
+        probes = kx.solvers.StochasticLanczos(key=of_probes, n_probes=4, n_steps=steps)
         solver = kx.solvers.ConjugateGradient(preconditioner=near, determinant=probes)
         # As an operator with blocks it tells its noise, a lower bound of its eigenvalues.
         K = kx.gram_operator(KERNELS[name](lengthscale), X, ridge=noise, block_size=N)

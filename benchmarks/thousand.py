@@ -59,7 +59,7 @@ def learned(X, y, weights):
     """Lengthscale, variance and noise."""
     start = kx.Model(1.0 * kx.RBF(1.0), 0.1)
     solution = kx.minimise(loss, start, LBFGS, STEPS, args=(X, y, weights), throw=False)
-    kernel = solution.value.kernel
+    kernel: Any = solution.value.kernel
     found = jnp.stack([kernel.kernel.lengthscale, kernel.scale, solution.value.ridge])
     return found, solution.result, solution.stats["steps"]
 
@@ -91,8 +91,8 @@ def of_sklearn(X: np.ndarray, y: np.ndarray) -> list[float]:
     kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, y)
-    variance, lengthscale, noise = np.exp(fitted.kernel_.theta)
+        learned: Any = GaussianProcessRegressor(kernel, alpha=0.0).fit(X, y).kernel_
+    variance, lengthscale, noise = np.exp(learned.theta)
     return [lengthscale, variance, noise]
 
 
@@ -117,10 +117,10 @@ def with_botorch(sets: Sets) -> tuple[np.ndarray, float, dict[str, Any]]:
     few = sets[:OF_BOTORCH]
     X, y = (torch.tensor(np.stack(part), dtype=torch.float64) for part in zip(*few))
     batch = torch.Size([len(few)])
-    kernel = gpytorch.kernels.ScaleKernel(
+    kernel: Any = gpytorch.kernels.ScaleKernel(
         gpytorch.kernels.RBFKernel(batch_shape=batch), batch_shape=batch
     )
-    likelihood = gpytorch.likelihoods.GaussianLikelihood(
+    likelihood: Any = gpytorch.likelihoods.GaussianLikelihood(
         noise_constraint=gpytorch.constraints.Positive(), batch_shape=batch
     )
     mean = gpytorch.means.ZeroMean(batch_shape=batch)
