@@ -139,7 +139,7 @@ def with_botorch(sets: Sets) -> tuple[np.ndarray, float, dict[str, Any]]:
     begun = time.perf_counter()
     fit_gpytorch_mll_scipy(total, options={"maxiter": STEPS})
     seconds = (time.perf_counter() - begun) * len(sets) / len(few)
-    parts = kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise
+    parts: Any = kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise
     return (
         np.stack([part.detach().numpy().ravel() for part in parts], 1),
         seconds,
