@@ -16,7 +16,7 @@ from conftest import needs_x64
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # One process runs the pages of a part: what they have in common is compiled once.
-PARTS = 4
+PARTS = 5
 RUN = """
 import contextlib, sys, time
 for page in sys.argv[1:]:

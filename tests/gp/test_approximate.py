@@ -472,7 +472,7 @@ def test_bad_input_is_refused_with_what_came_and_what_to_pass(change, words):
 @needs_x64
 def test_a_probability_is_refused_where_targets_are_no_signs():
     posterior = kernax.laplace(PROCESS, X, COUNTS, Poisson()).value
-    with pytest.raises(ValueError, match=r"Poisson is not a likelihood of -1 and \+1: predict"):
+    with pytest.raises(ValueError, match=r"Poisson is not a likelihood of -1 and \+1 or of"):
         posterior.probability(X[0])
 
 
