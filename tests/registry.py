@@ -636,6 +636,9 @@ def dual_learner(p, budget, **settings):
 
 
 LINEAR = kernax.FeatureMap(kernax.bases.PolynomialBasis(1))
+# A call on points alone, which have no weights.
+of_points = partial(Learner, target="", weights="", in_units=kernel_alone)
+
 ENTRIES = [
     Learner("kernel_ridge", of_kernel(kernax.kernel_ridge), order=2, tier="quick", shards="slow"),
     Learner("kernel_ridge with a bias", of_kernel(kernax.kernel_ridge, bias=True), order=2),
@@ -1024,80 +1027,59 @@ ENTRIES = [
         in_units=kernel_alone,
         of_units=times,
     ),
-    Learner(
+    of_points(
         "goodness_of_fit_test",
         goodness_of_fit,
         null_statistics,
-        target="",
         number="flip",
         has_status=False,
-        weights="",
-        in_units=kernel_alone,
         of_units=lambda outputs, p, c: (c * outputs[0], outputs[1]),
     ),
-    Learner(
+    of_points(
         "two_sample_test",
         two_samples,
         statistics,
-        target="",
         number="",
         has_status=False,
-        weights="",
-        in_units=kernel_alone,
         of_units=statistics_times(1),
         takes=("points that are a vector",),
     ),
-    Learner(
+    of_points(
         "independence_test",
         two_variables,
         statistics,
-        target="",
         number="",
         has_status=False,
-        weights="",
-        in_units=kernel_alone,
         of_units=statistics_times(2),
     ),
-    Learner(
+    of_points(
         "thin",
         thin,
         subsample,
-        target="",
         number="delta",
-        weights="",
-        in_units=kernel_alone,
         of_units=subsample_in_units,
     ),
-    Learner(
+    of_points(
         "stein_thin",
         stein_thin,
         subsample,
-        target="",
         number="",
-        weights="",
-        in_units=kernel_alone,
         of_units=subsample_in_units,
     ),
-    Learner(
+    of_points(
         "eigenpairs",
         eigenpairs,
         eigenvalues_and_functions,
-        target="",
         number="",
         has_status=False,
-        weights="",
-        in_units=kernel_alone,
         of_units=lambda outputs, p, c: (c * outputs[0], outputs[1]),
     ),
-    Learner(
+    of_points(
         "empirical_features",
         empirical_features,
         distances_in_features,
-        target="",
         number="",
         has_status=False,
-        weights="",
-        in_units=kernel_alone,
         of_units=times,
     ),
     Learner(

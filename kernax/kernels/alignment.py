@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.parameters import as_floats, check_count
@@ -31,7 +32,8 @@ class GlobalAlignment(AbstractWideRange):
     `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as the smallest float, and
     has no gradient.
 
-    Raises ValueError for points that are not series. NaN where k is negative or 2 and more.
+    Raises ValueError for points that are not series. NaN where k is negative or 2 and more, and for
+    a length that is not between 1 and L.
 
     Examples:
         >>> slow, fast = [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0]
@@ -109,6 +111,7 @@ class GlobalAlignment(AbstractWideRange):
         # z_(t - i) for i = 0, 1, ... is a stretch of z turned around, with room on both sides.
         turned = jnp.pad(z[::-1], ((len(x), len(x)), (0, 0)))
         last = length_x + length_z - 2
+        known = (length_x >= 1) & (length_x <= len(x)) & (length_z >= 1) & (length_z <= len(z))
         impossible = jnp.asarray(-jnp.finfo(x.dtype).max / 4, x.dtype)
 
         @jax.checkpoint
@@ -122,7 +125,7 @@ class GlobalAlignment(AbstractWideRange):
                     _one_later(two_before, jnp.where(t == 0, 0, impossible)),
                 ]
             )
-            table = _log_kappa(jax.vmap(self.kernel)(x, beside)) + _log_sum(steps)
+            table = _log_kappa(jax.vmap(self.kernel)(x, beside)) + logsumexp(steps, 0)
             there = (t - i >= 0) & (t - i < len(z))
             table = jnp.where(there, table, impossible)
             total = jnp.where(t == last, table[length_x - 1], total)
@@ -131,18 +134,13 @@ class GlobalAlignment(AbstractWideRange):
         nothing = jnp.full(len(x), impossible)
         start = nothing, nothing, jnp.zeros((), x.dtype)
         diagonals = jnp.arange(len(x) + len(z) - 1, dtype=jnp.int32)
-        return lax.scan(diagonal, start, diagonals)[0][2]
+        total = lax.scan(diagonal, start, diagonals)[0][2]
+        return jnp.where(known, total, jnp.nan)
 
 
 def _one_later(diagonal: Float[Array, " L"], first: Float[Array, ""]) -> Float[Array, " L"]:
     """The entries moved by one place."""
     return jnp.concatenate([first[None], diagonal[:-1]])
-
-
-def _log_sum(steps: Float[Array, "3 L"]) -> Float[Array, " L"]:
-    """`log sum exp` over the three ways to a cell."""
-    top = lax.stop_gradient(jnp.max(steps, 0))
-    return top + jnp.log(jnp.sum(jnp.exp(steps - top[None]), 0))
 
 
 def _log_kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:

@@ -48,8 +48,10 @@ def _symmetric_block(K: Any, name: str) -> Any:
 def _block_or_diagonal(new: Any) -> Any:
     """The symmetric part of a block, its diagonal as it is, or None. Raises ValueError."""
     new = matrix_or_none(new)
-    if new is None or new.ndim != 1:
-        return None if new is None else _symmetric_block(new, "new")
+    if new is None:
+        return None
+    if new.ndim != 1:
+        return _symmetric_block(new, "new")
     check_finite(new, "new")
     return new
 

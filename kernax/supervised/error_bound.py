@@ -330,7 +330,10 @@ class _Problem(eqx.Module):
             # Inner products are those of the kernel's space, <r, d> = r.K d.
             square = _dot(r, Kr)
             t = jnp.where(is_far(state), square / positive_or_one(_dot(d, KAd)), 0)
-            e, Ke, r, Kr = e + t * d, Ke + t * Kd, r - t * Ad, Kr - t * KAd
+            e = e + t * d
+            Ke = Ke + t * Kd
+            r = r - t * Ad
+            Kr = Kr - t * KAd
             more = _dot(r, Kr) / positive_or_one(square)
             return e, Ke, r, Kr, r + more * d, Kr + more * Kd, i + 1
 

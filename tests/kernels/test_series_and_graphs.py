@@ -112,6 +112,22 @@ def test_what_is_no_series_is_refused():
         kernax.gram(GlobalAlignment(3.0 * kernax.RBF()), np.ones((2, 3, 1)))
 
 
+@needs_x64
+@pytest.mark.parametrize(("length", "is_known"), [(0, False), (1, True), (3, True), (4, False)])
+def test_a_length_outside_of_the_series_is_no_number(length, is_known):
+    """Also where padding of the other series leaves room for it."""
+    X = pad(series([3, 2]), 3)
+    kernel = kernax.Normalised(GlobalAlignment(kernax.RBF(0.7)))
+
+    def value(values, length):
+        x, z = (values, length), (X[0][1], X[1][1])
+        return kernel(x, z)
+
+    found, slope = jax.vmap(jax.value_and_grad(value), (0, None))(X[0][:1], jnp.int32(length))
+    assert np.all(np.isfinite(found)) == is_known
+    assert not is_known or np.all(np.isfinite(slope))
+
+
 # Graphs
 
 ROUNDS = 3

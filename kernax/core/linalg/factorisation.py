@@ -387,13 +387,9 @@ class AbstractSolvedInverse(AbstractInverse):
         return solve_transposed(self.system, self.factor, B)
 
 
-class FactoredInverse(AbstractInverse):
+class FactoredInverse(AbstractSolvedInverse):
     """P by a dense factor, as a matrix only if it is asked for, or if derivatives of the diagonal
     need it.
-
-    Attributes:
-        system: T, without jitter.
-        factor: the factor of T with jitter, a constant for derivatives.
     """
 
     system: WeightedSystem
@@ -401,12 +397,6 @@ class FactoredInverse(AbstractInverse):
 
     def as_matrix(self):
         return _inverse(self.system, self.factor)
-
-    def mv(self, B):
-        return solve(self.system, self.factor, B)
-
-    def transposed_mv(self, B):
-        return solve_transposed(self.system, self.factor, B)
 
     def diagonal(self):
         return _inverse_diagonal(self.system, self.factor)
