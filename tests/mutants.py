@@ -155,7 +155,7 @@ BATCHES = {
         ),
         Mutant(  # Newton's method without damping
             "core/losses/newton.py",
-            "length = _length(slope, at_zero, skip=in_full)",
+            "length = _length(slope, at_zero, at_one, skip=in_full)",
             "length = jnp.ones_like(at_zero)",
             "core/test_newton.py::test_damping_is_needed_and_works_where_full_newton_steps_diverge",
         ),

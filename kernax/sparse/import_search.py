@@ -150,10 +150,10 @@ class ImportSearch(eqx.Module):
 
     def _fitted(self, now: Subset) -> Subset:
         """The weights at the minimum over the subset, starting from the present ones."""
-        x, result, stats = newton(self._risk(now))
+        point, result, stats = newton(self._risk(now))
         fit = lambda now: (now.x, now.objectives, now.finite)
         objectives = now.objectives.at[now.count].set(stats["objective"])
-        return eqx.tree_at(fit, now, (x, objectives, result != RESULTS.nonfinite))
+        return eqx.tree_at(fit, now, (point.x, objectives, result != RESULTS.nonfinite))
 
     def _risk(self, now: Subset) -> SubsetRisk:
         features = self._centre().apply(now.features)

@@ -151,7 +151,7 @@ class Labels(AbstractObservations):
         return w * third[:, None, None] * parts**2
 
     def mode(self, design, start, noise):
-        return newton(_PenalisedLoss(self, design, start, noise))[0]
+        return newton(_PenalisedLoss(self, design, start, noise))[0].x
 
 
 def _of_softmax(f: Float[Array, " c"]) -> Float[Array, "c c"]:
@@ -178,9 +178,6 @@ class _PenalisedLoss(AbstractConvexProblem):
         # (I + J^T B J) d = J^T r - v.
         system = second_derivative(self.labels.curvatures(point.values, self.noise), self.design)
         return _solved(lower_factor(system), self._left(point))
-
-    def correction_to_differentiate(self, point):
-        return jnp.full_like(point.x, jnp.nan)  # `conditions` provides the derivatives
 
     def slope_along(self, point, direction) -> Callable[[Array], Array]:
         change = values(self.design, direction)

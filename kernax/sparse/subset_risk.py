@@ -158,9 +158,6 @@ class SubsetRisk(AbstractConvexProblem):
     def correction(self, point):
         return self.loss.balanced(-self.quadratic(point).solve(self._gradient(point)))
 
-    def correction_to_differentiate(self, point):
-        return jnp.full_like(point.x, jnp.nan)  # it is the coefficients a that are differentiated
-
     def slope_along(self, point, direction):
         unit = positive_or_one(jnp.max(abs(direction)))
         scaled = direction / unit

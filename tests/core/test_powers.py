@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from conftest import DTYPE
 
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, power_of_two_below, times_power_of_two
 
 LIMITS = np.finfo(DTYPE)
 
@@ -17,6 +17,10 @@ def test_exponents_are_those_of_numpy_over_the_whole_range(rng):
     np.testing.assert_array_equal(exponent_of(jnp.asarray(sizes)), np.frexp(sizes)[1])
     no_size = [0.0, np.inf, np.nan, -1.0, LIMITS.tiny / 2]  # the last one is zero to XLA as well
     np.testing.assert_array_equal(exponent_of(jnp.asarray(no_size, DTYPE)), 0)
+    below = np.ldexp(DTYPE(1), np.frexp(sizes)[1] - 1)
+    np.testing.assert_array_equal(power_of_two_below(jnp.asarray(sizes)), below)
+    without_power = jnp.asarray([0.0, np.inf, np.nan], DTYPE)
+    np.testing.assert_array_equal(power_of_two_below(without_power), [0, np.inf, np.inf])
 
 
 def test_products_are_exact_wherever_they_are_floats_and_zero_or_infinite_beyond(rng):

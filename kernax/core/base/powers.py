@@ -41,6 +41,19 @@ def exponent_of(size: Array) -> Array:
     return jnp.where(is_normal, bits.astype(jnp.int32) - (_bias(size.dtype) - 1), 0)
 
 
+def power_of_two_below(size: Array) -> Array:
+    """The largest power of two up to a size; zero for zero and subnormal floats, inf for inf and
+    NaN.
+
+    It is a constant for derivatives.
+    """
+    size = lax.stop_gradient(size)
+    # The float with the same exponent, and a mantissa of zeros.
+    bits = lax.bitcast_convert_type(size, _as_wide(size.dtype))
+    mantissa = (1 << jnp.finfo(size.dtype).nmant) - 1
+    return lax.bitcast_convert_type(bits & ~mantissa, size.dtype)
+
+
 def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
     """`x 2^-e`, with squares and products in the range of floats, and e, `exponent_of` the largest
     entry of x. With an axis, each row or column is scaled by itself, and the axis is kept.

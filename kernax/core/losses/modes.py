@@ -6,18 +6,24 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
+from kernax.core.base.numerics import (
+    matmul,
+    positive_or_one,
+    stop_gradient,
+    tree_where,
+)
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
-from kernax.core.linalg.factorisation import WeightedSystem
-from kernax.core.linalg.linear_solvers import JitteredCholesky
-from kernax.core.linalg.weighted_solve import quotient, weighted_solve, without_border
+from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
+from kernax.core.linalg.linear_solvers import factorise
+from kernax.core.linalg.weighted_solve import quotient, without_border
 from kernax.core.losses.loss_functions import AbstractSmoothLoss, slopes_far_out
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
+from kernax.core.losses.newton import AbstractImplicitProblem, Iterate, minimum
 from kernax.core.losses.stationarity import (
     rounding_of_coefficients,
     rounding_of_values,
@@ -102,7 +108,7 @@ def _falls(down: Float[Array, "*n"], up: Float[Array, "*n"]) -> Bool[Array, "*n"
     return ~((down <= 0) & (up >= 0))
 
 
-class _SmoothRisk(AbstractConvexProblem):
+class _SmoothRisk(AbstractImplicitProblem):
     """`sum_i w_i L(y_i, f_i) + ridge/2 a.K a`, `f = K a + b`, as a function of x = (a, b).
 
     With `g = w L'(y, f)` and `h = w L''(y, f)`, its minimum is where `ridge a + g = 0` and, with a
@@ -140,29 +146,32 @@ class _SmoothRisk(AbstractConvexProblem):
         # (H K + ridge) d = -(ridge a + g) - h d_b, and sum (a + d) = 0 with a bias. This is IRLS
         # written as a correction, so that an error of the solve, jitter included, costs a step but
         # no digits. There is no division by h.
+        residuals = self.equations(point)
+        # If all curvatures are zero, the bias follows the gradient sum g = sum (ridge a + g) -
+        # ridge sum a.
+        of_bias = jnp.sum(residuals[:-1]) - self.ridge * residuals[-1]
+        downhill = -of_bias / jnp.sum(self.weights)
+        return self._system(point).factored().solve(-residuals, downhill)
+
+    def equations(self, point):
+        # ridge a + g = 0, and sum a = 0 with a bias, otherwise b = 0.
         a = point.x[:-1]
-        y, f = self._compared(point)
-        g = self._gradient(y, f)
-        h = self._curvature(y, f)
-        residual = -(self.ridge * a + g)
-        if not self.bias:
-            d = _solved(self.gram, h, self.ridge, residual[:, None])
-            return jnp.append(d[:, 0], jnp.zeros_like(point.x[-1]))
-        # If all curvatures are zero, the bias follows the gradient.
-        downhill = -jnp.sum(g) / jnp.sum(self.weights)
-        return self._with_bias(h, residual, -jnp.sum(a), downhill)
+        g = self._gradient(*self._compared(point))
+        return jnp.append(self.ridge * a + g, jnp.sum(a) if self.bias else point.x[-1])
 
-    def _with_bias(self, h, residual, total, downhill):
-        """The d and d_b with `(H K + ridge) d + h d_b = residual` and `sum d = total`."""
-        # With u = (H K + ridge)^-1 residual and v = (H K + ridge)^-1 h the solution is d = u - v
-        # d_b, and sum d = total gives d_b = (sum u - total) / sum v.
-        d = _solved(self.gram, h, self.ridge, jnp.stack([residual, h], 1))
-        bias_of = partial(quotient, otherwise=downhill)
-        step, of_bias = without_border(d[:, 0], d[:, 1], total, bias_of=bias_of)
-        return jnp.append(step, of_bias)
+    def solve(self, point, rhs):
+        system = self._system(point)
+        fixed = stop_gradient(system).factored()
+        return lax.custom_linear_solve(
+            system.apply,
+            rhs,
+            lambda _, r: fixed.solve(r),
+            lambda _, r: fixed.solve_transposed(r),
+        )
 
-    def correction_to_differentiate(self, point):
-        return self.correction(point)
+    def _system(self, point: Iterate) -> "_NewtonSystem":
+        h = self._curvature(*self._compared(point))
+        return _NewtonSystem(WeightedSystem.of(self.gram, PointWeights(h), self.ridge), self.bias)
 
     def slope_along(self, point, direction):
         y, f = self._compared(point)
@@ -174,21 +183,18 @@ class _SmoothRisk(AbstractConvexProblem):
     def stationarity(self, point):
         a = point.x[:-1]
         y, f = self._compared(point)
-        g = self._gradient(y, f)
         root = jnp.sqrt(abs(self.gram.diagonal()))
-        of_g = self._rounding_of_gradient(y, f, g, rounding_of_values(root, a, point.x[-1]))
+        of_f = rounding_of_values(root, a, point.x[-1])
+        # All gradients in one evaluation, so that the program contains the loss once.
+        tried = jnp.stack([f, f + of_f, f - of_f, jnp.zeros_like(f)])
+        g, above, below, at_zero = jax.vmap(self._gradient)(jnp.stack([y, y, y, self.y]), tried)
+        # The possible error of g if f has the error of_f, to first order and by differences, as the
+        # first order is not sufficient for losses with a discontinuous curvature.
+        by_differences = jnp.maximum(abs(above - g), abs(below - g))
+        of_g = jnp.maximum(self._curvature(y, f) * of_f, by_differences)
         of_g = of_g + rounding_of_coefficients(self.ridge)
-        at_zero = abs(self._gradient(self.y, jnp.zeros_like(f)))
         share = unseen(self.gram, f.dtype)
-        return stationarity_of(root, self.ridge * a, g, of_g, at_zero, self.bias, share)
-
-    def _rounding_of_gradient(self, y, f, g, of_f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The possible error of g if f has the error `of_f`, to first order and by differences.
-
-        The first order is not sufficient for losses with a discontinuous curvature.
-        """
-        tried = [abs(self._gradient(y, f + off) - g) for off in (of_f, -of_f)]
-        return jnp.maximum(self._curvature(y, f) * of_f, jnp.maximum(*tried))
+        return stationarity_of(root, self.ridge * a, g, of_g, abs(at_zero), self.bias, share)
 
     def settled(self, point):
         # The coefficients that satisfy ridge a + g = 0. If K is singular to rounding, f is the same
@@ -224,26 +230,68 @@ class _SmoothRisk(AbstractConvexProblem):
         return self.weights * self.loss.curvature(y, f)
 
 
-def _solved(
-    gram: AbstractGram,
-    h: Float[Array, " n"],
-    ridge: Float[Array, ""],
-    columns: Float[Array, "n p"],
-) -> Float[Array, "n p"]:
-    """`(H K + ridge)^-1 columns`, with all numbers scaled to size one for the solver.
-
-    Each row is divided by its diagonal entry, and each column by its largest entry.
+class _NewtonSystem(eqx.Module):
+    """The matrix `[[H K + ridge, h], [1, 0]]` of the coefficients and the bias, h the curvatures
+    and H = diag(h). Without a bias its border is that of the identity.
     """
-    # With E = diag(h K_ii + ridge) the rows are those of E^-1 (H K + ridge), which has a diagonal
-    # of one.
-    entry = stop_gradient(h * gram.diagonal() + ridge)
-    entry = positive_or_one(entry)
-    columns = columns / entry[:, None]
-    largest = stop_gradient(jnp.max(abs(columns), 0, keepdims=True))
-    largest = positive_or_one(largest)
-    system = WeightedSystem.of(gram, PointWeights(h / entry), ridge / entry)
-    solved, _, _ = weighted_solve(system, columns / largest, JitteredCholesky())
-    return solved * largest
+
+    inner: WeightedSystem  # T = H K + ridge
+    bias: bool = eqx.field(static=True)
+
+    def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The matrix times a vector, m = n + 1."""
+        a = vector[:-1]
+        b = vector[-1]
+        of_coefficients = self.inner.apply(a[:, None])[:, 0]
+        if not self.bias:
+            return jnp.append(of_coefficients, b)
+        return jnp.append(of_coefficients + self.inner.weights.values * b, jnp.sum(a))
+
+    def factored(self) -> "_FactoredSystem":
+        """The system with a factor of T."""
+        # With E = diag(h K_ii + ridge) the symmetric form of E^-1 T has a diagonal of one.
+        h = self.inner.weights.values
+        entry = positive_or_one(h * self.inner.gram.diagonal() + self.inner.shift)
+        scaled = WeightedSystem(self.inner.gram, PointWeights(h / entry), self.inner.shift / entry)
+        factor = factorise(scaled.symmetric_form(), jnp.ones_like(entry[0]))
+        return _FactoredSystem(h, entry, scaled.with_jitter(factor), factor, self.bias)
+
+
+class _FactoredSystem(eqx.Module):
+    """A `_NewtonSystem` by a factor of `E^-1 T`, where E is the diagonal of T."""
+
+    h: Float[Array, " n"]
+    entry: Float[Array, " n"]  # E
+    scaled: WeightedSystem  # E^-1 T
+    factor: AbstractFactor
+    bias: bool = eqx.field(static=True)
+
+    def solve(self, rhs: Float[Array, " m"], otherwise: ArrayLike = 0) -> Float[Array, " m"]:
+        """The inverse times a vector; the bias is `otherwise` if all curvatures are zero."""
+        r = rhs[:-1]
+        columns = jnp.stack([r, self.h], 1) if self.bias else r[:, None]
+        # Columns are scaled by their largest entry, as those of a tiny curvature may overflow.
+        columns = columns / self.entry[:, None]
+        largest = positive_or_one(jnp.max(abs(columns), 0, keepdims=True))
+        solved = self.scaled.solve(self.factor, columns / largest) * largest
+        if not self.bias:
+            return jnp.append(solved[:, 0], rhs[-1])
+        # With u = T^-1 r and v = T^-1 h the solution is a = u - v b, and sum a = total gives b =
+        # (sum u - total) / sum v.
+        bias_of = partial(quotient, otherwise=otherwise)
+        a, b = without_border(solved[:, 0], solved[:, 1], rhs[-1], bias_of=bias_of)
+        return jnp.append(a, b)
+
+    def solve_transposed(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The transposed inverse times a vector."""
+        r = rhs[:-1]
+        columns = jnp.stack([r, jnp.ones_like(r)], 1) if self.bias else r[:, None]
+        solved = self.scaled.solve_transposed(self.factor, columns) / self.entry[:, None]
+        if not self.bias:
+            return jnp.append(solved[:, 0], rhs[-1])
+        # T^T a + 1 b = r and h.a = total, in the same way.
+        a, b = without_border(solved[:, 0], solved[:, 1], rhs[-1], along=self.h)
+        return jnp.append(a, b)
 
 
 def _median(y: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:

@@ -14,8 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import largest_of_batch, sequential_vmap
-from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
+from kernax.core.base.numerics import eps_of, positive_or_one, split_by_tangent, tree_where
 from kernax.core.base.solution import RESULTS, first_that_holds
 
 
@@ -65,13 +64,6 @@ class AbstractConvexProblem(eqx.Module):
         """The Newton step d, `F''(x) d = -F'(x)`, or a descent direction close to it."""
 
     @abc.abstractmethod
-    def correction_to_differentiate(self, point: Iterate) -> Array:
-        """The Newton step at the minimum, differentiable in the fields and in x.
-
-        NaN where the derivatives would be wrong.
-        """
-
-    @abc.abstractmethod
     def slope_along(self, point: Iterate, direction: Array) -> Callable[[Array], Array]:
         """The function `t -> d/dt F(x + t direction)`, which is called for many t."""
 
@@ -92,6 +84,24 @@ class AbstractConvexProblem(eqx.Module):
         return Iterate(x, self.values(x))
 
 
+class AbstractImplicitProblem(AbstractConvexProblem):
+    """A convex problem with equations for its minimum, from which the derivative follows."""
+
+    @abc.abstractmethod
+    def equations(self, point: Iterate) -> Array:
+        """The residuals E(x) of equations that are zero at the minimum, in the shape of x.
+
+        They are differentiable in x and in the fields, to any order.
+        """
+
+    @abc.abstractmethod
+    def solve(self, point: Iterate, rhs: Array) -> Array:
+        """The solution d of `E'(x) d = rhs` at the minimum, differentiable to any order.
+
+        NaN if there is no solution.
+        """
+
+
 class _Progress(eqx.Module):
     """The state of Newton's method between two evaluations of the stationarity residual.
 
@@ -101,6 +111,7 @@ class _Progress(eqx.Module):
 
     point: Iterate  # the best so far
     stationarity: Stationarity
+    left: Float[Array, ""]  # the relative stationarity residual
     tried: Array  # the x that is evaluated next
     steps: Int[Array, ""]  # the number of steps evaluated; -1 before the start has been
     must_help: Bool[Array, ""]  # whether the stationarity residual must be lower at `tried`
@@ -117,7 +128,8 @@ class _Progress(eqx.Module):
         stationarity = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
         no = jnp.array(False)
         before_start = jnp.full((), -1, jnp.int32)
-        return _Progress(point, stationarity, point.x, before_start, no, no, ~no, no, no)
+        left = jnp.full((), jnp.inf, point.x.dtype)
+        return _Progress(point, stationarity, left, point.x, before_start, no, no, ~no, no, no)
 
 
 def newton(
@@ -125,7 +137,7 @@ def newton(
     *,
     rtol: ArrayLike | None = None,
     max_steps: ArrayLike = 500,
-) -> tuple[Array, Any, dict[str, Array]]:
+) -> tuple[Iterate, Any, dict[str, Array]]:
     """Newton's method with a line search by slopes, until the stationarity residual is within
     `rtol` or rounding.
 
@@ -135,7 +147,7 @@ def newton(
     rtol), or when the stationarity residual no longer decreases.
 
     Returns:
-        x, the result (successful; inaccurate, if neither x nor rounding can be improved;
+        the point, the result (successful; inaccurate, if neither x nor rounding can be improved;
         max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
         `residual`, the relative stationarity residual.
     """
@@ -167,8 +179,8 @@ def newton(
     )
     result = first_that_holds(endings, RESULTS.max_steps_reached)
     objective = problem.objective(end.point)
-    stats = {"steps": end.steps, "objective": objective, "residual": end.stationarity.relative()}
-    return end.point.x, result, stats
+    stats = {"steps": end.steps, "objective": objective, "residual": end.left}
+    return end.point, result, stats
 
 
 def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
@@ -181,18 +193,19 @@ def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
         jnp.isfinite(stationarity.left + stationarity.size)
     )
     left = stationarity.relative()
-    left_before = now.stationarity.relative()
     further = ~jnp.all(stationarity.left <= now.stationarity.left)
-    worse = jnp.where(now.settling, further, now.must_help & ~(left < left_before))
+    worse = jnp.where(now.settling, further, now.must_help & ~(left < now.left))
     back = (worse | ~finite) & (now.steps >= 0)  # the start is always accepted
-    point, stationarity = tree_where(back, (now.point, now.stationarity), (point, stationarity))
-    slow = now.must_help & ~(left < left_before / 2)
+    slow = now.must_help & ~(left < now.left / 2)
+    best = (now.point, now.stationarity, now.left)
+    point, stationarity, left = tree_where(back, best, (point, stationarity, left))
     before_settling = (now.steps, now.stuck, now.finite)
     steps, stuck, finite = tree_where(now.settling, before_settling, (now.steps + 1, slow, finite))
     return dataclasses.replace(
         now,
         point=point,
         stationarity=stationarity,
+        left=left,
         steps=steps,
         stuck=stuck,
         finite=finite,
@@ -208,14 +221,14 @@ def _step(
     """
     direction = problem.correction(point)
     slope = problem.slope_along(point, direction)
-    # It has the sign of F'(x).d = -d.F''(x) d, which is negative except for rounding.
-    at_zero = slope(jnp.zeros_like(direction, shape=()))
+    # At zero it has the sign of F'(x).d = -d.F''(x) d, which is negative except for rounding.
+    at_zero, at_one = jax.vmap(slope)(jnp.arange(2, dtype=direction.dtype))
     # Near the minimum a step has full length, and the stationarity residual decreases to a fraction
     # of itself unless it is rounding. The same holds if F does not change along the step, as for
     # coefficients that K maps to zero. Elsewhere the stationarity residual may increase, but F
     # decreases.
     in_full = stationarity.within(bar) | ~(at_zero < 0)
-    length = _length(slope, at_zero, skip=in_full)
+    length = _length(slope, at_zero, at_one, skip=in_full)
     # If a step is shortened to the rounding of the full one, the gradient is rounding as well.
     return point.x + length * direction, in_full | (length <= eps_of(direction))
 
@@ -235,16 +248,10 @@ class _Bracket(eqx.Module):
     tried: _Slope
     tries: Int[Array, ""]
 
-    @staticmethod
-    def of(slope: Callable[[Array], Array], at_zero: Array) -> "_Bracket":
-        """The bracket between 0 and 1, where 1 is tried first."""
-        zero = jnp.zeros_like(at_zero)
-        one = jnp.ones_like(at_zero)
-        high = _Slope(one, slope(one))
-        return _Bracket(_Slope(zero, at_zero), high, high, jnp.zeros((), jnp.int32))
 
-
-def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Float[Array, ""]:
+def _length(
+    slope: Callable[[Array], Array], at_zero: Array, at_one: Array, skip: Array
+) -> Float[Array, ""]:
     """A step length t <= 1 where the slope, negative at t = 0, is small or still negative.
 
     It is 1 if the slope there is at most a tenth of |at_zero|, or with `skip`; otherwise a t where
@@ -262,7 +269,10 @@ def _length(slope: Callable[[Array], Array], at_zero: Array, skip: Array) -> Flo
         fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)  # not NaN
         return ~(skip | fits) & (now.tries < 80)
 
-    start = _Bracket.of(slope, at_zero)
+    # The bracket between 0 and 1, where 1 is tried first.
+    low = _Slope(jnp.zeros_like(at_zero), at_zero)
+    high = _Slope(jnp.ones_like(at_one), at_one)
+    start = _Bracket(low, high, high, jnp.zeros((), jnp.int32))
     return lax.while_loop(go_on, partial(_narrowed, slope), start).tried.t
 
 
@@ -280,29 +290,55 @@ def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
 
 
 def minimum(
-    problem: AbstractConvexProblem,
+    problem: AbstractImplicitProblem,
     *,
     rtol: ArrayLike | None = None,
     max_steps: ArrayLike = 500,
 ) -> tuple[Array, Any, dict[str, Array]]:
     """`newton(problem)`, differentiable in the fields of the problem to any order."""
+    point, result, stats = _minimum(problem, rtol, max_steps)
+    return point.x, result, stats
 
+
+@eqx.filter_custom_jvp
+def _minimum(problem, rtol, max_steps):
+    # A batch is computed one by one on a CPU, each member in as many steps as it needs.
     def solve(args):
-        # A batch is computed one by one on a CPU, each member in as many steps as it needs.
-        return sequential_vmap(lambda args: newton(args[0], rtol=args[1], max_steps=args[2]), args)
+        problem, rtol, max_steps = args
+        return newton(problem, rtol=rtol, max_steps=max_steps)
 
-    return implicit(
-        solve,
-        lambda end, args: _one_more(end, args[0]),
-        (problem, rtol, max_steps),
+    return sequential_vmap(solve, (problem, rtol, max_steps))
+
+
+@_minimum.def_jvp
+def _minimum_jvp(primals, tangents):
+    # E(x, fields) = 0 gives E'(x) dx = -dE, where dE is the tangent of E at fixed x. The minimum is
+    # traced by any outer transformation through this rule, so that second derivatives are exact.
+    end = _minimum(*primals)
+    x, values = end[0].x, end[0].values
+    problem = primals[0]
+    moving, known = split_by_tangent(problem, tangents[0])
+
+    def equations_of(moving):
+        problem = eqx.combine(moving, known)
+        point = Iterate(x, _with_tangent_of(problem.values(x), values))
+        return problem.equations(point), point
+
+    (_, point), (dE, _) = eqx.filter_jvp(equations_of, (moving,), (tangents[0],))
+    nothing = jax.tree.map(lambda _: None, end)
+    return end, eqx.tree_at(
+        lambda end: end[0].x, nothing, problem.solve(point, -dE), is_leaf=lambda leaf: leaf is None
     )
 
 
-def _one_more(
-    end: tuple[Array, Any, dict[str, Array]], problem: AbstractConvexProblem
-) -> tuple[Array, Any, dict[str, Array]]:
-    """The result of `newton` after one more step, whose derivative is that of the minimum."""
-    x, result, stats = end
-    # x + d with d = -F''(x)^-1 F'(x): if F'(x) = 0 its derivative in x is zero, and in the fields
-    # it is that of the minimum, -F''^-1 dF'.
-    return x + problem.correction_to_differentiate(problem.at(x)), result, stats
+@jax.custom_jvp
+def _with_tangent_of(computed: Array, known: Array) -> Array:
+    """The known value of an array with the derivative of its computation, which a program leaves
+    out.
+    """
+    return known
+
+
+@_with_tangent_of.defjvp
+def _with_tangent_of_jvp(primals, tangents):
+    return _with_tangent_of(*primals), tangents[0]

@@ -3,16 +3,18 @@ method.
 """
 
 import abc
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
+from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.linalg.cholesky import cholesky_factor
+from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower
@@ -42,47 +44,139 @@ def _likeliest(P):
     return jax.nn.one_hot(jnp.argmax(P, 1), P.shape[1], dtype=P.dtype)
 
 
-class AbstractHessianInverse(abc.ABC):
-    """`(W K + ridge I)^-1`, differentiable in all arguments through the products that it inverts.
+class SoftmaxSystem(eqx.Module):
+    """The matrix `J (a, b) = (W (K a + b) + ridge a, ridge sum a)` of Newton's method, of
+    coefficients a above biases b; the sum is over points. Without a bias the last row is b.
 
-    NaN if the residual is more than the fraction `most_left` of the right-hand side.
+    J maps biases that are equal for all classes to zero, and so does its transpose. Solutions are
+    those with sums of zero over the classes, of right-hand sides that have such sums, too.
+
+    Attributes:
+        P: probabilities, of which W is the Hessian.
     """
 
-    args: tuple[Any, Array, Array, Array]  # K, the probabilities P, the ridge, the weights
-    most_left: float
+    gram: AbstractGram
+    P: Float[Array, "n c"]
+    ridge: Float[Array, ""]
+    weights: Float[Array, " n"]
+    bias: bool = eqx.field(static=True)
 
-    @abc.abstractmethod
-    def _roughly_solved(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """The solution, accurate to at least one or two digits."""
+    def apply(self, x: Float[Array, "m c"]) -> Float[Array, "m c"]:
+        """`J x`, m = n + 1."""
+        a = x[:-1]
+        b = x[-1:]
+        values = self.gram.mv(a)
+        if not self.bias:
+            return jnp.append(self._curved(values) + self.ridge * a, b, 0)
+        of_points = self._curved(values + b) + self.ridge * a
+        return jnp.append(of_points, self.ridge * jnp.sum(a, 0, keepdims=True), 0)
 
-    def __call__(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        return lax.custom_linear_solve(
-            lambda a: _apply(*self.args, a),
-            r,
-            lambda _, r: self._unless_left(*self._solved(r)),
-            lambda _, r: self._unless_left(*self._solved_transposed(r)),
-        )
+    def apply_transposed(self, x: Float[Array, "m c"]) -> Float[Array, "m c"]:
+        """`J^T x`."""
+        a = x[:-1]
+        b = x[-1:]
+        curved = self._curved(a)
+        of_points = self.gram.mv(curved) + self.ridge * a
+        if not self.bias:
+            return jnp.append(of_points, b, 0)
+        return jnp.append(of_points + self.ridge * b, jnp.sum(curved, 0, keepdims=True), 0)
 
-    def _unless_left(self, solution, share):
-        return jnp.where(share <= self.most_left, solution, jnp.nan)
+    def solve(self, rhs: Float[Array, "m c"]) -> Float[Array, "m c"]:
+        """`J^-1 rhs`, differentiable in all arguments; NaN unless its residual is as small as that
+        of a direct solve.
+        """
 
-    def _solved(self, r):
+        def unless_left(solution, share):
+            return jnp.where(share <= direct_accuracy(rhs.dtype), solution, jnp.nan)
+
+        # A batch is solved one by one on a CPU, each member in as many steps as it needs.
+        def solve(_, r):
+            return sequential_vmap(lambda system, r: unless_left(*system.solved(r)), self, r)
+
+        def solve_transposed(_, r):
+            solved = lambda system, r: unless_left(*system.solved_transposed(r))
+            return sequential_vmap(solved, self, r)
+
+        solution = lax.custom_linear_solve(self.apply, balanced(rhs), solve, solve_transposed)
+        return balanced(solution)
+
+    def solved(self, rhs: Float[Array, "m c"]) -> tuple[Float[Array, "m c"], Float[Array, ""]]:
+        """`J^-1 rhs`, and the fraction of rhs that is left; not to be differentiated."""
         # For small ridges the sum over the classes is so close to singular that the second digit
         # may be lost in float32.
-        gram, P, ridge, weights = stop_gradient(self.args)
-        return refined(self._roughly_solved, lambda a: _apply(gram, P, ridge, weights, a), r)
+        return refined(self._rough_inverse(), self.apply, balanced(rhs))
 
-    def _solved_transposed(self, r):
-        gram, P, ridge, weights = stop_gradient(self.args)
-        W = partial(hessian, P, weights)
+    def solved_transposed(
+        self, rhs: Float[Array, "m c"]
+    ) -> tuple[Float[Array, "m c"], Float[Array, ""]]:
+        """`J^-T rhs`, in the same way."""
+        rough = self._rough_inverse()
 
         def roughly(r):
-            # (ridge I + K W)^-1 = (I - K (W K + ridge I)^-1 W) / ridge.
-            inside, _ = self._solved(W(r))
-            outside = r - gram.mv(inside)
-            return outside / ridge
+            # K W a + ridge (a + b) = r and sum (W a) = total: then z = W a and ridge b solve J (z,
+            # ridge b) = (W r, ridge total), and a = (r - K z) / ridge - b.
+            inside = jnp.append(self._curved(r[:-1]), self.ridge * r[-1:], 0)
+            z, _ = refined(rough, self.apply, inside)
+            a = (r[:-1] - self.gram.mv(z[:-1])) / self.ridge
+            b = z[-1:] / self.ridge
+            return jnp.append(a - b if self.bias else a, b, 0)
 
-        return refined(roughly, lambda a: ridge * a + gram.mv(W(a)), r)
+        return refined(roughly, self.apply_transposed, balanced(rhs))
+
+    def _curved(self, v: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """`W v`."""
+        return hessian(self.P, self.weights, v)
+
+    def _rough_inverse(self) -> Callable[[Array], Array]:
+        """`J^-1`, accurate to at least one or two digits."""
+        has_features = isinstance(self.gram, LowRankGram)
+        kind = HessianInverseOfFeatures if has_features else HessianInverse
+        inverse = kind(self.gram, self.P, self.ridge, self.weights)
+        if not self.bias:
+            return lambda rhs: balanced(jnp.append(inverse.solve(rhs[:-1]), rhs[-1:], 0))
+
+        # The border W 1 of each class, (c, n, c), and (W K + ridge)^-1 border, (n, c, c).
+        units = jnp.eye(self.P.shape[1], dtype=self.P.dtype)
+        border = jax.vmap(lambda unit: self._curved(jnp.broadcast_to(unit, self.P.shape)))(units)
+        of_border = jnp.moveaxis(jax.vmap(inverse.solve)(border), 0, 2)
+        # Use units of the border's solution, because with a tiny ridge its sum would overflow.
+        size = positive_or_one(jnp.max(abs(of_border)))
+        inverse_of_pull = _inverse_of_pull(jnp.sum(of_border / size, 0))
+
+        def solve(rhs):
+            # a = u - (W K + ridge)^-1 border b, u = (W K + ridge)^-1 r, and sum a = total give b.
+            u = inverse.solve(rhs[:-1])
+            sums = jnp.sum(u / size, 0) - rhs[-1] / self.ridge / size
+            b = matmul(inverse_of_pull, sums)
+            return balanced(jnp.append(u - matmul(of_border, b), b[None], 0))
+
+        return solve
+
+
+def balanced(x: Float[Array, "m c"]) -> Float[Array, "m c"]:
+    """Rows shifted to sum to zero, as at the minimum. Rounding of the gradient divided by the ridge
+    may be much larger than x.
+    """
+    return x - jnp.mean(x, 1, keepdims=True)
+
+
+def _inverse_of_pull(pull: Float[Array, "c c"]) -> Float[Array, "c c"]:
+    """The inverse of a matrix that maps constants to zero, for vectors without a constant part; the
+    identity if it is zero, because the class of every point is certain.
+    """
+    trace = jnp.trace(pull)
+    identity = jnp.eye(len(pull), dtype=pull.dtype)
+    # In pull + tr(pull) / c^2 1 1^T constants, which pull maps to zero, have the eigenvalue
+    # tr(pull) / c. The inverse for vectors without a constant part is unchanged.
+    return jnp.linalg.inv(pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity))
+
+
+class AbstractHessianInverse(abc.ABC):
+    """`(W K + ridge I)^-1`, accurate to at least one or two digits, without derivatives."""
+
+    @abc.abstractmethod
+    def solve(self, r: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """The product with r."""
 
 
 class HessianInverse(AbstractHessianInverse):
@@ -91,16 +185,14 @@ class HessianInverse(AbstractHessianInverse):
     The error of the rough solution is about eps times the largest eigenvalue of `w K / ridge`.
     """
 
-    def __init__(self, gram, P, ridge, weights, most_left):
+    def __init__(self, gram, P, ridge, weights):
         # With K = L L^T, D_c = w P_c and V_c = L R_c^-T, R_c R_c^T = ridge + L^T D_c L, K (ridge +
         # D_c K)^-1 is S_c = V_c V_c^T. Therefore values f_c = K a_c with ridge a_c + D_c (f_c - q)
         # = r_c,
         # q = sum_c P_c f_c, are S_c (r_c + D_c q), and with g_c = w^1/2 P_c (I - sum_c g_c S_c g_c)
         # w^1/2 q = w^1/2 sum_c P_c S_c r_c: a matrix with eigenvalues between 0 and 1, of which
         # sums lose no more than eps.
-        self.args = (DenseGram(gram.as_matrix()), P, ridge, weights)
-        self.most_left = most_left
-        gram, P, ridge, weights = stop_gradient(self.args)
+        self.args = (P, ridge, weights)
         lower = _root(gram)
         identity = jnp.eye(len(lower), dtype=P.dtype)
         root_of_weights = jnp.sqrt(weights)
@@ -117,8 +209,8 @@ class HessianInverse(AbstractHessianInverse):
         self.total = cholesky_factor(DenseGram(left))
         self.root_of_weights = root_of_weights
 
-    def _roughly_solved(self, r):
-        _, P, ridge, weights = stop_gradient(self.args)
+    def solve(self, r):
+        P, ridge, weights = self.args
         # This q is w^1/2 times that of the constructor: f_c = S_c (r_c + w^1/2 P_c q), and the
         # solution is a = (r - W f) / ridge.
         q = self.total.solve(self.root_of_weights * jnp.sum(P * self._values(r), 1))
@@ -144,18 +236,16 @@ def _root(gram: DenseGram) -> Float[Array, "n n"]:
 class HessianInverseOfFeatures(AbstractHessianInverse):
     """The inverse for `K = F F^T` with D features, by one factor of size D times classes."""
 
-    def __init__(self, gram, P, ridge, weights, most_left):
+    def __init__(self, gram, P, ridge, weights):
         # u = F^T a solves (ridge + F^T W F) u = F^T r, where W couples the classes, and a is (r - W
         # F u) / ridge.
         self.args = (gram, P, ridge, weights)
-        self.most_left = most_left
-        gram, P, ridge, weights = stop_gradient(self.args)
         curvature = _curvature_of_features(gram.features, P, weights)
         identity = jnp.eye(len(curvature), dtype=P.dtype)
         self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
 
-    def _roughly_solved(self, r):
-        gram, P, ridge, weights = stop_gradient(self.args)
+    def solve(self, r):
+        gram, P, ridge, weights = self.args
         F = gram.features
         of_features = matmul(F.T, r)
         u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T
@@ -177,14 +267,3 @@ def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "
     classes = jnp.arange(c)
     blocks = lax.map(block, (jnp.repeat(classes, c), jnp.tile(classes, c)))
     return blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)
-
-
-def hessian_inverse(gram: AbstractGram, P, ridge, weights, most_left) -> AbstractHessianInverse:
-    """`(W K + ridge I)^-1` for any representation of K; W is the Hessian at P."""
-    has_features = isinstance(gram, LowRankGram)
-    kind = HessianInverseOfFeatures if has_features else HessianInverse
-    return kind(gram, P, ridge, weights, most_left)
-
-
-def _apply(gram, P, ridge, weights, a):
-    return ridge * a + hessian(P, weights, gram.mv(a))

@@ -7,19 +7,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.batching import sequential_vmap
-from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, void_unless_known
 from kernax.core.base.weights import in_common_unit
-from kernax.core.linalg.factorisation import direct_accuracy
-from kernax.core.linalg.weighted_solve import without_border
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, minimum
-from kernax.core.losses.softmax_hessian import hessian, hessian_inverse, sum_of_others
+from kernax.core.losses.newton import AbstractImplicitProblem, Iterate, minimum
+from kernax.core.losses.softmax_hessian import SoftmaxSystem, balanced, sum_of_others
 from kernax.core.losses.stationarity import (
     rounding_of_coefficients,
     rounding_of_values,
@@ -28,7 +23,7 @@ from kernax.core.losses.stationarity import (
     unseen,
     values_at_points,
 )
-from kernax.core.operators.operators import AbstractGram, is_finite
+from kernax.core.operators.operators import AbstractGram, DenseGram, LowRankGram, is_finite
 
 
 class ClassMode(NamedTuple):
@@ -69,7 +64,7 @@ def softmax_fit(
     return ClassMode(x[:-1], x[-1], result, stats)
 
 
-class _SoftmaxRisk(AbstractConvexProblem):
+class _SoftmaxRisk(AbstractImplicitProblem):
     """The objective of `softmax_fit`, as a function of x, the coefficients a above the biases b."""
 
     gram: AbstractGram
@@ -89,35 +84,26 @@ class _SoftmaxRisk(AbstractConvexProblem):
     def at(self, x):
         # Remove the rounding of many steps before evaluation; for a large K this rounds the values
         # again.
-        return super().at(_balanced(x))
+        return super().at(balanced(x))
 
     def correction(self, point):
-        return self._correction(point, self._left(point), most_left=jnp.inf)
+        return self._system(point).solved(-self.equations(point))[0]
 
-    def correction_to_differentiate(self, point):
-        # The residual at the minimum is rounding and counts as zero, so that no solve needs its
-        # digits.
-        left = self._left(point)
-        most_left = direct_accuracy(left.dtype)
-        return self._correction(point, left - stop_gradient(left), most_left)
+    def equations(self, point):
+        # ridge a + g = 0, and sums of ridge a over the points of zero with a bias, or b = 0.
+        a = point.x[:-1]
+        of_points = self.ridge * a + self._gradient(self._function(point))
+        of_bias = self.ridge * jnp.sum(a, 0, keepdims=True) if self.bias else point.x[-1:]
+        return jnp.append(of_points, of_bias, 0)
 
-    def _correction(self, point, left, most_left):
-        # With probabilities P and the Hessian of the loss W, (W K + ridge) d = -(ridge a + g) - W
-        # d_b, and sums of zero over the points. W maps constants to zero, so d_b is only determined
-        # up to a constant, and sums to zero.
+    def solve(self, point, rhs):
+        return self._system(point).solve(rhs)
+
+    def _system(self, point):
         P = jax.nn.softmax(self._function(point))
-        inverse = hessian_inverse(self.gram, P, self.ridge, self.weights, most_left)
-        if not self.bias:
-            return _balanced(jnp.append(inverse(left), jnp.zeros_like(point.x[-1:]), 0))
-
-        # All right-hand sides together, so that the program contains the inverse once for any
-        # number of classes.
-        columns = jnp.append(left[None], _hessian_of_biases(P, self.weights), 0)
-        solutions = jax.vmap(inverse)(columns)
-        of_border = jnp.moveaxis(solutions[1:], 0, 2)
-        total = -jnp.sum(point.x[:-1], 0)
-        d, d_b = without_border(solutions[0], of_border, total, bias_of=_biases)
-        return _balanced(jnp.append(d, d_b[None], 0))
+        has_features = isinstance(self.gram, LowRankGram)
+        gram = self.gram if has_features else DenseGram(self.gram.as_matrix())
+        return SoftmaxSystem(gram, P, self.ridge, self.weights, self.bias)
 
     def slope_along(self, point, direction):
         d = direction[:-1]
@@ -153,10 +139,6 @@ class _SoftmaxRisk(AbstractConvexProblem):
     def _function(self, point):
         return self.offset + point.values + point.x[-1:]
 
-    def _left(self, point):
-        """The residual `-(ridge a + g)`, which is zero at the minimum."""
-        return -(self.ridge * point.x[:-1] + self._gradient(self._function(point)))
-
     def _gradient(self, f):
         P = jax.nn.softmax(f)
         # w (P - Y). For the class of a point P - 1 is minus the sum of the other P, without
@@ -164,35 +146,3 @@ class _SoftmaxRisk(AbstractConvexProblem):
         return self.weights[:, None] * jnp.where(
             self.Y > 0, -jnp.sum((1 - self.Y) * P, 1, keepdims=True), P
         )
-
-
-def _balanced(x):
-    """Rows shifted to sum to zero, as at the minimum. Rounding of the gradient divided by the ridge
-    may be much larger than x.
-    """
-    return x - jnp.mean(x, 1, keepdims=True)
-
-
-def _hessian_of_biases(P, weights):
-    """The Hessian applied to a bias of one in each class, (classes, n, classes)."""
-
-    def of_one(bias: Float[Array, " c"]) -> Float[Array, "n c"]:
-        return hessian(P, weights, jnp.broadcast_to(bias, P.shape))
-
-    return jax.vmap(of_one)(jnp.eye(P.shape[1], dtype=P.dtype))
-
-
-def _biases(pull, sums):
-    """The solution b of `pull b = sums`, where pull maps constants to zero and the sums have no
-    constant part. If pull is zero, because the class of every point is certain, b equals the sums.
-    """
-    trace = jnp.trace(pull)
-    identity = jnp.eye(len(pull), dtype=pull.dtype)
-    # In pull + tr(pull) / c^2 1 1^T constants, which pull maps to zero, have the eigenvalue
-    # tr(pull) / c. The b for sums without a constant part is unchanged.
-    whole = pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity)
-
-    def solved(_, b):
-        return sequential_vmap(jnp.linalg.solve, whole, b)
-
-    return lax.custom_linear_solve(lambda b: matmul(whole, b), sums, solved, symmetric=True)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from kernax.core.base.numerics import matmul
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import power_of_two_below
 
 
 def extra_bits(n: int, dtype: jnp.dtype) -> int:
@@ -41,6 +41,6 @@ def _coarse(x: Array, bits: int) -> Array:
     These are the `bits` leading ones of the largest entry.
     """
     digits = jnp.finfo(x.dtype).nmant + 1
-    unit = times_power_of_two(jnp.ones((), x.dtype), exponent_of(jnp.max(abs(x))) - bits)
-    # Floats near 1.5 2^(digits - 1) unit are one unit apart, so adding it rounds x to units.
-    return 1.5 * 2.0 ** (digits - 1) * unit
+    # With unit = 2^-bits times the power of two above the largest entry, floats near
+    # 1.5 2^(digits - 1) unit are one unit apart, so adding it rounds x to units.
+    return 1.5 * 2.0 ** (digits - bits) * power_of_two_below(jnp.max(abs(x)))

@@ -20,7 +20,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_targets, check_task
-from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity, minimum
+from kernax.core.losses.newton import AbstractImplicitProblem, Iterate, Stationarity, minimum
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.smo import SMO
@@ -137,7 +137,7 @@ def _location_and_size(
     return centre, jnp.where(size > rounding, size, 0)
 
 
-class _Sigmoid(AbstractConvexProblem):
+class _Sigmoid(AbstractImplicitProblem):
     """Minus the log likelihood of targets in (0, 1) under `p = 1 / (1 + exp(-x_0 u - x_1))`.
 
     u has mean zero, or is zero throughout.
@@ -155,21 +155,29 @@ class _Sigmoid(AbstractConvexProblem):
         return x[0] * self.u + x[1]
 
     def correction(self, point):
-        # In u - m, with m the mean of u weighted by the curvatures c, the Hessian is diagonal.
+        return -self.solve(point, self.equations(point))
+
+    def equations(self, point):
+        # sum g (u - m) = 0 and sum g = 0, with m the mean of u weighted by the curvatures.
         g = self._gradient(point.values)
-        c = self._curvature(point.values)
-        mean = jnp.sum(c * self.u) / jnp.sum(c)
-        off = self.u - mean
-        spread = jnp.sum(c * off * off)
+        _, mean = self._curvature_and_mean(point)
+        return jnp.stack([jnp.sum(g * (self.u - mean)), jnp.sum(g)])
+
+    def solve(self, point, rhs):
+        # In u - m the Hessian is diagonal.
+        c, mean = self._curvature_and_mean(point)
+        spread = jnp.sum(c * (self.u - mean) ** 2)
         # The slope stays where the curvature along it is not positive.
         positive = spread > 0
-        of_slope = jnp.where(positive, -jnp.sum(g * off) / jnp.where(positive, spread, 1), 0)
+        of_slope = jnp.where(positive, rhs[0] / jnp.where(positive, spread, 1), 0)
         # x_0 u + x_1 = x_0 (u - m) + (x_1 + m x_0): the step of x_1 is that of the constant, less m
         # times that of x_0.
-        return jnp.stack([of_slope, -jnp.sum(g) / jnp.sum(c) - mean * of_slope])
+        return jnp.stack([of_slope, rhs[1] / jnp.sum(c) - mean * of_slope])
 
-    def correction_to_differentiate(self, point):
-        return self.correction(point)
+    def _curvature_and_mean(self, point):
+        """The curvatures of the losses, and the mean of u weighted by them."""
+        c = self._curvature(point.values)
+        return c, jnp.sum(c * self.u) / jnp.sum(c)
 
     def slope_along(self, point, direction):
         v = direction[0] * self.u + direction[1]
