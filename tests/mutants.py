@@ -750,8 +750,8 @@ BATCHES = {
         ),
         Mutant(  # coefficients of classes balanced after their values are computed
             "core/losses/softmax_mode.py",
-            "return super().at(_balanced(x))",
-            "return Iterate(_balanced(x), self.values(x))",
+            "return super().at(balanced(x))",
+            "return Iterate(balanced(x), self.values(x))",
             "supervised/test_logistic.py"
             "::test_coefficients_of_classes_are_balanced_before_they_are_judged",
         ),
