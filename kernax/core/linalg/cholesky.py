@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, matmul, stop_gradient
-from kernax.core.linalg.factorisation import AbstractDirectFactor, FactoredInverse
+from kernax.core.linalg.factorisation import AbstractDirectFactor, products_and_diagonal
 from kernax.core.linalg.jitter import with_jitter
 from kernax.core.operators.operators import mean_diagonal
 
@@ -63,8 +63,8 @@ class CholeskyFactor(AbstractDirectFactor):
     def inverse_diagonal(self):
         return jnp.where(self.exists, sequential_vmap(_diagonal_of_inverse, self.lower), jnp.nan)
 
-    def solved_inverse_of(self, system):
-        return FactoredInverse(system, stop_gradient(self))
+    def products_and_diagonal(self, system, B):
+        return products_and_diagonal(system, B, stop_gradient(self))
 
     def log_determinant(self):
         # log |M| = 2 sum_i log L_ii.

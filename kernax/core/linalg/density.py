@@ -24,14 +24,17 @@ from kernax.core.operators.operators import DenseGram, is_finite
 
 
 def factor_of(
-    system: WeightedSystem, solver: lx.AbstractLinearSolver | None = None
+    system: WeightedSystem,
+    solver: lx.AbstractLinearSolver | None = None,
+    *,
+    for_inverse: bool = False,
 ) -> tuple[AbstractFactor, Any, dict[str, Array]]:
     """The factor of `S K S + diag(noise)`, S = sqrt(W), for the functions below, without a
     derivative. The solver computes it, or `factorise` if the solver is None.
 
     It also returns the result and stats: the `jitter` that was added to the diagonal, the
     `rounding` error of the log density in nats, if the factor has a determinant, and statistics of
-    the factor.
+    the factor. With `for_inverse` the `rounding` is that of the entries of the inverse.
     """
     form = stop_gradient(system.symmetric_form())
     factor = factorise(form) if solver is None else factor_by(solver, form)
@@ -40,7 +43,9 @@ def factor_of(
     failure = RESULTS.where(finite, factor.status_without_factor, RESULTS.nonfinite)
     result = RESULTS.where(jnp.asarray(factor.exists), RESULTS.successful, failure)
     stats = {"jitter": factor.jitter} | factor.figures()
-    if factor.knows_determinant:
+    if for_inverse:
+        stats = stats | {"rounding": factor.rounding_of_inverse(diagonal + factor.jitter)}
+    elif factor.knows_determinant:
         stats = stats | {"rounding": factor.rounding(diagonal + factor.jitter)}
     return factor, result, stats
 

@@ -136,11 +136,12 @@ class AbstractFactor(eqx.Module):
         """
         return DenseInverse(_inverse(system, stop_gradient(self)))
 
-    def solved_inverse_of(self, system: "WeightedSystem") -> "AbstractInverse":
-        """`inverse_of` for its diagonal and its products with few columns, which may not need the
-        matrix.
-        """
-        return self.inverse_of(system)
+    def products_and_diagonal(
+        self, system: "WeightedSystem", B: Float[Array, "n p"]
+    ) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
+        """`P^T B` for few columns B, and the diagonal of P, the `inverse_of` a system."""
+        P = self.inverse_of(system)
+        return P.transposed_mv(B), P.diagonal()
 
     def terms_of_density(self, system: "WeightedSystem", y: Float[Array, "n p"]) -> "Terms":
         """A function of a system and data. Its derivatives at the given ones are those of `log |T|`
@@ -387,27 +388,6 @@ class AbstractSolvedInverse(AbstractInverse):
         return solve_transposed(self.system, self.factor, B)
 
 
-class FactoredInverse(AbstractSolvedInverse):
-    """P by a dense factor, as a matrix only if it is asked for, or if derivatives of the diagonal
-    need it.
-    """
-
-    system: WeightedSystem
-    factor: AbstractFactor
-
-    def as_matrix(self):
-        return _inverse(self.system, self.factor)
-
-    def diagonal(self):
-        return _inverse_diagonal(self.system, self.factor)
-
-    def diagonal_of_product(self, system):
-        return DenseInverse(self.as_matrix()).diagonal_of_product(system)
-
-    def trace_with(self, system):
-        return DenseInverse(self.as_matrix()).trace_with(system)
-
-
 @eqx.filter_custom_jvp
 def _inverse(system, factor):
     return (
@@ -436,22 +416,30 @@ def _inverse_jvp(primals, tangents):
 
 
 @eqx.filter_custom_jvp
-def _inverse_diagonal(system, factor):
+def products_and_diagonal(
+    system: WeightedSystem, B: Float[Array, "n p"], factor: AbstractFactor
+) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
+    """`P^T B` and the diagonal of `P = T^-1` by a factor of T, a constant for derivatives, with the
+    matrix P only if they are differentiated.
+    """
     # P_ii = (M^-1)_ii: P is S M^-1 S^-1 where weights are positive, and in the rows of the other
     # points P and M^-1 are the inverse of the shift.
-    return factor.inverse_diagonal()
+    products = system.with_jitter(factor).solve_transposed(factor, B)
+    return products, factor.inverse_diagonal()
 
 
-@_inverse_diagonal.def_jvp
-def _inverse_diagonal_jvp(primals, tangents):
-    # d P_ii = (dP)_ii.
-    factor = primals[1]
-    moving, known = split_by_tangent(primals[0], tangents[0])
+@products_and_diagonal.def_jvp
+def _products_and_diagonal_jvp(primals, tangents):
+    # d P_ii = (dP)_ii needs P, from which the products follow as well.
+    factor = primals[2]
+    moving, known = split_by_tangent(primals[:2], tangents[:2])
 
-    def diagonal(moving):
-        return main_diagonal(_inverse(eqx.combine(moving, known), factor))
+    def by_inverse(moving):
+        system, B = eqx.combine(moving, known)
+        P = DenseInverse(_inverse(system, factor))
+        return P.transposed_mv(B), P.diagonal()
 
-    return eqx.filter_jvp(diagonal, (moving,), (tangents[0],))
+    return eqx.filter_jvp(by_inverse, (moving,), (tangents[:2],))
 
 
 class AbstractExplanation(eqx.Module):

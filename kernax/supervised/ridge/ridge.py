@@ -314,23 +314,21 @@ def influence_on(
     They are NaN if it fails, and so are their derivatives, unless `constant_if_failed`.
     """
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
-    factor, result, stats = factor_of(system)
+    factor, result, stats = factor_of(system, for_inverse=True)
     if constant_if_failed:
         # A choice of equal numbers, which drops cotangents: zero times NaN is NaN.
         moving, rest = eqx.partition((system, columns), eqx.is_inexact_array)
         chosen = tree_where(result == RESULTS.successful, moving, stop_gradient(moving))
         system, columns = eqx.combine(chosen, rest)
-    # The diagonal of S K S + (ridge + jitter) I, S = sqrt(W).
-    diagonal = stop_gradient(lx.diagonal(system.symmetric_form())) + factor.jitter
-    stats = stats | {"rounding": factor.rounding_of_inverse(diagonal)}
     # v = P^T y and u = P^T 1, P = (W K + ridge I)^-1.
-    P = factor.solved_inverse_of(system)
-    of_targets = P.transposed_mv(columns)
-    constant = jnp.ones_like(system.shift)[:, None]
-    of_constant = P.transposed_mv(constant)[:, 0] if bias else None
+    if bias:
+        columns = jnp.append(columns, jnp.ones_like(columns[:, :1]), 1)
+    products, diagonal = factor.products_and_diagonal(system, columns)
+    of_targets = products[:, :-1] if bias else products
+    of_constant = products[:, -1] if bias else None
     weights = task.weights.values
     shift = system.with_jitter(factor).shift
-    return Influence(of_targets, of_constant, P.diagonal(), weights, shift), result, stats
+    return Influence(of_targets, of_constant, diagonal, weights, shift), result, stats
 
 
 def targets_in_unit(task: Task, axis: int | None = None) -> tuple[Float[Array, "n p"], Array]:
