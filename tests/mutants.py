@@ -398,8 +398,8 @@ BATCHES = {
     "weights": (
         Mutant(  # a derivative in a large shape
             "core/base/special_functions.py",
-            "(1 / (1 + v) + v * _arctanh_remainder(u, v))",
-            "(1 / (1 + v) - v * _arctanh_remainder(u, v))",
+            "(1 / (1 + v) + v * remainder)",
+            "(1 / (1 + v) - v * remainder)",
             "core/test_special_functions.py"
             "::test_a_rational_quadratic_of_large_alpha_keeps_the_digits_of_its_derivatives",
         ),
@@ -542,8 +542,8 @@ BATCHES = {
         ),
         Mutant(  # random pivots that forget what the ones before explain
             "core/linalg/pivots.py",
-            "pivots = _drawn(now.left, keys",
-            "pivots = _drawn(jnp.where(now.free, diagonal, 0), keys",
+            "logarithms = jnp.where(possible, jnp.log(positive_or_one(now.left)), -jnp.inf)",
+            "logarithms = jnp.where(now.free, jnp.log(positive_or_one(diagonal)), -jnp.inf)",
             "scale/test_nystrom.py::test_random_pivots_are_drawn_with_the_chances_of_what_is_left",
         ),
         Mutant(  # tiles that are all kept for the backward pass
@@ -647,8 +647,8 @@ BATCHES = {
         ),
         Mutant(  # the same: in the unit of the weights 25 is 25 / 32
             "supervised/machines/lasso.py",
-            "weighted = weights[:, None] * centred.features",
-            "weighted = jnp.minimum(weights, 0.7)[:, None] * centred.features",
+            "weighted = data.weights[:, None] * centred.features",
+            "weighted = jnp.minimum(data.weights, 0.7)[:, None] * centred.features",
             "contract/test_values.py::test_a_weight_is_as_many_points_at_one_place[lasso]",
         ),
         Mutant(  # points that are not present are learned from

@@ -59,9 +59,27 @@ def answer_columns(
     ValueError for an interval if the model predicts none.
     """
     if interval is not None:
-        _check_interval(predictor, interval)
+        upper = (1 + interval) / 2  # the share of targets below the upper end
+        if not (interval > 0 and upper < 1):
+            raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
+        if isinstance(predictor, ClassPredictor):
+            raise ValueError(f"--interval {interval:g}: the model predicts classes, not numbers")
+        if predictor.kind == RIDGE:
+            raise ValueError(
+                f"--interval {interval:g}: the model is kernel ridge regression, which predicts no "
+                "intervals; --model gp does"
+            )
     if isinstance(predictor, ClassPredictor):
-        return _of_classes(predictor, points)
+        # The class of each point, with probabilities or decision values.
+        values = predictor.values(points)
+        # NaN gets some class here; the caller, which knows the row, raises ValueError.
+        decided = {predictor.inputs.target: predictor.decide(np.nan_to_num(values))}
+        if predictor.kind != SVM:
+            probabilities = np.exp(predictor.log_probabilities(values))
+            return decided | _one_for_each("p", predictor.classes, probabilities.T)
+        if values.ndim == 1:
+            return decided | _one_for_each("f", predictor.classes[1:], [values])
+        return decided | _one_for_each("f", predictor.classes, values.T)
     name = predictor.inputs.target
     share = INTERVAL if interval is None else interval
     mean, deviation = predictor.at(points)
@@ -72,36 +90,6 @@ def answer_columns(
     else:  # of ridge regression
         return {name: mean}
     return {name: mean, f"{name} low": low, f"{name} high": high}
-
-
-def _check_interval(predictor: Predictor, interval: float) -> None:
-    upper = (1 + interval) / 2  # the share of targets below the upper end
-    if not (interval > 0 and upper < 1):
-        raise ValueError(f"--interval must be between 0 and 1, but is {interval:g}")
-    if isinstance(predictor, ClassPredictor):
-        raise ValueError(f"--interval {interval:g}: the model predicts classes, not numbers")
-    if predictor.kind == RIDGE:
-        raise ValueError(
-            f"--interval {interval:g}: the model is kernel ridge regression, which predicts no "
-            "intervals; --model gp does"
-        )
-
-
-def _of_classes(predictor: ClassPredictor, points: PyTree) -> dict[str, np.ndarray]:
-    """The class of each point, with probabilities or decision values.
-
-    A support vector machine gives a decision value for each class, or for two classes only for the
-    second; all others give probabilities.
-    """
-    values = predictor.values(points)
-    # NaN gets some class here; the caller, which knows the row, raises ValueError.
-    decided = {predictor.inputs.target: predictor.decide(np.nan_to_num(values))}
-    if predictor.kind != SVM:
-        probabilities = np.exp(predictor.log_probabilities(values))
-        return decided | _one_for_each("p", predictor.classes, probabilities.T)
-    if values.ndim == 1:
-        return decided | _one_for_each("f", predictor.classes[1:], [values])
-    return decided | _one_for_each("f", predictor.classes, values.T)
 
 
 def _one_for_each(

@@ -51,7 +51,7 @@ from kernax.cli.table import (
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor
-from kernax.preparation.cells import Column, plural, quoted
+from kernax.preparation.cells import plural, quoted
 from kernax.preparation.predictors import Predictor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -181,8 +181,15 @@ def _print_split(
     if plan.reason:
         console.print(plan.reason, markup=False)
     of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
+    inputs = []
+    columns = len(parts.inputs.encoders) - len(parts.inputs.texts)
+    numbers = len(parts.inputs.columns)
+    if columns:
+        became = "" if columns == numbers else f" as {numbers} numbers"
+        inputs.append(plural(columns, "input column") + became)
+    inputs += [f"the {text.tokens} of {quoted(text.name)}" for text in parts.inputs.texts]
     console.print(
-        f"{data}: {table.count} rows, {_inputs_in_words(parts)}; "
+        f"{data}: {table.count} rows, {' and '.join(inputs)}; "
         f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
         markup=False,
     )
@@ -191,17 +198,6 @@ def _print_split(
         console.print(
             "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
         )
-
-
-def _inputs_in_words(parts: Split) -> str:
-    inputs = []
-    columns = len(parts.inputs.encoders) - len(parts.inputs.texts)
-    numbers = len(parts.inputs.columns)
-    if columns:
-        became = "" if columns == numbers else f" as {numbers} numbers"
-        inputs.append(plural(columns, "input column") + became)
-    inputs += [f"the {text.tokens} of {quoted(text.name)}" for text in parts.inputs.texts]
-    return " and ".join(inputs)
 
 
 def learn(
@@ -248,41 +244,28 @@ def predict(
         check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
-        text = as_csv(_predictions(load_predictor(model), data, keep or [], interval, threads))
+        predictor = load_predictor(model)
+        inputs = predictor.inputs
+        rows, kept = read_columns(data, inputs.names, keep or [], inputs.commas)
+        inputs.warn_of_strangers(rows)
+        points = inputs.points(rows)
+        with linear_algebra_threads(len(rows[0].cells), threads):
+            columns = answer_columns(predictor, points, interval)
+        first = rows[0]
+        figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
+        wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
+        if len(wrong):
+            raise ValueError(
+                f"{first.file}, {first.places[wrong[0]]}: the row is too far from the training "
+                "rows: its prediction overflows"
+            )
+        _check_kept(kept, columns, "the prediction", data)
+        repeated = {name: list(cells) for name, cells in kept.items()}
+        text = as_csv(repeated | {name: cells_of(column) for name, column in columns.items()})
         if out is None:
             typer.echo(text, nl=False)
         else:
             write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _predictions(
-    predictor: Predictor,
-    data: Path,
-    keep: list[str],
-    interval: float | None,
-    threads: int | None,
-) -> dict[str, list[str]]:
-    """The columns to write: those to keep, and the predictions."""
-    inputs = predictor.inputs
-    rows, kept = read_columns(data, inputs.names, keep, inputs.commas)
-    inputs.warn_of_strangers(rows)
-    points = inputs.points(rows)
-    with linear_algebra_threads(len(rows[0].cells), threads):
-        columns = answer_columns(predictor, points, interval)
-    _check_predictions(rows[0], columns)
-    _check_kept(kept, columns, "the prediction", data)
-    repeated = {name: list(cells) for name, cells in kept.items()}
-    return repeated | {name: cells_of(column) for name, column in columns.items()}
-
-
-def _check_predictions(first: Column, columns: dict[str, np.ndarray]) -> None:
-    figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
-    wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
-    if len(wrong):
-        raise ValueError(
-            f"{first.file}, {first.places[wrong[0]]}: the row is too far from the training rows: "
-            "its prediction overflows"
-        )
 
 
 def _check_kept(kept: Iterable[str], written: Collection[str], what: str, data: Path) -> None:

@@ -74,7 +74,22 @@ def compared_columns(table: InputTable, expression: str, tokens: Tokens | None) 
 def _texts(table: InputTable, kernel: AbstractKernel) -> tuple[str, ...]:
     named = text_names(kernel)
     if not named:
-        return _texts_of_words(table)
+        # The columns of words that are not categories; all columns of words if all are.
+        words = [column for column in table.inputs if _holds_words(column)]
+        if not words:
+            raise ValueError(
+                "the kernel compares text, but all input columns are numbers: "
+                f"{listed(table.columns)}"
+            )
+        free = [column.name for column in words if not Category.suits(column)]
+        names = tuple(free or [column.name for column in words])
+        if len(names) > _MOST_TEXTS:
+            raise ValueError(
+                f"the kernel would compare {len(names)} columns of text, and at most {_MOST_TEXTS} "
+                "are allowed unless the kernel names them: write text('name', spectrum(3)) for "
+                "each, or leave columns out by --ignore"
+            )
+        return names
     for name in named:
         if name not in table.columns:
             raise ValueError(
@@ -82,24 +97,6 @@ def _texts(table: InputTable, kernel: AbstractKernel) -> tuple[str, ...]:
                 f"{did_you_mean(name, table.columns)}inputs are {listed(table.columns)}"
             )
     return tuple(name for name in table.columns if name in named)
-
-
-def _texts_of_words(table: InputTable) -> tuple[str, ...]:
-    """The columns of words that are not categories; all columns of words if all are."""
-    words = [column for column in table.inputs if _holds_words(column)]
-    if not words:
-        raise ValueError(
-            f"the kernel compares text, but all input columns are numbers: {listed(table.columns)}"
-        )
-    free = [column.name for column in words if not Category.suits(column)]
-    names = tuple(free or [column.name for column in words])
-    if len(names) > _MOST_TEXTS:
-        raise ValueError(
-            f"the kernel would compare {len(names)} columns of text, and at most {_MOST_TEXTS} are "
-            "allowed unless the kernel names them: write text('name', spectrum(3)) for each, or "
-            "leave columns out by --ignore"
-        )
-    return names
 
 
 def _holds_words(column: Column) -> bool:

@@ -128,7 +128,12 @@ class _Reader:
         if depth > _DEEPEST:
             raise ValueError(_TOO_DEEP)
         if isinstance(node, ast.Constant):
-            return _number(node)
+            if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
+                raise ValueError(
+                    f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and "
+                    "numbers"
+                )
+            return _finite(node.value)
         if isinstance(node, ast.Name):
             return self.kernel(node.id, {})
         if isinstance(node, ast.Call):
@@ -139,7 +144,19 @@ class _Reader:
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             left = self.read(node.left, depth + 1)
             right = self.read(node.right, depth + 1)
-            return _combine(node.op, left, right)
+            if isinstance(node.op, ast.Pow):
+                if not isinstance(left, AbstractKernel) or isinstance(right, AbstractKernel):
+                    raise ValueError("** takes a kernel and a positive integer, as in linear**2")
+                _check_degree(right)
+            if isinstance(node.op, ast.Div) and isinstance(right, AbstractKernel):
+                raise ValueError(
+                    "a number divided by a kernel is not a kernel in general, nor is a quotient of "
+                    "two kernels: / takes a kernel and a number, as in rbf/2"
+                )
+            if isinstance(node.op, ast.Div) and right == 0:
+                raise ValueError("the kernel expression divides by zero")
+            meaning = _OPERATORS[type(node.op)](left, right)
+            return meaning if isinstance(meaning, AbstractKernel) else _finite(meaning)
         raise ValueError(
             f"{_shown(node)} has no meaning in a kernel expression: it takes kernels, numbers, +, "
             "*, / and **"
@@ -163,7 +180,19 @@ class _Reader:
     def arguments(self, name: str, node: ast.Call) -> dict[str, Any]:
         """The values that a call gives to the fields of a kernel, by their names."""
         values: dict[str, Any] = {}
-        for field, value in _given_fields(name, node):
+        kind = kernel_class(name, called=True)
+        fields = [field.name for field in dataclasses.fields(kind) if field.init]
+        parameters = " and ".join(fields) or "no parameters"
+        if len(node.args) > len(fields):
+            raise ValueError(f"{name} takes {parameters}, but {len(node.args)} values are given")
+        given = list(zip(fields, node.args))
+        for keyword in node.keywords:
+            if keyword.arg is None or keyword.arg not in fields:
+                raise ValueError(
+                    f"{name} has no parameter {keyword.arg or '**'}: it takes {parameters}"
+                )
+            given.append((keyword.arg, keyword.value))
+        for field, value in given:
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
             what = f"{name}'s {field}"
@@ -250,41 +279,9 @@ _PER_COLUMN = ("lengthscale", "period")  # parameters that may be lists
 _EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
 
 
-def _given_fields(name: str, node: ast.Call) -> list[tuple[str, ast.expr]]:
-    kind = kernel_class(name, called=True)
-    fields = [field.name for field in dataclasses.fields(kind) if field.init]
-    parameters = " and ".join(fields) or "no parameters"
-    if len(node.args) > len(fields):
-        raise ValueError(f"{name} takes {parameters}, but {len(node.args)} values are given")
-    given = list(zip(fields, node.args))
-    for keyword in node.keywords:
-        if keyword.arg is None or keyword.arg not in fields:
-            raise ValueError(
-                f"{name} has no parameter {keyword.arg or '**'}: it takes {parameters}"
-            )
-        given.append((keyword.arg, keyword.value))
-    return given
-
-
 def _normalisations(kernel: AbstractKernel) -> int:
     """How deeply `normalised` is nested in a kernel."""
     return isinstance(kernel, Normalised) + max(map(_normalisations, parts_of(kernel)), default=0)
-
-
-def _combine(operation: ast.operator, left: Meaning, right: Meaning) -> Meaning:
-    if isinstance(operation, ast.Pow):
-        if not isinstance(left, AbstractKernel) or isinstance(right, AbstractKernel):
-            raise ValueError("** takes a kernel and a positive integer, as in linear**2")
-        _check_degree(right)
-    if isinstance(operation, ast.Div) and isinstance(right, AbstractKernel):
-        raise ValueError(
-            "a number divided by a kernel is not a kernel in general, nor is a quotient of two "
-            "kernels: / takes a kernel and a number, as in rbf/2"
-        )
-    if isinstance(operation, ast.Div) and right == 0:
-        raise ValueError("the kernel expression divides by zero")
-    meaning = _OPERATORS[type(operation)](left, right)
-    return meaning if isinstance(meaning, AbstractKernel) else _finite(meaning)
 
 
 def _check_integers(name: str, values: dict[str, Any]) -> None:
@@ -307,14 +304,6 @@ def _check_degree(degree: Any) -> None:
         raise ValueError(
             f"degree must be at most {_HIGHEST} in a kernel expression, but is {degree:.6g}"
         )
-
-
-def _number(node: ast.Constant) -> int | float:
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
-        raise ValueError(
-            f"{_shown(node)} has no meaning in a kernel expression: it takes kernels and numbers"
-        )
-    return _finite(node.value)
 
 
 def _has_sign(node: ast.expr) -> TypeGuard[ast.UnaryOp]:

@@ -57,6 +57,16 @@ def fit(
     rows = parameter_rows(kept, parts.inputs.columns)
     if model == RVM:  # which has a noise of its own
         rows = tuple(row for row in rows if row[0] != "noise")
+    remarks = []
+    stats = choice.kept.stats
+    if restarts > 1 and stats:
+        losses = np.asarray(stats["start_losses"])
+        losses = losses[np.isfinite(losses)]
+        failed = int(np.sum(stats["failed"]))
+        span = f"from {losses.min():.5g} to {losses.max():.5g}"
+        remarks.append(f"{restarts} starts, {failed} failed; losses {span}")
+    if learned.kind == RVM:
+        remarks.append(relevant(learned))
     return FitReport(
         title=error if model == RIDGE else f"{error}, and mean negative log density",
         scores={
@@ -66,7 +76,7 @@ def fit(
         },
         parameters=rows,
         predictor=learned,
-        remarks=(*_account(choice, parts, model), *no_gain, *_remarks(choice, learned, restarts)),
+        remarks=(*_account(choice, parts, model), *no_gain, *remarks),
     )
 
 
@@ -108,20 +118,6 @@ def _rows_to_judge_by(start: Model | ProcessModel, parts: Split) -> int:
     if isinstance(start, ProcessModel) and is_along_line(start.kernel, parts.X):
         return _MOST_ALONG_A_LINE
     return MOST_ROWS
-
-
-def _remarks(choice: StageChoice, learned: Regressor, restarts: int) -> tuple[str, ...]:
-    remarks = []
-    stats = choice.kept.stats
-    if restarts > 1 and stats:
-        losses = np.asarray(stats["start_losses"])
-        losses = losses[np.isfinite(losses)]
-        failed = int(np.sum(stats["failed"]))
-        span = f"from {losses.min():.5g} to {losses.max():.5g}"
-        remarks.append(f"{restarts} starts, {failed} failed; losses {span}")
-    if learned.kind == RVM:
-        remarks.append(relevant(learned))
-    return tuple(remarks)
 
 
 def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regressor:

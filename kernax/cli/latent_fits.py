@@ -76,11 +76,14 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport
     model, remarks = learned_latent(start, parts, parts.y, one_name, with_priors)
     learned = _regressor(model, parts)
     of_evidence = evidences(plan.inference, len(parts.y), written.model, learned.model)
+    # The scores of the mean of the training rows as a constant rate.
+    logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
+    mean = np.full(len(parts.y_held_out), parts.y.mean())
     return FitReport(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",
         scores={
-            "constant rate": _scores_of_constant(start, parts),
+            "constant rate": _scores(parts, mean, np.asarray(logarithms)),
             "gp as written": as_written,
             "gp learned": _scored(learned, parts),
         },
@@ -101,13 +104,6 @@ def _scored(regressor: CountRegressor, parts: Split) -> dict[str, float]:
     logarithms = regressor.log_densities(parts.X_held_out, parts.y_held_out)
     check_finite_scores(mean, logarithms)
     return _scores(parts, mean, logarithms)
-
-
-def _scores_of_constant(start: LatentModel, parts: Split) -> dict[str, float]:
-    """The scores of the mean of the training rows as a constant rate."""
-    logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
-    mean = np.full(len(parts.y_held_out), parts.y.mean())
-    return _scores(parts, mean, np.asarray(logarithms))
 
 
 def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> dict[str, float]:

@@ -159,7 +159,14 @@ def _expression(kernel: AbstractKernel, parts: Sequence[str | None], bare: bool 
     if bare:
         return _WORDS.get(type(kernel), type(kernel).__name__)
     if isinstance(kernel, On):
-        return _expression_on(kernel, parts)
+        # A kernel on the numbers, on one column of them, or on a column of text.
+        inner = _expression(kernel.kernel, ())
+        if not parts:
+            if not isinstance(kernel.where, int):
+                raise ValueError(f"no expression describes On of {kernel.where!r}")
+            return f"{ON}({inner}, {kernel.where + 1})"
+        name = parts[kernel.where]
+        return inner if name is None else f"{OF_COLUMN}({name!r}, {inner})"
     if isinstance(kernel, Constant):
         return _number(kernel.value)
     if type(kernel) not in _WORDS:
@@ -185,17 +192,6 @@ def _operand(kernel: AbstractKernel, parts: Sequence[str | None], bare: bool, lo
 
 def _without_numbers(kernel: AbstractKernel) -> str:
     return _expression(kernel, (), bare=True)
-
-
-def _expression_on(kernel: On, parts: Sequence[str | None]) -> str:
-    """A kernel on the numbers, on one column of them, or on a column of text."""
-    inner = _expression(kernel.kernel, ())
-    if not parts:
-        if not isinstance(kernel.where, int):
-            raise ValueError(f"no expression describes On of {kernel.where!r}")
-        return f"{ON}({inner}, {kernel.where + 1})"
-    name = parts[kernel.where]
-    return inner if name is None else f"{OF_COLUMN}({name!r}, {inner})"
 
 
 def _value(value: Any) -> str:

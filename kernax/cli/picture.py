@@ -8,7 +8,7 @@ import numpy as np
 from kernax.cli.cluster import Clusters
 from kernax.cli.job import FitReport, Split, in_digits
 from kernax.core.base.whole_files import write_whole
-from kernax.preparation.predictors import GP, SVM, ClassPredictor, CountRegressor, Regressor
+from kernax.preparation.predictors import GP, SVM, ClassPredictor, Regressor
 from kernax.unsupervised.principal_components import kernel_pca
 
 if TYPE_CHECKING:
@@ -28,7 +28,25 @@ def draw(path: Path, report: FitReport, parts: Split) -> None:
     if isinstance(predictor, ClassPredictor):
         ax = _picture_of_classes(predictor, parts, title)
     else:
-        ax = _picture_of_numbers(predictor, parts, title)
+        # A process of numbers over its one input; otherwise predictions over true values, with
+        # error bars where the model predicts deviations of numbers.
+        from kernax.plot import predicted_against_true
+
+        inputs = parts.inputs
+        one_input = len(inputs.columns) == 1 and not inputs.texts
+        are_numbers = isinstance(predictor, Regressor)
+        if are_numbers and predictor.kind == GP and one_input:
+            ax = _process(predictor, parts, title)
+        else:
+            predicted, deviation = predictor.at(parts.X_held_out)
+            ax = predicted_against_true(
+                parts.y_held_out,
+                predicted,
+                # Counts are not normally distributed: two deviations on either side say little.
+                deviation=deviation if are_numbers else None,
+                name=inputs.target,
+                title=title,
+            )
     _write(path, ax)
 
 
@@ -65,28 +83,6 @@ def _write(path: Path, ax: "Axes") -> None:
     write_whole(path, lambda unfinished: figure.savefig(unfinished, format=kind))
 
 
-def _picture_of_numbers(predictor: Regressor | CountRegressor, parts: Split, title: str) -> "Axes":
-    """A process of numbers over its one input; otherwise predictions over true values, with error
-    bars where the model predicts deviations of numbers.
-    """
-    from kernax.plot import predicted_against_true
-
-    inputs = parts.inputs
-    one_input = len(inputs.columns) == 1 and not inputs.texts
-    are_numbers = isinstance(predictor, Regressor)
-    if are_numbers and predictor.kind == GP and one_input:
-        return _process(predictor, parts, title)
-    predicted, deviation = predictor.at(parts.X_held_out)
-    return predicted_against_true(
-        parts.y_held_out,
-        predicted,
-        # Counts are not normally distributed: two deviations on either side say little.
-        deviation=deviation if are_numbers else None,
-        name=inputs.target,
-        title=title,
-    )
-
-
 def _process(predictor: Regressor, parts: Split, title: str) -> "Axes":
     """The process over its one input, in the units of both columns."""
     from kernax.plot import posterior_band
@@ -116,7 +112,22 @@ def _picture_of_classes(predictor: ClassPredictor, parts: Split, title: str) -> 
     from kernax.plot import reliability, values_of_classes
 
     if len(parts.inputs.columns) == 2 and not parts.inputs.texts:
-        return _regions(predictor, parts, title)
+        from kernax.plot import decision_regions
+
+        inputs = parts.inputs
+
+        def value_at(x: Any) -> Any:
+            return predictor.value(inputs.standards.standardised(x))
+
+        return decision_regions(
+            value_at,
+            inputs.standards.restored(parts.X),
+            parts.y,
+            support=predictor.support if predictor.kind == SVM else None,
+            classes=parts.classes,
+            names=(inputs.columns[0], inputs.columns[1]),
+            title=title,
+        )
     classes = list(predictor.classes)
     name = parts.inputs.target
     true = parts.y_held_out
@@ -161,22 +172,3 @@ def _confusion(true: Any, decided: Any, classes: list[Any], name: str, title: st
     name_axes(ax, f"predicted {name}", f"true {name}")
     title_axes(ax, title)
     return ax
-
-
-def _regions(predictor: ClassPredictor, parts: Split, title: str) -> "Axes":
-    from kernax.plot import decision_regions
-
-    inputs = parts.inputs
-
-    def value_at(x: Any) -> Any:
-        return predictor.value(inputs.standards.standardised(x))
-
-    return decision_regions(
-        value_at,
-        inputs.standards.restored(parts.X),
-        parts.y,
-        support=predictor.support if predictor.kind == SVM else None,
-        classes=parts.classes,
-        names=(inputs.columns[0], inputs.columns[1]),
-        title=title,
-    )

@@ -92,14 +92,15 @@ def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
         names = target.cells
         classes = tuple(sorted(set(names)))
     else:
-        names = _whole(target)
+        # Whole numbers in one spelling: 1, 1.0 and 1e0 are the same class.
+        fraction = (
+            "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes "
+            "numbers"
+        )
+        _check_numbers(target, lambda value: value == round(value), fraction)
+        names = tuple(f"{float(cell) + 0.0:.0f}" for cell in target.cells)
         classes = tuple(sorted(set(names), key=float))
     _check_rows(table, "classes")
-    _check_classes(target, names, classes)
-    return np.array(names), classes
-
-
-def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, ...]) -> None:
     what = f"target column {target.name!r}"
     if len(classes) == 1:
         raise ValueError(
@@ -115,6 +116,7 @@ def _check_classes(target: Column, names: tuple[str, ...], classes: tuple[str, .
     counts = collections.Counter(target.cells)
     single = "class {cell} has a single row: one to learn from and one to hold out are needed"
     check_cells(target, lambda name: single if counts[name] == 1 else None)
+    return np.array(names), classes
 
 
 def _are_classes(table: InputTable) -> bool:
@@ -123,15 +125,6 @@ def _are_classes(table: InputTable) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _whole(target: Column) -> tuple[str, ...]:
-    """Whole numbers in one spelling: 1, 1.0 and 1e0 are the same class."""
-    fraction = (
-        "{cell} is a fraction, no class: is this a regression? --model gp or ridge takes numbers"
-    )
-    _check_numbers(target, lambda value: value == round(value), fraction)
-    return tuple(f"{float(cell) + 0.0:.0f}" for cell in target.cells)
 
 
 def _check_rows(table: InputTable, what: str) -> None:

@@ -131,7 +131,24 @@ def _bound_jvp(primals, tangents):
     # The slopes already include the tangents of U and of the optimal distribution.
     given, U, best = primals
     d_given, _, _ = tangents
-    slopes = _slopes_of_bound(given, U, best)
+    # The derivatives of the bound.
+    # With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
+    # p T gains`, because the mean is optimal; that in k(Z, X) is `L^-T D`, and that in L is
+    # `-L^-T D U^T`. There `D U^T = mean mean^T + p (I - B^-1) S` needs no product with all
+    # points.
+    p = best.mean.shape[1]
+    gains = given.seen.gains
+    weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
+    # T = (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
+    T = matmul(best.explained, U)
+    # D = mean (gains e)^T + p T gains.
+    in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
+    # L^-T D in k(Z, X), and its product with -U^T in L, as dU = L^-1 (dC - dL U).
+    slopes = _Slopes(
+        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
+        cross=times_inverse_transposed(given.lower, in_U),
+        gains=-p * sum_of_rows(U * (U - T)) / 2,
+    )
 
     # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. Written as a term linear in the
     # gains, it also differentiates the weights and the noise, which form the gains.
@@ -152,28 +169,6 @@ class _Slopes(eqx.Module):
     lower: Float[Array, "m m"]
     cross: Float[Array, "m n"]
     gains: Float[Array, " n"]
-
-
-def _slopes_of_bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> _Slopes:
-    """The derivatives of the bound.
-
-    With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
-    p T gains`, because the mean is optimal; that in k(Z, X) is `L^-T D`, and that in L is `-L^-T D
-    U^T`. There `D U^T = mean mean^T + p (I - B^-1) S` needs no product with all points.
-    """
-    p = best.mean.shape[1]
-    gains = given.seen.gains
-    weighted = gains[:, None] * (given.seen.targets - matmul(U.T, best.mean))
-    # T = (I - B^-1) U, so that U - T = B^-1 U in the slopes of log |B|.
-    T = matmul(best.explained, U)
-    # D = mean (gains e)^T + p T gains.
-    in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
-    # L^-T D in k(Z, X), and its product with -U^T in L, as dU = L^-1 (dC - dL U).
-    return _Slopes(
-        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
-        cross=times_inverse_transposed(given.lower, in_U),
-        gains=-p * sum_of_rows(U * (U - T)) / 2,
-    )
 
 
 def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:

@@ -30,7 +30,6 @@ from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_ov
 from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.losses.stationarity import values_at_points
 from kernax.core.operators.memory import Footprint
-from kernax.core.operators.operators import AbstractGram
 from kernax.gp.approximation import ending_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import AbstractConditioned, without_observations
@@ -234,7 +233,28 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     )
     a = mode.coefficients
     f = values_at_points(gram, a)
-    parts, determinant, figures = _curvatures(gram, jax.nn.softmax(offset + f), weights)
+    # The A_c, `log |I + W K|` over all classes, and statistics of the factors.
+    # The Hessian W is `diag(D) - diag(w) Pi Pi^T` with `D_c = w P_c`. With `T_c = I + D_c K`,
+    # `A_c = P_c T_c^-T` and `G = sum_c A_c` the logarithm is the sum of those of the determinants
+    # of the T_c and of G. With `E_c = diag(w) A_c`, which is symmetric, this is algorithm 3.3 of
+    # Rasmussen & Williams 2006, without division by a weight and without roots of weights.
+
+    def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
+        # T_c = D_c K + I with D_c = w P_c.
+        system = system_of_precisions(gram, weights * p)
+        factor, _, figures = factor_of(system)
+        # A_c = diag(P_c) T_c^-T.
+        inverse = factor.inverse_of(system).as_matrix()
+        return p[:, None] * inverse.T, log_determinant(system, factor), figures
+
+    parts, determinants, figures = jax.vmap(of_class)(jax.nn.softmax(offset + f).T)
+    G = jnp.sum(parts, 0)
+    of_total = rounding_of_entries(partial(solve_by_lu, stop_gradient(G)), jnp.ones_like(weights))
+    # The errors of the log |T_c| and of log |G| count as independent: squares add up.
+    rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
+    figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
+    # log |I + W K| = sum_c log |T_c| + log |G|, as G = I - sum_c A_c K diag(w P_c).
+    determinant = jnp.sum(determinants) + log_determinant_by_lu(G)
     # log p(Y | X) is about -sum_i w_i L_i - sum_c a_c.K a_c / 2 - log |I + W K| / 2, f = K a.
     losses = jnp.sum(weights * likelihood(task.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
@@ -259,32 +279,3 @@ def _posterior_process(
     solved_by_sum = jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)
     covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, solved_by_sum)
     return GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))
-
-
-def _curvatures(
-    gram: AbstractGram, P: Float[Array, "n c"], weights: Float[Array, " n"]
-) -> tuple[Float[Array, "c n n"], Float[Array, ""], dict[str, Array]]:
-    """The A_c, `log |I + W K|` over all classes, and statistics of the factors.
-
-    The Hessian W is `diag(D) - diag(w) Pi Pi^T` with `D_c = w P_c`. With `T_c = I + D_c K`, `A_c =
-    P_c T_c^-T` and `G = sum_c A_c` the logarithm is the sum of those of the determinants of the T_c
-    and of G. With `E_c = diag(w) A_c`, which is symmetric, this is algorithm 3.3 of Rasmussen &
-    Williams 2006, without division by a weight and without roots of weights.
-    """
-
-    def of_class(p: Float[Array, " n"]) -> tuple[Array, Array, dict[str, Array]]:
-        # T_c = D_c K + I with D_c = w P_c.
-        system = system_of_precisions(gram, weights * p)
-        factor, _, figures = factor_of(system)
-        # A_c = diag(P_c) T_c^-T.
-        inverse = factor.inverse_of(system).as_matrix()
-        return p[:, None] * inverse.T, log_determinant(system, factor), figures
-
-    parts, determinants, figures = jax.vmap(of_class)(P.T)
-    G = jnp.sum(parts, 0)
-    of_total = rounding_of_entries(partial(solve_by_lu, stop_gradient(G)), jnp.ones_like(weights))
-    # The errors of the log |T_c| and of log |G| count as independent: squares add up.
-    rounding = jnp.sqrt(jnp.sum(figures["rounding"] ** 2) + of_total**2)
-    figures = {"jitter": jnp.max(figures["jitter"]), "rounding": rounding}
-    # log |I + W K| = sum_c log |T_c| + log |G|, as G = I - sum_c A_c K diag(w P_c).
-    return parts, jnp.sum(determinants) + log_determinant_by_lu(G), figures

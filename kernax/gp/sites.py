@@ -264,18 +264,11 @@ def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRul
         _, slopes = jax.jvp(update, arguments, tuple(tangents))
         return slopes
 
-    jacobian = _jacobian([along(place) for place in range(len(arguments))], q)
-    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
-    return Sites(sites.precision + step[0], sites.shift + step[1])
-
-
-def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
-    """The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
-
-    With the covariance C of q, the marginals change by `d mean = C (d shift - mean d precision)`
-    and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther 2005).
-    """
-    by_precision, by_shift, by_mean, by_variance = slopes
+    # The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
+    # With the covariance C of q, the marginals change by `d mean = C (d shift - mean d
+    # precision)` and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther
+    # 2005).
+    by_precision, by_shift, by_mean, by_variance = [along(place) for place in range(len(arguments))]
     C = q.covariance
 
     def rows(k: int) -> list[Array]:
@@ -287,7 +280,9 @@ def _jacobian(slopes: list[Array], q: Moments) -> Float[Array, "m m"]:
         in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
         return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
 
-    return jnp.block([rows(0), rows(1)])
+    jacobian = jnp.block([rows(0), rows(1)])
+    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+    return Sites(sites.precision + step[0], sites.shift + step[1])
 
 
 @compiled
@@ -297,22 +292,18 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
     observations = Observations(task.gram(), task.y, by_weight)
     found = fixed_point(observations, rule, rtol, max_steps)
-    normal, of_normal, figures = _normal_of(observations.gram, found.sites)
+    # q, differentiable to every order, its status, and statistics of its factor.
+    system = system_of_precisions(observations.gram, found.sites.precision)
+    factor, of_factor, figures = factor_of(system)
+    shift = found.sites.shift[:, None]
+    coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    of_normal = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
+    normal = NormalAtPoints(system, factor, coefficients[:, 0])
     result = RESULTS.where(found.result == RESULTS.successful, of_normal, found.result)
     of_sites = partial(_log_evidence, rule)
     log_evidence = at_stationary_point(of_sites, found.sites, (observations, normal.factor))
     stats = found.stats | figures
     return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
-
-
-def _normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, dict[str, Array]]:
-    """q, differentiable to every order, its status, and statistics of its factor."""
-    system = system_of_precisions(gram, sites.precision)
-    factor, of_factor, figures = factor_of(system)
-    shift = sites.shift[:, None]
-    coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
-    result = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
-    return NormalAtPoints(system, factor, coefficients[:, 0]), result, figures
 
 
 def _log_evidence(

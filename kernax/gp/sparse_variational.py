@@ -128,7 +128,15 @@ def svgp(
     task, model = _checked("svgp", process, X, y, likelihood, Z, weights, throw=throw)
     check_key(key)
     length = task.scalar(rate, "rate", _RATE, throw=throw)
-    size = _checked_batch_size(batch_size, task.n)
+    # The number of points in a batch.
+    if batch_size is None:
+        size = task.n
+    else:
+        if check_count(batch_size, "batch_size") > task.n:
+            raise ValueError(
+                f"batch_size must be at most {task.n}, the number of points, but is {batch_size}"
+            )
+        size = int(batch_size)
     if optimiser is None:
         optimiser = _STILL
         trainable = _nothing
@@ -182,17 +190,6 @@ def _check_memory(
     """Raises MemoryBudgetError where m x m numbers do not fit into memory."""
     first = lambda: eqx.filter_eval_shape(function, *arguments)
     check_memory(model.Z, footprint=footprint, first=first)
-
-
-def _checked_batch_size(batch_size: int | None, n: int) -> int:
-    """The number of points in a batch. Raises ValueError if it exceeds n."""
-    if batch_size is None:
-        return n
-    if check_count(batch_size, "batch_size") > n:
-        raise ValueError(
-            f"batch_size must be at most {n}, the number of points, but is {batch_size}"
-        )
-    return int(batch_size)
 
 
 def _nothing(path: str, value: Array) -> bool:

@@ -125,7 +125,12 @@ class GlobalAlignment(AbstractWideRange):
                     _one_later(two_before, jnp.where(t == 0, 0, impossible)),
                 ]
             )
-            table = _log_kappa(jax.vmap(self.kernel)(x, beside)) + logsumexp(steps, 0)
+            # `log(k / (2 - k))`.
+            k = jax.vmap(self.kernel)(x, beside)
+            least = jnp.finfo(k.dtype).tiny
+            # A negative k stays what it is, so that its logarithm is NaN.
+            k = jnp.where((k >= 0) & (k < least), least, k)
+            table = (jnp.log(k) - jnp.log(2 - k)) + logsumexp(steps, 0)
             there = (t - i >= 0) & (t - i < len(z))
             table = jnp.where(there, table, impossible)
             total = jnp.where(t == last, table[length_x - 1], total)
@@ -141,14 +146,6 @@ class GlobalAlignment(AbstractWideRange):
 def _one_later(diagonal: Float[Array, " L"], first: Float[Array, ""]) -> Float[Array, " L"]:
     """The entries moved by one place."""
     return jnp.concatenate([first[None], diagonal[:-1]])
-
-
-def _log_kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:
-    """`log(k / (2 - k))`."""
-    least = jnp.finfo(k.dtype).tiny
-    # A negative k stays what it is, so that its logarithm is NaN.
-    k = jnp.where((k >= 0) & (k < least), least, k)
-    return jnp.log(k) - jnp.log(2 - k)
 
 
 def _values_and_length(x: Any) -> tuple[Float[Array, "L d"], Int[Array, ""]]:

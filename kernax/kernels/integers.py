@@ -86,9 +86,20 @@ class Precomputed(AbstractKernel):
                 "is missing"
             )
         if self.cross is not None:
-            _check_cross(self.cross, len(self.K))
+            n = len(self.K)
+            if self.cross.ndim != 2 or len(self.cross) != n or not self.cross.size:
+                raise ValueError(
+                    f"cross must have shape ({n}, m), one row for each row of K, but has "
+                    f"{self.cross.shape}"
+                )
+            check_finite(self.cross, "cross")
             if self.new is not None:
-                _check_new(self.new, self.cross.shape[1])
+                m = self.cross.shape[1]
+                if len(self.new) != m:
+                    raise ValueError(
+                        f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape "
+                        f"{self.new.shape}"
+                    )
 
     @staticmethod
     def from_blocks(K: ArrayLike, cross: ArrayLike, new: ArrayLike | None = None) -> "Precomputed":
@@ -134,23 +145,6 @@ class Precomputed(AbstractKernel):
 def _entry(array: Array, *places: Array) -> Array:
     """`array[places]`, NaN for an index out of range, including negative ones."""
     return array.at[places].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-
-
-def _check_cross(cross: Array, n: int) -> None:
-    """Raises ValueError unless the block between n old points and new ones is (n, m), finite."""
-    if cross.ndim != 2 or len(cross) != n or not cross.size:
-        raise ValueError(
-            f"cross must have shape ({n}, m), one row for each row of K, but has {cross.shape}"
-        )
-    check_finite(cross, "cross")
-
-
-def _check_new(new: Array, m: int) -> None:
-    """Raises ValueError unless the block is that of m new points."""
-    if len(new) != m:
-        raise ValueError(
-            f"new must have shape ({m}, {m}), or ({m},), its diagonal, but has shape {new.shape}"
-        )
 
 
 class Herglotz(AbstractKernel):

@@ -77,7 +77,31 @@ def _matern_of_moderate_order(nu: Float[Array, ""], s: Float[Array, ""]) -> Floa
     near = _rough_matern_near_zero(
         jnp.where(nu < 1.5, nu, 1), jnp.where(by_terms & (s > 0), s, least)
     )
-    far = _matern_by_quadrature(nu, 2 * nu * jnp.where(by_terms | (s <= 0), least, s))
+    # The Matern function as the scale mixture `E[exp(-q / 4u)]` over u ~ Gamma(nu, 1), q > 0.
+    # With u = exp(t) the integrand decays at least exponentially on both sides of its peak, so
+    # the trapezoid rule converges geometrically. Around the peak, `exp(t) = (nu + kappa) / 2`
+    # with `kappa = sqrt(nu^2 + q)`, its logarithm decreases by `kappa (cosh t - 1) + nu (sinh t -
+    # t)`, which bounds the window in closed form.
+    q = 2 * nu * jnp.where(by_terms | (s <= 0), least, s)
+    kappa = jnp.sqrt(nu**2 + q)
+    peak = jnp.log((nu + kappa) / 2)
+    excess = q / (kappa + nu)  # kappa - nu, without cancellation
+    digits, count = _quadrature_size(q.dtype)
+    # The ends of the window: there the integrand is `exp(-digits)` of its peak at t = 0.
+    # To the left each derivative in q decays more slowly by a factor `exp(-t)`. There the
+    # integrand ends where `excess cosh t` is large or, if nu ends it earlier, where its first
+    # derivative has fallen by more than `exp(-digits)` and the second by half as much.
+    # To the right it decreases by at least kappa (cosh t - 1), to the left by excess (cosh t - 1) +
+    # nu (|t| - 1 + exp(-|t|)), where either term may end the window.
+    right = jnp.arccosh(1 + digits / kappa)
+    end = jnp.arccosh(1 + digits / jnp.maximum(excess, _least_square(nu.dtype)))
+    decay = jnp.where(nu > 1.5, nu - 1.5, 1)
+    left = jnp.where(nu > 1.5, jnp.minimum((digits + nu) / decay, end), end)
+    window = lax.stop_gradient((-left, right))
+    t, step = _trapezoid_nodes(*window, count)
+    # u^nu exp(-u - q / (4 u)) / Gamma(nu) at u = exp(peak + t), as du = u dt.
+    exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
+    far = step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
     # At s = 0 the slope is infinite for nu <= 1, and zero is returned.
     slope = jnp.where(nu > 1, nu / (2 * jnp.where(nu > 1, nu - 1, 1)), 0)
     at_zero = 1 - slope * jnp.where(nu > 1, s, 0)
@@ -135,41 +159,6 @@ def _log_gamma_ratio(d: Float[Array, ""]) -> Float[Array, ""]:
         polynomial(_LOG_GAMMA_RATIO, jnp.where(is_small, d, 0)),
         (gammaln(1 + large) - gammaln(2 - large)) / large,
     )
-
-
-def _matern_by_quadrature(nu: Float[Array, ""], q: Float[Array, ""]) -> Float[Array, ""]:
-    """The Matern function as the scale mixture `E[exp(-q / 4u)]` over u ~ Gamma(nu, 1), q > 0.
-
-    With u = exp(t) the integrand decays at least exponentially on both sides of its peak, so the
-    trapezoid rule converges geometrically. Around the peak, `exp(t) = (nu + kappa) / 2` with `kappa
-    = sqrt(nu^2 + q)`, its logarithm decreases by `kappa (cosh t - 1) + nu (sinh t - t)`, which
-    bounds the window in closed form.
-    """
-    kappa = jnp.sqrt(nu**2 + q)
-    peak = jnp.log((nu + kappa) / 2)
-    excess = q / (kappa + nu)  # kappa - nu, without cancellation
-    digits, count = _quadrature_size(q.dtype)
-    window = lax.stop_gradient(_matern_window(nu, kappa, excess, digits))
-    t, step = _trapezoid_nodes(*window, count)
-    # u^nu exp(-u - q / (4 u)) / Gamma(nu) at u = exp(peak + t), as du = u dt.
-    exponent = nu * (peak + t) - jnp.exp(peak + t) - q / 4 * jnp.exp(-peak - t)
-    return step * jnp.sum(jnp.exp(exponent - lax.lgamma(nu)))
-
-
-def _matern_window(nu: Array, kappa: Array, excess: Array, digits: int) -> tuple[Array, Array]:
-    """The ends of the window: there the integrand is `exp(-digits)` of its peak at t = 0.
-
-    To the left each derivative in q decays more slowly by a factor `exp(-t)`. There the integrand
-    ends where `excess cosh t` is large or, if nu ends it earlier, where its first derivative has
-    fallen by more than `exp(-digits)` and the second by half as much.
-    """
-    # To the right it decreases by at least kappa (cosh t - 1), to the left by excess (cosh t - 1) +
-    # nu (|t| - 1 + exp(-|t|)), where either term may end the window.
-    right = jnp.arccosh(1 + digits / kappa)
-    end = jnp.arccosh(1 + digits / jnp.maximum(excess, _least_square(nu.dtype)))
-    decay = jnp.where(nu > 1.5, nu - 1.5, 1)
-    left = jnp.where(nu > 1.5, jnp.minimum((digits + nu) / decay, end), end)
-    return -left, right
 
 
 def _quadrature_size(dtype: Any) -> tuple[int, int]:

@@ -69,7 +69,10 @@ class Subsequence(AbstractWideRange):
         log_decay = jnp.log(lax.stop_gradient(self.decay))
         places = jnp.arange(x.codes.shape[-1], dtype=log_decay.dtype)
         is_token = places < jnp.minimum(_ends(x), _ends(z)).astype(places.dtype)
-        log_reach = _log_sum(jnp.where(is_token, places * log_decay, -jnp.inf))
+        # `log sum exp(logs)`, at least the largest of the logs and 0, even if all are -inf.
+        logs = jnp.where(is_token, places * log_decay, -jnp.inf)
+        top = jnp.max(logs, initial=0)
+        log_reach = top + jnp.log(jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1))
         return jnp.floor((2 * log_decay + log_reach) / math.log(2))
 
 
@@ -96,12 +99,6 @@ class AllSubsequences(AbstractKernel):
         check_strings(x, z)
         sums = _batched_last(partial(_gapped, 1, _any_longer))
         return 1 + sums(_floats(x), _floats(z), self.decay, self.decay**2)
-
-
-def _log_sum(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """`log sum exp(logs)`, at least the largest of the logs and 0, even if all are -inf."""
-    top = jnp.max(logs, initial=0)
-    return top + jnp.log(jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1))
 
 
 def _ends(x: Strings) -> Int[Array, ""]:

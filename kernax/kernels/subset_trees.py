@@ -117,7 +117,13 @@ def _add_row(
     # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
     # C(a, b) = decay w_a w_b E(a, b).
     alike = _has_production(node.production, z_productions).astype(now.table.dtype)
-    E = _times_children(alike, now.table, node.children, z.children)
+    # `start_b prod_j (1 + C(c_j(a), c_j(b)))` for a node a of x and each node b of z.
+
+    def times_child(total, pair):
+        return total * (1 + _entries(now.table, *pair)), None
+
+    arity = min(len(node.children), z.children.shape[1])
+    E = lax.scan(times_child, alike, (node.children[:arity], z.children[:, :arity].T))[0]
     row = decay * node.weight * z.weights * E
     return _RowsSoFar(_with_row(now.table, node.place, row), now.total + row), E
 
@@ -127,21 +133,6 @@ def _has_production(
 ) -> Bool[Array, " M"]:
     """Which nodes have the given production; none do if it is that of a leaf."""
     return (production[0] != NONE) & jnp.all(production[None] == others, 1)
-
-
-def _times_children(
-    start: Float[Array, " M"],
-    C: Float[Array, "rows columns"],
-    a_children: Int[Array, " x_arity"],
-    z_children: Int[Array, "M z_arity"],
-) -> Float[Array, " M"]:
-    """`start_b prod_j (1 + C(c_j(a), c_j(b)))` for a node a of x and each node b of z."""
-
-    def times_child(total, pair):
-        return total * (1 + _entries(C, *pair)), None
-
-    arity = min(len(a_children), z_children.shape[1])
-    return lax.scan(times_child, start, (a_children[:arity], z_children[:, :arity].T))[0]
 
 
 def _sum_in_order(parts: Float[Array, " n"]) -> Float[Array, ""]:

@@ -85,7 +85,16 @@ def encode(
         Array([[1., 1.],
                [1., 3.]], dtype=float64)
     """
-    given = _sequence(texts)
+    # The strings as a list.
+    if isinstance(texts, str) or not hasattr(texts, "__iter__"):
+        for_one = ": pass [text] for one" if isinstance(texts, str) else ""
+        raise ValueError(
+            "texts must be a list of strings or of lists of tokens, but is of type "
+            f"{type(texts).__name__}{for_one}"
+        )
+    given = list(texts)
+    if not given:
+        raise ValueError("texts must hold at least one string, but is empty")
     rows = [_tokens(text, i) for i, text in enumerate(given)]
     if alphabet is None:
         known = tuple(sorted({token for row in rows for token in row}))
@@ -196,20 +205,6 @@ def _stacked(rows: list[list[str]], length: int, alphabet: tuple[str, ...]) -> S
 def check_strings(x: Any, z: Any) -> None:
     """Raises ValueError unless both points are strings over one alphabet."""
     check_points(x, z, Strings)
-
-
-def _sequence(texts: Any) -> list[Any]:
-    """The strings as a list. Raises ValueError for a single string and for an empty list."""
-    if isinstance(texts, str) or not hasattr(texts, "__iter__"):
-        for_one = ": pass [text] for one" if isinstance(texts, str) else ""
-        raise ValueError(
-            "texts must be a list of strings or of lists of tokens, but is of type "
-            f"{type(texts).__name__}{for_one}"
-        )
-    strings = list(texts)
-    if not strings:
-        raise ValueError("texts must hold at least one string, but is empty")
-    return strings
 
 
 def _tokens(text: Any, i: int) -> list[str]:

@@ -102,7 +102,10 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
     tables = [_nodes(tree, f"trees[{number}]") for number, tree in enumerate(trees)]
     if not tables:
         raise ValueError("trees must hold at least one tree, but is empty")
-    known = check_alphabet(_labels_of(tables) if alphabet is None else alphabet)
+    # Every label that occurs, sorted.
+    known = check_alphabet(
+        sorted({node.label for table in tables for node in table}) if alphabet is None else alphabet
+    )
     if unknown == "refuse":
         _check_all_known(tables, known)
     return _stacked(tables, known)
@@ -116,11 +119,6 @@ def check_trees(x: Any, z: Any) -> None:
 class _Node(NamedTuple):
     label: str
     children: list[int]  # their indices among the nodes of the tree, in postorder
-
-
-def _labels_of(tables: list[list[_Node]]) -> list[str]:
-    """Every label that occurs, sorted."""
-    return sorted({node.label for table in tables for node in table})
 
 
 def _check_all_known(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> None:

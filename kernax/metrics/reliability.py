@@ -75,7 +75,16 @@ def calibration_curve(
     outcomes, w, dtype = as_targets_and_weights(
         outcomes, probabilities, weights=weights, name="outcomes"
     )
-    outcomes = _binary(outcomes)
+    # Zeros and ones.
+    if not is_concrete(outcomes):
+        good = (outcomes == 0) | (outcomes == 1)
+        outcomes = jnp.where(good, outcomes, jnp.nan)
+    else:
+        known = np.asarray(outcomes)
+        good = np.isin(known, (0, 1))
+        if not good.all():
+            first = int(np.argmin(good))
+            raise ValueError(f"outcomes must be 0 or 1, but outcomes[{first}] is {known[first]:g}")
     probabilities = as_one_per_row(probabilities, "probabilities", len(outcomes), dtype)
     probabilities = as_inside(probabilities, "probabilities", UP_TO_ONE)
     return _calibration_curve(outcomes, probabilities, w, n_bins)
@@ -118,16 +127,3 @@ def calibration_error(
         0.267
     """
     return calibration_curve(outcomes, probabilities, n_bins=n_bins, weights=weights).error
-
-
-def _binary(outcomes: Array) -> Array:
-    """Zeros and ones. Raises ValueError for other values; while tracing they become NaN."""
-    if not is_concrete(outcomes):
-        good = (outcomes == 0) | (outcomes == 1)
-        return jnp.where(good, outcomes, jnp.nan)
-    known = np.asarray(outcomes)
-    good = np.isin(known, (0, 1))
-    if not good.all():
-        first = int(np.argmin(good))
-        raise ValueError(f"outcomes must be 0 or 1, but outcomes[{first}] is {known[first]:g}")
-    return outcomes

@@ -1,7 +1,6 @@
 """Heads of networks that are fitted functions: ridge regression, logistic regression, SVMs."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -193,20 +192,14 @@ class SVMHead(AbstractHead):
     ) -> Solution[KernelExpansion]:
         """The fitted functions: `svm` with `throw=False`."""
         if np.ndim(y) == 2:
-            y = _signs_of_columns(y, dtype_of(X))
+            # Columns of -1 and +1 from columns of 0 and 1.
+            if is_concrete(y):
+                values = np.asarray(y)
+                if not np.all((values == 0) | (values == 1) | (values != values)):
+                    raise ValueError(
+                        "y must hold one-hot columns of 0 and 1, but holds "
+                        f"{', '.join(f'{value:g}' for value in np.unique(values)[:5])}: "
+                        "jax.nn.one_hot(labels, n_classes), or (Y + 1) / 2 for columns of -1 and +1"
+                    )
+            y = 2 * jnp.asarray(y, dtype_of(X)) - 1
         return svm(self.kernel, X, y, self.C, weights=weights, bias=self.bias, throw=False)
-
-
-def _signs_of_columns(Y: ArrayLike, dtype: Any) -> Float[Array, "n classes"]:
-    """Columns of -1 and +1 from columns of 0 and 1. Other numbers, if traced, become numbers for
-    which `svm` gives NaN; NaN, which is allowed in rows of weight zero, remains.
-    """
-    if is_concrete(Y):
-        values = np.asarray(Y)
-        if not np.all((values == 0) | (values == 1) | (values != values)):
-            raise ValueError(
-                "y must hold one-hot columns of 0 and 1, but holds "
-                f"{', '.join(f'{value:g}' for value in np.unique(values)[:5])}: "
-                "jax.nn.one_hot(labels, n_classes), or (Y + 1) / 2 for columns of -1 and +1"
-            )
-    return 2 * jnp.asarray(Y, dtype) - 1

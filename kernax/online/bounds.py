@@ -165,7 +165,21 @@ def winnow_bound(
     if not eqx.is_array(points) or points.ndim != 2:
         came = f"has shape {points.shape}" if eqx.is_array(points) else "is not a single array"
         raise ValueError(f"X must be vectors (n, d), d the number of weights, but {came}")
-    weights = _as_weights_of(u, points, balanced)
+    # Weights of the features of X, in its dtype, nonnegative unless balanced.
+    d = points.shape[1]
+    weights = as_numbers(u, points.dtype, "u", REAL)
+    if len(weights) != d:
+        raise ValueError(
+            f"u must have shape ({d},), one weight for each column of X, but has shape "
+            f"{weights.shape}"
+        )
+    if not balanced:
+        if is_concrete(weights) and np.any(np.asarray(weights) < 0):
+            raise ValueError(
+                f"u must not be negative, but holds {np.min(weights):g}: balanced=True has weights "
+                "of both signs"
+            )
+        weights = NONNEGATIVE.guarded(weights)
     signs = _signs(y, len(points), weights.dtype)
     # gamma = min_i y_i u.x_i / |u|_1, and X_inf^2 = (max_ij |x_ij|)^2.
     gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
@@ -179,25 +193,6 @@ def winnow_bound(
     # The relative entropy to uniform weights is at most ln d, or ln 2 d for both signs.
     entropy = math.log(len(weights) * (2 if balanced else 1))
     return jnp.where(progress > 0, entropy / positive_or_one(progress), jnp.inf)
-
-
-def _as_weights_of(u: ArrayLike, X: Float[Array, "n d"], balanced: bool) -> Float[Array, " d"]:
-    """Weights of the features of X, in its dtype, nonnegative unless balanced."""
-    d = X.shape[1]
-    weights = as_numbers(u, X.dtype, "u", REAL)
-    if len(weights) != d:
-        raise ValueError(
-            f"u must have shape ({d},), one weight for each column of X, but has shape "
-            f"{weights.shape}"
-        )
-    if balanced:
-        return weights
-    if is_concrete(weights) and np.any(np.asarray(weights) < 0):
-        raise ValueError(
-            f"u must not be negative, but holds {np.min(weights):g}: balanced=True has weights of "
-            "both signs"
-        )
-    return NONNEGATIVE.guarded(weights)
 
 
 def disjunction_bound(

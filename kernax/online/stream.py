@@ -221,7 +221,21 @@ def _run(learner, X, y, present, state):
         state = fresh
     else:  # with the kernels of this learner
         state = eqx.combine(_split(state)[0], _split(fresh)[1])
-    end, predictions = _over_points(learner, X, y, present, state)
+    # The state after the last point, and the predictions.
+    arrays, fixed = _split(state)
+
+    def step(arrays: Any, seen: Any) -> tuple[Any, Array]:
+        x, target, is_present = seen
+        state = eqx.combine(arrays, fixed)
+        after, prediction = learner.update(state, x, target)
+        new, rest = _split(after)
+        _check_kernels_stay(learner, fixed, rest)
+        if is_present is not None:
+            new = tree_where(is_present, new, arrays)
+        return new, prediction
+
+    arrays, predictions = lax.scan(step, arrays, (X, y, present))
+    end = eqx.combine(arrays, fixed)
     seen = jnp.ones(len(y), bool) if present is None else present
     progress = Progress(
         state=end,
@@ -246,30 +260,6 @@ def _run(learner, X, y, present, state):
         "loss": jnp.sum(losses) / positive_or_one(jnp.sum(seen.astype(losses.dtype))),
     }
     return Solution(progress, result, stats)
-
-
-def _over_points(
-    learner: AbstractOnlineLearner,
-    X: PyTree,
-    y: Float[Array, " n"],
-    present: Bool[Array, " n"] | None,
-    state: AbstractOnlineState,
-) -> tuple[AbstractOnlineState, Float[Array, " n"]]:
-    """The state after the last point, and the predictions."""
-    arrays, fixed = _split(state)
-
-    def step(arrays: Any, seen: Any) -> tuple[Any, Array]:
-        x, target, is_present = seen
-        state = eqx.combine(arrays, fixed)
-        after, prediction = learner.update(state, x, target)
-        new, rest = _split(after)
-        _check_kernels_stay(learner, fixed, rest)
-        if is_present is not None:
-            new = tree_where(is_present, new, arrays)
-        return new, prediction
-
-    arrays, predictions = lax.scan(step, arrays, (X, y, present))
-    return eqx.combine(arrays, fixed), predictions
 
 
 def _is_kernel(node: Any) -> bool:

@@ -144,22 +144,18 @@ def values_of_classes(
     colours = [colour_of(i) for i in range(len(groups))]
     style: dict[str, Any] = {"alpha": 0.75, "edgecolor": "white", "linewidth": 0.6}
     bars = list(groups.values())
-    edges = _edges_around_zero(values, n_bins)
+    # Edges of bins of equal width; zero is an edge, so that no bar covers both signs.
+    span = max(values.max(), 0.0) - min(values.min(), 0.0)
+    width = span / n_bins or 1.0
+    first = np.floor(values.min() / width)
+    last = max(np.ceil(values.max() / width), first + 1)
+    edges = width * np.arange(first, last + 0.5)
     ax.hist(bars, edges.tolist(), stacked=True, color=colours, label=texts, **style)
     ax.axvline(0, color=INK, linewidth=1.2)
     name_axes(ax, name, "points")
     quieten(ax)
     legend_above(ax, title)
     return ax
-
-
-def _edges_around_zero(values: np.ndarray, bins: int) -> np.ndarray:
-    """Edges of bins of equal width; zero is an edge, so that no bar covers both signs."""
-    span = max(values.max(), 0.0) - min(values.min(), 0.0)
-    width = span / bins or 1.0
-    first = np.floor(values.min() / width)
-    last = max(np.ceil(values.max() / width), first + 1)
-    return width * np.arange(first, last + 0.5)
 
 
 def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray:

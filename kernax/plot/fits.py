@@ -161,32 +161,29 @@ def posterior_band(
     if held_out is not None:
         _draw_points(ax, held_out, LINE, "held out", marker="D")
     if learned_until is not None:
-        _draw_boundary(ax, float(learned_until))
+        # A line where the forecast begins, grey beyond it, and the names of both sides.
+        place = float(learned_until)
+        ends = ax.get_xlim()
+        ax.axvspan(place, ends[1], color=INK, alpha=0.06, linewidth=0, zorder=0)
+        ax.axvline(place, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2.5)
+        ax.set_xlim(ends)
+        across = ax.get_xaxis_transform()
+        for text, side, gap in (("learned", "right", -4), ("forecast", "left", 4)):
+            ax.annotate(
+                text,
+                (place, 1.0),
+                xycoords=across,
+                xytext=(gap, 3),
+                textcoords="offset points",
+                horizontalalignment=side,
+                verticalalignment="bottom",
+                fontsize="small",
+                color=INK,
+            )
     name_axes(ax, *names)
     quieten(ax)
     legend_above(ax, title, room=2.0 if learned_until is None else 15.0)
     return ax
-
-
-def _draw_boundary(ax: "Axes", place: float) -> None:
-    """A line where the forecast begins, grey beyond it, and the names of both sides."""
-    ends = ax.get_xlim()
-    ax.axvspan(place, ends[1], color=INK, alpha=0.06, linewidth=0, zorder=0)
-    ax.axvline(place, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2.5)
-    ax.set_xlim(ends)
-    across = ax.get_xaxis_transform()
-    for text, side, gap in (("learned", "right", -4), ("forecast", "left", 4)):
-        ax.annotate(
-            text,
-            (place, 1.0),
-            xycoords=across,
-            xytext=(gap, 3),
-            textcoords="offset points",
-            horizontalalignment=side,
-            verticalalignment="bottom",
-            fontsize="small",
-            color=INK,
-        )
 
 
 def _draw_points(

@@ -69,7 +69,12 @@ def reliability(
     n = weight[kept]
     predicted = np.asarray(curve.probability)[kept]
     observed = np.asarray(curve.frequency)[kept]
-    low, high = _wilson(observed, n)
+    # Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927).
+    z = 1.96
+    centre = (observed + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(observed * (1 - observed) / n + z * z / (4 * n * n))
+    low = centre - half
+    high = centre + half
     ax.vlines(predicted, low, high, color=DOT, linewidth=1.4, alpha=0.55, zorder=2)
     sizes = np.clip(160 * np.sqrt(n / n.max()), 14, None)
     ax.scatter(
@@ -82,11 +87,3 @@ def reliability(
     title_axes(ax, f"{counted}, calibration error {float(curve.error):.3g}")
     quieten(ax)
     return ax
-
-
-def _wilson(rate: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of 95 % for a probability, given a rate among n (Wilson 1927)."""
-    z = 1.96
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return centre - half, centre + half

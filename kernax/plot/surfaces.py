@@ -64,7 +64,18 @@ def loss_surface(
     check_names(names, "of the two parameters")
     logs = (log, log) if isinstance(log, bool) else tuple(log)
     grid = (_axis(first, "first", logs[0]), _axis(second, "second", logs[1]))
-    losses = _checked_losses(losses, grid)
+    # Losses (a, b), NaN where they are not finite.
+    array = np.asarray(losses, float)
+    shape = tuple(map(len, grid))
+    if array.shape != shape:
+        raise ValueError(
+            f"losses must have shape {shape}, a row for each value of the first parameter, but "
+            f"have shape {array.shape}"
+        )
+    finite = np.where(np.isfinite(array), array, np.nan)
+    if np.all(np.isnan(finite)):
+        raise ValueError("losses must hold a finite value, but all are NaN or infinite")
+    losses = finite
     steps = None if path is None else _checked_path(path, logs)
     if ax is None:
         # A new figure, with room for a colour bar.
@@ -106,23 +117,6 @@ def _axis(values: ArrayLike, name: str, log: bool) -> np.ndarray:
         kind = "positive and finite on a logarithmic axis" if log else "finite"
         raise ValueError(f"{name} must be {kind}, but is {axis}")
     return axis
-
-
-def _checked_losses(losses: ArrayLike, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Losses (a, b), NaN where they are not finite. Raises ValueError for another shape, or without
-    a finite loss.
-    """
-    array = np.asarray(losses, float)
-    shape = tuple(map(len, grid))
-    if array.shape != shape:
-        raise ValueError(
-            f"losses must have shape {shape}, a row for each value of the first parameter, but "
-            f"have shape {array.shape}"
-        )
-    finite = np.where(np.isfinite(array), array, np.nan)
-    if np.all(np.isnan(finite)):
-        raise ValueError("losses must hold a finite value, but all are NaN or infinite")
-    return finite
 
 
 def _checked_path(path: ArrayLike, logs: tuple[bool, ...]) -> np.ndarray:

@@ -264,23 +264,17 @@ def predictor_from_notes(model: Any, notes: dict[str, Any]) -> Predictor:
     inputs = inputs_from_notes(notes["inputs"])
     kind = notes["kind"]
     if "classes" in notes:
-        return _classifier_from_notes(inputs, kind, model, notes)
+        # The classifier; older files do not state the inference.
+        classes = tuple(map(str, notes["classes"]))
+        if kind == GP:
+            return ClassPredictor(inputs, kind, model, None, classes, str(notes["inference"]))
+        penalty = notes["penalty"]
+        penalty = None if penalty is None else float(penalty)
+        return ClassPredictor(inputs, kind, model, penalty, classes)
     if isinstance(model, ApproximatePosterior):
         return CountRegressor(inputs, kind, model, str(notes["inference"]))
     target = Standards(np.asarray(notes["mean"], float), np.asarray(notes["deviation"], float))
     return Regressor(inputs, kind, model, float(notes["noise"]), target)
-
-
-def _classifier_from_notes(
-    inputs: Inputs, kind: str, model: Any, notes: dict[str, Any]
-) -> ClassPredictor:
-    """The classifier; older files do not state the inference."""
-    classes = tuple(map(str, notes["classes"]))
-    if kind == GP:
-        return ClassPredictor(inputs, kind, model, None, classes, str(notes["inference"]))
-    penalty = notes["penalty"]
-    penalty = None if penalty is None else float(penalty)
-    return ClassPredictor(inputs, kind, model, penalty, classes)
 
 
 def check_outputs(predictor: Predictor) -> None:

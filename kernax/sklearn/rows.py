@@ -125,7 +125,7 @@ class Rows:
         # Rows of the padding have no weight.
         of_all = np.zeros(size, dtype)
         of_all[:n] = 1 if weights is None else weights
-        places = _places(size, dtype)
+        places = Places(jnp.asarray(np.arange(size)), jnp.asarray(np.ones(size, dtype)))
         return Rows(
             kernel, points, n, of_all, GramOf(gram(kernel, points), Word(word)), places, dtype
         )
@@ -176,10 +176,6 @@ class Rows:
             return node
 
         return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, Places)))
-
-
-def _places(size: int, dtype: Any) -> Places:
-    return Places(jnp.asarray(np.arange(size)), jnp.asarray(np.ones(size, dtype)))
 
 
 def without_padding(function: KernelExpansion, n: int) -> KernelExpansion:

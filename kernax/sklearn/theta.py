@@ -116,7 +116,19 @@ def learned_within_bounds(
             `objective(theta, eval_gradient=True)` is the loss and its gradient, or the loss alone.
     """
     kernel = loss.kernel
-    low, high = _ends_of_starts(kernel, X)
+    # The ends of each element of theta between which starts are drawn.
+    of_points, of_columns = distance_ranges(np.asarray(X, float))
+    ends = []
+    for parameter in kernel.hyperparameters:
+        if parameter.fixed:
+            continue
+        of_data = np.broadcast_to(np.array(_DEFAULT)[:, None], (2, parameter.n_elements))
+        if parameter.name.endswith(_LENGTHS):
+            of_data = of_columns if parameter.n_elements > 1 else of_points[:, None]
+        ends.append(np.log(of_data))
+    given = kernel.bounds.T
+    low, high = np.where(np.isfinite(given), given, np.concatenate(ends, axis=1))
+    high = np.maximum(low, high)
     starts = [kernel.theta, *(generator.uniform(low, high) for _ in range(restarts))]
     if optimiser is None:
         inside = [np.clip(start, *kernel.bounds.T) for start in starts]
@@ -146,19 +158,3 @@ def _minimum_by(
 
     theta, value = optimiser(objective, start, bounds=bounds)
     return scipy.optimize.OptimizeResult(x=np.asarray(theta), fun=float(value), success=True)
-
-
-def _ends_of_starts(kernel: TheirKernel, X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of each element of theta between which starts are drawn."""
-    of_points, of_columns = distance_ranges(np.asarray(X, float))
-    ends = []
-    for parameter in kernel.hyperparameters:
-        if parameter.fixed:
-            continue
-        of_data = np.broadcast_to(np.array(_DEFAULT)[:, None], (2, parameter.n_elements))
-        if parameter.name.endswith(_LENGTHS):
-            of_data = of_columns if parameter.n_elements > 1 else of_points[:, None]
-        ends.append(np.log(of_data))
-    given = kernel.bounds.T
-    low, high = np.where(np.isfinite(given), given, np.concatenate(ends, axis=1))
-    return low, np.maximum(low, high)

@@ -27,31 +27,23 @@ def gradient_in_the_parameters(kernel, X, Z):
     """
     kernel, X = as_double(kernel, X)
     learned, rest = eqx.partition(kernel, eqx.is_inexact_array)
-    scales = _sizes_of_parameters(kernel)
-    if scales:
-        draw = np.random.default_rng(0).uniform(0.5, 1.5, (count(X), count(X)))
-        weights = jnp.asarray(draw, dtype_of(X))
-        check_gradients(lambda learned: _of_parameters(learned, rest, X, weights), learned, scales)
-
-
-def _sizes_of_parameters(kernel) -> list[Any]:
-    """The size of each inexact leaf, to which steps of differences are relative.
-
-    None for a leaf that is not a parameter; its gradient is not compared with differences.
-    """
+    # The size of each inexact leaf, to which steps of differences are relative.
     intervals = {entry.place: entry.interval for entry in parameters(kernel)}
-    sizes = []
+    scales = []
     for place, leaf in enumerate(jax.tree.leaves(kernel)):
         if not eqx.is_inexact_array(leaf):
             continue
         size = np.abs(np.asarray(leaf))
         if place not in intervals:
-            sizes.append(None)
+            scales.append(None)
         elif np.isfinite(intervals[place].low):
-            sizes.append(np.where(size > 0, size, 1.0))
+            scales.append(np.where(size > 0, size, 1.0))
         else:
-            sizes.append(np.asarray(np.maximum(size, 1.0)))
-    return sizes
+            scales.append(np.asarray(np.maximum(size, 1.0)))
+    if scales:
+        draw = np.random.default_rng(0).uniform(0.5, 1.5, (count(X), count(X)))
+        weights = jnp.asarray(draw, dtype_of(X))
+        check_gradients(lambda learned: _of_parameters(learned, rest, X, weights), learned, scales)
 
 
 @eqx.filter_jit
@@ -158,7 +150,21 @@ def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> 
             f"{line.name} differs between reverse and forward mode by {apart:.3g}",
         )
         if scale is not None and gradient.dtype == np.float64:
-            _check_differences(line, scale, gradient, size)
+            # Asserts that every entry of a gradient agrees with central differences.
+            for index in np.ndindex(gradient.shape):
+                differences = [
+                    line.difference(index, float(step * scale[index])) for step in _STEPS
+                ]
+                error = (
+                    min(abs(difference - gradient[index]) for difference in differences)
+                    * scale[index]
+                )
+                where = f"{line.name}{list(index) if index else ''}"
+                require(
+                    error <= 1e-6 * size,
+                    f"{where} is {gradient[index]:.9g}, but by central differences "
+                    f"{differences[0]:.9g}",
+                )
 
 
 class _Line(NamedTuple):
@@ -187,15 +193,3 @@ class _Line(NamedTuple):
         near = self.value(index, h) - self.value(index, -h)
         far = self.value(index, 2 * h) - self.value(index, -2 * h)
         return (8 * near - far) / (12 * h)
-
-
-def _check_differences(line: _Line, scale: np.ndarray, gradient: np.ndarray, size: float) -> None:
-    """Asserts that every entry of a gradient agrees with central differences."""
-    for index in np.ndindex(gradient.shape):
-        differences = [line.difference(index, float(step * scale[index])) for step in _STEPS]
-        error = min(abs(difference - gradient[index]) for difference in differences) * scale[index]
-        where = f"{line.name}{list(index) if index else ''}"
-        require(
-            error <= 1e-6 * size,
-            f"{where} is {gradient[index]:.9g}, but by central differences {differences[0]:.9g}",
-        )

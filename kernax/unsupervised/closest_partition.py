@@ -45,7 +45,45 @@ def closest_partition(
     weights = stop_gradient(weights)
 
     def run(key: PRNGKeyArray) -> _Rotation:
-        return _rotated(E, weights, key, max_steps)
+        # The iteration, starting from a rotation made of rows that are far from parallel.
+
+        def go_on(now: _Rotation) -> Array:
+            return now.unfinished & (now.steps < max_steps)
+
+        def step(now: _Rotation) -> _Rotation:
+            # The partition that is closest to the rotated rows, and the rotation that is closest to
+            # it.
+            labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
+            Z = one_hot(labels, E.shape[1], E.dtype)
+            inside = weights[:, None] * Z
+            # With Z^T W E = U S V^T the largest tr(Z^T W E R) over rotations R is sum S, for R = V
+            # U^T; LAPACK returns V^T.
+            U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
+            closeness = jnp.sum(sizes)
+            rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
+            return _Rotation(
+                rotation=matmul(V.T, U.T),
+                labels=labels,
+                closeness=closeness,
+                unfinished=rises,
+                steps=now.steps + 1,
+            )
+
+        # Rows of positive weight as columns: a random one, then each time the one that is least
+        # parallel to those before.
+        clusters = E.shape[1]
+        first = E[jax.random.categorical(key, jnp.log(weights))]
+        columns = jnp.zeros((clusters, clusters), E.dtype).at[:, 0].set(first)
+        unlike = _Rows(columns, jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
+        unlike = lax.fori_loop(1, clusters, lambda c, now: now.with_another(c, E), unlike)
+        start = _Rotation(
+            rotation=unlike.chosen,
+            labels=jnp.zeros(len(E), jnp.int32),
+            closeness=jnp.asarray(-jnp.inf, E.dtype),
+            unfinished=jnp.array(True),
+            steps=jnp.zeros((), jnp.int32),
+        )
+        return lax.while_loop(go_on, step, start)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
     end = member(ends, jnp.argmax(ends.closeness))
@@ -71,8 +109,22 @@ def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"
     E = stop_gradient(embedding)
     weights = stop_gradient(weights)
     # With C the pivots as columns and `C = U S V^T`, `U V^T` is the rotation closest to C.
+    # Rows of positive weight as columns: each time the one with the longest part orthogonal to
+    # those before.
+
+    def step(c: Array, now: _Pivots) -> _Pivots:
+        squares = jnp.where(weights > 0, jnp.sum(now.rest**2, 1), -1)
+        pivot = jnp.argmax(squares)
+        # r - (r.q) q, with q the orthogonal part of the pivot, scaled to length one
+        q = now.rest[pivot] / positive_or_one(jnp.sqrt(jnp.maximum(squares[pivot], 0)))
+        rest = now.rest - matmul(now.rest, q)[:, None] * q[None, :]
+        return _Pivots(now.chosen.at[c].set(E[pivot]), rest)
+
+    clusters = E.shape[1]
+    start = _Pivots(jnp.zeros((clusters, clusters), E.dtype), E)
     U, _, V = sequential_vmap(
-        lambda C: jnp.linalg.svd(C, full_matrices=False), _pivots(E, weights).T
+        lambda C: jnp.linalg.svd(C, full_matrices=False),
+        lax.fori_loop(0, clusters, step, start).chosen.T,
     )
     rotated = matmul(E, matmul(U, V))
     labels = in_order(jnp.argmax(jnp.abs(rotated), 1).astype(jnp.int32), E.shape[1])
@@ -94,24 +146,6 @@ class _Pivots(eqx.Module):
     rest: Float[Array, "n c"]
 
 
-def _pivots(E: Float[Array, "n c"], weights: Float[Array, " n"]) -> Float[Array, "c c"]:
-    """Chooses rows of positive weight: each time the one with the longest part orthogonal to those
-    before.
-    """
-
-    def step(c: Array, now: _Pivots) -> _Pivots:
-        squares = jnp.where(weights > 0, jnp.sum(now.rest**2, 1), -1)
-        pivot = jnp.argmax(squares)
-        # r - (r.q) q, with q the orthogonal part of the pivot, scaled to length one
-        q = now.rest[pivot] / positive_or_one(jnp.sqrt(jnp.maximum(squares[pivot], 0)))
-        rest = now.rest - matmul(now.rest, q)[:, None] * q[None, :]
-        return _Pivots(now.chosen.at[c].set(E[pivot]), rest)
-
-    clusters = E.shape[1]
-    start = _Pivots(jnp.zeros((clusters, clusters), E.dtype), E)
-    return lax.fori_loop(0, clusters, step, start).chosen
-
-
 def _distinct(
     labels: Int[Array, " n"], weights: Float[Array, " n"], clusters: int
 ) -> Int[Array, ""]:
@@ -123,49 +157,6 @@ def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
     """Rows divided by their lengths; rows of length zero stay the same."""
     lengths = jnp.linalg.norm(E, axis=1)
     return E / positive_or_one(lengths)[:, None]
-
-
-def _rotated(
-    E: Float[Array, "n c"], weights: Float[Array, " n"], key: PRNGKeyArray, max_steps: Array
-) -> _Rotation:
-    """The iteration, starting from a rotation made of rows that are far from parallel."""
-
-    def go_on(now: _Rotation) -> Array:
-        return now.unfinished & (now.steps < max_steps)
-
-    def step(now: _Rotation) -> _Rotation:
-        # The partition that is closest to the rotated rows, and the rotation that is closest to it.
-        labels = jnp.argmax(matmul(E, now.rotation), 1).astype(jnp.int32)
-        Z = one_hot(labels, E.shape[1], E.dtype)
-        inside = weights[:, None] * Z
-        # With Z^T W E = U S V^T the largest tr(Z^T W E R) over rotations R is sum S, for R = V U^T;
-        # LAPACK returns V^T.
-        U, sizes, V = sequential_vmap(jnp.linalg.svd, matmul(inside.T, E))
-        closeness = jnp.sum(sizes)
-        rises = closeness > now.closeness + 8 * eps_of(E) * jnp.sum(weights)
-        return _Rotation(
-            rotation=matmul(V.T, U.T),
-            labels=labels,
-            closeness=closeness,
-            unfinished=rises,
-            steps=now.steps + 1,
-        )
-
-    # Rows of positive weight as columns: a random one, then each time the one that is least
-    # parallel to those before.
-    clusters = E.shape[1]
-    first = E[jax.random.categorical(key, jnp.log(weights))]
-    columns = jnp.zeros((clusters, clusters), E.dtype).at[:, 0].set(first)
-    unlike = _Rows(columns, jnp.where(weights > 0, 0, jnp.inf).astype(E.dtype))
-    unlike = lax.fori_loop(1, clusters, lambda c, now: now.with_another(c, E), unlike)
-    start = _Rotation(
-        rotation=unlike.chosen,
-        labels=jnp.zeros(len(E), jnp.int32),
-        closeness=jnp.asarray(-jnp.inf, E.dtype),
-        unfinished=jnp.array(True),
-        steps=jnp.zeros((), jnp.int32),
-    )
-    return lax.while_loop(go_on, step, start)
 
 
 class _Rows(eqx.Module):

@@ -1,7 +1,5 @@
 """Kernel principal component analysis."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -170,26 +168,23 @@ def kernel_pca(
         raise ValueError(
             f"n_components must be at most {n}, the number of points, but is {n_components}"
         )
-    truncated = _is_truncated(truncated, n_components, n, block_size)
+    # Whether only leading components are computed.
+    possible = can_be_truncated(n_components, n)
+    if truncated is None:
+        truncated = possible and (n > MOST_DENSE or block_size is not None)
+    else:
+        if truncated and not possible:
+            raise ValueError(
+                f"truncated=True needs 3 (components + 4) < n, but components is {n_components} "
+                f"and n is {n}: leave it out"
+            )
+        truncated = bool(truncated)
     most_steps = as_steps(max_steps)
     solution = _kernel_pca(
         task, n_components, bool(whiten), truncated, most_steps, bool(indefinite)
     )
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
     return finish(solution, throw, hint, suspect=task.suspect)
-
-
-def _is_truncated(truncated: bool | None, components: int, n: int, block_size: Any) -> bool:
-    """Whether only leading components are computed. Raises ValueError where that is impossible."""
-    possible = can_be_truncated(components, n)
-    if truncated is None:
-        return possible and (n > MOST_DENSE or block_size is not None)
-    if truncated and not possible:
-        raise ValueError(
-            f"truncated=True needs 3 (components + 4) < n, but components is {components} and n is "
-            f"{n}: leave it out"
-        )
-    return bool(truncated)
 
 
 @compiled

@@ -144,27 +144,8 @@ def _halved(
     # The inner products of the f_p = phi(x) - phi(x') of all pairs.
     # <f_p, f_q> = k(x_p, x_q) - k(x'_p, x_q) - k(x_p, x'_q) + k(x'_p, x'_q).
     rows = K[first] - K[second]
-    signs = _walk(rows[:, first] - rows[:, second], uniforms, failure)
-    return jnp.where(signs[None] > 0, pairs, pairs[::-1])
-
-
-class _Walk(eqx.Module):
-    """A random walk in the space of the kernel, a step for each pair.
-
-    Attributes:
-        signs: 1 for a pair in its order, -1 for an exchanged pair, 0 for a pair that is still to
-            come.
-        variance: the sub-Gaussian constant of the walk `sum_p signs_p f_p`, sigma^2.
-    """
-
-    signs: Float[Array, " h"]
-    variance: Float[Array, ""]
-
-
-def _walk(
-    D: Float[Array, "h h"], uniforms: Float[Array, " h"], failure: Float[Array, ""]
-) -> Float[Array, " h"]:
-    """Signs for which `sum_p signs_p f_p` stays short, D the inner products of the f_p."""
+    # Signs for which `sum_p signs_p f_p` stays short, D the inner products of the f_p.
+    D = rows[:, first] - rows[:, second]
 
     def step(p: Int[Array, ""], now: _Walk) -> _Walk:
         square = jnp.maximum(D[p, p], 0)
@@ -184,7 +165,21 @@ def _walk(
         return _Walk(now.signs.at[p].set(sign), variance)
 
     start = _Walk(jnp.zeros_like(uniforms), jnp.zeros_like(failure))
-    return lax.fori_loop(0, len(D), step, start).signs
+    signs = lax.fori_loop(0, len(D), step, start).signs
+    return jnp.where(signs[None] > 0, pairs, pairs[::-1])
+
+
+class _Walk(eqx.Module):
+    """A random walk in the space of the kernel, a step for each pair.
+
+    Attributes:
+        signs: 1 for a pair in its order, -1 for an exchanged pair, 0 for a pair that is still to
+            come.
+        variance: the sub-Gaussian constant of the walk `sum_p signs_p f_p`, sigma^2.
+    """
+
+    signs: Float[Array, " h"]
+    variance: Float[Array, ""]
 
 
 class _Exchanges(eqx.Module):

@@ -116,7 +116,12 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
     """An array of JAX or NumPy, or a number. Raises ValueError unless its numbers are real."""
     check_precision(value)
     if isinstance(value, list):
-        value = _array_of_list(value, name)
+        # A list as an array: numbers in JAX's default precision, or words.
+        if is_concrete(value):
+            array = _joined(value, name)
+        else:
+            array = jnp.stack([jnp.asarray(part) for part in value])
+        value = array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
     source = value
     if hasattr(value, "__array__") and not eqx.is_array_like(value):
         value = np.asarray(value)  # a column or table of pandas
@@ -142,15 +147,6 @@ def _as_floats(value: Any) -> Array:
         return as_array(value).astype(jnp.result_type(float))
     value = as_array(value)
     return value.astype(jnp.float32) if value.dtype in _HALF else value
-
-
-def _array_of_list(value: list, name: str) -> Any:
-    """A list as an array: numbers in JAX's default precision, or words."""
-    if is_concrete(value):
-        array = _joined(value, name)
-    else:
-        array = jnp.stack([jnp.asarray(part) for part in value])
-    return array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
 
 
 _MOST_COLUMNS = 5  # named in a message
@@ -182,31 +178,28 @@ def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
         words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
     if name == "points" and words:
         of_kernel = "" if encoding is None else encoding()
-        return _advice_for_words(words, np.ndim(value), of_kernel)
+        # Advice on how to encode words as points: trees, columns of groups, or texts.
+        ndim = np.ndim(value)
+        if of_kernel and ndim == 1:
+            return f": {of_kernel}"
+        if any(word.lstrip().startswith("(") for word in words):
+            return ": encode trees in brackets first, for kernels of trees"
+        if ndim > 1:
+            return (
+                ": kernax.one_hot converts a column of words to columns of 0 and 1, and "
+                ".astype(float) converts numbers that are text"
+            )
+        if max(map(len, words)) < _LEAST_TEXT:
+            return ": kernax.one_hot converts names of groups to columns of 0 and 1"
+        return (
+            ": encode texts first, for kernels of strings; kernax.one_hot converts names of groups "
+            "to columns of 0 and 1"
+        )
     if name == "points":
         return ": convert it to numbers, or drop that part"
     if not words or name not in ("y", "Y"):
         return ""
     return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
-
-
-def _advice_for_words(words: list[str], ndim: int, encoding: str) -> str:
-    """Advice on how to encode words as points: trees, columns of groups, or texts."""
-    if encoding and ndim == 1:
-        return f": {encoding}"
-    if any(word.lstrip().startswith("(") for word in words):
-        return ": encode trees in brackets first, for kernels of trees"
-    if ndim > 1:
-        return (
-            ": kernax.one_hot converts a column of words to columns of 0 and 1, and "
-            ".astype(float) converts numbers that are text"
-        )
-    if max(map(len, words)) < _LEAST_TEXT:
-        return ": kernax.one_hot converts names of groups to columns of 0 and 1"
-    return (
-        ": encode texts first, for kernels of strings; kernax.one_hot converts names of groups to "
-        "columns of 0 and 1"
-    )
 
 
 def _joined(parts: list, name: str) -> np.ndarray:
@@ -391,7 +384,18 @@ def as_scalar(
             "jax.vmap"
         )
     if is_concrete(value):
-        rounded = _check_inside(np.asarray(value), dtype, name, interval)
+        # The number in the data's dtype, zero if it is subnormal there.
+        number = np.asarray(value)
+        with np.errstate(over="ignore"):
+            rounded = flushed(number.astype(dtype))
+        is_lost = rounded == 0 and number != 0
+        if not is_lost and not interval.contains(number):
+            raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
+        if not interval.inside(rounded):
+            raise ValueError(
+                f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
+                f"{rounded.dtype}, the precision of the data"
+            )
         if not isinstance(value, jax.Array):
             return as_array(rounded)
         value = 0.0 if rounded == 0 else value
@@ -408,23 +412,6 @@ def _without_subnormal(array: Array) -> Array:
         return array
     with jax.ensure_compile_time_eval():
         return jnp.where(jnp.abs(array) < jnp.finfo(array.dtype).tiny, 0, array)
-
-
-def _check_inside(number: np.ndarray, dtype: Any, name: str, interval: Interval) -> np.ndarray:
-    """The number in the data's dtype, zero if it is subnormal there. Raises ValueError if it is
-    outside its interval, before or after the conversion.
-    """
-    with np.errstate(over="ignore"):
-        rounded = flushed(number.astype(dtype))
-    is_lost = rounded == 0 and number != 0
-    if not is_lost and not interval.contains(number):
-        raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
-    if not interval.inside(rounded):
-        raise ValueError(
-            f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
-            f"{rounded.dtype}, the precision of the data"
-        )
-    return rounded
 
 
 def as_numbers(

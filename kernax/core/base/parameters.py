@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from kernax.core.base.compiled import nothing_is_traced
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
@@ -245,22 +245,18 @@ def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
     """Every leaf that is not declared as data, with its path of keys."""
     entries = []
     for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
-        role = _role(model, keys)
+        # The role declared by the innermost field around a leaf, or real; `data` takes
+        # precedence.
+        role = REAL
+        node = model
+        for key in keys:
+            if isinstance(key, jax.tree_util.GetAttrKey):
+                role = role if role == DATA else _declared_role(node, key.name) or role
+            node = _child(node, key)
         if isinstance(role, Interval):
             path = jax.tree_util.keystr(keys).lstrip(".") or "value"
             entries.append((keys, ParameterEntry(path, role, place, leaf)))
     return entries
-
-
-def _role(model: PyTree, keys: tuple) -> Any:
-    """The role declared by the innermost field around a leaf, or real; `data` takes precedence."""
-    role = REAL
-    node = model
-    for key in keys:
-        if isinstance(key, jax.tree_util.GetAttrKey):
-            role = role if role == DATA else _declared_role(node, key.name) or role
-        node = _child(node, key)
-    return role
 
 
 def undeclared_fields(model: PyTree) -> dict[str, tuple[type, str]]:
@@ -514,25 +510,18 @@ def unconstrain(
             )
         if mask.any():
             indices = None if mask.all() else jnp.asarray(np.flatnonzero(mask))
-            theta[entry.path] = _unconstrained(entry, indices)
+            # A parameter, or the vector of some of its elements, on the whole line.
+            chosen = entry.value if indices is None else entry.value.ravel()[indices]
+            value = entry.interval.unconstrain(chosen)
+            if is_concrete(value) and not np.all(np.isfinite(value)):
+                raise ValueError(
+                    f"{entry.path} is at the end of its interval {entry.interval}, where nothing "
+                    "can be learned: start inside, or freeze it with trainable=..."
+                )
+            theta[entry.path] = value
             free[entry.path] = indices
             entries.append((entry.path, entry.interval, entry.place))
     return theta, Rebuild(model, free, tuple(entries))
-
-
-def _unconstrained(entry: ParameterEntry, indices: Int[Array, " free"] | None) -> Array:
-    """A parameter, or the vector of some of its elements, on the whole line.
-
-    Raises ValueError if a concrete value is at the end of its interval.
-    """
-    chosen = entry.value if indices is None else entry.value.ravel()[indices]
-    value = entry.interval.unconstrain(chosen)
-    if is_concrete(value) and not np.all(np.isfinite(value)):
-        raise ValueError(
-            f"{entry.path} is at the end of its interval {entry.interval}, where nothing can be "
-            "learned: start inside, or freeze it with trainable=..."
-        )
-    return value
 
 
 def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:

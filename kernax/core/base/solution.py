@@ -217,30 +217,35 @@ def finish(
     if jitter is not None and not quiet:
         added = np.where(successful, np.asarray(jitter), 0)
         if np.any(added > 0):
-            _warn_of_jitter(added, hint if isinstance(hint, str) else hint())
+            # Issues a ConditionWarning that jitter was added to the diagonal, in one solve or
+            # several.
+            what = f"{np.max(added):.1e} was added to its diagonal."
+            which = ""
+            if added.ndim == 1:
+                indices = np.flatnonzero(added > 0)
+                named = ", ".join(map(str, indices[:_MOST_NAMED]))
+                more = ", ..." if len(indices) > _MOST_NAMED else ""
+                which = f" in {len(indices)} of {len(added)} solves (index {named}{more})"
+                what = f"up to {what}"
+            what = f"the matrix is singular to working precision{which}: {what}"
+            warn(_sentences(what, hint if isinstance(hint, str) else hint()), ConditionWarning)
     return solution
 
 
 _MOST_NAMED = 8  # the number of solves of a batch that a warning lists
 
 
-def _warn_of_jitter(added: np.ndarray, hint: str) -> None:
-    """Issues a ConditionWarning that jitter was added to the diagonal, in one solve or several."""
-    what = f"{np.max(added):.1e} was added to its diagonal."
-    which = ""
-    if added.ndim == 1:
-        indices = np.flatnonzero(added > 0)
-        named = ", ".join(map(str, indices[:_MOST_NAMED]))
-        more = ", ..." if len(indices) > _MOST_NAMED else ""
-        which = f" in {len(indices)} of {len(added)} solves (index {named}{more})"
-        what = f"up to {what}"
-    what = f"the matrix is singular to working precision{which}: {what}"
-    warn(_sentences(what, hint), ConditionWarning)
-
-
 def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None) -> Exception:
     """The exception for a failed solve; for a batch, that of the first kind of failure in it."""
-    figures = _figures(solution.stats)
+    # All statistics that are concrete single numbers, in brackets.
+    # Under `jax.jvp` statistics with a derivative are traced, but their values are concrete.
+    known = {name: stop_gradient(figure) for name, figure in solution.stats.items()}
+    shown = [
+        f"{name} {float(figure):.3g}"
+        for name, figure in known.items()
+        if eqx.is_array_like(figure) and np.shape(figure) == () and is_concrete(figure)
+    ]
+    figures = f"({', '.join(shown)})" if shown else ""
     for word, error in _ERRORS.items():
         result = getattr(RESULTS, word)
         if jnp.any(solution.result == result):
@@ -324,15 +329,3 @@ _INSIDE = (
     f"{Path(__file__).parents[2]}{os.sep}",
     *(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (jax, jaxtyping, eqx)),
 )
-
-
-def _figures(stats: dict[str, Any]) -> str:
-    """All statistics that are concrete single numbers, in brackets."""
-    # Under `jax.jvp` statistics with a derivative are traced, but their values are concrete.
-    known = {name: stop_gradient(figure) for name, figure in stats.items()}
-    shown = [
-        f"{name} {float(figure):.3g}"
-        for name, figure in known.items()
-        if eqx.is_array_like(figure) and np.shape(figure) == () and is_concrete(figure)
-    ]
-    return f"({', '.join(shown)})" if shown else ""

@@ -49,21 +49,20 @@ def _scaled_log1p_jvp(primals, tangents):
     if type(db) is not SymbolicZero:
         v = u / (2 + u)
         # x (1 - v) is finite where x^2 is not.
-        in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * _arctanh_remainder(u, v))
+        # `(arctanh(v) / v - 1) / v^2 = 1/3 + v^2 / 5 + v^4 / 7 + ...`, where `v = u / (2 + u)`.
+        is_small = u < 1
+        small = jnp.where(is_small, v, 0) ** 2
+        series = jnp.zeros_like(small)
+        for k in range(_ARCTANH_TERMS, 0, -1):
+            series = series * small + 1 / (2 * k + 1)
+        large_u = jnp.where(is_small, 1, u)
+        large_v = large_u / (2 + large_u)
+        remainder = jnp.where(
+            is_small, series, (jnp.log1p(large_u) / (2 * large_v) - 1) / large_v**2
+        )
+        in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * remainder)
         change = change + in_b * db
     return value, change
-
-
-def _arctanh_remainder(u: Array, v: Array) -> Array:
-    """`(arctanh(v) / v - 1) / v^2 = 1/3 + v^2 / 5 + v^4 / 7 + ...`, where `v = u / (2 + u)`."""
-    is_small = u < 1
-    small = jnp.where(is_small, v, 0) ** 2
-    series = jnp.zeros_like(small)
-    for k in range(_ARCTANH_TERMS, 0, -1):
-        series = series * small + 1 / (2 * k + 1)
-    large_u = jnp.where(is_small, 1, u)
-    large_v = large_u / (2 + large_u)
-    return jnp.where(is_small, series, (jnp.log1p(large_u) / (2 * large_v) - 1) / large_v**2)
 
 
 def log_rising(y: Array, b: Array) -> Array:

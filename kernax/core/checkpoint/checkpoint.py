@@ -154,7 +154,15 @@ class Checkpoint:
             state = advance(state, *args)
             step += 1
             if clock.is_due(step) or is_last():
-                _check_alike(given, _facts_of_state(state))
+                returned = _facts_of_state(state)
+                for name in given | returned:
+                    before = given.get(name, "nothing")
+                    after = returned.get(name, "nothing")
+                    if before != after:
+                        raise ValueError(
+                            "advance must return a state of the same structure, shapes and dtypes "
+                            f"as its argument, but {name} was {before} and is {after}"
+                        )
                 keep_state(self, step, state, {**facts, **given})
             yield step, state
 
@@ -201,7 +209,18 @@ def make_ready(checkpoint: Checkpoint) -> None:
         by_effective_user = os.access in os.supports_effective_ids
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=by_effective_user):
             raise KernaxFileError(f"nothing can be written into {folder}: choose another folder")
-        _remove_unfinished(folder)
+        # Removes checkpoints that a killed process was writing or removing.
+        for path in list(folder.iterdir()):
+            is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
+            if not is_unfinished and not _STEP.fullmatch(path.name):
+                continue
+            if not _is_own(path):
+                raise KernaxFileError(
+                    f"{path} has the name of a checkpoint, but is something else, and is left "
+                    "unchanged: rename it, or choose another path for the Checkpoint"
+                )
+            if is_unfinished:
+                shutil.rmtree(path)
 
 
 def newest(checkpoint: Checkpoint) -> SoundCheckpoint | None:
@@ -295,17 +314,6 @@ def _facts_of_state(state: Any) -> dict[str, str]:
     return facts_of("state", jax.tree.map(as_array, state))
 
 
-def _check_alike(given: dict[str, str], returned: dict[str, str]) -> None:
-    for name in given | returned:
-        before = given.get(name, "nothing")
-        after = returned.get(name, "nothing")
-        if before != after:
-            raise ValueError(
-                "advance must return a state of the same structure, shapes and dtypes as its "
-                f"argument, but {name} was {before} and is {after}"
-            )
-
-
 def _agreed(number: Callable[[], int]) -> int:
     """A number that process 0 computes and sends to all others."""
     if jax.process_count() == 1:
@@ -320,25 +328,6 @@ def _check_is_no_file(folder: Path) -> None:
             f"{folder} is a file, and a checkpoint is a folder: give another path. Checkpoints of "
             "kernax 0.2 that were files cannot be continued"
         )
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Removes checkpoints that a killed process was writing or removing.
-
-    Raises KernaxFileError if something else has the name of a checkpoint, because the loop would
-    remove it or write into it at that step.
-    """
-    for path in list(folder.iterdir()):
-        is_unfinished = _UNFINISHED_STEP.fullmatch(path.name) is not None
-        if not is_unfinished and not _STEP.fullmatch(path.name):
-            continue
-        if not _is_own(path):
-            raise KernaxFileError(
-                f"{path} has the name of a checkpoint, but is something else, and is left "
-                "unchanged: rename it, or choose another path for the Checkpoint"
-            )
-        if is_unfinished:
-            shutil.rmtree(path)
 
 
 def _is_own(path: Path) -> bool:

@@ -31,34 +31,30 @@ def facts_in(folder: Path) -> dict[str, str]:
 def damage(folder: Path) -> str | None:
     """A description of the damage to a folder; None if it is unchanged since it was sealed."""
     try:
-        return _damage(folder)
+        # The seal itself.
+        found = json.loads((folder / SEAL).read_text())
+        checksum = found.pop("sha256")
+        if found["format"] != _MARK:
+            return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
+        if _checksum_of(found) != checksum:
+            return f"{SEAL} does not match its own checksum"
+        if not all(isinstance(text, str) for fact in found["facts"].items() for text in fact):
+            return f"{SEAL} has facts that are not texts"
+        # The files that an undamaged seal lists.
+        written = found["files"]
+        files = _checksums(folder)
+        for name in sorted(written.keys() | files.keys()):
+            if name not in files:
+                return f"{name} is missing"
+            if name not in written:
+                return f"{name} was added"
+            if files[name] != written[name]:
+                return f"{name} does not match its checksum"
+        return None
     except OSError as problem:
         return f"it cannot be read: {problem}"
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         return f"{SEAL} is truncated or changed: {problem!r}"
-
-
-def _damage(folder: Path) -> str | None:
-    # The seal itself.
-    found = json.loads((folder / SEAL).read_text())
-    checksum = found.pop("sha256")
-    if found["format"] != _MARK:
-        return f"its format is {found['format']!r}, not that of this version, {_MARK!r}"
-    if _checksum_of(found) != checksum:
-        return f"{SEAL} does not match its own checksum"
-    if not all(isinstance(text, str) for fact in found["facts"].items() for text in fact):
-        return f"{SEAL} has facts that are not texts"
-    # The files that an undamaged seal lists.
-    written = found["files"]
-    files = _checksums(folder)
-    for name in sorted(written.keys() | files.keys()):
-        if name not in files:
-            return f"{name} is missing"
-        if name not in written:
-            return f"{name} was added"
-        if files[name] != written[name]:
-            return f"{name} does not match its checksum"
-    return None
 
 
 def _checksums(folder: Path) -> dict[str, str]:

@@ -137,7 +137,20 @@ def prior_draw(kernel: AbstractKernel, request: DrawRequest, key: Key[Array, ""]
     if kernel.explicit_features() is not None:
         return features_draw(kernel, request, key)
     if isinstance(kernel, AbstractSpectral):
-        return _fourier_draw(kernel, request, key)
+        point, _ = vectors(request.point, request.point)
+        of_frequencies, of_amplitudes = jax.random.split(key)
+        draws = math.prod(request.shape)
+
+        def one(key: Array) -> tuple[Array, Array]:
+            return kernel.sample_frequencies(request.frequencies, len(point), key=key)
+
+        frequencies, weights = jax.vmap(one)(jax.random.split(of_frequencies, draws))
+        normal = jax.random.normal(of_amplitudes, (2, *weights.shape), weights.dtype)
+        # With c_j and s_j ~ N(0, weights_j) the covariance given the frequencies is
+        # sum_j weights_j cos(2 pi w_j.(x - z)), and k(x, z) is its mean.
+        amplitudes = safe_sqrt(weights)[None] * normal
+        in_shape = lambda array: array.reshape(*request.shape, *array.shape[1:])
+        return FourierDraw(in_shape(frequencies), in_shape(amplitudes[0]), in_shape(amplitudes[1]))
     raise ValueError(
         f"{type(kernel).__name__} has neither a known spectral density nor known explicit "
         f"features, so its draws cannot be functions of any point{request.advice}"
@@ -155,25 +168,6 @@ def features_draw(
     # phi(x).c with c ~ N(0, I) has the covariance phi(x).phi(z).
     normal = jax.random.normal(key, shape, form.dtype)
     return FeatureDraw(kernel, normal)
-
-
-def _fourier_draw(
-    kernel: AbstractSpectral, request: DrawRequest, key: Key[Array, ""]
-) -> AbstractDraw:
-    point, _ = vectors(request.point, request.point)
-    of_frequencies, of_amplitudes = jax.random.split(key)
-    draws = math.prod(request.shape)
-
-    def one(key: Array) -> tuple[Array, Array]:
-        return kernel.sample_frequencies(request.frequencies, len(point), key=key)
-
-    frequencies, weights = jax.vmap(one)(jax.random.split(of_frequencies, draws))
-    normal = jax.random.normal(of_amplitudes, (2, *weights.shape), weights.dtype)
-    # With c_j and s_j ~ N(0, weights_j) the covariance given the frequencies is
-    # sum_j weights_j cos(2 pi w_j.(x - z)), and k(x, z) is its mean.
-    amplitudes = safe_sqrt(weights)[None] * normal
-    in_shape = lambda array: array.reshape(*request.shape, *array.shape[1:])
-    return FourierDraw(in_shape(frequencies), in_shape(amplitudes[0]), in_shape(amplitudes[1]))
 
 
 @prior_draw.register

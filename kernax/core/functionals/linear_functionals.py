@@ -352,7 +352,12 @@ def integrals_over(low: ArrayLike, high: ArrayLike, n_nodes: int = 8) -> Functio
         raise ValueError(f"low and high must have one shape, but have {low.shape} and {high.shape}")
     if is_concrete(low, high) and not np.all(np.asarray(low) < np.asarray(high)):
         raise ValueError("low must be below high in every dimension of every box")
-    places, shares = _rule(check_count(n_nodes, "n_nodes"), low.shape[1])
+    # The nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,).
+    d = low.shape[1]
+    # From [-1, 1], where the weights sum to 2, to [0, 1]: nodes (p + 1) / 2 and weights s / 2.
+    nodes, masses = np.polynomial.legendre.leggauss(check_count(n_nodes, "n_nodes"))
+    places = np.array(list(itertools.product((nodes + 1) / 2, repeat=d)))
+    shares = np.array([np.prod(part) for part in itertools.product(masses / 2, repeat=d)])
     widths = high - low
     volumes = jnp.prod(widths, 1)
     # The integral over a box is volume sum_j share_j f(low + width p_j), p_j in the unit cube.
@@ -380,15 +385,6 @@ def joined(*stacks: Functionals) -> Functionals:
             "F[i : i + 1] is a batch of one"
         )
     return functools.reduce(Functionals.joined, stacks)
-
-
-def _rule(nodes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes in the unit cube (nodes^d, d), and their shares of its volume (nodes^d,)."""
-    # From [-1, 1], where the weights sum to 2, to [0, 1]: nodes (p + 1) / 2 and weights s / 2.
-    places, shares = np.polynomial.legendre.leggauss(nodes)
-    grid = np.array(list(itertools.product((places + 1) / 2, repeat=d)))
-    products = np.array([np.prod(part) for part in itertools.product(shares / 2, repeat=d)])
-    return grid, products
 
 
 def _one_node(X: PyTree) -> PyTree:

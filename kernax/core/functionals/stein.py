@@ -104,22 +104,18 @@ class ScoredSteinKernel(AbstractKernel):
         value, (in_x, in_z) = jax.value_and_grad(self.kernel, (0, 1))(x, z)
         # tr(d^2 k / dx dz) + s(x) . dk/dz + s(z) . dk/dx + k s(x) . s(z).
         slopes = dot(of_x, in_z) + dot(of_z, in_x)
-        total = _trace(self.kernel, x, z) + slopes + value * dot(of_x, of_z)
+        # `sum_a d^2 k / dx_a dz_a`.
+        # It takes two derivatives in each direction, so that a pair needs d numbers and not a
+        # matrix.
+
+        def along(a: Float[Array, " d"]) -> Array:
+            # a^T (d^2 k / dx dz) a for a unit vector a.
+            in_x = lambda z: jax.jvp(lambda x: self.kernel(x, z), (x,), (a,))[1]
+            return jax.jvp(in_x, (z,), (a,))[1]
+
+        trace = jnp.sum(jax.vmap(along)(jnp.eye(len(x), dtype=x.dtype)))
+        total = trace + slopes + value * dot(of_x, of_z)
         return jnp.where(check_smooth(self.kernel), total, jnp.nan)
-
-
-def _trace(kernel: AbstractKernel, x: Float[Array, " d"], z: Float[Array, " d"]) -> Array:
-    """`sum_a d^2 k / dx_a dz_a`.
-
-    It takes two derivatives in each direction, so that a pair needs d numbers and not a matrix.
-    """
-
-    def along(a: Float[Array, " d"]) -> Array:
-        # a^T (d^2 k / dx dz) a for a unit vector a.
-        in_x = lambda z: jax.jvp(lambda x: kernel(x, z), (x,), (a,))[1]
-        return jax.jvp(in_x, (z,), (a,))[1]
-
-    return jnp.sum(jax.vmap(along)(jnp.eye(len(x), dtype=x.dtype)))
 
 
 @compiled

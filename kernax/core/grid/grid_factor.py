@@ -20,8 +20,8 @@ from kernax.core.grid.cell_values import placed
 from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridForm, GridGram, ProductGrid
 from kernax.core.grid.gridding import grid_for
-from kernax.core.grid.kronecker import KroneckerEigenpairs, KroneckerFactor
-from kernax.core.grid.toeplitz import ToeplitzFactor, ToeplitzMatrix
+from kernax.core.grid.kronecker import KroneckerFactor
+from kernax.core.grid.toeplitz import ToeplitzFactor
 from kernax.core.linalg.factorisation import (
     AbstractExplanation,
     AbstractFactor,
@@ -179,11 +179,27 @@ def _parts_of_factor(
     operator: GridForm, scale: Float[Array, ""]
 ) -> tuple[WholeFactor, Eliminated | None, Array, Array]:
     operator = stop_gradient(operator)
-    noise, is_same = _noise_of(operator)
+    # The noise of the points of weight one, and whether all of them have the same.
+    ordinary = operator.gram.grid.ordinary
+    noise = jnp.max(jnp.where(ordinary, operator.shift, -jnp.inf))
+    is_same = jnp.all(jnp.where(ordinary, operator.shift == noise, True))
     prepared = operator.gram.whole().prepared()
 
     def attempt(jitter: Float[Array, ""]) -> _Attempt:
-        return _attempt(operator, prepared, noise, jitter)
+        whole = prepared.factorised(noise + jitter)
+        if not len(operator.gram.grid.special):
+            return _Attempt(whole, None, jitter, whole.is_positive)
+        grid = operator.gram.grid
+        special = grid.special
+        roots = _roots_of_special(operator)
+        # Missing cells have w = 0 and d = 1.
+        missing = jnp.ones_like(noise, shape=grid.missing.shape)
+        shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
+        C = whole.inverse_at(special)
+        eliminated = Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
+        # An incomplete predictor says nothing about the cells, with any jitter.
+        is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
+        return _Attempt(whole, eliminated, jitter, is_positive)
 
     end = with_jitter(attempt, lambda now: now.is_positive, scale, prepared.is_sound)
     return end.whole, end.eliminated, end.jitter, end.whole.exists & end.is_positive & is_same
@@ -200,35 +216,6 @@ class _Attempt(eqx.Module):
     eliminated: Eliminated | None
     jitter: Float[Array, ""]
     is_positive: Bool[Array, ""]
-
-
-def _attempt(
-    operator: GridForm,
-    prepared: KroneckerEigenpairs | ToeplitzMatrix,
-    noise: Array,
-    jitter: Float[Array, ""],
-) -> _Attempt:
-    whole = prepared.factorised(noise + jitter)
-    if not len(operator.gram.grid.special):
-        return _Attempt(whole, None, jitter, whole.is_positive)
-    grid = operator.gram.grid
-    special = grid.special
-    roots = _roots_of_special(operator)
-    # Missing cells have w = 0 and d = 1.
-    missing = jnp.ones_like(noise, shape=grid.missing.shape)
-    shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
-    C = whole.inverse_at(special)
-    eliminated = Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
-    # An incomplete predictor says nothing about the cells, with any jitter.
-    is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
-    return _Attempt(whole, eliminated, jitter, is_positive)
-
-
-def _noise_of(operator: GridForm) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """The noise of the points of weight one, and whether all of them have the same."""
-    ordinary = operator.gram.grid.ordinary
-    noise = jnp.max(jnp.where(ordinary, operator.shift, -jnp.inf))
-    return noise, jnp.all(jnp.where(ordinary, operator.shift == noise, True))
 
 
 def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
@@ -263,7 +250,20 @@ class GridInverse(AbstractSolvedInverse):
         return self._diagonals()[1]
 
     def trace_with(self, system):
-        return _linear(_held_fixed(self.factor, self.system), system)
+        # `tr(P W L) + tr(P diag(shift))`, where `P W = A^-1 - A^-1 U G U^T A^-1` on all cells.
+        factor = _held_fixed(self.factor, self.system)
+        matrix: Any = grid_gram(system).whole()  # of the same kind as the factor
+        trace = factor.whole.trace_with(matrix)
+        diagonal = factor.whole.inverse_diagonal()
+        eliminated = factor.eliminated
+        if eliminated is not None:
+            G = eliminated.correction()
+            removed, correction = factor.whole.between_columns(factor.special, G, matrix)
+            trace = trace - correction
+            inverse = eliminated.by_outer(jnp.eye(len(G), dtype=G.dtype))
+            diagonal = (diagonal - removed).at[factor.special].set(jnp.diagonal(inverse))
+        found = trace + dot(factor.grid.of_points(diagonal), system.shift)
+        return jnp.where(factor.exists, found, jnp.nan)
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         return _diagonals(stop_gradient(self.system), _held_fixed(self.factor, self.system))
@@ -303,22 +303,6 @@ def _diagonals(
         of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
         of_product = of_product.at[grid.weighted].set(of_weighted)
     return inverse, of_product
-
-
-def _linear(factor: GridFactor, other: WeightedSystem) -> Float[Array, ""]:
-    """`tr(P W L) + tr(P diag(shift))`, where `P W = A^-1 - A^-1 U G U^T A^-1` on all cells."""
-    matrix: Any = grid_gram(other).whole()  # of the same kind as the factor
-    trace = factor.whole.trace_with(matrix)
-    diagonal = factor.whole.inverse_diagonal()
-    eliminated = factor.eliminated
-    if eliminated is not None:
-        G = eliminated.correction()
-        removed, correction = factor.whole.between_columns(factor.special, G, matrix)
-        trace = trace - correction
-        inverse = eliminated.by_outer(jnp.eye(len(G), dtype=G.dtype))
-        diagonal = (diagonal - removed).at[factor.special].set(jnp.diagonal(inverse))
-    found = trace + dot(factor.grid.of_points(diagonal), other.shift)
-    return jnp.where(factor.exists, found, jnp.nan)
 
 
 class GridExplanation(AbstractExplanation):

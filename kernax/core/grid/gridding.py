@@ -18,7 +18,17 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
 
     Raises ValueError, with the reason, for points, kernels and weights that do not fit a grid.
     """
-    points = _known_points(X, weights)
+    # X as a NumPy array.
+    if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
+        shape = X.shape if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
+        raise ValueError(f"Grid needs points that are vectors, X of shape (n, d), but X is {shape}")
+    for name, value in (("X", X), ("weights", weights)):
+        if not is_concrete(value):
+            raise ValueError(
+                f"Grid detects the grid before anything is compiled, but {name} is traced: define "
+                "it outside of jit, grad and vmap, so that the function closes over it"
+            )
+    points = np.asarray(X)
     groups = [tuple(sorted(group)) for group in groups_of_columns(kernel, points.shape[1])]
     is_line = len(groups) == 1
     if is_line:
@@ -80,22 +90,6 @@ class _Found(NamedTuple):
     numbers: list[np.ndarray]
     lags: np.ndarray | None = None
     offsets: np.ndarray | None = None
-
-
-def _known_points(X: PyTree, weights: Any) -> np.ndarray:
-    """X as a NumPy array. Raises ValueError for points that are not vectors, and while X or the
-    weights are traced.
-    """
-    if not isinstance(X, np.ndarray | jax.Array) or X.ndim != 2:
-        shape = X.shape if isinstance(X, np.ndarray | jax.Array) else type(X).__name__
-        raise ValueError(f"Grid needs points that are vectors, X of shape (n, d), but X is {shape}")
-    for name, value in (("X", X), ("weights", weights)):
-        if not is_concrete(value):
-            raise ValueError(
-                f"Grid detects the grid before anything is compiled, but {name} is traced: define "
-                "it outside of jit, grad and vmap, so that the function closes over it"
-            )
-    return np.asarray(X)
 
 
 _LONGEST_AXIS = 10_000  # coordinates: all their pairs and eigenvectors are stored
@@ -175,7 +169,12 @@ def _line(column: np.ndarray, most: int) -> _Found:
             "Grid needs at least two different points along a single column, but there is one: use "
             "another solver"
         )
-    numbers, step = _numbered(known)
+    # The number of steps from the first to each of several ascending numbers, and the step. The
+    # counts are whole numbers, but may be too large for integers.
+    gaps = np.diff(known)
+    # The mean over all single steps is more accurate than any one of them.
+    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
+    numbers = np.concatenate([[0], np.cumsum(np.rint(gaps / step), dtype=float)])
     size = numbers[-1] + 1
     if size > len(column) + most:
         raise ValueError(
@@ -185,7 +184,15 @@ def _line(column: np.ndarray, most: int) -> _Found:
             "any times"
         )
     numbers = numbers.astype(int)
-    lags, offsets = _of_equal_steps(known, numbers)
+    # Lags of equal steps from the first to the last given coordinate, and the deviation of each
+    # coordinate from its lag, zero where there is none. `numbers` are the step indices of the
+    # given coordinates.
+    # Relative to the first one, because rounding of coordinates would be as large as the offsets.
+    distances = known.astype(float) - float(known[0])
+    steps = int(numbers[-1])
+    lags = distances[-1] / steps * np.arange(steps + 1)
+    offsets = np.zeros(steps + 1)
+    offsets[numbers] = distances - lags[numbers]
     off = np.max(np.abs(offsets))
     eps = eps_of(known.dtype)
     if off > 4 * eps * np.max(np.abs(known)):
@@ -210,27 +217,3 @@ def _line(column: np.ndarray, most: int) -> _Found:
         lags=lags.astype(dtype),
         offsets=offsets.astype(dtype) if np.any(offsets) else None,
     )
-
-
-def _of_equal_steps(known: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lags of equal steps from the first to the last given coordinate, and the deviation of each
-    coordinate from its lag, zero where there is none. `numbers` are the step indices of the given
-    coordinates.
-    """
-    # Relative to the first one, because rounding of coordinates would be as large as the offsets.
-    distances = known.astype(float) - float(known[0])
-    steps = int(numbers[-1])
-    lags = distances[-1] / steps * np.arange(steps + 1)
-    offsets = np.zeros(steps + 1)
-    offsets[numbers] = distances - lags[numbers]
-    return lags, offsets
-
-
-def _numbered(known: np.ndarray) -> tuple[np.ndarray, float]:
-    """The number of steps from the first to each of several ascending numbers, and the step. The
-    counts are whole numbers, but may be too large for integers.
-    """
-    gaps = np.diff(known)
-    # The mean over all single steps is more accurate than any one of them.
-    step = np.mean(gaps[gaps < 1.5 * np.min(gaps)], dtype=float)
-    return np.concatenate([[0], np.cumsum(np.rint(gaps / step), dtype=float)]), step

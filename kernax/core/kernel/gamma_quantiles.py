@@ -27,24 +27,27 @@ def gamma_quantiles(
     is_large = alpha > _SEAM
     moderate = jnp.where(is_large, 1, alpha)
     large = jnp.where(is_large, alpha, _SEAM)
-    by_expansion = jnp.exp(_log_of_large_shape(large, normal))
-    return jnp.where(is_large, by_expansion, _by_newton(moderate, normal) / moderate)
-
-
-def _by_newton(alpha: Float[Array, ""], normal: Float[Array, " count"]) -> Float[Array, " count"]:
-    """The quantiles of Gamma(alpha, 1)."""
-    limits = jnp.finfo(alpha.dtype)
+    # The logarithms of the quantiles by Temme's expansion, `sum_k t_k(normal / sqrt(alpha)) /
+    # alpha^k`, accurate to 1e-14 above the seam.
+    eta = jnp.clip(normal, -_FARTHEST, _FARTHEST) / jnp.sqrt(large)
+    total = jnp.zeros_like(eta)
+    for coefficients in reversed(_temme_coefficients()):
+        total = total / large + polynomial(coefficients, eta)
+    by_expansion = jnp.exp(total)
+    # The quantiles of Gamma(alpha, 1).
+    limits = jnp.finfo(moderate.dtype)
     # Above this, F is one to rounding, and no number has that probability.
     log_u = jnp.minimum(norm.logcdf(normal), -2 * limits.eps)
     lowest = jnp.log(limits.tiny * 8)
     # Newton's method for t = log v with log F(v) = log u, which is concave in t, so that the
     # iteration never overshoots from a lower bound. The bound follows from F(v) <= v^alpha /
     # Gamma(alpha + 1).
-    a = lax.stop_gradient(alpha)
+    a = lax.stop_gradient(moderate)
     start = jnp.maximum((log_u + gammaln(a + 1)) / a, lowest)
     step = partial(_quantile_step, log_u, lowest)
     t = lax.fori_loop(0, 24, lambda _, t: step(a, t), start)
-    return jnp.exp(step(alpha, t))  # the derivative of one more step is that of the root
+    by_newton = jnp.exp(step(moderate, t))
+    return jnp.where(is_large, by_expansion, by_newton / moderate)
 
 
 def _quantile_step(
@@ -65,19 +68,6 @@ def _quantile_step(
 _FARTHEST = 9.0  # drawn normal numbers are not larger: the probability is 1e-19
 _ORDERS = 5  # of 1 / alpha
 _DEGREE = 24  # in normal / sqrt(alpha), which is at most 0.9; the series converge below 3.5
-
-
-def _log_of_large_shape(
-    alpha: Float[Array, ""], normal: Float[Array, " count"]
-) -> Float[Array, " count"]:
-    """The logarithms of the quantiles by Temme's expansion, `sum_k t_k(normal / sqrt(alpha)) /
-    alpha^k`, accurate to 1e-14 above the seam.
-    """
-    eta = jnp.clip(normal, -_FARTHEST, _FARTHEST) / jnp.sqrt(alpha)
-    total = jnp.zeros_like(eta)
-    for coefficients in reversed(_temme_coefficients()):
-        total = total / alpha + polynomial(coefficients, eta)
-    return total
 
 
 @functools.cache

@@ -236,7 +236,20 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     total = jnp.zeros((), dtype)
     for entry, prior in chosen:
         prior = cast(prior, entry.value.dtype)
-        _check_prior(prior, entry)
+        if not isinstance(prior, AbstractPrior):
+            came = f"the class {prior.__name__}" if isinstance(prior, type) else repr(prior)
+            raise ValueError(
+                f"the prior of {entry.path} must be one of kernax.priors, such as LogNormal(0.0, "
+                f"1.0), but is {came}"
+            )
+        name = type(prior).__name__
+        for own in parameters(prior):
+            if own.value.shape not in ((), entry.value.shape):
+                raise ValueError(
+                    f"{name}.{own.path}, of the prior of {entry.path}, must be a number or have "
+                    f"its shape {entry.value.shape}, but has shape {own.value.shape}"
+                )
+        _check_support(prior, entry)
         log_density = prior.log_density(entry.value)
         total += jnp.sum(log_density).astype(dtype)
     return total
@@ -267,24 +280,6 @@ def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
         if fitting:
             chosen.append((entry, priors[max(fitting, key=len)]))
     return chosen
-
-
-def _check_prior(prior: Any, entry: ParameterEntry) -> None:
-    """Raises ValueError unless it is a prior that fits the parameter."""
-    if not isinstance(prior, AbstractPrior):
-        came = f"the class {prior.__name__}" if isinstance(prior, type) else repr(prior)
-        raise ValueError(
-            f"the prior of {entry.path} must be one of kernax.priors, such as LogNormal(0.0, 1.0), "
-            f"but is {came}"
-        )
-    name = type(prior).__name__
-    for own in parameters(prior):
-        if own.value.shape not in ((), entry.value.shape):
-            raise ValueError(
-                f"{name}.{own.path}, of the prior of {entry.path}, must be a number or have its "
-                f"shape {entry.value.shape}, but has shape {own.value.shape}"
-            )
-    _check_support(prior, entry)
 
 
 def _check_support(prior: AbstractPrior, entry: ParameterEntry) -> None:

@@ -46,15 +46,7 @@ def frequencies_of_parts(
             f"n_frequencies must be at least {len(parts)}, one frequency for each term of the "
             f"spectrum, but is {count}"
         )
-    counts = _counts(parts, count)
-    keys = jax.random.split(key, len(parts))
-    drawn = [_of_part(*each, dim, vectors_of) for each in zip(parts, counts, keys)]
-    frequencies, weights = zip(*drawn)
-    return jnp.concatenate(frequencies), jnp.concatenate(weights)
-
-
-def _counts(parts: Sequence[SpectralPart], count: int) -> list[int]:
-    """The number of frequencies of each part: one where that is enough, otherwise by shares."""
+    # The number of frequencies of each part: one where that is enough, otherwise by shares.
     moving = [part.share for part in parts if not part.is_fixed]
     left = count - len(parts)
     total = sum(moving)
@@ -64,7 +56,11 @@ def _counts(parts: Sequence[SpectralPart], count: int) -> list[int]:
     # The largest fractions come first, and among equal ones the first.
     by_fraction = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
     chosen = by_fraction[:missing]
-    return [1 + number + (i in chosen) for i, number in enumerate(counts)]
+    counts = [1 + number + (i in chosen) for i, number in enumerate(counts)]
+    keys = jax.random.split(key, len(parts))
+    drawn = [_of_part(*each, dim, vectors_of) for each in zip(parts, counts, keys)]
+    frequencies, weights = zip(*drawn)
+    return jnp.concatenate(frequencies), jnp.concatenate(weights)
 
 
 def _of_part(

@@ -108,9 +108,16 @@ class KernelExpansion(Printed):
         kernel, X = prepare_new(self.kernel, X, self.points, self.coefficients.dtype)
         spread = rows_over_mesh(X)
         if spread is None and _are_many_vectors(X, self.points):
-            sums = _sums_by_structure(kernel, X, self.points, self.coefficients)
-            if sums is not None:
-                return sums + jnp.expand_dims(self.bias, 0)
+            # `sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both batches
+            # together, where there is one that is faster than `k(x_i, z_j)`.
+            # A recursion would spread NaN or inf from one point to all others.
+            is_finite = jnp.all(jnp.isfinite(X), 1)
+            both = joined([jnp.where(is_finite[:, None], X, 0), self.points])
+            structure = structure_of_many(kernel, both)
+            if structure is not None:
+                sums = _sums_by(structure, kernel, both, self.coefficients)
+                is_known = jnp.expand_dims(is_finite, tuple(range(1, sums.ndim)))
+                return jnp.where(is_known, sums, jnp.nan) + jnp.expand_dims(self.bias, 0)
         points = self.points
         if spread is not None:
             X = by_rows(X, spread)
@@ -223,23 +230,6 @@ def _values(
 
 # A product with a structure takes as long as about ten to a hundred rows of a matrix.
 _MANY_ROWS = 200
-
-
-def _sums_by_structure(
-    kernel: AbstractKernel, X: PyTree, points: PyTree, coefficients: Float[Array, "n *outputs"]
-) -> Float[Array, "m *outputs"] | None:
-    """`sum_i k(x, points_i) coefficients_i` by the structured Gram matrix of both batches together;
-    None if there is none, or if it would not be faster than `k(x_i, z_j)`.
-    """
-    # A recursion would spread NaN or inf from one point to all others.
-    is_finite = jnp.all(jnp.isfinite(X), 1)
-    both = joined([jnp.where(is_finite[:, None], X, 0), points])
-    structure = structure_of_many(kernel, both)
-    if structure is None:
-        return None
-    sums = _sums_by(structure, kernel, both, coefficients)
-    is_known = jnp.expand_dims(is_finite, tuple(range(1, sums.ndim)))
-    return jnp.where(is_known, sums, jnp.nan)
 
 
 def _are_many_vectors(X: PyTree, points: PyTree) -> bool:

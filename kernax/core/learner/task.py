@@ -38,7 +38,6 @@ from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, 
 from kernax.core.operators.memory import Footprint, check_held_by_each, check_memory
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
-from kernax.core.operators.structure import AbstractStructure
 
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
@@ -301,7 +300,16 @@ def check_task(
         X, checked_y, checked_weights = whole
         given = (X, checked_weights.given)
     if is_dense and in_structure:
-        structure = _structure(solver, kernel, given, X, checked_weights)
+        # The structure of the points for a solver, from the `given` points and weights.
+        values = None if given[1] is None else _known(given[1], checked_weights.values)
+        if isinstance(values, np.ndarray):
+            values = flushed(values)  # as in the compiled program
+        points = _known(given[0], X)
+        if solver is None:
+            structure = structure_of_many(kernel, points)
+        else:
+            assert isinstance(solver, AbstractSymmetricSolver)  # checked before
+            structure = solver.structure_for(kernel, points, values)
         layout = Layout(structure=structure, spread=spread)
         is_dense = structure is None
     if not (is_dense and holds_gram):
@@ -329,24 +337,6 @@ def solver_that_ran(
         reason = "many points along one line, and a kernel with a state-space model"
         return SolverThatRan("StateSpace", reason)
     return SolverThatRan("JitteredCholesky", "the default, because no other rule of Auto applies")
-
-
-def _structure(
-    solver: lx.AbstractLinearSolver | None,
-    kernel: AbstractKernel,
-    given: tuple[PyTree, ArrayLike | None],
-    X: PyTree,
-    weights: AbstractWeights,
-) -> AbstractStructure | None:
-    """The structure of the points for a solver, from the `given` points and weights."""
-    values = None if given[1] is None else _known(given[1], weights.values)
-    if isinstance(values, np.ndarray):
-        values = flushed(values)  # as in the compiled program
-    points = _known(given[0], X)
-    if solver is None:
-        return structure_of_many(kernel, points)
-    assert isinstance(solver, AbstractSymmetricSolver)  # checked before
-    return solver.structure_for(kernel, points, values)
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:

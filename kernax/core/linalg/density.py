@@ -117,20 +117,18 @@ def log_density(
 def _log_density(system, y, factor, square):
     system = system.with_jitter(factor)
     if square is None:
-        square = _square(system, y, factor)
+        # `y.a`.
+        if not factor.is_direct:
+            square = _square_by(system, y, system.solve(factor, system.weights.times(y)))
+        else:
+            # y.a = (S y).M^-1 (S y) with the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
+            data, unit = in_own_unit(system.weights.times_roots(y), 0)
+            white, unit_of_white = in_own_unit(factor.whitened(data), 0)
+            # With V^T V = B^T M^-1 B, b = 2^-u S y and v in units of their own: y.a = 2^(2 u)
+            # |v|^2.
+            squares = jnp.sum(white**2, 0, keepdims=True)
+            square = jnp.sum(times_power_of_two(squares, 2 * (unit + unit_of_white)))
     return _density(system, factor.log_determinant(), square, y.shape[1])
-
-
-def _square(system: WeightedSystem, y: Float[Array, "n p"], factor: AbstractFactor) -> Array:
-    """`y.a`."""
-    if not factor.is_direct:
-        return _square_by(system, y, system.solve(factor, system.weights.times(y)))
-    # y.a = (S y).M^-1 (S y) with the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
-    data, unit = in_own_unit(system.weights.times_roots(y), 0)
-    white, unit_of_white = in_own_unit(factor.whitened(data), 0)
-    # With V^T V = B^T M^-1 B, b = 2^-u S y and v in units of their own: y.a = 2^(2 u) |v|^2.
-    squares = jnp.sum(white**2, 0, keepdims=True)
-    return jnp.sum(times_power_of_two(squares, 2 * (unit + unit_of_white)))
 
 
 def _square_by(system: WeightedSystem, y: Float[Array, "n p"], a: Float[Array, "n p"]) -> Array:

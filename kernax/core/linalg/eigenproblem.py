@@ -267,7 +267,13 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     left = T - matmul(root.every, along)
     # The part of da_j along a_i: a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both
     # coincide, where A^T K A has the derivative A^T dK A.
-    near = _near(root.values, leading.values)
+    # Which eigenvalues coincide up to the rounding of derivatives.
+    a = root.values[:, None]
+    b = leading.values[None, :]
+    noise = zero_below(root.values[0], jnp.zeros_like(root.values[0]), len(root.values))
+    # A quotient by a gap g has an error of a few eps l / g, that is, half of its digits at g =
+    # sqrt(eps) l.
+    near = jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
     gap = leading.values[None, :] - root.values[:, None]
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     # Leading eigenvalues that coincide and are not zero.
@@ -285,16 +291,6 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
         quotient=moved_quotient,
     )
     return _Root(pairs, root.every, root.values, root.report)
-
-
-def _near(values: Float[Array, " m"], leading: Float[Array, " c"]) -> Bool[Array, "m c"]:
-    """Which eigenvalues coincide up to the rounding of derivatives."""
-    a = values[:, None]
-    b = leading[None, :]
-    noise = zero_below(values[0], jnp.zeros_like(values[0]), len(values))
-    # A quotient by a gap g has an error of a few eps l / g, that is, half of its digits at g =
-    # sqrt(eps) l.
-    return jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
 
 
 def _left_over(

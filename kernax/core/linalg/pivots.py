@@ -89,7 +89,12 @@ def partial_cholesky(
         if keys is None:
             pivots = jnp.argmax(jnp.where(now.free, now.left, -jnp.inf))[None].astype(jnp.int32)
         else:
-            pivots = _drawn(now.left, keys[now.number // block], block)
+            # Distinct indices, drawn without replacement with these probabilities.
+            # The largest log probabilities with Gumbel noise are such a draw (Vieira 2014).
+            possible = now.left > 0
+            logarithms = jnp.where(possible, jnp.log(positive_or_one(now.left)), -jnp.inf)
+            noise = jax.random.gumbel(keys[now.number // block], now.left.shape, now.left.dtype)
+            pivots = lax.top_k(logarithms + noise, block)[1]
         # K_P - F_P^T F, the rows of the residual matrix at the pivots P.
         residual = rows_at(pivots) - matmul(F[:, pivots].T, F)
         if block == 1:
@@ -122,15 +127,6 @@ def partial_cholesky(
     end = lax.while_loop(go_on, step, nothing)
     number = jnp.minimum(end.number, count)
     return PartialCholesky(end.indices[:count], end.rows[:count], end.left, end.free, number)
-
-
-def _drawn(chances: Float[Array, " n"], key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
-    """Distinct indices, drawn without replacement with these probabilities."""
-    # The largest log probabilities with Gumbel noise are such a draw (Vieira 2014).
-    possible = chances > 0
-    logarithms = jnp.where(possible, jnp.log(positive_or_one(chances)), -jnp.inf)
-    noise = jax.random.gumbel(key, chances.shape, chances.dtype)
-    return lax.top_k(logarithms + noise, count)[1]
 
 
 def inverse_root(A: Float[Array, "r r"]) -> Float[Array, "r r"]:

@@ -156,21 +156,6 @@ def _swept(
     return lax.fori_loop(0, blocks, solve_block, _Direction(zero, zero))
 
 
-def _conjugate(new: _Direction, last: _Direction) -> tuple[_Direction, Bool[Array, "1 p"]]:
-    """The part d of a direction with `d.M e = 0` for the last direction e, scaled to `d.M d = 1`,
-    and whether that is reliable; zero if `d.M d` is not positive to rounding.
-    """
-    # d = s - (s.M e) e for the new direction s, as e.M e = 1; the same for M d, without a product.
-    along = _products(new.change, last.image)
-    change = new.change - along * last.change
-    image = new.image - along * last.image
-    square = _products(change, image)
-    # Below this d.M d is within the rounding of its sum.
-    known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
-    unit = jnp.where(known, jax.lax.rsqrt(positive_or_one(square)), 0)
-    return _Direction(unit * change, unit * image), known
-
-
 class _Sweeps(AbstractMethod):
     """`M X = B` for columns of length one, solved by sweeps.
 
@@ -208,7 +193,18 @@ class _Sweeps(AbstractMethod):
         key, of_order = jax.random.split(now.key)
         order = jax.random.permutation(of_order, len(now.X))
         swept = _swept(self.system, now.residual, order, self.block)
-        direction, known = _conjugate(swept, now.last)
+        # The part d of a direction with `d.M e = 0` for the last direction e, scaled to `d.M d =
+        # 1`, and whether that is reliable; zero if `d.M d` is not positive to rounding.
+        # d = s - (s.M e) e for the new direction s, as e.M e = 1; the same for M d, without a
+        # product.
+        along = _products(swept.change, now.last.image)
+        change = swept.change - along * now.last.change
+        image = swept.image - along * now.last.image
+        square = _products(change, image)
+        # Below this d.M d is within the rounding of its sum.
+        known = square > 10 * eps_of(change) * _lengths(change) * _lengths(image)
+        unit = jnp.where(known, jax.lax.rsqrt(positive_or_one(square)), 0)
+        direction = _Direction(unit * change, unit * image)
         # The best x + c d has c = d.r / d.M d, where d.M d = 1.
         length = _products(direction.change, now.residual)
         return _Iterate(

@@ -79,7 +79,14 @@ def _solved(system, rhs, factor, options, solver):
     # below the smallest float.
     off, size = system.residual_and_size(A, rhs)
     relative = jnp.linalg.norm(off, axis=0) / size
-    result = _verdict(word, is_finite, jnp.max(relative), factor)
+    # The status over all columns; success also requires a small true residual.
+    residual = jnp.max(relative)
+    unsound = (word == RESULTS.successful) & ~is_finite
+    result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
+    claimed = result == RESULTS.successful
+    large = residual > factor.accurate_residual(residual.dtype)
+    result = RESULTS.where(claimed & large, factor.status_if_inaccurate, result)
+    result = RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
     # A solution that is only finite in its own units has left the range of floats.
     is_known = jnp.all(jnp.isfinite(A))
     result = RESULTS.where(is_finite & ~is_known, RESULTS.nonfinite, result)
@@ -90,16 +97,6 @@ def _solved(system, rhs, factor, options, solver):
     # The factor, if all its leaves are arrays, so that a compiled function can return it.
     of_arrays = factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
     return A, of_arrays, result, stats
-
-
-def _verdict(word: Any, is_finite: Array, residual: Array, factor: AbstractFactor) -> Any:
-    """The status over all columns; success also requires a small true residual."""
-    unsound = (word == RESULTS.successful) & ~is_finite
-    result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
-    claimed = result == RESULTS.successful
-    large = residual > factor.accurate_residual(residual.dtype)
-    result = RESULTS.where(claimed & large, factor.status_if_inaccurate, result)
-    return RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
 
 
 @_weighted_solve.def_jvp

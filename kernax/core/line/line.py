@@ -121,7 +121,19 @@ class LineGram(AbstractComputedGram):
         return Chain.of(self.model, self.points[self.order, self.line.column])
 
     def product(self, columns):
-        return self.line.unsorted(_product(self.chain(), self.line.recursions, columns[self.order]))
+        # `K V` for sorted points: for each, the sum over previous points, its own term, and the
+        # sum over later points.
+        chain = self.chain()
+        V = columns[self.order]
+        A = chain.transitions
+        # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is multiplied by
+        # A_i^T h, backwards x = A_i^T x + A_i^T h v_i^T is multiplied by P h, each before the step
+        # of its point.
+        seen = matmul(chain.observation, A)
+        start = jnp.broadcast_to(chain.start, seen.shape)
+        before = self.line.recursions.readings(A, start, V, seen)
+        after = self.line.recursions.readings(A, seen, V, start, back=True)
+        return self.line.unsorted(before + dot(chain.observation, chain.start) * V + after)
 
     def columns_product(self, indices, values):
         return self.mv(in_places(indices, values, len(self.points)))
@@ -133,22 +145,6 @@ class LineGram(AbstractComputedGram):
 
     def symmetric_form(self, weights, shift):
         return LineForm(self, weights, shift)
-
-
-def _product(
-    chain: Chain, recursions: AbstractRecursions, V: Float[Array, "n p"]
-) -> Float[Array, "n p"]:
-    """`K V` for sorted points: for each, the sum over previous points, its own term, and the sum
-    over later points.
-    """
-    A = chain.transitions
-    # K_ij = h.A_i ... A_j+1 P h for j < i. Forwards x = A_i x + P h v_i^T is multiplied by A_i^T h,
-    # backwards x = A_i^T x + A_i^T h v_i^T is multiplied by P h, each before the step of its point.
-    seen = matmul(chain.observation, A)
-    start = jnp.broadcast_to(chain.start, seen.shape)
-    before = recursions.readings(A, start, V, seen)
-    after = recursions.readings(A, seen, V, start, back=True)
-    return before + dot(chain.observation, chain.start) * V + after
 
 
 class LineForm(AbstractStructuredForm):

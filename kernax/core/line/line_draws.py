@@ -71,7 +71,31 @@ class LineSampler(eqx.Module):
         the values at the observed points with noise (Matheron's rule; Durbin & Koopman 2002, "A
         simple and efficient simulation smoother").
         """
-        prior = _prior_draws(self.gram, normal)
+        # `L sqrt(D) z` for standard normal numbers z, by the filter of `K + jitter I = L D L^T`.
+        # A value is its prediction from the previous points, plus `sqrt(s) z`; then the states
+        # change by `q z / sqrt(s)`.
+        line = self.gram.line
+        places = self.gram.points[self.gram.order, line.column]
+        # A copy of the previous point adds nothing: it has weight zero and an arbitrary variance.
+        is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(places) > 0])
+        weights = is_new.astype(normal.dtype)
+        shift = 1 - weights
+        factor = factorise(
+            LineForm(self.gram, PointWeights(line.unsorted(weights)), line.unsorted(shift))
+        )
+        assert isinstance(factor, KalmanFactor)
+        chain = self.gram.chain()
+        # Compute it again, with derivatives.
+        kalman = filter_of(Along(chain, weights, shift + factor.jitter, line.recursions))
+        exists = factor.exists & jnp.all(kalman.variances > 0)
+        deviations = jnp.sqrt(jnp.where(exists, kalman.variances, 1))[:, None]
+        z = weights[:, None] * normal[self.gram.order]
+        # x = A x + q z / sqrt(s); a value is (A^T h).x before the step, plus sqrt(s) z.
+        readings = line.recursions.readings
+        moved = readings(chain.transitions, kalman.gains, z / deviations, kalman.seen)
+        is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))
+        values = line.unsorted(moved + deviations * z)
+        prior = LineDraws(values, factor.jitter, exists, is_finite)
         if self.explanation is None:
             return prior
         coefficients = self.explanation.lacking(prior.values[self.m :], noise)
@@ -83,34 +107,6 @@ class LineSampler(eqx.Module):
         """Raises MemoryBudgetError if p draws would not fit into memory."""
         columns = np.broadcast_to(np.zeros((), self.gram.points.dtype), (p,))
         check_memory(self.gram.points, columns, footprint=_FOOTPRINT)
-
-
-def _prior_draws(gram: LineGram, normal: Float[Array, "n p"]) -> LineDraws:
-    """`L sqrt(D) z` for standard normal numbers z, by the filter of `K + jitter I = L D L^T`.
-
-    A value is its prediction from the previous points, plus `sqrt(s) z`; then the states change by
-    `q z / sqrt(s)`.
-    """
-    line = gram.line
-    places = gram.points[gram.order, line.column]
-    # A copy of the previous point adds nothing: it has weight zero and an arbitrary variance.
-    is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(places) > 0])
-    weights = is_new.astype(normal.dtype)
-    shift = 1 - weights
-    factor = factorise(LineForm(gram, PointWeights(line.unsorted(weights)), line.unsorted(shift)))
-    assert isinstance(factor, KalmanFactor)
-    chain = gram.chain()
-    # Compute it again, with derivatives.
-    kalman = filter_of(Along(chain, weights, shift + factor.jitter, line.recursions))
-    exists = factor.exists & jnp.all(kalman.variances > 0)
-    deviations = jnp.sqrt(jnp.where(exists, kalman.variances, 1))[:, None]
-    z = weights[:, None] * normal[gram.order]
-    # x = A x + q z / sqrt(s); a value is (A^T h).x before the step, plus sqrt(s) z.
-    readings = line.recursions.readings
-    moved = readings(chain.transitions, kalman.gains, z / deviations, kalman.seen)
-    is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))
-    values = line.unsorted(moved + deviations * z)
-    return LineDraws(values, factor.jitter, exists, is_finite)
 
 
 def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> LineSampler | None:

@@ -198,7 +198,15 @@ def _truncated_normal(middle: Values, width: Values, is_end: Bool[Array, "*n"]) 
     log_q = jnp.where(is_narrow | is_end, -1, width * middle)
     q = jnp.where(is_end, 0, jnp.exp(log_q))
     r = q * of_a / of_b
-    log_probability = _log_cdf(a, of_a) + jnp.log1p(-r)
+    # `log Phi(z)`, accurate in both tails; `norm.logcdf` has relative errors of 1e-11 at z = -20
+    # and of 4e-2 at z = 8.
+    is_far = a < -5
+    is_low = a < 0
+    of_far = norm.logpdf(jnp.where(is_far, a, -5)) - jnp.log(jnp.where(is_far, of_a, 1))
+    of_low = jnp.log(norm.cdf(jnp.where(is_low, a, 0)))
+    of_high = jnp.log1p(-norm.cdf(jnp.where(is_low, 0, -a)))
+    log_cdf = jnp.where(is_far, of_far, jnp.where(is_low, of_low, of_high))
+    log_probability = log_cdf + jnp.log1p(-r)
     pull = of_a * jnp.where(is_end, 1, -jnp.expm1(log_q)) / (1 - r)
     below_a = (excess_of_a - r * (excess_of_b + width)) / (1 - r)
     # 1 - variance = pull^2 + (a phi(a) - b phi(b)) / p = pull (a + pull) + width phi(b) / p.
@@ -206,15 +214,3 @@ def _truncated_normal(middle: Values, width: Values, is_end: Bool[Array, "*n"]) 
     edge = jnp.where(is_end, 0, of_a * (1 + q) / (1 - r) / 2)
     of_wide = log_probability, pull, bend, edge
     return _TruncatedNormal(*(jnp.where(is_narrow, *parts) for parts in zip(of_narrow, of_wide)))
-
-
-def _log_cdf(z: Values, hazard_of_z: Values) -> Values:
-    """`log Phi(z)`, accurate in both tails; `norm.logcdf` has relative errors of 1e-11 at z = -20
-    and of 4e-2 at z = 8.
-    """
-    is_far = z < -5
-    is_low = z < 0
-    of_far = norm.logpdf(jnp.where(is_far, z, -5)) - jnp.log(jnp.where(is_far, hazard_of_z, 1))
-    of_low = jnp.log(norm.cdf(jnp.where(is_low, z, 0)))
-    of_high = jnp.log1p(-norm.cdf(jnp.where(is_low, 0, -z)))
-    return jnp.where(is_far, of_far, jnp.where(is_low, of_low, of_high))

@@ -20,7 +20,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.linalg.centre_factor import wide
 from kernax.core.losses.loss_functions import (
     AbstractSmoothLoss,
@@ -43,7 +43,7 @@ from kernax.scale.centres.problem import (
     solution_of,
 )
 from kernax.scale.centres.row_sums import rows_of_tile
-from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
+from kernax.scale.centres.span import FALKON, OfCentres, OfFeatures
 from kernax.scale.data.chunks import Chunks
 
 _SQUARED = Squared()
@@ -217,7 +217,13 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
         holds_gram=False,
         throw=throw,
     )
-    span = _span(task, centres, key)
+    # The functions to sum, on every device that has some of the rows.
+    if centres is None:
+        span = OfFeatures.of(task.kernel, task.X)
+    else:
+        Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
+        spread = task.layout.spread
+        span = OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
     guarded_loss = task.module(loss, throw=throw)
@@ -229,15 +235,6 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     if checkpoint is not None:
         return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)
-
-
-def _span(task: Task, centres: Any, key: PRNGKeyArray | None) -> AbstractSpan:
-    """The functions to sum, on every device that has some of the rows."""
-    if centres is None:
-        return OfFeatures.of(task.kernel, task.X)
-    Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
-    spread = task.layout.spread
-    return OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
 
 
 def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> FitPlan:

@@ -167,7 +167,19 @@ class ArrayRows(AbstractRows):
         def with_tile(state, at):
             return step(state, self._tile(at), known), None
 
-        parts = _in_tiles(rows, count(self.X), tile or self.tile)
+        # Arrays cut into tiles of one size of at most `most`, (tiles, size, ...); the padding at
+        # the end has weight zero: the last array holds the weights.
+        n = count(self.X)
+        tiles = -(-n // (tile or self.tile))
+        size = -(-n // tiles)
+        missing = tiles * size - n
+        X, y, weights = rows
+        if missing:
+            again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
+            X, y = jax.tree.map(again, (X, y))
+            weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
+        cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
+        parts = jax.tree.map(cut, (X, y, weights))
         # Only a sum is differentiated, and its state is not stored.
         return lax.scan(jax.checkpoint(with_tile), start, parts)[0]
 
@@ -210,22 +222,6 @@ class ArrayRows(AbstractRows):
 @compiled
 def _called(function: Callable, *args: Any) -> Any:
     return function(*args)
-
-
-def _in_tiles(rows: PyTree, n: int, most: int) -> PyTree:
-    """Arrays cut into tiles of one size of at most `most`, (tiles, size, ...); the padding at the
-    end has weight zero: the last array holds the weights.
-    """
-    tiles = -(-n // most)
-    size = -(-n // tiles)
-    missing = tiles * size - n
-    X, y, weights = rows
-    if missing:
-        again = lambda leaf: jnp.concatenate([leaf, leaf[:missing]])
-        X, y = jax.tree.map(again, (X, y))
-        weights = jnp.append(weights, jnp.zeros(missing, weights.dtype))
-    cut = lambda leaf: leaf.reshape(tiles, size, *leaf.shape[1:])
-    return jax.tree.map(cut, (X, y, weights))
 
 
 # The number of entries of a tile: on a CPU as many as fit into its caches, elsewhere enough to keep

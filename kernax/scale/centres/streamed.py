@@ -145,31 +145,27 @@ def checked_chunk(
 ) -> tuple:
     """X, y and weights of a chunk, checked, in the dtype of the first one."""
     try:
-        return _checked(chunk, kernel, check, first)
+        # `checked_chunk`, without the number of the chunk in messages.
+        if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
+            raise ValueError(
+                f"a chunk must be (X, y) or (X, y, weights), but is of type {type(chunk).__name__}"
+                + (f", of length {len(chunk)}" if isinstance(chunk, tuple | list) else "")
+            )
+        X = as_stack(chunk[0], "X")
+        kernel.check_points(X)
+        dtype = dtype_of(X) if first is None else dtype_of(first[0])
+        X = cast(X, dtype)
+        n = count(X)
+        weights = _weights(chunk[2] if len(chunk) == 3 else None, n, dtype)
+        y = check(chunk[1], n, dtype, UnitWeights(n, np.dtype(dtype)))
+        if first is not None and _kind((X, y)) != _kind(first):
+            raise ValueError(
+                "chunks must have rows of one kind, but those of X and y have the shapes "
+                f"{_kind((X, y))} in this one, and {_kind(first)} in the first"
+            )
+        return X, y, weights
     except ValueError as problem:
         raise ValueError(f"chunk {number}: {problem}") from None
-
-
-def _checked(chunk: Any, kernel: AbstractKernel, check: Check, first: tuple | None) -> tuple:
-    """`checked_chunk`, without the number of the chunk in messages."""
-    if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
-        raise ValueError(
-            f"a chunk must be (X, y) or (X, y, weights), but is of type {type(chunk).__name__}"
-            + (f", of length {len(chunk)}" if isinstance(chunk, tuple | list) else "")
-        )
-    X = as_stack(chunk[0], "X")
-    kernel.check_points(X)
-    dtype = dtype_of(X) if first is None else dtype_of(first[0])
-    X = cast(X, dtype)
-    n = count(X)
-    weights = _weights(chunk[2] if len(chunk) == 3 else None, n, dtype)
-    y = check(chunk[1], n, dtype, UnitWeights(n, np.dtype(dtype)))
-    if first is not None and _kind((X, y)) != _kind(first):
-        raise ValueError(
-            "chunks must have rows of one kind, but those of X and y have the shapes "
-            f"{_kind((X, y))} in this one, and {_kind(first)} in the first"
-        )
-    return X, y, weights
 
 
 def _weights(weights: Any, n: int, dtype: Any) -> Array:

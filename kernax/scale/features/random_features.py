@@ -1,7 +1,5 @@
 """Random Fourier features: a kernel approximated by the inner product of random feature vectors."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -108,7 +106,16 @@ def random_fourier_features(
     # All parts in one dtype.
     one_point = jnp.zeros((1, dim), dtype_of(kernel))
     kernel, _, _ = prepare_stacks(kernel, one_point)
-    centre = _as_origin(origin, dim, dtype_of(one_point))
+    # A point as given; zero for none.
+    dtype = dtype_of(one_point)
+    if origin is None:
+        centre = jnp.zeros(dim, dtype)
+    else:
+        centre = jnp.asarray(as_point(origin)).astype(dtype)
+        if centre.shape != (dim,):
+            raise ValueError(f"origin must have shape ({dim},), but has shape {centre.shape}")
+        if is_concrete(centre) and not jnp.all(jnp.isfinite(centre)):
+            raise ValueError(f"origin must be finite, but is {shown(np.asarray(centre))}")
     parts = kernel.spectral_parts(dim)
     check_numbers(
         n_frequencies * (dim + 1),
@@ -125,15 +132,3 @@ def random_fourier_features(
             "that are available suffice for lengthscales from 0.3 on"
         )
     return FeatureMap(FourierFeatures(frequencies, weights, centre))
-
-
-def _as_origin(origin: ArrayLike | None, dim: int, dtype: Any) -> Float[Array, " d"]:
-    """A point as given; zero for none. Raises ValueError for another shape, NaN and inf."""
-    if origin is None:
-        return jnp.zeros(dim, dtype)
-    centre = jnp.asarray(as_point(origin)).astype(dtype)
-    if centre.shape != (dim,):
-        raise ValueError(f"origin must have shape ({dim},), but has shape {centre.shape}")
-    if is_concrete(centre) and not jnp.all(jnp.isfinite(centre)):
-        raise ValueError(f"origin must be finite, but is {shown(np.asarray(centre))}")
-    return centre

@@ -121,23 +121,6 @@ def _alignment(task, centred):
 # the weights at zero, unlike in their roots.
 
 
-def _products(grams: tuple[Float[Array, "n n"], ...], task: Task) -> Float[Array, "k k"]:
-    """`M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
-
-    Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no product
-    of two matrices is stored.
-    """
-    w = task.weights.values
-
-    def with_row(M, row):
-        w_i, rows = row
-        A = jnp.stack(rows)
-        return M + w_i * matmul(A * w[None, :], A.T), None
-
-    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
-    return lax.scan(with_row, nothing, (w, grams))[0]
-
-
 def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
     """`sum_ij w_i w_j K_ij (Y Y^T)_ij`."""
     weighted = task.weights.times(Y)
@@ -234,23 +217,21 @@ def _aligned(tasks):
     grams, units = zip(*(_prepared(stop_gradient(one), True) for one in tasks))
     Y = _targets(task, True)
     # m minimises m.M m - 2 m.a over m >= 0, M_kl = <K_k, K_l> and a_k = <K_k, Y Y^T>.
-    M = _products(grams, task)
+    # `M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
+    # Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no
+    # product of two matrices is stored.
+    w = task.weights.values
+
+    def with_row(M, row):
+        w_i, rows = row
+        A = jnp.stack(rows)
+        return M + w_i * matmul(A * w[None, :], A.T), None
+
+    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
+    M = lax.scan(with_row, nothing, (w, grams))[0]
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
     # The weights of the matrices in the units of the kernels.
-    m = times_power_of_two(_nonnegative_minimiser(M, a), -jnp.stack(units))
-    return m / jnp.sum(m)
-
-
-class _Descent(eqx.Module):
-    """Weights after some sweeps, and how far the last one moved them."""
-
-    m: Float[Array, " k"]
-    moved: Float[Array, ""]
-    sweeps: Int[Array, ""]
-
-
-def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
+    # The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`.
     # With c_k = size_k m_k: m.M m - 2 m.a = c.C c - 2 c.(a / size), C the correlations.
     size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
     correlations = M / (size[:, None] * size[None, :])
@@ -272,4 +253,13 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
 
     infinite = jnp.full_like(a[0], jnp.inf)
     start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
-    return lax.while_loop(go_on, sweep, start).m / size
+    m = times_power_of_two(lax.while_loop(go_on, sweep, start).m / size, -jnp.stack(units))
+    return m / jnp.sum(m)
+
+
+class _Descent(eqx.Module):
+    """Weights after some sweeps, and how far the last one moved them."""
+
+    m: Float[Array, " k"]
+    moved: Float[Array, ""]
+    sweeps: Int[Array, ""]

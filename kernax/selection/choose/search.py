@@ -130,7 +130,15 @@ def random_search(
     check_loss(loss, args)
     check_count(n_candidates, "n_candidates")
     check_key(key)
-    candidates = _drawn(model, ranges, n_candidates, key)
+    # Values of each parameter by its path, (count, *shape).
+    spots = _spots(model, ranges, "ranges", "pairs (low, high)")
+    candidates = {}
+    for (end, spot), of_one in zip(spots.items(), jax.random.split(key, len(spots))):
+        low, high = _checked_range(ranges[end], spot, f"ranges[{end!r}]")
+        shape = (n_candidates, *spot.shape)
+        share = jax.random.uniform(of_one, shape, low.dtype)
+        ends = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        candidates[spot.path] = _between(*ends, share, spot.entry.interval)
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
     losses = search(candidates, model, args)
     return _best(model, candidates, losses, (n_candidates,), throw, "random_search")
@@ -273,19 +281,6 @@ def _check_inside(axis: Array, interval: Interval, name: str) -> None:
         raise ValueError(f"{name} must hold at least one value")
     if is_concrete(axis) and not interval.contains(axis):
         raise ValueError(f"{name} must be {interval.demand}, but is {axis}")
-
-
-def _drawn(model: PyTree, ranges: Any, count: int, key: Key[Array, ""]) -> dict[str, Array]:
-    """Values of each parameter by its path, (count, *shape)."""
-    spots = _spots(model, ranges, "ranges", "pairs (low, high)")
-    candidates = {}
-    for (end, spot), of_one in zip(spots.items(), jax.random.split(key, len(spots))):
-        low, high = _checked_range(ranges[end], spot, f"ranges[{end!r}]")
-        shape = (count, *spot.shape)
-        share = jax.random.uniform(of_one, shape, low.dtype)
-        ends = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-        candidates[spot.path] = _between(*ends, share, spot.entry.interval)
-    return candidates
 
 
 def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:

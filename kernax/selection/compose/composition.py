@@ -224,26 +224,23 @@ def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> 
     scales = np.where(varying, wide.std(0), 1.0)
     level = target.mean()
     units = DataUnits(tuple(centres), tuple(scales), float(level), float(target.std()))
+    columns = X.shape[1]
+    if isinstance(names, str):
+        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
+    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
+    if len(given) != columns:
+        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
     return _Data(
         ((wide - centres) / scales).astype(X.dtype),
         ((target - level) / units.of_target).astype(X.dtype),
         units,
-        _names(names, X.shape[1]),
+        given,
         tuple(np.flatnonzero(varying).tolist()),
     )
 
 
 def _varies(values: np.ndarray) -> Any:
     return values.std(0) > _SPREAD * np.abs(values).max(0)
-
-
-def _names(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
-    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
-    if len(given) != columns:
-        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
-    return given
 
 
 def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
@@ -294,7 +291,18 @@ def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw
         tuple(search.rounds),
     )
     result = RESULTS.successful if sound else RESULTS.nonfinite
-    solution = Solution(value, result, _stats(search, data))
+    fits = search.fits
+    scores = np.array([fit.criterion for fit in fits])
+    left_out = sorted(set(range(len(data.names))) - set(data.varying))
+    stats = {
+        "structures": tuple(written(fit.structure, search.names) for fit in fits),
+        "log_evidence": np.array([fit.log_evidence for fit in fits]),
+        "criterion": np.where(np.isfinite(scores), scores, np.nan),
+        "steps": sum(fit.steps for fit in fits),
+        "failed": int(np.sum(~np.isfinite(scores))),
+        "left_out": tuple(data.names[column] for column in left_out),
+    }
+    solution = Solution(value, result, stats)
     if math.isfinite(best.criterion):
         what = "no kernel of the best structure, on all rows,"
     else:
@@ -319,20 +327,6 @@ def _on_all_rows(
 
 def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:
     return math.isfinite(float(scored(model, X, y).log_evidence))
-
-
-def _stats(search: CompositionSearch, data: _Data) -> dict[str, Any]:
-    fits = search.fits
-    scores = np.array([fit.criterion for fit in fits])
-    left_out = sorted(set(range(len(data.names))) - set(data.varying))
-    return {
-        "structures": tuple(written(fit.structure, search.names) for fit in fits),
-        "log_evidence": np.array([fit.log_evidence for fit in fits]),
-        "criterion": np.where(np.isfinite(scores), scores, np.nan),
-        "steps": sum(fit.steps for fit in fits),
-        "failed": int(np.sum(~np.isfinite(scores))),
-        "left_out": tuple(data.names[column] for column in left_out),
-    }
 
 
 def kernel_of(structure: Structure, values: Values, units: DataUnits) -> AbstractKernel:

@@ -29,26 +29,20 @@ def leading_periods(
     frequencies = np.linspace(lowest, highest, min(max(number, 3), _MOST_FREQUENCIES))
     centred = (x - places[0]) / span
     residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
-    powers = _powers(x - x.mean(), residual, frequencies)
-    inner = powers[1:-1]
-    peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
-    leading = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
-    return (1 / frequencies[leading]).tolist()
-
-
-def _powers(
-    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], frequencies: Float[np.ndarray, " f"]
-) -> Float[np.ndarray, " f"]:
-    """By how much the squares of y fall if a sine and a cosine of each frequency are fitted."""
-    angles = 2 * np.pi * frequencies[:, None] * x
+    # By how much the squares of y fall if a sine and a cosine of each frequency are fitted.
+    angles = 2 * np.pi * frequencies[:, None] * (x - x.mean())
     sines = np.sin(angles)
     cosines = np.cos(angles)
     ss = np.sum(sines * sines, 1)
     cc = np.sum(cosines * cosines, 1)
     sc = np.sum(sines * cosines, 1)
-    sy = sines @ y
-    cy = cosines @ y
+    sy = sines @ residual
+    cy = cosines @ residual
     determinant = ss * cc - sc**2
     # Where both are nearly the same function, there is nothing to fit.
     safe = np.where(determinant > 1e-9 * ss * cc, determinant, np.inf)
-    return (cc * sy**2 - 2 * sc * sy * cy + ss * cy**2) / safe
+    powers = (cc * sy**2 - 2 * sc * sy * cy + ss * cy**2) / safe
+    inner = powers[1:-1]
+    peaks = 1 + np.flatnonzero((inner > powers[:-2]) & (inner >= powers[2:]))
+    leading = peaks[np.argsort(-powers[peaks], kind="stable")][:count]
+    return (1 / frequencies[leading]).tolist()

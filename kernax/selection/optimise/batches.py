@@ -104,7 +104,24 @@ def batched(
             check_mesh(over.mesh.abstract_mesh, "devices")
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
-            return _in_pieces(fit, members, layout, size)
+            # The results of all members, some at a time, with a bar redrawn between them.
+            if not is_concrete(members, fit):
+                raise ValueError(
+                    "progress=True needs concrete values: leave it out under jit, grad and vmap"
+                )
+            length = -(-size // _PIECES)
+            of_each_device = -(-size // layout.shares)
+            length += -length % (layout.shares * min(layout.batch_size, of_each_device))
+            pieces = _padded(np.arange(size), length).reshape(-1, length)
+            results = []
+            with bar_of("fitting", size) as show:
+                for places in pieces:
+                    out = _run_and_wait(fit, _members_at(members, places), layout)
+                    results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
+                    show(min(size, len(results) * length), size)
+            parts, rests = zip(*results)
+            joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+            return _first(size, eqx.combine(joined, rests[0]))
         return _first(size, _run_and_wait(fit, members, layout))
 
     return of_batches
@@ -264,7 +281,31 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
     if layout.over is None:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
     else:
-        arrays, rest = _on_devices(fit, members, layout.over, layout.batch_size)
+        # Members are divided evenly among devices.
+        missing = -_size_of(members) % layout.over.shares
+        again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
+        shared = jax.tree.map(again, members) if missing else members
+        constants, rest = eqx.partition(fit, eqx.is_array)
+        besides = []
+
+        def of_share(share: PyTree, constants: PyTree) -> PyTree:
+            arrays, other = _on_one_device(eqx.combine(constants, rest), share, layout.batch_size)
+            besides.append(other)
+            return arrays
+
+        spec = PartitionSpec(layout.over.axes)
+        # Without a record of what varies over devices: with it, a gradient that a member takes in
+        # something that is the same in all members, such as where learning starts, would be the sum
+        # over devices.
+        on_shares = jax.shard_map(
+            of_share,
+            mesh=layout.over.mesh,
+            in_specs=(spec, PartitionSpec()),
+            out_specs=spec,
+            check_vma=False,
+        )
+        arrays = on_shares(shared, constants)
+        rest = besides[-1]
     return eqx.combine(arrays, rest)
 
 
@@ -279,36 +320,6 @@ def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree,
 
     together = min(batch_size, _size_of(members))
     arrays = lax.map(arrays_of, members, batch_size=None if together == 1 else together)
-    return arrays, besides[-1]
-
-
-def _on_devices(
-    fit: _Fit, members: PyTree, over: _Spread, batch_size: int
-) -> tuple[PyTree, PyTree]:
-    """The same for members that are divided evenly among devices."""
-    missing = -_size_of(members) % over.shares
-    again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
-    shared = jax.tree.map(again, members) if missing else members
-    constants, rest = eqx.partition(fit, eqx.is_array)
-    besides = []
-
-    def of_share(share: PyTree, constants: PyTree) -> PyTree:
-        arrays, other = _on_one_device(eqx.combine(constants, rest), share, batch_size)
-        besides.append(other)
-        return arrays
-
-    spec = PartitionSpec(over.axes)
-    # Without a record of what varies over devices: with it, a gradient that a member takes in
-    # something that is the same in all members, such as where learning starts, would be the sum
-    # over devices.
-    on_shares = jax.shard_map(
-        of_share,
-        mesh=over.mesh,
-        in_specs=(spec, PartitionSpec()),
-        out_specs=spec,
-        check_vma=False,
-    )
-    arrays = on_shares(shared, constants)
     return arrays, besides[-1]
 
 
@@ -330,24 +341,3 @@ def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
 def _padded(places: np.ndarray, multiple: int) -> np.ndarray:
     """The places, the last of them repeated until their number is a multiple of another."""
     return np.pad(places, (0, -len(places) % multiple), mode="edge")
-
-
-def _in_pieces(fit: _Fit, members: PyTree, layout: _Layout, size: int) -> Any:
-    """The results of all members, some at a time, with a bar redrawn between them."""
-    if not is_concrete(members, fit):
-        raise ValueError(
-            "progress=True needs concrete values: leave it out under jit, grad and vmap"
-        )
-    length = -(-size // _PIECES)
-    of_each_device = -(-size // layout.shares)
-    length += -length % (layout.shares * min(layout.batch_size, of_each_device))
-    pieces = _padded(np.arange(size), length).reshape(-1, length)
-    results = []
-    with bar_of("fitting", size) as show:
-        for places in pieces:
-            out = _run_and_wait(fit, _members_at(members, places), layout)
-            results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
-            show(min(size, len(results) * length), size)
-    parts, rests = zip(*results)
-    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return _first(size, eqx.combine(joined, rests[0]))

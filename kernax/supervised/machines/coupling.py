@@ -29,23 +29,7 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
         >>> jnp.round(kernax.calibration.pairwise_coupling(r), 3)
         Array([0.5  , 0.333, 0.167], dtype=float64)
     """
-    return _coupled(_checked(r))
-
-
-@compiled
-def _coupled(r):
-    # The objective is p' Q p. It vanishes only where no two entries of p have opposite signs, and
-    # there the sum is not zero, so that Q + 1 1' is positive definite, and p is the multiple of
-    # (Q + 1 1')^-1 1 of sum one.
-    Q = jnp.diag(jnp.sum(r * r, axis=0)) - r * r.T
-    p = jax.scipy.linalg.solve(Q + 1, jnp.ones_like(r, shape=len(r)), assume_a="pos")
-    # The minimiser is non-negative (theorem 2 there): clip negative rounding.
-    p = jnp.where(p < 0, 0, p)
-    return p / jnp.sum(p)
-
-
-def _checked(r: ArrayLike) -> Float[Array, "c c"]:
-    """The matrix with zeros on its diagonal. Raises ValueError for anything but such a matrix."""
+    # The matrix with zeros on its diagonal.
     shape = np.shape(r)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
@@ -65,4 +49,16 @@ def _checked(r: ArrayLike) -> Float[Array, "c c"]:
                 "r[i, j] and r[j, i] must be probabilities that sum to one, but "
                 f"r[{i}, {j}] is {values[i, j]:g} and r[{j}, {i}] is {values[j, i]:g}"
             )
-    return r
+    return _coupled(r)
+
+
+@compiled
+def _coupled(r):
+    # The objective is p' Q p. It vanishes only where no two entries of p have opposite signs, and
+    # there the sum is not zero, so that Q + 1 1' is positive definite, and p is the multiple of
+    # (Q + 1 1')^-1 1 of sum one.
+    Q = jnp.diag(jnp.sum(r * r, axis=0)) - r * r.T
+    p = jax.scipy.linalg.solve(Q + 1, jnp.ones_like(r, shape=len(r)), assume_a="pos")
+    # The minimiser is non-negative (theorem 2 there): clip negative rounding.
+    p = jnp.where(p < 0, 0, p)
+    return p / jnp.sum(p)

@@ -94,8 +94,30 @@ def lasso(
 def _lasso(features, y, penalty, weights, bias, solver):
     units = _Units.of(features, y, weights)
     data = units.data(features, y, weights)
-    centred = _centred(data, bias)
-    problem = _problem(centred, data.weights, units.penalty(penalty))
+    w = data.weights
+    if bias:
+        centre = matmul(w, data.features) / jnp.sum(w)
+        level = jnp.sum(w * data.y) / jnp.sum(w)
+    else:
+        centre = jnp.zeros_like(data.features[0])
+        level = jnp.zeros((), data.y.dtype)
+    centred = _Centred(data.features - centre[None, :], data.y - level, centre, level)
+    # The programme whose matrix is `Phi^T W Phi`, without bounds.
+    # 1/2 sum_i w_i (y_i - c.phi_i)^2 = 1/2 c.K c - targets.c + constant.
+    weighted = data.weights[:, None] * centred.features
+    K = matmul(weighted.T, centred.features)
+    targets = matmul(weighted.T, centred.y)
+    unbounded = jnp.full_like(targets, jnp.inf)
+    largest = jnp.max(abs(targets))
+    problem = BoxProblem(
+        operator=DenseGram(K),
+        targets=targets,
+        low=-unbounded,
+        high=unbounded,
+        epsilon=units.penalty(penalty) / 2,
+        total=None,
+        scale=positive_or_one(largest),
+    )
     c, _, result, stats = machine(problem, solver)
     # The best b for given c is the mean of y_i - c.phi_i.
     b = centred.level - matmul(centred.centre, c)
@@ -173,38 +195,6 @@ class _Centred(eqx.Module):
     y: Float[Array, " n"]
     centre: Float[Array, " D"]
     level: Float[Array, ""]
-
-
-def _centred(data: _Data, bias: bool) -> _Centred:
-    w = data.weights
-    if bias:
-        centre = matmul(w, data.features) / jnp.sum(w)
-        level = jnp.sum(w * data.y) / jnp.sum(w)
-    else:
-        centre = jnp.zeros_like(data.features[0])
-        level = jnp.zeros((), data.y.dtype)
-    return _Centred(data.features - centre[None, :], data.y - level, centre, level)
-
-
-def _problem(
-    centred: _Centred, weights: Float[Array, " n"], penalty: Float[Array, ""]
-) -> BoxProblem:
-    """The programme whose matrix is `Phi^T W Phi`, without bounds."""
-    # 1/2 sum_i w_i (y_i - c.phi_i)^2 = 1/2 c.K c - targets.c + constant.
-    weighted = weights[:, None] * centred.features
-    K = matmul(weighted.T, centred.features)
-    targets = matmul(weighted.T, centred.y)
-    unbounded = jnp.full_like(targets, jnp.inf)
-    largest = jnp.max(abs(targets))
-    return BoxProblem(
-        operator=DenseGram(K),
-        targets=targets,
-        low=-unbounded,
-        high=unbounded,
-        epsilon=penalty / 2,
-        total=None,
-        scale=positive_or_one(largest),
-    )
 
 
 def _gap_in_features(

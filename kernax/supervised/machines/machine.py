@@ -122,7 +122,11 @@ def _solve_to_gap(
         # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
         goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
-        beta = _at_bounds(beta, problem)
+        # Sets coefficients to zero or to a bound where they equal it up to rounding.
+        # Otherwise they would count as free.
+        near = 16 * eps_of(beta) * jnp.max(abs(beta))
+        for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
+            beta = jnp.where(abs(beta - bound) <= near, bound, beta)
         point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
         optimal = jnp.array(True)
         factor = now.factor
@@ -162,14 +166,3 @@ def _solve_to_gap(
     first = _Pass(point, nothing, no_factor(problem), tol, jnp.array(False))
     end = lax.while_loop(go_on, solve_once, first)
     return end.point, end.certified, end.factor
-
-
-def _at_bounds(beta: Float[Array, " n"], problem: BoxProblem) -> Float[Array, " n"]:
-    """Sets coefficients to zero or to a bound where they equal it up to rounding.
-
-    Otherwise they would count as free.
-    """
-    near = 16 * eps_of(beta) * jnp.max(abs(beta))
-    for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
-        beta = jnp.where(abs(beta - bound) <= near, bound, beta)
-    return beta

@@ -4,8 +4,6 @@ The method is that of Birgin, Martinez & Raydan (2000). Every step is one produc
 exact projection, which run in parallel: it suits accelerators and batches.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -123,7 +121,18 @@ def project(
     high = jnp.max(jnp.minimum(problem.high, problem.of_points(largest)))
     low = jnp.max(jnp.minimum(-problem.low, problem.of_points(largest)))
     bound = largest + threshold + high + low
-    m = problem.of_points(_bisected(sum_exceeds_total, bound))
+    # The number in [-bound, bound] at which `sum_exceeds_total` changes from true to false, up
+    # to rounding, by bisection.
+
+    def halve(_, bracket: _Bracket) -> _Bracket:
+        middle = bracket.middle
+        below = sum_exceeds_total(middle)
+        low = jnp.where(below, middle, bracket.low)
+        high = jnp.where(below, bracket.high, middle)
+        return _Bracket(low, high)
+
+    halvings = 60 if bound.dtype == jnp.float64 else 30
+    m = problem.of_points(lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle)
     b = _soft_and_clipped(problem, v - m, threshold)
     # The difference between total and sum b is added, in equal parts, to the coefficients that
     # depend on m.
@@ -142,25 +151,6 @@ class _Bracket(eqx.Module):
     @property
     def middle(self) -> Float[Array, "*groups"]:
         return (self.low + self.high) / 2
-
-
-def _bisected(
-    is_below: Callable[[Float[Array, "*groups"]], Bool[Array, "*groups"]],
-    bound: Float[Array, "*groups"],
-) -> Float[Array, "*groups"]:
-    """The number in [-bound, bound] at which `is_below` changes from true to false, up to
-    rounding.
-    """
-
-    def halve(_, bracket: _Bracket) -> _Bracket:
-        middle = bracket.middle
-        below = is_below(middle)
-        low = jnp.where(below, middle, bracket.low)
-        high = jnp.where(below, bracket.high, middle)
-        return _Bracket(low, high)
-
-    halvings = 60 if bound.dtype == jnp.float64 else 30
-    return lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle
 
 
 def _soft_and_clipped(

@@ -152,7 +152,27 @@ class WorkingSet(eqx.Module):
         """
         # The two points, how far they move, and their states afterwards.
         pair = self._violating_pair(now, floor)
-        move = _best_move(pair, floor)
+        # The step to the minimum along e_i - e_j, but no further than a bound or zero, where |b|
+        # has a kink.
+        # Nothing moves if the pair does not violate optimality.
+        beta_i = pair.point_i.now.beta
+        beta_j = pair.point_j.now.beta
+        # A step t lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds the best one is
+        # `b_ij / a_ij`.
+        diagonals = pair.point_i.diagonal + pair.point_j.diagonal
+        a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
+        b_ij = pair.point_i.now.up - pair.point_j.now.down
+        best = b_ij / a_ij
+        end_i = pair.point_i.end_of_rise
+        end_j = pair.point_j.end_of_fall
+        room_i = end_i - beta_i
+        room_j = beta_j - end_j
+        within = jnp.minimum(best, jnp.minimum(room_i, room_j))
+        step = jnp.where(pair.violated, within, 0)
+        # A coefficient that reaches its end is set to it exactly.
+        after_i = jnp.where(step == room_i, end_i, beta_i + step)
+        after_j = jnp.where(step == room_j, end_j, beta_j - step)
+        move = _Move(step, after_i, after_j)
         of_i, of_j = _states_after(pair, move)
         # The residuals of all others, and so their slopes, fall by step (K_i - K_j). The -inf on
         # the diagonal may make this NaN at i and j, which are replaced below.
@@ -267,32 +287,6 @@ class _Move(eqx.Module):
     step: Float[Array, ""]
     beta_i: Float[Array, ""]
     beta_j: Float[Array, ""]
-
-
-def _best_move(pair: _Pair, floor: Float[Array, ""]) -> _Move:
-    """The step to the minimum along e_i - e_j, but no further than a bound or zero, where |b| has a
-    kink.
-
-    Nothing moves if the pair does not violate optimality.
-    """
-    beta_i = pair.point_i.now.beta
-    beta_j = pair.point_j.now.beta
-    # A step t lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds the best one is
-    # `b_ij / a_ij`.
-    diagonals = pair.point_i.diagonal + pair.point_j.diagonal
-    a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
-    b_ij = pair.point_i.now.up - pair.point_j.now.down
-    best = b_ij / a_ij
-    end_i = pair.point_i.end_of_rise
-    end_j = pair.point_j.end_of_fall
-    room_i = end_i - beta_i
-    room_j = beta_j - end_j
-    within = jnp.minimum(best, jnp.minimum(room_i, room_j))
-    step = jnp.where(pair.violated, within, 0)
-    # A coefficient that reaches its end is set to it exactly.
-    after_i = jnp.where(step == room_i, end_i, beta_i + step)
-    after_j = jnp.where(step == room_j, end_j, beta_j - step)
-    return _Move(step, after_i, after_j)
 
 
 def _states_after(pair: _Pair, move: _Move) -> tuple[WorkingState, WorkingState]:

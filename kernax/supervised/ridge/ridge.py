@@ -134,7 +134,16 @@ def kernel_ridge(
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
-    solver = _solver_for(named, in_blocks=in_blocks)
+    # The solver, or the default.
+    if named is None:
+        solver = ConjugateGradient() if in_blocks else JitteredCholesky()
+    else:
+        if in_blocks and needs_whole_matrix(named):
+            raise ValueError(
+                f"{type(named).__name__} needs the whole matrix: leave out block_size, or use "
+                "solver=kernax.solvers.ConjugateGradient()"
+            )
+        solver = named
     solution = ridge_of_task(task, ridge, bool(bias), with_arrays(solver), options)
     ran = solver_that_ran(task, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
@@ -145,20 +154,6 @@ def kernel_ridge(
     return finish(solution, throw, advice, suspect=task.suspect)
 
 
-def _solver_for(solver: lx.AbstractLinearSolver | None, in_blocks: bool) -> lx.AbstractLinearSolver:
-    """The solver, or the default. Raises ValueError for a solver that factorises where K is
-    computed in blocks.
-    """
-    if solver is None:
-        return ConjugateGradient() if in_blocks else JitteredCholesky()
-    if in_blocks and needs_whole_matrix(solver):
-        raise ValueError(
-            f"{type(solver).__name__} needs the whole matrix: leave out block_size, or use "
-            "solver=kernax.solvers.ConjugateGradient()"
-        )
-    return solver
-
-
 @compiled
 def ridge_of_task(task, ridge, bias, solver, options):
     """The expansion that minimises the penalised least squares."""
@@ -166,7 +161,25 @@ def ridge_of_task(task, ridge, bias, solver, options):
     system = WeightedSystem.of(task.gram(), task.weights, ridge)
     rhs = task.weights.times(task.columns)
     if bias:
-        a, b, result, stats = _solve_with_bias(system, rhs, solver, options)
+        # A and b of `T A + w b = W y`, `sum A = 0`, the status, and stats; rhs is `W y`.
+        # A = T^-1 W y - T^-1 w b, where T = W K + ridge I, and sum A = 0 gives
+        # b = sum T^-1 W y / sum T^-1 w: one solve for both right sides.
+        border = system.weights.values[:, None]
+        columns = jnp.append(rhs, border, 1)
+        solved, result, stats = weighted_solve(system, columns, solver, options=options)
+        a, b = without_border(solved[:, :-1], solved[:, -1])
+        solved_system = system.shifted_by(stats.get("jitter", 0))
+        residual = residual_of_fit(*stop_gradient((solved_system, a, b, rhs)), bias=True)
+        # The residuals of both columns add up in the difference.
+        most = 2 * accurate_residual(solver, a.dtype)
+        # The result of a solve after the bias was eliminated; a success if the residual is small.
+        endings = (
+            (result != RESULTS.successful, result),
+            (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
+            (~(residual <= most), RESULTS.inaccurate),
+        )
+        result = first_that_holds(endings, RESULTS.successful)
+        stats = stats | {"residual": residual}
     else:
         a, result, stats = weighted_solve(system, rhs, solver, options=options)
         b = jnp.zeros_like(rhs[0])
@@ -174,33 +187,6 @@ def ridge_of_task(task, ridge, bias, solver, options):
     shape = task.y.shape
     f = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(f, result, stats)
-
-
-def _solve_with_bias(
-    system: WeightedSystem,
-    rhs: Float[Array, "n p"],
-    solver: lx.AbstractLinearSolver,
-    options: dict[str, Any] | None,
-) -> tuple[Float[Array, "n p"], Float[Array, " p"], Any, dict[str, Array]]:
-    """A and b of `T A + w b = W y`, `sum A = 0`, the status, and stats; rhs is `W y`."""
-    # A = T^-1 W y - T^-1 w b, where T = W K + ridge I, and sum A = 0 gives
-    # b = sum T^-1 W y / sum T^-1 w: one solve for both right sides.
-    border = system.weights.values[:, None]
-    columns = jnp.append(rhs, border, 1)
-    solved, result, stats = weighted_solve(system, columns, solver, options=options)
-    a, b = without_border(solved[:, :-1], solved[:, -1])
-    solved_system = system.shifted_by(stats.get("jitter", 0))
-    residual = residual_of_fit(*stop_gradient((solved_system, a, b, rhs)), bias=True)
-    # The residuals of both columns add up in the difference.
-    most = 2 * accurate_residual(solver, a.dtype)
-    # The result of a solve after the bias was eliminated; a success if the residual is small.
-    endings = (
-        (result != RESULTS.successful, result),
-        (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
-        (~(residual <= most), RESULTS.inaccurate),
-    )
-    result = first_that_holds(endings, RESULTS.successful)
-    return a, b, result, stats | {"residual": residual}
 
 
 def residual_of_fit(

@@ -65,7 +65,30 @@ class TridiagonalForm(eqx.Module):
         """`(M + s_j)^-1 B[..., j]` for the shift s_j of each column of pivots."""
         # (Q (T + s) Q^T)^-1 = Q (L D L^T)^-1 Q^T.
         turned = self._turned_columns(B, back=True)
-        return self._turned_columns(_solved_by_pivots(pivots, self._before(), turned))
+        # `(L D L^T)^-1 B`, L with ones on the diagonal and `before / pivot` left of it.
+        before = self._before()
+
+        def forward(now, row):
+            # L z = B: z_i = b_i - t_(i,i-1) / d_(i-1) z_(i-1).
+            pivot_before, z = now
+            pivot, entry, b = row
+            z = b - entry / pivot_before * z
+            return (pivot, z), z
+
+        def backward(now, row):
+            # D L^T x = z: x_i = (z_i - t_(i+1,i) x_(i+1)) / d_i.
+            x_after, entry_after = now
+            pivot, entry, z = row
+            x = (z - entry_after * x_after) / pivot
+            return (x, entry), x
+
+        nothing = jnp.zeros_like(turned[0])
+        pivots = pivots[:, None, :]
+        one = jnp.ones_like(pivots[0])
+        _, z = lax.scan(forward, (one, nothing), (pivots, before, turned))
+        rows = (pivots[::-1], before[::-1], z[::-1])
+        solved = lax.scan(backward, (nothing, jnp.zeros_like(before[0])), rows)[1][::-1]
+        return self._turned_columns(solved)
 
     def _turned_columns(self, B: Float[Array, "n p r"], *, back: bool = False) -> Array:
         return self.turned(B.reshape(len(B), -1), back=back).reshape(B.shape)
@@ -92,33 +115,6 @@ class TridiagonalForm(eqx.Module):
     def _before(self) -> Float[Array, " n"]:
         """The entry of T left of the diagonal in each row; none in the first."""
         return jnp.concatenate([jnp.zeros_like(self.diagonal[:1]), self.beside])
-
-
-def _solved_by_pivots(
-    pivots: Float[Array, "n r"], before: Float[Array, " n"], B: Float[Array, "n p r"]
-) -> Float[Array, "n p r"]:
-    """`(L D L^T)^-1 B`, L with ones on the diagonal and `before / pivot` left of it."""
-
-    def forward(now, row):
-        # L z = B: z_i = b_i - t_(i,i-1) / d_(i-1) z_(i-1).
-        pivot_before, z = now
-        pivot, entry, b = row
-        z = b - entry / pivot_before * z
-        return (pivot, z), z
-
-    def backward(now, row):
-        # D L^T x = z: x_i = (z_i - t_(i+1,i) x_(i+1)) / d_i.
-        x_after, entry_after = now
-        pivot, entry, z = row
-        x = (z - entry_after * x_after) / pivot
-        return (x, entry), x
-
-    nothing = jnp.zeros_like(B[0])
-    pivots = pivots[:, None, :]
-    one = jnp.ones_like(pivots[0])
-    _, z = lax.scan(forward, (one, nothing), (pivots, before, B))
-    rows = (pivots[::-1], before[::-1], z[::-1])
-    return lax.scan(backward, (nothing, jnp.zeros_like(before[0])), rows)[1][::-1]
 
 
 class Factors(eqx.Module):

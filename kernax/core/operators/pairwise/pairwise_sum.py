@@ -50,7 +50,9 @@ def sum_over_pairs(
             "theta"
         )
     groups = [jax.tree.leaves(tree) for tree in (theta, rows, columns)]
-    outputs = _bind(trace, groups, interpret)
+    sizes = tuple(len(group) for group in groups)
+    flat = [array for group in groups for array in group]
+    outputs = _sum_over_pairs.bind(*flat, trace=trace, sizes=sizes, interpret=interpret)
     return jax.tree.unflatten(jax.tree.structure(structure), outputs)
 
 
@@ -78,12 +80,6 @@ def is_arithmetic(
 
 def _first(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0], tree)
-
-
-def _bind(trace: Any, groups: Sequence[list], interpret: bool) -> list:
-    sizes = tuple(len(group) for group in groups)
-    flat = [array for group in groups for array in group]
-    return _sum_over_pairs.bind(*flat, trace=trace, sizes=sizes, interpret=interpret)
 
 
 def _grouped(flat: Sequence, sizes: tuple[int, ...]) -> tuple[list, list, list]:
