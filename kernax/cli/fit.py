@@ -67,10 +67,14 @@ def fit(
         remarks.append(f"{restarts} starts, {failed} failed; losses {span}")
     if learned.kind == RVM:
         remarks.append(relevant(learned))
+    # The scores of predicting the mean of the training rows, with their deviation.
+    target = _units(parts)
+    of_rows = len(parts.y_held_out)
+    deviation = None if model == RIDGE else np.full(of_rows, target.scale)
     return FitReport(
         title=error if model == RIDGE else f"{error}, and mean negative log density",
         scores={
-            "mean of the target": _scores_of_mean(parts, model),
+            "mean of the target": _scores(parts, np.full(of_rows, target.centre), deviation),
             f"{model} as written": as_written,
             f"{model} learned": after,
         },
@@ -138,14 +142,6 @@ def scores_of_regressor(regressor: Regressor, parts: Split) -> dict[str, float]:
     mean, deviation = regressor.at(parts.X_held_out)
     check_finite_scores(mean, mean if deviation is None else deviation)
     return _scores(parts, mean, deviation)
-
-
-def _scores_of_mean(parts: Split, model: str) -> dict[str, float]:
-    """The scores of predicting the mean of the training rows, with their deviation."""
-    target = _units(parts)
-    rows = len(parts.y_held_out)
-    deviation = None if model == RIDGE else np.full(rows, target.scale)
-    return _scores(parts, np.full(rows, target.centre), deviation)
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, float]:

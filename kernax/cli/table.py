@@ -85,7 +85,17 @@ def read_table(path: Path, target: str, ignore: Sequence[str] = ()) -> InputTabl
     """
     file = _opened(path)
     header = _header(file)
-    _check_columns(path, target, ignore, header)
+    _check_name(path, target, header, "--target")
+    for ignored in ignore:
+        _check_name(path, ignored, header, "--ignore")
+    if target in ignore:
+        raise ValueError(f"--ignore {target}: that is the column to predict")
+    if set(header) <= {target, *ignore}:
+        what = " and what is ignored" if ignore else ""
+        raise ValueError(
+            f"{path} has no columns but the target {quoted(target)}{what}: there is nothing to "
+            "predict it from"
+        )
     rows = _rows(file, header)
     if not rows:
         raise ValueError(f"{path} has 0 rows of numbers, but at least {LEAST_ROWS} are needed")
@@ -373,20 +383,6 @@ def _doubt(header: list[str]) -> str:
         return ""
     divide, it = ("spaces divide", "them") if mark == " " else (f"{mark} divides", "it")
     return f"; if {divide} the cells, write commas, semicolons or tabs in place of {it}"
-
-
-def _check_columns(path: Path, target: str, ignore: Sequence[str], header: list[str]) -> None:
-    _check_name(path, target, header, "--target")
-    for name in ignore:
-        _check_name(path, name, header, "--ignore")
-    if target in ignore:
-        raise ValueError(f"--ignore {target}: that is the column to predict")
-    if set(header) <= {target, *ignore}:
-        ignored = " and what is ignored" if ignore else ""
-        raise ValueError(
-            f"{path} has no columns but the target {quoted(target)}{ignored}: there is nothing to "
-            "predict it from"
-        )
 
 
 def _check_name(path: Path, name: str, header: list[str], option: str) -> None:

@@ -131,7 +131,6 @@ def _bound_jvp(primals, tangents):
     # The slopes already include the tangents of U and of the optimal distribution.
     given, U, best = primals
     d_given, _, _ = tangents
-    # The derivatives of the bound.
     # With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
     # p T gains`, because the mean is optimal; that in k(Z, X) is `L^-T D`, and that in L is
     # `-L^-T D U^T`. There `D U^T = mean mean^T + p (I - B^-1) S` needs no product with all
@@ -143,32 +142,22 @@ def _bound_jvp(primals, tangents):
     T = matmul(best.explained, U)
     # D = mean (gains e)^T + p T gains.
     in_U = matmul(best.mean, weighted.T) + p * T * gains[None, :]
-    # L^-T D in k(Z, X), and its product with -U^T in L, as dU = L^-1 (dC - dL U).
-    slopes = _Slopes(
-        lower=-solve_lower_transposed(given.lower, _square_of_slopes(best)),
-        cross=times_inverse_transposed(given.lower, in_U),
-        gains=-p * sum_of_rows(U * (U - T)) / 2,
-    )
+    # L^-T D in C = k(Z, X), and its product with -U^T in L, as dU = L^-1 (dC - dL U).
+    in_cross = times_inverse_transposed(given.lower, in_U)
+    in_lower = -solve_lower_transposed(given.lower, _square_of_slopes(best))
+    in_gains = -p * sum_of_rows(U * (U - T)) / 2  # through log |B|
 
     # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. Written as a term linear in the
     # gains, it also differentiates the weights and the noise, which form the gains.
     def beside(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
-        return _without_determinant(seen_alone, U, best) + jnp.sum(slopes.gains * seen.gains)
+        return _without_determinant(seen_alone, U, best) + jnp.sum(in_gains * seen.gains)
 
     ahead = d_given.variance, d_given.seen
     _, of_observations = jax.jvp(beside, (given.variance, given.seen), ahead)
-    # <dF/dC, dC> + <dF/dL, dL> of the bound F, with C = k(Z, X).
-    of_points = jnp.sum(slopes.cross * d_given.cross) + jnp.sum(slopes.lower * d_given.lower)
+    # <dF/dC, dC> + <dF/dL, dL> of the bound F.
+    of_points = jnp.sum(in_cross * d_given.cross) + jnp.sum(in_lower * d_given.lower)
     return _bound(*primals), of_observations + of_points
-
-
-class _Slopes(eqx.Module):
-    """Derivatives of the bound in L, in k(Z, X), and in the gains through `log |B|`."""
-
-    lower: Float[Array, "m m"]
-    cross: Float[Array, "m n"]
-    gains: Float[Array, " n"]
 
 
 def _square_of_slopes(best: BestValues) -> Float[Array, "m m"]:

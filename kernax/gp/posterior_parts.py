@@ -268,7 +268,16 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     `condition`.
     """
     covariance: AbstractKernel = process.covariance
-    _check_conditioned(covariance, verb)
+    if not isinstance(covariance, AbstractPosterior):
+        if without_observations(covariance) is covariance:
+            raise ValueError(
+                f"{verb} needs a process that was conditioned, but this one is a prior: "
+                "condition(process, X, y, noise).value"
+            )
+        raise ValueError(
+            f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the "
+            "process that condition returned"
+        )
     mean = process.mean
     found = []
     while isinstance(covariance, AbstractPosterior):
@@ -283,21 +292,6 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
         covariance = covariance.prior
         mean = mean.prior if isinstance(mean, ShiftedMean) else None
     return found[::-1]
-
-
-def _check_conditioned(covariance: AbstractKernel, verb: str) -> None:
-    """Raises ValueError unless the covariance is an `AbstractPosterior`."""
-    if isinstance(covariance, AbstractPosterior):
-        return
-    if without_observations(covariance) is covariance:
-        raise ValueError(
-            f"{verb} needs a process that was conditioned, but this one is a prior: "
-            "condition(process, X, y, noise).value"
-        )
-    raise ValueError(
-        f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the process "
-        "that condition returned"
-    )
 
 
 def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) -> KernelExpansion:

@@ -356,7 +356,22 @@ def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int
 def _svgp(problem, theta, steps):
     """The posterior after all steps, with its bound on all data."""
     goes_on = lambda state: state.sound & (state.step < steps)
-    start = _before_any_step(problem, [theta[path] for path in sorted(theta)], steps)
+    # The initial state, in which q is the prior.
+    values = [theta[path] for path in sorted(theta)]
+    dtype = problem.task.dtype
+    q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
+    start = _State(
+        theta=values,
+        memory=problem.optimiser.init(values),
+        natural=Natural(q.mean, q.root),
+        q=q,
+        order=jnp.arange(problem.task.n, dtype=jnp.int32),
+        losses=jnp.full(steps, jnp.nan, dtype),
+        step=jnp.zeros((), jnp.int32),
+        skipped=jnp.zeros((), jnp.int32),
+        sound=jnp.array(True),
+        known=_Known(values, q),
+    )
     end = lax.while_loop(goes_on, partial(_advanced, problem), start)
     bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
     sound = end.sound & jnp.isfinite(bound)
@@ -377,39 +392,17 @@ def _svgp(problem, theta, steps):
         "steps": end.step,
         "skipped": end.skipped,
     }
-    return Solution(posterior, _ending(problem, start, end, bound), stats)
-
-
-def _ending(problem: _Problem, start: _State, end: _State, bound: Float[Array, ""]) -> Any:
-    """The status of a run, from its last state and from whether the bound on all data has risen."""
+    # The status of a run, from its last state and from whether the bound on all data has risen.
     before = _bound_of_all(problem, _model(problem, start.theta), start.q)
-    sound = end.sound & jnp.isfinite(bound)
+    is_finite = end.sound & jnp.isfinite(bound)
     # If the observations carry hardly any information, both are equal up to rounding.
     rounding = 32 * eps_of(bound) * abs(before)
     endings = (
-        (~sound, RESULTS.nonfinite),
+        (~is_finite, RESULTS.nonfinite),
         (end.skipped == end.step, RESULTS.stagnation),
         (bound < before - rounding, RESULTS.diverged),
     )
-    return first_that_holds(endings, RESULTS.successful)
-
-
-def _before_any_step(problem: _Problem, theta: list[Array], steps: int) -> _State:
-    """The initial state, in which q is the prior."""
-    dtype = problem.task.dtype
-    q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
-    return _State(
-        theta=theta,
-        memory=problem.optimiser.init(theta),
-        natural=Natural(q.mean, q.root),
-        q=q,
-        order=jnp.arange(problem.task.n, dtype=jnp.int32),
-        losses=jnp.full(steps, jnp.nan, dtype),
-        step=jnp.zeros((), jnp.int32),
-        skipped=jnp.zeros((), jnp.int32),
-        sound=jnp.array(True),
-        known=_Known(theta, q),
-    )
+    return Solution(posterior, first_that_holds(endings, RESULTS.successful), stats)
 
 
 def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:

@@ -77,35 +77,22 @@ def _padded(leaf: Array, shape: np.ndarray, fill: int) -> Array:
 def check_points(x: Any, z: Any, kind: type[AbstractEncoded]) -> None:
     """Raises ValueError unless both are single points of a kind, over one alphabet."""
     for point in (x, z):
-        _check_kind(point, kind)
-        _check_single(point)
+        if not isinstance(point, kind):
+            name = _module(kind)
+            if hasattr(point, "shape"):
+                came = f"numbers, of shape {point.shape}: use a kernel of vectors, such as RBF"
+            else:
+                came = f"a {type(point).__name__}: encode it with kernax.{name}.encode"
+            raise ValueError(
+                f"this kernel compares {name}, but a point is {came}, or select the {name} of "
+                "mixed points with On(kernel, where)"
+            )
+        if point.weights.ndim != 1:
+            came = "part of one: select batches as X[:1], not X[0]"
+            if point.weights.ndim:
+                came = f"a batch of {len(point)}: use gram"
+            raise ValueError(f"this kernel compares two {_module(kind)}, but a point is {came}")
     x.check_alphabet_of(z)
-
-
-def _check_kind(point: Any, kind: type[AbstractEncoded]) -> None:
-    """Raises ValueError for a point of another kind, with advice for numbers and for raw text."""
-    if isinstance(point, kind):
-        return
-    name = _module(kind)
-    if hasattr(point, "shape"):
-        came = f"numbers, of shape {point.shape}: use a kernel of vectors, such as RBF"
-    else:
-        came = f"a {type(point).__name__}: encode it with kernax.{name}.encode"
-    raise ValueError(
-        f"this kernel compares {name}, but a point is {came}, or select the {name} of mixed points "
-        "with On(kernel, where)"
-    )
-
-
-def _check_single(point: AbstractEncoded) -> None:
-    """Raises ValueError for a batch, or for part of a point."""
-    if point.weights.ndim == 1:
-        return
-    name = _module(type(point))
-    came = "part of one: select batches as X[:1], not X[0]"
-    if point.weights.ndim:
-        came = f"a batch of {len(point)}: use gram"
-    raise ValueError(f"this kernel compares two {name}, but a point is {came}")
 
 
 def _module(kind: type[AbstractEncoded]) -> str:

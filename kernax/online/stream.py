@@ -124,7 +124,11 @@ def run(
         >>> progress.state.function(jnp.array([0.9])).shape
         ()
     """
-    _check_learner(learner)
+    if not isinstance(learner, AbstractOnlineLearner):
+        came = kind_in_words(learner)
+        if isinstance(learner, AbstractRule):
+            came = f"{came}, a rule: DualLearner(rule, kernel, budget) is a learner"
+        raise ValueError(f"learner must be a learner of kernax.online, but is {came}")
     if eqx.is_array_like(y) and jnp.ndim(y) == 0:
         raise ValueError(
             "X and y must be batches of points and targets, but y is a single number: pass "
@@ -154,30 +158,17 @@ def run(
                 f"state does not belong to this {type(learner).__name__} and such points: pass "
                 "the value.state of a run of the same learner on the same kind of points, or None"
             )
-    _check_memory(learner, X)
-    solution = _run(learner, X, y, present, state)
-    return finish(solution, throw, _hint(learner, solution.result))
-
-
-def _check_memory(learner: AbstractOnlineLearner, X: PyTree) -> None:
-    state = eqx.filter_eval_shape(lambda learner, X: learner.init(points_at(X, 0)), learner, X)
+    of_one = eqx.filter_eval_shape(lambda learner, X: learner.init(points_at(X, 0)), learner, X)
     check_numbers(
-        sum(leaf.size for leaf in jax.tree.leaves(state) if hasattr(leaf, "size")),
+        sum(leaf.size for leaf in jax.tree.leaves(of_one) if hasattr(leaf, "size")),
         dtype_of(X),
         verb="online.run",
         for_each=HELD_FOR_EACH,
         what=f"the state of {type(learner).__name__}",
         instead="use a smaller capacity, or fewer features",
     )
-
-
-def _check_learner(learner: Any) -> None:
-    if isinstance(learner, AbstractOnlineLearner):
-        return
-    came = kind_in_words(learner)
-    if isinstance(learner, AbstractRule):
-        came = f"{came}, a rule: DualLearner(rule, kernel, budget) is a learner"
-    raise ValueError(f"learner must be a learner of kernax.online, but is {came}")
+    solution = _run(learner, X, y, present, state)
+    return finish(solution, throw, _hint(learner, solution.result))
 
 
 def _hint(learner: AbstractOnlineLearner, result: Any) -> str:

@@ -105,7 +105,20 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
         checked = as_weights(weights, len(array), jnp.result_type(float)).values
         w = np.asarray(weights, float) if xp is np else checked.astype(array.dtype)
     w = w.reshape(-1, *[1] * (array.ndim - 1))
-    centre, scale = _moments(array, w, xp)
+    # The mean and the deviation of each column, for weights of as many axes as the values.
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        present = w > 0
+        first = array[xp.argmax(present)]
+        share = w / xp.sum(w)
+        rest = xp.where(present, array - first[None], 0)
+        shift = xp.sum(share * rest, 0)
+        of_mean = xp.where(present, rest - shift[None], 0)
+        variance = xp.sum(share * of_mean**2, 0)
+        constant = xp.all(rest == 0, 0)
+        # The root has no derivative at zero, and zero is not the scale either.
+        scale = xp.where(constant, 1, xp.sqrt(xp.where(constant, 1, variance)))
+        centre = xp.asarray(first + shift)
+        scale = xp.asarray(scale)
     known = (scale > 0) & (scale < np.inf) & xp.isfinite(centre)
     if is_concrete(known):
         each = np.atleast_1d(np.asarray(known))
@@ -115,22 +128,6 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
                 "too large, or too close together"
             )
     return Standards(centre, xp.where(known, scale, np.nan))
-
-
-def _moments(values: Any, w: Any, xp: Any) -> tuple[Any, Any]:
-    """The mean and the deviation of each column, for weights of as many axes as the values."""
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        present = w > 0
-        first = values[xp.argmax(present)]
-        share = w / xp.sum(w)
-        rest = xp.where(present, values - first[None], 0)
-        shift = xp.sum(share * rest, 0)
-        of_mean = xp.where(present, rest - shift[None], 0)
-        variance = xp.sum(share * of_mean**2, 0)
-        constant = xp.all(rest == 0, 0)
-        # The root has no derivative at zero, and zero is not the scale either.
-        scale = xp.where(constant, 1, xp.sqrt(xp.where(constant, 1, variance)))
-        return xp.asarray(first + shift), xp.asarray(scale)
 
 
 def standards_of_columns(X: Float[np.ndarray, "n d"], names: Sequence[str]) -> Standards:

@@ -89,7 +89,13 @@ class KernelPCA(KernelFeatures, KernelOfRows):
             kept = np.flatnonzero(variances > 0)
         function = rows.restored(solution.value.function)
         weights = rows.own_weights
-        self.function_ = _some_outputs(function, kept, _signs(function, weights)[kept])
+        # +1 or -1 for each component, so that the projection of largest absolute value is
+        # positive.
+        of_output = np.asarray(function.coefficients)
+        of_output = of_output / np.where(weights > 0, weights, np.inf)[:, None]
+        largest = np.argmax(np.abs(of_output), axis=0)
+        signs = np.where(np.take_along_axis(of_output, largest[None], 0)[0] < 0, -1.0, 1.0)
+        self.function_ = _some_outputs(function, kept, signs[kept])
         self.eigenvalues_ = variances[kept] * weights.sum()
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
@@ -123,18 +129,6 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     @property
     def _n_features_out(self):
         return len(self.eigenvalues_)
-
-
-def _signs(function, weights):
-    """+1 or -1 for each component, so that the projection of largest absolute value is positive.
-
-    Projections of the rows are proportional to their coefficients over their weights. For weights
-    of one it is scikit-learn's convention, and a row repeated counts as one.
-    """
-    coefficients = np.asarray(function.coefficients)
-    coefficients = coefficients / np.where(weights > 0, weights, np.inf)[:, None]
-    largest = np.argmax(np.abs(coefficients), axis=0)
-    return np.where(np.take_along_axis(coefficients, largest[None], 0)[0] < 0, -1.0, 1.0)
 
 
 def _some_outputs(function, kept, signs):

@@ -31,20 +31,17 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
     row = gram.rows(first[None])[0]
     own = diagonal[first]
     all_alike = jnp.all((p == 0) | ((diagonal == own) & (row == own)))
-    nothing_to_lose = all_alike | _coincide(X, p > 0)
-    # rounding / spread > eps^(1/3) leaves less than a third of the digits.
-    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~nothing_to_lose
-
-
-def _coincide(X: PyTree, counts: Bool[Array, " n"]) -> Bool[Array, ""]:
-    """Whether all points that count are equal."""
-    first = jnp.argmax(counts)
+    # Whether all points that count are equal.
+    counts = p > 0
+    one = jnp.argmax(counts)
 
     def same(leaf: Array) -> Array:
-        equal = (leaf == leaf[first[None]]).reshape(len(leaf), -1)
+        equal = (leaf == leaf[one[None]]).reshape(len(leaf), -1)
         return jnp.all(jnp.all(equal, 1) | ~counts)
 
-    return jnp.all(jnp.stack([same(leaf) for leaf in jax.tree.leaves(X)]))
+    nothing_to_lose = all_alike | jnp.all(jnp.stack([same(leaf) for leaf in jax.tree.leaves(X)]))
+    # rounding / spread > eps^(1/3) leaves less than a third of the digits.
+    return (rounding > eps_of(diagonal) ** (1 / 3) * spread) & ~nothing_to_lose
 
 
 class CentredGram(eqx.Module):

@@ -41,7 +41,9 @@ def closest_partition(
     """The partition that is closest to a rotation of the rows, which are scaled to length one and
     weighted; the best of several starts (Yu & Shi 2003).
     """
-    E = _of_length_one(stop_gradient(embedding))
+    # Rows divided by their lengths; rows of length zero stay the same.
+    E = stop_gradient(embedding)
+    E = E / positive_or_one(jnp.linalg.norm(E, axis=1))[:, None]
     weights = stop_gradient(weights)
 
     def run(key: PRNGKeyArray) -> _Rotation:
@@ -151,12 +153,6 @@ def _distinct(
 ) -> Int[Array, ""]:
     """The number of clusters that have points of positive weight."""
     return jnp.sum(jnp.bincount(labels, weights, length=clusters) > 0)
-
-
-def _of_length_one(E: Float[Array, "n c"]) -> Float[Array, "n c"]:
-    """Rows divided by their lengths; rows of length zero stay the same."""
-    lengths = jnp.linalg.norm(E, axis=1)
-    return E / positive_or_one(lengths)[:, None]
 
 
 class _Rows(eqx.Module):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, count, dtype_of
@@ -107,9 +107,17 @@ def cross_validate(
     if not y.ndim or len(y) != n:
         raise ValueError(f"y must have n = {n} rows, as X has, but has shape {y.shape}")
     check_folds(folds)
-    _check_rows(folds, n)
+    if is_concrete(folds.learn, folds.score):
+        of_folds = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
+        if of_folds != n:
+            raise ValueError(f"folds are of {of_folds} rows, but X has {n}: make them with n = {n}")
     checked = as_weights(weights, n, dtype_of(X))
-    _check_finite(y, checked.kept())
+    kept = checked.kept()
+    if kept is not None and is_concrete(y) and jnp.issubdtype(y.dtype, jnp.inexact):
+        finite = np.isfinite(np.asarray(y)).reshape(len(y), -1).all(1)
+        wrong = np.flatnonzero(kept & ~finite)
+        if len(wrong):
+            raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
     of_rows = checked.values
 
     def scored(fold: Folds) -> PyTree[Array]:
@@ -139,16 +147,6 @@ class _Part(eqx.Module):
         return _Part(points_at(X, rows), y[rows], weights[rows] * known.astype(weights.dtype))
 
 
-def _check_finite(y: Array, kept: Bool[np.ndarray, " n"] | None) -> None:
-    """Raises ValueError, with the row, for known targets that are not finite."""
-    if kept is None or not is_concrete(y) or not jnp.issubdtype(y.dtype, jnp.inexact):
-        return
-    finite = np.isfinite(np.asarray(y)).reshape(len(y), -1).all(1)
-    wrong = np.flatnonzero(kept & ~finite)
-    if len(wrong):
-        raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
-
-
 def check_folds(folds: Any) -> None:
     """Raises ValueError for anything but folds with a first axis."""
     if not isinstance(folds, Folds):
@@ -158,15 +156,6 @@ def check_folds(folds: Any) -> None:
         )
     if folds.learn.ndim != 2:
         raise ValueError("folds must have a first axis: those of k_folds and time_folds do")
-
-
-def _check_rows(folds: Folds, n: int) -> None:
-    """Raises ValueError for folds of another number of rows."""
-    if not is_concrete(folds.learn, folds.score):
-        return
-    rows = 1 + max(np.max(np.asarray(folds.learn)), np.max(np.asarray(folds.score)))
-    if rows != n:
-        raise ValueError(f"folds are of {rows} rows, but X has {n}: make them with n = {n}")
 
 
 class CrossValidatedLoss(Printed):

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import REAL
-from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
+from kernax.core.base.numerics import eps_of, tree_where
 from kernax.core.base.parameters import Rebuild, as_floats
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, lengths, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.selection.optimise.validation import Validation
 
@@ -202,9 +202,7 @@ def _rounding(value: Array) -> Array:
 def _length(grad: list[Array], dtype: Any) -> Array:
     """The norm of a gradient, without overflow of the squares."""
     entries = jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in grad])
-    # |g| = m |g / m| with m = max_i |g_i|.
-    largest = jnp.max(abs(entries))
-    return largest * jnp.linalg.norm(entries / positive_or_one(largest))
+    return lengths(entries[:, None])[0]
 
 
 def _has_own_unit(memory: Any) -> bool:

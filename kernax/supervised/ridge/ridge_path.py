@@ -34,7 +34,7 @@ from kernax.supervised.ridge.ridge import (
     residual_of_fit,
     residuals_or_warning,
 )
-from kernax.supervised.ridge.tridiagonal import Factors, RidgeSystems, solutions_of_weighted
+from kernax.supervised.ridge.tridiagonal import RidgeSystems, solutions_of_weighted
 
 _PATH = Footprint("ridge_path", 3.6)
 _LEAVE_ONE_OUT = Footprint("leave_one_out_path", 5.0)
@@ -96,7 +96,15 @@ def ridge_path(
 def _ridge_path(task, ridges, bias):
     """The expansion whose last output is the ridge."""
     systems = RidgeSystems(task.gram(), task.weights, ridges)
-    a, b, factors = _solved(systems, task.columns, bias)
+    # The coefficients and the bias for each column and ridge.
+    if not bias:
+        a, factors = solutions_of_weighted(systems, task.columns)
+        b = jnp.zeros_like(a[0])
+    else:
+        # T_j^-1 W y, and from a column of ones T_j^-1 w, which determines b_j such that sum a = 0.
+        with_constant = jnp.append(task.columns, jnp.ones_like(task.columns[:, :1]), 1)
+        solved, factors = solutions_of_weighted(systems, with_constant)
+        a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
     known = stop_gradient((systems.with_jitter(factors.jitter), a, b, task.columns))
     residuals = _residuals(*known, bias=bias)
     # The status of each ridge.
@@ -110,20 +118,6 @@ def _ridge_path(task, ridges, bias):
     shape = (*task.y.shape, len(ridges))
     value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})
-
-
-def _solved(
-    systems: RidgeSystems, columns: Float[Array, "n p"], bias: bool
-) -> tuple[Float[Array, "n p r"], Float[Array, "p r"], Factors]:
-    """The coefficients and the bias for each column and ridge."""
-    if not bias:
-        a, factors = solutions_of_weighted(systems, columns)
-        return a, jnp.zeros_like(a[0]), factors
-    # T_j^-1 W y, and from a column of ones T_j^-1 w, which determines b_j such that sum a = 0.
-    with_constant = jnp.append(columns, jnp.ones_like(columns[:, :1]), 1)
-    solved, factors = solutions_of_weighted(systems, with_constant)
-    a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
-    return a, b, factors
 
 
 def _residuals(
