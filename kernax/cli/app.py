@@ -41,13 +41,7 @@ from kernax.cli.picture import draw, draw_clusters
 from kernax.cli.plan import Plan, plan_for
 from kernax.cli.resources import compiled_programs
 from kernax.cli.route import cost_in_words, rows_and_way
-from kernax.cli.table import (
-    CLUSTER,
-    InputTable,
-    read_columns,
-    read_inputs,
-    read_table,
-)
+from kernax.cli.table import CLUSTER, InputTable, read_columns, read_inputs, read_table
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor

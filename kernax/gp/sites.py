@@ -31,12 +31,7 @@ from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.modes import newton_fit
 from kernax.core.losses.observation_likelihoods import Powered
 from kernax.core.operators.operators import AbstractGram
-from kernax.gp.approximation import (
-    NormalAtPoints,
-    shifted,
-    solution_of,
-    system_of_precisions,
-)
+from kernax.gp.approximation import NormalAtPoints, shifted, solution_of, system_of_precisions
 
 _LEAST_DAMPING = 1e-3
 

@@ -31,10 +31,7 @@ from kernax.core.base.special_functions import log_rising, polynomial, scaled_lo
 from kernax.core.kernel.gamma_quantiles import gamma_quantiles
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary, Invariance, warn_if_short
 from kernax.core.kernel.spectra import SpectralPart, fixed_part
-from kernax.core.kernel.spectral_densities import (
-    AbstractScaleMixture,
-    AbstractSpectral,
-)
+from kernax.core.kernel.spectral_densities import AbstractScaleMixture, AbstractSpectral
 from kernax.core.kernel.state_space import ConstantState, SumOfStates
 from kernax.kernels.fourier_series import (
     fourier_series,

@@ -12,13 +12,7 @@ from kernax.core.base.intervals import POSITIVE, REAL
 from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import as_steps
-from kernax.core.base.solution import (
-    RESULTS,
-    Solution,
-    finish,
-    first_that_holds,
-    void_unless_known,
-)
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task

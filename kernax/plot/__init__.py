@@ -13,10 +13,7 @@ from kernax.plot.classifiers import decision_regions, values_of_classes
 from kernax.plot.column_relevance import relevance
 from kernax.plot.components import embedding
 from kernax.plot.criticism import coverage, intervals, residual_quantiles
-from kernax.plot.fits import (
-    posterior_band,
-    predicted_against_true,
-)
+from kernax.plot.fits import posterior_band, predicted_against_true
 from kernax.plot.probabilities import reliability
 from kernax.plot.style import score_title
 from kernax.plot.surfaces import loss_surface

@@ -12,15 +12,7 @@ from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.gram import gram
 from kernax.gp.process import GaussianProcess
-from kernax.plot.style import (
-    DOT,
-    INK,
-    colour_of,
-    columns,
-    quieten,
-    title_axes,
-    two_axes,
-)
+from kernax.plot.style import DOT, INK, colour_of, columns, quieten, title_axes, two_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,15 +12,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import On
-from kernax.plot.style import (
-    INK,
-    colour_of,
-    legend_above,
-    plain,
-    quieten,
-    shortened,
-    title_axes,
-)
+from kernax.plot.style import INK, colour_of, legend_above, plain, quieten, shortened, title_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

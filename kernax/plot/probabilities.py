@@ -9,15 +9,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.metrics import calibration_curve
-from kernax.plot.style import (
-    DOT,
-    LINE,
-    columns,
-    name_axes,
-    quieten,
-    square_axes,
-    title_axes,
-)
+from kernax.plot.style import DOT, LINE, columns, name_axes, quieten, square_axes, title_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,12 +20,7 @@ from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.posterior import without_observations
 from kernax.gp.process import GaussianProcess
-from kernax.preparation.classifier import (
-    Classifier,
-    index_of,
-    labels_at,
-    log_probabilities_of,
-)
+from kernax.preparation.classifier import Classifier, index_of, labels_at, log_probabilities_of
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
 from kernax.preparation.standards import Standards

@@ -18,13 +18,7 @@ from kernax.core.base.labels import as_one_hot, as_signs
 from kernax.core.base.numerics import eps_of, is_concrete, stop_gradient
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
-from kernax.core.base.solution import (
-    RESULTS,
-    Solution,
-    finish,
-    first_that_holds,
-    void_unless_known,
-)
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel

@@ -14,13 +14,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps
-from kernax.core.base.solution import (
-    RESULTS,
-    Solution,
-    finish,
-    first_that_holds,
-    void_unless_known,
-)
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractStationary
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.linalg.solves import solve_by_lu

@@ -18,11 +18,7 @@ from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import (
-    check_point,
-    prepare_new,
-    warn_of_featureless_points,
-)
+from kernax.core.kernel.preparation import check_point, prepare_new, warn_of_featureless_points
 from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.computed import check_pairs_fit, checked_pairs
 from kernax.core.operators.gram import gram

@@ -18,10 +18,7 @@ from kernax.core.base.parameters import check_count, check_stopping, with_arrays
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
-from kernax.core.linalg.linear_solvers import (
-    AbstractSymmetricSolver,
-    refuse_options,
-)
+from kernax.core.linalg.linear_solvers import AbstractSymmetricSolver, refuse_options
 from kernax.core.operators.foreign import ForeignGram, as_gram
 from kernax.core.operators.operators import AbstractGram, DenseGram, ScaledGram, WeightedForm
 

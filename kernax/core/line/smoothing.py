@@ -6,9 +6,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import dot, matmul
 from kernax.core.kernel.state_space import Chain
-from kernax.core.linalg.factorisation import (
-    WeightedSystem,
-)
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.line.kalman import KalmanFilter, at_points
 from kernax.core.line.line import LineGram
 from kernax.core.line.recursions import AbstractRecursions, outer

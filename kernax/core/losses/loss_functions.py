@@ -19,12 +19,7 @@ from kernax.core.base.boundary import as_targets
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.labels import as_ordered, as_signs, as_signs_of_any_class
 from kernax.core.base.numerics import is_concrete, values_of
-from kernax.core.base.parameters import (
-    check_intervals,
-    interval,
-    nonnegative,
-    positive,
-)
+from kernax.core.base.parameters import check_intervals, interval, nonnegative, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.losses import quadrature

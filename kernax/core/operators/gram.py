@@ -22,11 +22,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
-from kernax.core.operators.computed import (
-    AbstractComputedGram,
-    checked_pairs,
-    gram_of_prepared,
-)
+from kernax.core.operators.computed import AbstractComputedGram, checked_pairs, gram_of_prepared
 from kernax.core.operators.feature_map import low_rank_gram
 from kernax.core.operators.memory import MOST_HELD
 from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each

@@ -36,12 +36,7 @@ from kernax.scale.centres.kept_minimum import KeptFit, check_kept, facts_of_fit
 from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.normal_equations import solve_normal_equations
 from kernax.scale.centres.preconditioner import size_of_sample
-from kernax.scale.centres.problem import (
-    CentresProblem,
-    FitPlan,
-    RiskOverCentres,
-    solution_of,
-)
+from kernax.scale.centres.problem import CentresProblem, FitPlan, RiskOverCentres, solution_of
 from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON, OfCentres, OfFeatures
 from kernax.scale.data.chunks import Chunks

@@ -28,13 +28,7 @@ from kernax.scale.centres.preconditioner import LEAST_ROWS, MOST_ROWS_A_CENTRE
 from kernax.scale.centres.problem import FitPlan, RiskOverCentres, solution_of
 from kernax.scale.centres.row_sums import ArrayRows
 from kernax.scale.centres.span import FALKON, AbstractSpan, OfCentres, OfFeatures
-from kernax.scale.centres.streamed import (
-    StreamedRows,
-    drawn,
-    first_points,
-    not_shown,
-    survey,
-)
+from kernax.scale.centres.streamed import StreamedRows, drawn, first_points, not_shown, survey
 from kernax.scale.data.chunks import Chunks
 
 

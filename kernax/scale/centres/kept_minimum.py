@@ -17,13 +17,7 @@ from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.core.checkpoint.facts import facts_with_values
 from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.scale.centres.minimum import Minimum, MinimumProgress, Newton, RiskPoint
-from kernax.scale.centres.normal_equations import (
-    SolveProgress,
-    begun,
-    found_by,
-    is_open,
-    one_step,
-)
+from kernax.scale.centres.normal_equations import SolveProgress, begun, found_by, is_open, one_step
 from kernax.scale.centres.preconditioner import HessianFactor
 from kernax.scale.centres.risk import Risk
 

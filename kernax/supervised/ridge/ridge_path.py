@@ -13,13 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import split_by_tangent, stop_gradient
 from kernax.core.base.powers import in_own_unit, times_power_of_two
-from kernax.core.base.solution import (
-    RESULTS,
-    Solution,
-    finish,
-    first_that_holds,
-    void_unless_known,
-)
+from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
