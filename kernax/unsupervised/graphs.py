@@ -104,35 +104,28 @@ class Graph(eqx.Module):
         """The number of connected components among the points of positive weight."""
         # In units of the largest weight: an edge is compared with degrees, and has no weight.
         degrees = self.degrees / positive_or_one(jnp.max(self.weights))
-        return connected_parts(self.gram, degrees, self.weights > 0)
+        # The number of connected components of the points that are present; edges that are zero
+        # up to rounding do not count.
+        # Each point takes the least number among its neighbours until none changes.
+        present = self.weights > 0
+        n = len(degrees)
+        # Pairs of points that are present with an edge between them, or of a point with itself.
+        roots = safe_sqrt(jnp.maximum(degrees, 0))
+        least = eps_of(roots) * roots[:, None] * roots[None, :]
+        edges = (self.gram.as_matrix() > least) & present[:, None] & present[None, :]
+        joined = edges | edges.T | jnp.eye(n, dtype=bool)
 
+        def spread(now: _Numbers) -> _Numbers:
+            of_neighbours = jnp.where(joined, now.least[None, :], n)
+            least = jnp.min(of_neighbours, 1)
+            # Adopt that of the neighbour as well: a long chain then takes few steps.
+            least = least[least]
+            return _Numbers(least, jnp.any(least != now.least))
 
-def connected_parts(
-    gram: AbstractGram, degrees: Float[Array, " n"], present: Bool[Array, " n"]
-) -> Int[Array, ""]:
-    """The number of connected components of the points that are present; edges that are zero up to
-    rounding do not count.
-
-    Each point takes the least number among its neighbours until none changes.
-    """
-    n = len(degrees)
-    # Pairs of points that are present with an edge between them, or of a point with itself.
-    roots = safe_sqrt(jnp.maximum(degrees, 0))
-    least = eps_of(roots) * roots[:, None] * roots[None, :]
-    edges = (gram.as_matrix() > least) & present[:, None] & present[None, :]
-    joined = edges | edges.T | jnp.eye(n, dtype=bool)
-
-    def spread(now: _Numbers) -> _Numbers:
-        of_neighbours = jnp.where(joined, now.least[None, :], n)
-        least = jnp.min(of_neighbours, 1)
-        # Adopt that of the neighbour as well: a long chain then takes few steps.
-        least = least[least]
-        return _Numbers(least, jnp.any(least != now.least))
-
-    numbers = jnp.arange(n, dtype=jnp.int32)
-    start = _Numbers(numbers, jnp.array(True))
-    end = lax.while_loop(lambda now: now.changed, spread, start)
-    return jnp.sum((end.least == numbers) & present)
+        numbers = jnp.arange(n, dtype=jnp.int32)
+        start = _Numbers(numbers, jnp.array(True))
+        end = lax.while_loop(lambda now: now.changed, spread, start)
+        return jnp.sum((end.least == numbers) & present)
 
 
 class _Numbers(eqx.Module):

@@ -90,8 +90,23 @@ def best_partition(
     cloud = stop_gradient(cloud)
 
     def run(key: PRNGKeyArray) -> HardState:
-        chosen = spread_points(cloud, clusters, key)
-        labels = partition_from(cloud, chosen)
+        # k-means++ (Arthur & Vassilvitskii 2007): each next point is drawn with a probability
+        # proportional to its weight times its squared distance to the nearest one before.
+        keys = jax.random.split(key, clusters)
+
+        def add(c: Array, now: _Spreading) -> _Spreading:
+            return now.with_another(c, cloud, keys[c])
+
+        start = _Spreading(
+            chosen=jnp.zeros(clusters, jnp.int32),
+            nearest=jnp.full_like(cloud.weights, cloud.beyond()),
+        )
+        chosen = lax.fori_loop(0, clusters, add, start).chosen
+        # The labels of all points by the nearest of the chosen points.
+        # |phi(x_i) - phi(z_c)|^2 - k(x_i, x_i); the last term is the same for every c.
+        diagonal = cloud.gram.diagonal()
+        rows = cloud.gram.rows(chosen).T
+        labels = jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
         return lloyd(cloud, labels, clusters, max_steps)
 
     ends = jax.vmap(run)(jax.random.split(key, starts))
@@ -137,30 +152,6 @@ class _Spreading(eqx.Module):
             chosen=self.chosen.at[c].set(i),
             nearest=jnp.minimum(self.nearest, cloud.distances_to(i)),
         )
-
-
-def spread_points(cloud: Cloud, clusters: int, key: PRNGKeyArray) -> Int[Array, " c"]:
-    """k-means++ (Arthur & Vassilvitskii 2007): each next point is drawn with a probability
-    proportional to its weight times its squared distance to the nearest one before.
-    """
-    keys = jax.random.split(key, clusters)
-
-    def add(c: Array, now: _Spreading) -> _Spreading:
-        return now.with_another(c, cloud, keys[c])
-
-    start = _Spreading(
-        chosen=jnp.zeros(clusters, jnp.int32),
-        nearest=jnp.full_like(cloud.weights, cloud.beyond()),
-    )
-    return lax.fori_loop(0, clusters, add, start).chosen
-
-
-def partition_from(cloud: Cloud, chosen: Int[Array, " c"]) -> Int[Array, " n"]:
-    """The labels of all points by the nearest of the chosen points."""
-    # |phi(x_i) - phi(z_c)|^2 - k(x_i, x_i); the last term is the same for every c.
-    diagonal = cloud.gram.diagonal()
-    rows = cloud.gram.rows(chosen).T
-    return jnp.argmin(diagonal[chosen][None, :] - 2 * rows, 1).astype(jnp.int32)
 
 
 def lloyd(cloud: Cloud, labels: Int[Array, " n"], clusters: int, max_steps: Array) -> HardState:
