@@ -86,7 +86,18 @@ def check_shapes(node: Any) -> None:
     declarations of its class; batches of modules have additional leading axes.
     """
     if isinstance(node, eqx.Module):
-        _check_shapes_of(node)
+        # The shapes of its own arrays, against the declarations of its class.
+        shapes = {}
+        for declared in dataclasses.fields(node):
+            value = getattr(node, declared.name)
+            hints = [hint for hint in _parts_of(declared.type) if hasattr(hint, "dim_str")]
+            if isinstance(value, _ARRAYS) and hints:
+                shapes[declared.name] = (value.shape, hints[0].dim_str)
+        if not any(_shapes_agree(shapes, axes) for axes in range(_MOST_STACKED + 1)):
+            words = [f"{name} {shape} ({dims.strip()})" for name, (shape, dims) in shapes.items()]
+            raise ValueError(
+                f"the shapes of {type(node).__name__} do not fit each other: {', '.join(words)}"
+            )
         parts = [getattr(node, field.name) for field in dataclasses.fields(node)]
     elif isinstance(node, dict):
         parts = list(node.values())
@@ -94,21 +105,6 @@ def check_shapes(node: Any) -> None:
         parts = list(node) if isinstance(node, (tuple, list)) else []
     for part in parts:
         check_shapes(part)
-
-
-def _check_shapes_of(module: eqx.Module) -> None:
-    """The same check for a single module."""
-    shapes = {}
-    for field in dataclasses.fields(module):
-        value = getattr(module, field.name)
-        hints = [hint for hint in _parts_of(field.type) if hasattr(hint, "dim_str")]
-        if isinstance(value, _ARRAYS) and hints:
-            shapes[field.name] = (value.shape, hints[0].dim_str)
-    if not any(_shapes_agree(shapes, axes) for axes in range(_MOST_STACKED + 1)):
-        words = [f"{name} {shape} ({dims.strip()})" for name, (shape, dims) in shapes.items()]
-        raise ValueError(
-            f"the shapes of {type(module).__name__} do not fit each other: {', '.join(words)}"
-        )
 
 
 def _parts_of(hint: Any) -> tuple[Any, ...]:

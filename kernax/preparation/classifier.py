@@ -154,7 +154,20 @@ class Classifier(Printed):
         """
         function, point = _unwrapped(self.function, x)
         if self.calibration is not None:
-            return _calibrated(self.calibration, decision_value(function, point))
+            # Log probabilities of calibrated decision values.
+            value = decision_value(function, point)
+            if value.ndim == 0 and isinstance(self.calibration, Platt):
+                return log_probabilities_of(self.calibration.log_odds(value))
+            if value.ndim == 0:
+                of_second = self.calibration(value)
+                return jnp.log(jnp.stack([1 - of_second, of_second]))
+            each = jnp.stack([part(value[c]) for c, part in enumerate(self.calibration)])
+            total = jnp.sum(each)
+            # If every class has probability zero against the rest, all are equally likely.
+            none = total == 0
+            return jnp.log(
+                jnp.where(none, 1 / len(self.calibration), each / jnp.where(none, 1, total))
+            )
         if isinstance(function, (ApproximatePosterior, CategoricalPosterior)) or self.log_odds:
             return log_probabilities_of(decision_value(function, point))
         if not hasattr(function, "probability"):
@@ -245,20 +258,6 @@ def log_probabilities_of(value: Float[Array, "*c"]) -> Float[Array, " c"]:
     """
     odds = jnp.stack([jnp.zeros_like(value), value]) if value.ndim == 0 else value
     return jax.nn.log_softmax(odds)
-
-
-def _calibrated(calibration: Any, value: Float[Array, "*c"]) -> Float[Array, " c"]:
-    """Log probabilities of calibrated decision values."""
-    if value.ndim == 0 and isinstance(calibration, Platt):
-        return log_probabilities_of(calibration.log_odds(value))
-    if value.ndim == 0:
-        probability = calibration(value)
-        return jnp.log(jnp.stack([1 - probability, probability]))
-    each = jnp.stack([part(value[c]) for c, part in enumerate(calibration)])
-    total = jnp.sum(each)
-    # If every class has probability zero against the rest, all are equally likely.
-    none = total == 0
-    return jnp.log(jnp.where(none, 1 / len(calibration), each / jnp.where(none, 1, total)))
 
 
 def fit_classes(

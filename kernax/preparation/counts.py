@@ -32,7 +32,17 @@ def distribution_of_counts(
     to 900, mostly 1e-8. The value is zero for k < 0.
     """
     deviation = np.sqrt(variance)
-    centre, spread = _logarithms(likelihood, counts)
+    # The mean and the deviation of g.
+    special = _special()
+    shape = np.maximum(counts, 0) + 1
+    centre = special.digamma(shape)
+    of_logarithm = special.polygamma(1, shape)
+    if isinstance(likelihood, Poisson):
+        spread = np.sqrt(of_logarithm)
+    else:
+        size = _size(likelihood)
+        centre = centre - special.digamma(size) + math.log(size)
+        spread = np.sqrt(of_logarithm + special.polygamma(1, size))
     # by_nodes = sum_j w_j P(y <= k | f_j) / sum_j w_j, the expectation by the trapezoid rule
     places = np.linspace(-_REACH, _REACH, _NODES)
     weights = np.exp(-(places**2) / 2)
@@ -54,19 +64,6 @@ def _given(
         return _special().gammaincc(counts + 1, rate)
     size = _size(likelihood)
     return _special().betainc(size, counts + 1, size / (size + rate))
-
-
-def _logarithms(likelihood: AbstractLikelihood, counts: np.ndarray) -> tuple[Any, Any]:
-    """The mean and the deviation of g."""
-    special = _special()
-    shape = np.maximum(counts, 0) + 1
-    mean = special.digamma(shape)
-    variance = special.polygamma(1, shape)
-    if isinstance(likelihood, Poisson):
-        return mean, np.sqrt(variance)
-    size = _size(likelihood)
-    mean = mean - special.digamma(size) + math.log(size)
-    return mean, np.sqrt(variance + special.polygamma(1, size))
 
 
 def _size(likelihood: AbstractLikelihood) -> float:

@@ -37,20 +37,16 @@ class Basis(eqx.Module):
         if has_bias:
             functions = jnp.append(jnp.ones_like(K[:, :1]), K, 1)
             present = jnp.append(jnp.array([True]), present)
-        scales, is_zero = _norms(stop_gradient(functions), weights)
+        # The norms, one for a function that is zero, and which functions are zero.
+        values = stop_gradient(functions)
+        # In units of the largest value: its square, such as that at a removed point, may overflow.
+        counted = weights[:, None] > 0
+        sizes = positive_or_one(jnp.max(abs(values), 0, where=counted, initial=0))
+        parts = jnp.where(counted, values / sizes[None, :], 0)
+        norms = jnp.sqrt(matmul(weights, parts**2))
+        scales = sizes * positive_or_one(norms)
+        is_zero = ~(norms > 0)
         return Basis(functions / scales[None, :], scales, present & ~is_zero, has_bias)
-
-
-def _norms(
-    functions: Float[Array, "n m"], weights: Float[Array, " n"]
-) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
-    """The norms, one for a function that is zero, and which functions are zero."""
-    # In units of the largest value: its square, such as that at a removed point, may overflow.
-    present = weights[:, None] > 0
-    sizes = positive_or_one(jnp.max(abs(functions), 0, where=present, initial=0))
-    parts = jnp.where(present, functions / sizes[None, :], 0)
-    norms = jnp.sqrt(matmul(weights, parts**2))
-    return sizes * positive_or_one(norms), ~(norms > 0)
 
 
 class ActiveFunctions(eqx.Module):

@@ -105,23 +105,9 @@ def _thin(task, split_kernel, key, delta, halvings):
     split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
     sound = is_finite(split) & jnp.isfinite(delta)
     standard = jnp.arange(2**halvings - 1, n, 2**halvings, dtype=jnp.int32)
-    parts = jnp.append(
-        standard[None], _split(stop_gradient(split.as_matrix()), key, delta, halvings), 0
-    )
-    of_each = stop_gradient(centred).discrepancies(parts)
-    indices = _refined(stop_gradient(centred), parts[jnp.argmin(of_each)])
-    stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
-    return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
-
-
-def _split(
-    K: Float[Array, "n n"], key: PRNGKeyArray, delta: Float[Array, ""], halvings: int
-) -> Int[Array, "parts count"]:
-    """KT-SPLIT: `2^n_halvings` parts, halved level by level, all parts of a level together.
-
-    The decisions are those of the paper, which processes one point after another.
-    """
-    n = len(K)
+    # KT-SPLIT: `2^n_halvings` parts, halved level by level, all parts of a level together.
+    # The decisions are those of the paper, which processes one point after another.
+    K = stop_gradient(split.as_matrix())
     parts = jnp.arange(n, dtype=jnp.int32)[None]
     for level, level_key in enumerate(jax.random.split(key, halvings)):
         uniforms = jax.random.uniform(level_key, (len(parts), parts.shape[1] // 2), K.dtype)
@@ -129,7 +115,11 @@ def _split(
         failure = delta * (2**level / (n * halvings))
         halves = jax.vmap(_halved, (None, 0, 0, None))(K, parts, uniforms, failure)
         parts = halves.reshape(2 * len(parts), -1)
-    return parts
+    parts = jnp.append(standard[None], parts, 0)
+    of_each = stop_gradient(centred).discrepancies(parts)
+    indices = _refined(stop_gradient(centred), parts[jnp.argmin(of_each)])
+    stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
+    return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
 
 
 def _halved(

@@ -48,7 +48,15 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     found = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
     sizes = [len(places) for places in found.axes]
     cells = np.ravel_multi_index(found.numbers, sizes)
-    missing = _missing(cells, math.prod(sizes))
+    # The cells without a point.
+    occupied = np.bincount(cells, minlength=math.prod(sizes))
+    if occupied.max() > 1:
+        first, second, *_ = np.flatnonzero(cells == occupied.argmax())
+        raise ValueError(
+            f"X is not a grid: points {first} and {second} are the same: keep one of them, with "
+            "weight 2 and the mean of both targets"
+        )
+    missing = np.flatnonzero(occupied == 0)
     weighted = _weighted(weights, len(points), len(missing), most)
     # Whether the points are the cells in order.
     is_in_order = not len(missing) and bool(np.all(np.diff(cells) == 1))
@@ -127,18 +135,6 @@ def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> Non
                 f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} coordinates, "
                 f"but columns {group} have {len(places)}: use another solver"
             )
-
-
-def _missing(cells: np.ndarray, size: int) -> np.ndarray:
-    """The cells without a point. Raises ValueError for two points in one cell."""
-    points = np.bincount(cells, minlength=size)
-    if points.max() > 1:
-        first, second, *_ = np.flatnonzero(cells == points.argmax())
-        raise ValueError(
-            f"X is not a grid: points {first} and {second} are the same: keep one of them, with "
-            "weight 2 and the mean of both targets"
-        )
-    return np.flatnonzero(points == 0)
 
 
 def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from kernax.core.base.batching import sequential_vmap
 
@@ -72,7 +72,23 @@ def quasi_random(
     digits = jnp.asarray(_sobol_digits(count, columns))
     # The middle of the interval of numbers that share the digits of a float.
     kept = min(_DIGITS, jnp.finfo(dtype).nmant)
-    shortened = jnp.right_shift(_scrambled(key, digits), jnp.uint32(_DIGITS - kept))
+    # `L x + s` in the binary digits of each column: L lower triangular with ones on its diagonal,
+    # its other entries and s random.
+    of_matrices, of_shifts = jax.random.split(key)
+    rows = jax.random.bits(of_matrices, (_DIGITS, columns), jnp.uint32)
+    shift = jax.random.bits(of_shifts, (columns,), jnp.uint32)
+
+    def with_digit(place, total):
+        # Some of the digits above this one, and this one itself.
+        place = jnp.asarray(place, jnp.uint32)
+        one = jnp.left_shift(jnp.uint32(1), place)
+        above = ~(one | (one - jnp.uint32(1)))
+        mask = (rows[place] & above) | one
+        parity = lax.population_count(digits & mask[None, :]) & jnp.uint32(1)
+        return total | jnp.left_shift(parity, place)
+
+    product = lax.fori_loop(0, _DIGITS, with_digit, jnp.zeros_like(digits))
+    shortened = jnp.right_shift(product ^ shift[None, :], jnp.uint32(_DIGITS - kept))
     between_zero_and_one = (shortened.astype(dtype) + 0.5) * 2.0**-kept
     return ndtri(between_zero_and_one)
 
@@ -88,27 +104,6 @@ def _sobol_digits(count: int, columns: int) -> np.ndarray:
 
 
 _DIGITS = 32
-
-
-def _scrambled(key: PRNGKeyArray, digits: UInt32[Array, "n m"]) -> UInt32[Array, "n m"]:
-    """`L x + s` in the binary digits of each column: L lower triangular with ones on its diagonal,
-    its other entries and s random.
-    """
-    of_matrices, of_shifts = jax.random.split(key)
-    columns = digits.shape[1]
-    rows = jax.random.bits(of_matrices, (_DIGITS, columns), jnp.uint32)
-    shift = jax.random.bits(of_shifts, (columns,), jnp.uint32)
-
-    def with_digit(place, total):
-        # Some of the digits above this one, and this one itself.
-        place = jnp.asarray(place, jnp.uint32)
-        one = jnp.left_shift(jnp.uint32(1), place)
-        above = ~(one | (one - jnp.uint32(1)))
-        mask = (rows[place] & above) | one
-        parity = lax.population_count(digits & mask[None, :]) & jnp.uint32(1)
-        return total | jnp.left_shift(parity, place)
-
-    return lax.fori_loop(0, _DIGITS, with_digit, jnp.zeros_like(digits)) ^ shift[None, :]
 
 
 NORMAL_DRAWS: dict[str, NormalDraw] = {

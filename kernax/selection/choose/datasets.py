@@ -81,7 +81,16 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
                 f"{name} has rows of {found}, but datasets[0] has rows of {expected}: give all the "
                 "same shape and dtype"
             )
-    places, present = _places([len(part.weights) for part in parts], length)
+    # The indices of the rows of each set among all rows (b, n), and which of them the set has.
+    lengths = [len(part.weights) for part in parts]
+    longest = max(lengths)
+    if length is not None:
+        check_count(length, "length", longest, ": the longest data set has that many rows")
+    columns = np.arange(longest if length is None else length)
+    sizes = np.asarray(lengths)[:, None]
+    present = columns < sizes
+    starts = np.cumsum(sizes) - sizes[:, 0]
+    places = starts[:, None] + np.where(present, columns, 0)
     together = _Dataset(*(joined(of_all) for of_all in zip(*map(_parts_of, parts))))
     X, y, weights = _parts_of(points_at(together, places))
     return Datasets(X, y, weights * present.astype(weights.dtype))
@@ -122,15 +131,3 @@ def _shapes_of_rows(dataset: _Dataset) -> str:
     shapes = [f"{leaf.dtype}{list(leaf.shape[1:])}" for leaf in of_points if eqx.is_array(leaf)]
     target = f"{dataset.y.dtype}{list(dataset.y.shape[1:])}"
     return f"points {', '.join(shapes) or 'encoded'} and targets {target}"
-
-
-def _places(lengths: Sequence[int], length: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the rows of each set among all rows (b, n), and which of them the set has."""
-    longest = max(lengths)
-    if length is not None:
-        check_count(length, "length", longest, ": the longest data set has that many rows")
-    columns = np.arange(longest if length is None else length)
-    sizes = np.asarray(lengths)[:, None]
-    present = columns < sizes
-    first = np.cumsum(sizes) - sizes[:, 0]
-    return first[:, None] + np.where(present, columns, 0), present

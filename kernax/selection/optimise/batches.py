@@ -97,7 +97,19 @@ def batched(
 
     @wraps(function, updated=())
     def of_batches(*args: PyTree) -> Any:
-        members, fit = _divided(function, args, in_axes)
+        # The arrays with members, and the function of one of them.
+        of_members = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        if len(of_members) != len(args):
+            raise ValueError(
+                f"in_axes has {len(of_members)} entries, but there are {len(args)} arguments"
+            )
+        args = tuple(as_arrays(arg) for arg in args)
+        has_members = tuple(
+            jax.tree.map(lambda leaf, axis=axis: axis == 0 and eqx.is_array(leaf), arg)
+            for arg, axis in zip(args, of_members)
+        )
+        members, others = eqx.partition(args, has_members)
+        fit = _Fit(function, others)
         size = _size_of(members)
         over = _checked_spread(members) if chosen is None else chosen
         if over is not None:
@@ -216,20 +228,6 @@ class _Fit(eqx.Module):
 
     def __call__(self, member: tuple[PyTree, ...]) -> Any:
         return self.function(*eqx.combine(member, self.others))
-
-
-def _divided(function: Callable, args: tuple, in_axes: Any) -> tuple[tuple[PyTree, ...], _Fit]:
-    """The arrays with members, and the function of one of them."""
-    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-    if len(axes) != len(args):
-        raise ValueError(f"in_axes has {len(axes)} entries, but there are {len(args)} arguments")
-    args = tuple(as_arrays(arg) for arg in args)
-    has_members = tuple(
-        jax.tree.map(lambda leaf, axis=axis: axis == 0 and eqx.is_array(leaf), arg)
-        for arg, axis in zip(args, axes)
-    )
-    members, others = eqx.partition(args, has_members)
-    return members, _Fit(function, others)
 
 
 def _size_of(members: PyTree) -> int:

@@ -98,7 +98,18 @@ def multi_start(
             "models must differ in the values of their parameters alone, not in structure, shapes "
             "or dtypes"
         )
-    members = _stacked(models, trainable)
+    # All starts as one module whose arrays have a leading axis.
+    members = []
+    for one in models:
+        theta, rebuild = unconstrained(one, trainable)
+        members.append(_Members(rebuild, theta))
+    if len({_form(member) for member in members}) > 1:
+        raise ValueError(
+            "trainable must free the same number of elements of each parameter in all models: let "
+            "it depend on the path, not on values that differ between them"
+        )
+    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+    members = jax.tree.map(stacked, *members)
     args, validation = as_arrays((args, validation))
     problem = _Shared(loss, args, optimiser, validation), members
     search = LearningRun(
@@ -121,24 +132,6 @@ class _Members(eqx.Module):
 
     rebuild: Rebuild
     origin: dict[str, Array]
-
-
-def _stacked(models: Sequence[PyTree], trainable: Trainable | None) -> _Members:
-    """All starts as one module whose arrays have a leading axis.
-
-    Raises ValueError where `trainable` frees other elements in one than in another.
-    """
-    members = []
-    for model in models:
-        theta, rebuild = unconstrained(model, trainable)
-        members.append(_Members(rebuild, theta))
-    if len({_form(member) for member in members}) > 1:
-        raise ValueError(
-            "trainable must free the same number of elements of each parameter in all models: let "
-            "it depend on the path, not on values that differ between them"
-        )
-    stacked = lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
-    return jax.tree.map(stacked, *members)
 
 
 class _Shared(eqx.Module):

@@ -297,7 +297,18 @@ def close(problem: LearningProblem, state: OptimiserState) -> Solution:
         failed = jnp.where(at_last, now.state.running & ~jnp.isfinite(value), now.failed)
         return _Look(tree_where(new, recorded, now.state), value, validation_loss, failed)
 
-    unmoved = _is_unmoved(problem, state)
+    # Whether the model equals the start, although the gradient is not zero: the steps of the
+    # optimiser are below rounding, or out of the range of floats.
+    if _has_own_unit(state.memory):
+        unmoved = jnp.array(False)  # a line search lowers the loss
+    else:
+        models = (problem.model(theta) for theta in (state.theta, problem.first()))
+        present, before = (
+            jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) for model in models
+        )
+        same = [jnp.all(one == other) for one, other in zip(present, before)]
+        last_value = state.losses[jnp.maximum(state.step - 1, 0)]
+        unmoved = jnp.all(jnp.stack(same)) & (state.gradient_norm > _rounding(last_value))
     value = state.losses[0]
     validation_loss = None if state.validation_losses is None else state.lowest
     nothing = _Look(state, value, validation_loss, jnp.zeros_like(state.running))
@@ -340,16 +351,3 @@ class _Look(eqx.Module):
     value: Float[Array, ""]
     validation_loss: Float[Array, ""] | None
     failed: Array
-
-
-def _is_unmoved(problem: LearningProblem, state: OptimiserState) -> Array:
-    """Whether the model equals the start, although the gradient is not zero: the steps of the
-    optimiser are below rounding, or out of the range of floats.
-    """
-    if _has_own_unit(state.memory):
-        return jnp.array(False)  # a line search lowers the loss
-    models = (problem.model(theta) for theta in (state.theta, problem.first()))
-    now, before = (jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)) for model in models)
-    same = [jnp.all(one == other) for one, other in zip(now, before)]
-    last_value = state.losses[jnp.maximum(state.step - 1, 0)]
-    return jnp.all(jnp.stack(same)) & (state.gradient_norm > _rounding(last_value))

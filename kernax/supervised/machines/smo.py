@@ -110,7 +110,15 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
         beta = improved[:size]
         residual = problem.residual(beta)
     else:
-        places = _most_violating(problem, now, size)
+        # The indices of the points that violate optimality most.
+        # By rank from both ends: a working set needs points that rise and points that fall.
+        left = now.residual
+        if problem.second is not None:
+            # Slopes of two groups compare about the biases of their groups.
+            top, bottom = bias_interval(problem, now.beta, left)
+            left = left - problem.of_points(middle(top, bottom))
+        up, down = one_sided_slopes(now.beta, left, problem.low, problem.high, problem.epsilon)
+        _, places = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
         part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
         # The next set would lose the accuracy of a goal below a tenth of the violation.
         improved, steps = part.improved(atol, most, to_a_tenth=True)
@@ -119,19 +127,6 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
         beta = now.beta.at[places].set(improved[:size])
         residual = now.residual - problem.part_product(places, change)
     return _Sweep(beta, residual, now.steps + jnp.maximum(steps, 1))
-
-
-def _most_violating(problem: BoxProblem, now: _Sweep, size: int) -> Int[Array, " size"]:
-    """The indices of the points that violate optimality most."""
-    # By rank from both ends: a working set needs points that rise and points that fall.
-    residual = now.residual
-    if problem.second is not None:
-        # Slopes of two groups compare about the biases of their groups.
-        top, bottom = bias_interval(problem, now.beta, residual)
-        residual = residual - problem.of_points(middle(top, bottom))
-    up, down = one_sided_slopes(now.beta, residual, problem.low, problem.high, problem.epsilon)
-    _, places = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
-    return places
 
 
 def _ranks(v: Float[Array, " n"]) -> Int[Array, " n"]:
