@@ -6,7 +6,7 @@ import enum
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Int, PyTree
 
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import InputTable
@@ -104,7 +104,13 @@ def summary(found: Clusters, table: InputTable) -> tuple[list[str], list[list[st
     typical texts.
     """
     X = found.inputs.numbers(table.inputs)
-    told_apart = _apart(X, found)
+    # The columns with means that differ most between clusters, in deviations of the column.
+    Z = found.inputs.standards.standardised(X)
+    differences = np.zeros(X.shape[1])
+    for one in np.unique(found.labels):
+        own = found.labels == one
+        differences += np.mean(own) * Z[own].mean(0) ** 2
+    told_apart = np.argsort(-differences, kind="stable")[:_SHOWN]
     X = X[:, told_apart]
     texts = [text.name for text in found.inputs.texts]
     header = ["cluster", "rows"]
@@ -122,16 +128,6 @@ def summary(found: Clusters, table: InputTable) -> tuple[list[str], list[list[st
             ]
         rows.append(cells)
     return header, rows
-
-
-def _apart(X: Float[np.ndarray, "n d"], found: Clusters) -> Int[np.ndarray, " shown"]:
-    """The columns with means that differ most between clusters, in deviations of the column."""
-    Z = found.inputs.standards.standardised(X)
-    differences = np.zeros(X.shape[1])
-    for c in np.unique(found.labels):
-        inside = found.labels == c
-        differences += np.mean(inside) * Z[inside].mean(0) ** 2
-    return np.argsort(-differences, kind="stable")[:_SHOWN]
 
 
 def _typical(found: Clusters, rows: Int[np.ndarray, " m"]) -> int:

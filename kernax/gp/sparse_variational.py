@@ -298,7 +298,17 @@ def _model(problem: _Problem, theta: list[Array]) -> SparseModel:
 
 def _advanced(problem: _Problem, state: _State) -> _State:
     """The state after one step."""
-    order, places = _next_batch(problem, state)
+    # The order of the points, drawn again once all were used, and the indices of a batch.
+    if problem.takes_all:
+        order = state.order
+        places = state.order
+    else:
+        turn = state.step % (problem.task.n // problem.batch_size)
+        key = jax.random.fold_in(problem.key, state.step)
+        again = partial(jax.random.permutation, key)
+        order = lax.cond(turn == 0, again, lambda order: order, state.order)
+        first = turn * problem.batch_size
+        places = lax.dynamic_slice_in_dim(order, first, problem.batch_size)
     batch = problem.batch(places)
     objective = partial(_objective, problem, state.q, batch)
     (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
@@ -338,18 +348,6 @@ def _objective(
     # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points.
     loss = problem.scale * batch_loss(model, at, batch) + q.divergence()
     return loss / problem.task.n, stop_gradient((model, at))
-
-
-def _next_batch(problem: _Problem, state: _State) -> tuple[Int[Array, " n"], Int[Array, " b"]]:
-    """The order of the points, drawn again once all were used, and the indices of a batch."""
-    if problem.takes_all:
-        return state.order, state.order
-    turn = state.step % (problem.task.n // problem.batch_size)
-    key = jax.random.fold_in(problem.key, state.step)
-    again = partial(jax.random.permutation, key)
-    order = lax.cond(turn == 0, again, lambda order: order, state.order)
-    first = turn * problem.batch_size
-    return order, lax.dynamic_slice_in_dim(order, first, problem.batch_size)
 
 
 @compiled

@@ -243,7 +243,14 @@ def _run(learner, X, y, present, state):
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
     endings = ((~finite, RESULTS.nonfinite),)
     result = first_that_holds(endings, progress.state.result)
-    progress = _void_where(result == RESULTS.nonfinite, progress, seen)
+    # The progress, with NaN for every number and a mistake at every point that was seen, where
+    # the run failed.
+    unknown = result == RESULTS.nonfinite
+    inexact_parts, others = eqx.partition(progress, eqx.is_inexact_array)
+    inexact_parts = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), inexact_parts)
+    progress = eqx.combine(inexact_parts, others)
+    mistakes = progress.mistakes | (unknown & seen)
+    progress = eqx.tree_at(lambda progress: progress.mistakes, progress, mistakes)
     losses = progress.losses
     stats = {
         "mistakes": jnp.sum(progress.mistakes, dtype=jnp.int32),
@@ -275,14 +282,3 @@ def _check_kernels_stay(learner: AbstractOnlineLearner, before: Any, after: Any)
             f"update of {type(learner).__name__} returns a state with another kernel: keep "
             "parameters of a kernel that are learned as arrays of the state"
         )
-
-
-def _void_where(unknown: Bool[Array, ""], progress: Progress, seen: Bool[Array, " n"]) -> Progress:
-    """The progress, with NaN for every number and a mistake at every point that was seen, where the
-    run failed.
-    """
-    numbers, rest = eqx.partition(progress, eqx.is_inexact_array)
-    numbers = jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), numbers)
-    progress = eqx.combine(numbers, rest)
-    mistakes = progress.mistakes | (unknown & seen)
-    return eqx.tree_at(lambda progress: progress.mistakes, progress, mistakes)

@@ -84,7 +84,17 @@ def decision_regions(
     across = _range(points[:, 0])
     up = _range(points[:, 1])
     grid = np.linspace(*across, _GRID), np.linspace(*up, _GRID)
-    values = _values_on(f, grid, len(classes))
+    # f at every point of a grid: (rows, columns), or (rows, columns, classes).
+    number = len(classes)
+    of_grid = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
+    values = np.asarray(jax.lax.map(f, of_grid, batch_size=1000)).reshape(_GRID, _GRID, -1)
+    if values.shape[-1] == 1 and number == 2:
+        values = values[..., 0]
+    elif values.shape[-1] != number or number < 2:
+        raise ValueError(
+            f"f must have a value for each of {number} classes, or one for two, but has "
+            f"{values.shape[-1]}"
+        )
     _paint(ax, grid, values)
     if support is not None and values.ndim == 2:
         # Dashed lines show the margins, where the values are -1 and 1.
@@ -156,20 +166,6 @@ def values_of_classes(
     quieten(ax)
     legend_above(ax, title)
     return ax
-
-
-def _values_on(f: Callable, grid: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray:
-    """f at every point of a grid: (rows, columns), or (rows, columns, classes)."""
-    points = jnp.asarray(np.stack(np.meshgrid(*grid), -1).reshape(-1, 2))
-    values = np.asarray(jax.lax.map(f, points, batch_size=1000)).reshape(_GRID, _GRID, -1)
-    if values.shape[-1] == 1 and classes == 2:
-        return values[..., 0]
-    if values.shape[-1] != classes or classes < 2:
-        raise ValueError(
-            f"f must have a value for each of {classes} classes, or one for two, but has "
-            f"{values.shape[-1]}"
-        )
-    return values
 
 
 def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:

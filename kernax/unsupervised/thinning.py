@@ -117,7 +117,23 @@ def _thin(task, split_kernel, key, delta, halvings):
         parts = halves.reshape(2 * len(parts), -1)
     parts = jnp.append(standard[None], parts, 0)
     of_each = stop_gradient(centred).discrepancies(parts)
-    indices = _refined(stop_gradient(centred), parts[jnp.argmin(of_each)])
+    # KT-SWAP: replaces each point in turn by the point of X that leaves the smallest discrepancy.
+    fixed = stop_gradient(centred)
+    best = parts[jnp.argmin(of_each)]
+    count = len(best)
+    free = jnp.ones(len(fixed.means), bool)
+
+    def step(i: Int[Array, ""], now: _Exchanges) -> _Exchanges:
+        # <s - (phi(x_i) - mu), phi(x) - mu> at every point x; the best x replaces x_i.
+        without = now.sums - fixed.row(now.indices[i])
+        place, _ = fixed.best_addition(without, free)
+        return _Exchanges(now.indices.at[i].set(place), without + fixed.row(place))
+
+    def added(i: Int[Array, ""], sums: Float[Array, " n"]) -> Float[Array, " n"]:
+        return sums + fixed.row(best[i])
+
+    sums = lax.fori_loop(0, count, added, jnp.zeros_like(fixed.means))
+    indices = lax.fori_loop(0, count, step, _Exchanges(best, sums)).indices
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
     return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
 
@@ -182,23 +198,3 @@ class _Exchanges(eqx.Module):
 
     indices: Int[Array, " count"]
     sums: Float[Array, " n"]
-
-
-def _refined(centred: AboutMean, indices: Int[Array, " count"]) -> Int[Array, " count"]:
-    """KT-SWAP: replaces each point in turn by the point of X that leaves the smallest
-    discrepancy.
-    """
-    count = len(indices)
-    free = jnp.ones(len(centred.means), bool)
-
-    def step(i: Int[Array, ""], now: _Exchanges) -> _Exchanges:
-        # <s - (phi(x_i) - mu), phi(x) - mu> at every point x; the best x replaces x_i.
-        without = now.sums - centred.row(now.indices[i])
-        place, _ = centred.best_addition(without, free)
-        return _Exchanges(now.indices.at[i].set(place), without + centred.row(place))
-
-    def added(i: Int[Array, ""], sums: Float[Array, " n"]) -> Float[Array, " n"]:
-        return sums + centred.row(indices[i])
-
-    sums = lax.fori_loop(0, count, added, jnp.zeros_like(centred.means))
-    return lax.fori_loop(0, count, step, _Exchanges(indices, sums)).indices

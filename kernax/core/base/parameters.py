@@ -496,7 +496,15 @@ def unconstrain(
         1.0
     """
     check_intervals(model)
-    _check_python_floats(model, trainable)
+    for _, entry in _leaves(model):
+        if not _is_python_float(entry.value):
+            continue
+        if trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value))):
+            raise ValueError(
+                f"{entry.path} is a Python float, which is not learned: declare its field "
+                "kernax.fields.positive() or real() to learn it, "
+                "kernax.fields.data() to keep it, or freeze it with trainable=..."
+            )
     theta = {}
     free = {}
     entries = []
@@ -522,19 +530,6 @@ def unconstrain(
             free[entry.path] = indices
             entries.append((entry.path, entry.interval, entry.place))
     return theta, Rebuild(model, free, tuple(entries))
-
-
-def _check_python_floats(model: PyTree, trainable: Trainable | None) -> None:
-    """Raises ValueError for a Python float that looks like a parameter and is not frozen."""
-    for _, entry in _leaves(model):
-        if not _is_python_float(entry.value):
-            continue
-        if trainable is None or np.any(trainable(entry.path, jnp.asarray(entry.value))):
-            raise ValueError(
-                f"{entry.path} is a Python float, which is not learned: declare its field "
-                "kernax.fields.positive() or real() to learn it, "
-                "kernax.fields.data() to keep it, or freeze it with trainable=..."
-            )
 
 
 def interior(model: PyTree) -> Trainable:

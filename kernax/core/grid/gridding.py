@@ -57,7 +57,20 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
             "weight 2 and the mean of both targets"
         )
     missing = np.flatnonzero(occupied == 0)
-    weighted = _weighted(weights, len(points), len(missing), most)
+    # The points with weights other than one.
+    weighted = np.flatnonzero(np.zeros(len(points)) if weights is None else weights != 1)
+    if len(missing) + len(weighted) > most:
+        raise ValueError(
+            f"Grid accepts at most {most} cells that are missing or have a weight other than one, "
+            f"but there are {len(missing)} missing and {len(weighted)} weighted: "
+            "Grid(max_missing=...) accepts more, with time and memory that grow with their square; "
+            "omit rows or columns of the grid with many of them, or use another solver"
+        )
+    if len(weighted) == len(points):
+        raise ValueError(
+            "Grid needs at least one point of weight one, but there is none: divide the noise and "
+            "all weights by the most frequent weight"
+        )
     # Whether the points are the cells in order.
     is_in_order = not len(missing) and bool(np.all(np.diff(cells) == 1))
     return ProductGrid(
@@ -135,24 +148,6 @@ def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> Non
                 f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} coordinates, "
                 f"but columns {group} have {len(places)}: use another solver"
             )
-
-
-def _weighted(weights: Any, points: int, missing: int, most: int) -> np.ndarray:
-    """The points with weights other than one. Raises ValueError for too many of them."""
-    weighted = np.flatnonzero(np.zeros(points) if weights is None else weights != 1)
-    if missing + len(weighted) > most:
-        raise ValueError(
-            f"Grid accepts at most {most} cells that are missing or have a weight other than one, "
-            f"but there are {missing} missing and {len(weighted)} weighted: Grid(max_missing=...) "
-            "accepts more, with time and memory that grow with their square; omit rows or columns "
-            "of the grid with many of them, or use another solver"
-        )
-    if len(weighted) == points:
-        raise ValueError(
-            "Grid needs at least one point of weight one, but there is none: divide the noise and "
-            "all weights by the most frequent weight"
-        )
-    return weighted
 
 
 def _line(column: np.ndarray, most: int) -> _Found:

@@ -187,7 +187,11 @@ class KernelExpansion(Printed):
 
     def _check_same_space(self, other: "KernelExpansion") -> None:
         """Raises ValueError unless both are known to have the same kernel and the same outputs."""
-        if not _same(self.kernel, other.kernel):
+        # Whether two kernels are known to be equal; traced parameters must be the same objects.
+        leaves, structure = jax.tree.flatten(self.kernel)
+        leaves_of_other, other_structure = jax.tree.flatten(other.kernel)
+        equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
+        if not (structure == other_structure and all(map(equal, leaves, leaves_of_other))):
             raise ValueError(
                 "expansions in different kernels are in different spaces and have no sum or inner "
                 "product"
@@ -256,14 +260,6 @@ def _sums_by(
     m = count(both) - len(coefficients)
     nothing = jnp.zeros_like(coefficients, shape=(m, *coefficients.shape[1:]))
     return structure.gram(kernel, both).mv(jnp.concatenate([nothing, coefficients]))[:m]
-
-
-def _same(kernel: AbstractKernel, other: AbstractKernel) -> bool:
-    """Whether two kernels are known to be equal; traced parameters must be the same objects."""
-    leaves, structure = jax.tree.flatten(kernel)
-    others, other_structure = jax.tree.flatten(other)
-    equal = lambda a, b: a is b or (is_concrete(a, b) and np.array_equal(a, b))
-    return structure == other_structure and all(map(equal, leaves, others))
 
 
 def kernel_distance(kernel: AbstractKernel, x: PyTree, z: PyTree) -> Float[Array, ""]:

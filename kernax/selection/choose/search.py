@@ -79,7 +79,23 @@ def grid_search(
         Array([1.  , 0.01, 1.  ], dtype=float64)
     """
     check_loss(loss, args)
-    axes = _axes(model, values)
+    # The values of each parameter by its path, (k, *shape).
+    axes = {}
+    for end, spot in _spots(model, values, "values", "arrays of values").items():
+        along = jnp.atleast_1d(jnp.asarray(as_arrays(values[end]), spot.entry.value.dtype))
+        name = f"values[{end!r}]"
+        _check_inside(along, spot.entry.interval, name)
+        # Values (k,) or (k, *shape), as (k, *shape).
+        if along.ndim == 1:
+            along = along.reshape(-1, *(1 for _ in spot.shape))
+            along = jnp.broadcast_to(along, (len(along), *spot.shape))
+        elif along.shape[1:] != spot.shape:
+            of_shape = ", ".join(map(str, ("k", *spot.shape)))
+            raise ValueError(
+                f"{name} must have shape (k,) or ({of_shape}), one value of {spot.path} after the "
+                f"other, but has shape {along.shape}"
+            )
+        axes[spot.path] = along
     shape = tuple(len(axis) for axis in axes.values())
     places = [place.ravel() for place in np.indices(shape)]
     candidates = {path: axis[place] for (path, axis), place in zip(axes.items(), places)}
@@ -250,27 +266,6 @@ def _best(
     }
     hint = f"{verb}: no candidate has a finite loss. Look for NaN in args, and at fits that fail."
     return finish(Solution(chosen, result, stats), throw, hint)
-
-
-def _axes(model: PyTree, values: Any) -> dict[str, Array]:
-    """The values of each parameter by its path, (k, *shape)."""
-    axes = {}
-    for end, spot in _spots(model, values, "values", "arrays of values").items():
-        axis = jnp.atleast_1d(jnp.asarray(as_arrays(values[end]), spot.entry.value.dtype))
-        name = f"values[{end!r}]"
-        _check_inside(axis, spot.entry.interval, name)
-        # Values (k,) or (k, *shape), as (k, *shape).
-        if axis.ndim == 1:
-            axis = axis.reshape(-1, *(1 for _ in spot.shape))
-            axis = jnp.broadcast_to(axis, (len(axis), *spot.shape))
-        elif axis.shape[1:] != spot.shape:
-            shape = ", ".join(map(str, ("k", *spot.shape)))
-            raise ValueError(
-                f"{name} must have shape (k,) or ({shape}), one value of {spot.path} after the "
-                f"other, but has shape {axis.shape}"
-            )
-        axes[spot.path] = axis
-    return axes
 
 
 def _check_inside(axis: Array, interval: Interval, name: str) -> None:

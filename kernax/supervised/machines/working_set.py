@@ -150,33 +150,37 @@ class WorkingSet(eqx.Module):
         Scalars are read one by one, and vectors only where all entries are needed, so that XLA
         copies no vector. `floor` replaces smaller curvatures, which are rounding errors.
         """
-        # The two points, how far they move, and their states afterwards.
         pair = self._violating_pair(now, floor)
-        # The step to the minimum along e_i - e_j, but no further than a bound or zero, where |b|
-        # has a kink.
-        # Nothing moves if the pair does not violate optimality.
-        beta_i = pair.point_i.now.beta
-        beta_j = pair.point_j.now.beta
-        # A step t lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds the best one is
-        # `b_ij / a_ij`.
-        diagonals = pair.point_i.diagonal + pair.point_j.diagonal
+        point_i = pair.point_i
+        point_j = pair.point_j
+        # A step t along e_i - e_j lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds
+        # the best one is `b_ij / a_ij`.
+        diagonals = point_i.diagonal + point_j.diagonal
         a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
-        b_ij = pair.point_i.now.up - pair.point_j.now.down
+        b_ij = point_i.now.up - point_j.now.down
         best = b_ij / a_ij
-        end_i = pair.point_i.end_of_rise
-        end_j = pair.point_j.end_of_fall
-        room_i = end_i - beta_i
-        room_j = beta_j - end_j
+        # It ends at a bound or at zero, where |b| has a kink. Nothing moves if the pair does not
+        # violate optimality.
+        end_i = point_i.end_of_rise
+        end_j = point_j.end_of_fall
+        room_i = end_i - point_i.now.beta
+        room_j = point_j.now.beta - end_j
         within = jnp.minimum(best, jnp.minimum(room_i, room_j))
         step = jnp.where(pair.violated, within, 0)
         # A coefficient that reaches its end is set to it exactly.
-        after_i = jnp.where(step == room_i, end_i, beta_i + step)
-        after_j = jnp.where(step == room_j, end_j, beta_j - step)
-        move = _Move(step, after_i, after_j)
-        of_i, of_j = _states_after(pair, move)
+        beta_i = jnp.where(step == room_i, end_i, point_i.now.beta + step)
+        beta_j = jnp.where(step == room_j, end_j, point_j.now.beta - step)
+        # The residual targets - K b falls by step (K_ii - K_ij) at i and by step (K_ij - K_jj) at
+        # j. The slopes of both are computed from it, because one is infinite at a bound, and both
+        # jump where a coefficient leaves zero.
+        change_i = step * (point_i.diagonal - pair.K_j[pair.i])
+        change_j = step * (pair.K_i[pair.j] - point_j.diagonal)
+        moved_i = point_i.moved(beta_i, point_i.residual_from_up - change_i)
+        moved_j = point_j.moved(beta_j, point_j.residual_from_down - change_j)
+        of_i, of_j = tree_where(pair.violated, (moved_i, moved_j), (point_i.now, point_j.now))
         # The residuals of all others, and so their slopes, fall by step (K_i - K_j). The -inf on
         # the diagonal may make this NaN at i and j, which are replaced below.
-        change = move.step * (pair.K_i - pair.K_j)
+        change = step * (pair.K_i - pair.K_j)
         others = WorkingState(now.beta, now.up - change, now.down - change)
         at_i = self.index == pair.i
         at_j = self.index == pair.j
@@ -279,30 +283,6 @@ class _Pair(eqx.Module):
     K_j: Float[Array, " m"]
     point_i: _Member
     point_j: _Member
-
-
-class _Move(eqx.Module):
-    """How far the two coefficients of a pair move, and their values afterwards."""
-
-    step: Float[Array, ""]
-    beta_i: Float[Array, ""]
-    beta_j: Float[Array, ""]
-
-
-def _states_after(pair: _Pair, move: _Move) -> tuple[WorkingState, WorkingState]:
-    """The states of i and j after a move.
-
-    Their slopes are computed from their residuals, because one is infinite at a bound, and both
-    jump where a coefficient leaves zero.
-    """
-    point_i = pair.point_i
-    point_j = pair.point_j
-    # The residual targets - K b falls by step (K_ii - K_ij) at i and by step (K_ij - K_jj) at j.
-    change_i = move.step * (point_i.diagonal - pair.K_j[pair.i])
-    change_j = move.step * (pair.K_i[pair.j] - point_j.diagonal)
-    after_i = point_i.moved(move.beta_i, point_i.residual_from_up - change_i)
-    after_j = point_j.moved(move.beta_j, point_j.residual_from_down - change_j)
-    return tree_where(pair.violated, (after_i, after_j), (point_i.now, point_j.now))
 
 
 def _lanes(m: int) -> int:
