@@ -96,7 +96,7 @@ def way_for(
         raise ValueError(f"--centres {centres} goes with --route centres, not with {asked}")
     name = wanted or _by_size(plan, parts, kernel, why_none)
     if name == RouteName.CENTRES:
-        return _over_centres(plan, parts, kernel, centres)
+        return _over_centres(plan, parts, centres)
     n = len(parts.y)
     if name == RouteName.ROWS and rows is None and n > FEW_ROWS:
         because = f": {why_none}" if why_none else ""
@@ -144,7 +144,7 @@ def _why_no_centres(plan: Plan, parts: Split, kernel: str) -> str | None:
     return None
 
 
-def _over_centres(plan: Plan, parts: Split, kernel: str, centres: int | None) -> Way:
+def _over_centres(plan: Plan, parts: Split, centres: int | None) -> Way:
     n = len(parts.y)
     route = INDUCING if plan.model == GP else CENTRES
     dtype = jnp.zeros(()).dtype

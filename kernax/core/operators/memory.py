@@ -104,7 +104,6 @@ def check_numbers(
     what: str,
     instead: str,
     for_each: tuple[float, float] = (1.0, 1.0),
-    devices: Any = None,
 ) -> None:
     """Raises MemoryBudgetError if a number of numbers of a dtype, mostly for `what`, would not fit
     into memory. It is for functions without n x n matrices.
@@ -114,13 +113,12 @@ def check_numbers(
         for_each: the number of numbers that the program needs for each of them, in float64 and in
             float32.
         instead: the advice, for the message.
-        devices: the devices of the numbers, by default JAX's first.
     """
     dtype = np.dtype(dtype)
     needed = for_each[0 if dtype == jnp.float64 else 1] * numbers * dtype.itemsize
     if needed < _SMALL:
         return
-    available = available_memory(jax.local_devices()[:1] if devices is None else devices)
+    available = available_memory(jax.local_devices()[:1])
     if needed > available:
         raise MemoryBudgetError(
             f"{in_gib(needed)} needed by {verb} for {what} in {dtype}, {in_gib(available)} "
