@@ -45,20 +45,18 @@ class Plan:
         parts = split_classes(table, seed, tokens, most)
         classes = len(parts.classes)
         if self.is_latent and classes > 2:
-            self._check_several_classes(table.target.name, classes)
+            asked = []
+            if self.likelihood != Likelihood.BERNOULLI:
+                asked.append(f"--likelihood {self.likelihood}")
+            if self.inference != Inference.LAPLACE:
+                asked.append(f"--inference {self.inference}")
+            if asked:
+                raise ValueError(
+                    f"target column {table.target.name!r} holds {classes} classes, but "
+                    f"{' '.join(asked)} is for two classes: leave it out, for a softmax of one "
+                    "process for each class"
+                )
         return parts
-
-    def _check_several_classes(self, target: str, classes: int) -> None:
-        asked = []
-        if self.likelihood != Likelihood.BERNOULLI:
-            asked.append(f"--likelihood {self.likelihood}")
-        if self.inference != Inference.LAPLACE:
-            asked.append(f"--inference {self.inference}")
-        if asked:
-            raise ValueError(
-                f"target column {target!r} holds {classes} classes, but {' '.join(asked)} is "
-                "for two classes: leave it out, for a softmax of one process for each class"
-            )
 
 
 def plan_for(

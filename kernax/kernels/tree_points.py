@@ -212,7 +212,16 @@ class _Parser:
 
     def read(self, token: _Token) -> None:
         """Adds the next token. Raises ValueError where it is not allowed."""
-        self._check(token)
+        place = _where(self.name, token.place)
+        if token.kind != _Kind.CLOSE and self.nodes and not self.is_inside:
+            raise ValueError(f"{place}: the tree has already ended; pass one string for each tree")
+        if token.kind == _Kind.CLOSE and not self.is_inside:
+            raise ValueError(f"{place}: this bracket has no opening bracket")
+        if token.kind != _Kind.LABEL and self.innermost.label is None:
+            raise ValueError(
+                f"{_where(self.name, self.innermost.place)}: a node has no label; write (label "
+                "child child ...)"
+            )
         if token.kind == _Kind.OPEN:
             self.open.append(_Open(None, [], token.place))
         elif token.kind == _Kind.CLOSE:
@@ -227,19 +236,6 @@ class _Parser:
         """Appends a node, as a child of the innermost open one."""
         self.innermost.children.append(len(self.nodes))
         self.nodes.append(node)
-
-    def _check(self, token: _Token) -> None:
-        """Raises ValueError for a token that is not allowed here."""
-        place = _where(self.name, token.place)
-        if token.kind != _Kind.CLOSE and self.nodes and not self.is_inside:
-            raise ValueError(f"{place}: the tree has already ended; pass one string for each tree")
-        if token.kind == _Kind.CLOSE and not self.is_inside:
-            raise ValueError(f"{place}: this bracket has no opening bracket")
-        if token.kind != _Kind.LABEL and self.innermost.label is None:
-            raise ValueError(
-                f"{_where(self.name, self.innermost.place)}: a node has no label; write (label "
-                "child child ...)"
-            )
 
 
 def _where(name: str, place: _Place) -> str:

@@ -121,7 +121,17 @@ class DualAdagrad(AbstractOnlineLearner):
         # f(x) = sum_i c_i k(x_i, x), s = L'(y, f(x)) and g_i = s k(x_i, x).
         f = matmul(new.row, state.support.coefficients)
         slope = self.loss.derivative(y, f)
-        parts = self._joined(self._descended(state, slope * new.row), new, slope, kernel)
+        # The kept points after a step; free slots do not change.
+        gradient = slope * new.row
+        support = state.support
+        gradient = jnp.where(support.places < support.size, gradient, 0)
+        # G_i <- G_i + g_i^2 and h_i = sqrt(G_i) / rate, then
+        # c_i <- soft(h_i c_i - g_i, l1) / (h_i + ridge).
+        roots = grown_root(state.roots, gradient)
+        coefficients = self._step(support.coefficients, gradient, roots)
+        parts = self._joined(
+            _Parts(state.kept.with_coefficients(coefficients), roots), new, slope, kernel
+        )
         after = DualAdagradState(
             kernel=kernel,
             kept=parts.kept,
@@ -130,16 +140,6 @@ class DualAdagrad(AbstractOnlineLearner):
             updates=state.updates + (slope != 0).astype(jnp.int32),
         )
         return after, f
-
-    def _descended(self, state: DualAdagradState, gradient: Float[Array, " m"]) -> _Parts:
-        """The kept points after a step; free slots do not change."""
-        support = state.support
-        gradient = jnp.where(support.places < support.size, gradient, 0)
-        # G_i <- G_i + g_i^2 and h_i = sqrt(G_i) / rate, then
-        # c_i <- soft(h_i c_i - g_i, l1) / (h_i + ridge).
-        roots = grown_root(state.roots, gradient)
-        coefficients = self._step(support.coefficients, gradient, roots)
-        return _Parts(state.kept.with_coefficients(coefficients), roots)
 
     def _step(self, c: Array, gradient: Array, root: Array) -> Array:
         return adaptive_step(c, gradient, root, self.rate, self.ridge, self.l1)

@@ -100,20 +100,20 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
         self.X_fit_ = X
-        self._set_inverse(X, weights)
-
-    def _set_inverse(self, X, weights):
-        """Learns X from the components, with the same kernel."""
-        if not self.fit_inverse_transform:
-            return
-        kernel = self._given_kernel
-        self.X_transformed_fit_ = self.transform(X)
-        given = {"degree": self.degree, "coef0": self.coef0, "kernel_params": self.kernel_params}
-        if not self._is_function:
-            given["gamma"] = self.gamma_
-        self._inverse = KernelRidge(self.alpha, kernel=kernel, **given)
-        self._inverse.fit(self.X_transformed_fit_, X, weights)
-        self.dual_coef_ = self._inverse.dual_coef_
+        # Learns X from the components, with the same kernel.
+        if self.fit_inverse_transform:
+            kernel = self._given_kernel
+            self.X_transformed_fit_ = self.transform(X)
+            given = {
+                "degree": self.degree,
+                "coef0": self.coef0,
+                "kernel_params": self.kernel_params,
+            }
+            if not self._is_function:
+                given["gamma"] = self.gamma_
+            self._inverse = KernelRidge(self.alpha, kernel=kernel, **given)
+            self._inverse.fit(self.X_transformed_fit_, X, weights)
+            self.dual_coef_ = self._inverse.dual_coef_
 
     def transform(self, X):
         """The projections of rows onto the components, (m, components)."""

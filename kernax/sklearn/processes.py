@@ -261,7 +261,13 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         if not self._is_learned:
             return kernel
         if isinstance(self._given_kernel, TheirKernel):
-            return self._learned_within_bounds(kernel, points, y, weights, alpha)
+            # A scikit-learn kernel with learned parameters; sets `noise_` and its learned part.
+            if len(self._given_kernel.theta) == 0:
+                return kernel
+            parts = self._learned_parts(points, y, weights)
+            self._white = float(parts.noise)
+            self.noise_ = alpha + self._white
+            return parts.kernel
         if alpha.ndim:
             raise ValueError(
                 "learn='evidence' takes one alpha for all rows, with a kernel of kernax: or pass "
@@ -282,15 +288,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         ).value
         self._white = self.noise_ = float(model.noise)
         return model.kernel
-
-    def _learned_within_bounds(self, kernel, points, y, weights, alpha):
-        """A scikit-learn kernel with learned parameters; sets `noise_` and its learned part."""
-        if len(self._given_kernel.theta) == 0:
-            return kernel
-        parts = self._learned_parts(points, y, weights)
-        self._white = float(parts.noise)
-        self.noise_ = alpha + self._white
-        return parts.kernel
 
     def _theta_loss(self, kernel, points, y, weights, /):
         args = points, jnp.asarray(y), weights, self._checked_alpha(len(y))
@@ -318,7 +315,17 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std or return_cov can be requested.")
         if not hasattr(self, "process_"):
-            return self._prior(X).predict(X, return_std, return_cov)
+            # An estimator like this one with the prior for rows such as those of X as its
+            # process.
+            other = clone(self)
+            X, _, _ = other._checked(X)
+            other._points(X)
+            outputs = () if self.n_targets in (None, 1) else (self.n_targets,)
+            other._y_train_mean = np.zeros(outputs, other._dtype)
+            other._y_train_std = np.ones(outputs, other._dtype)
+            other._white = other._noise
+            other.process_ = GaussianProcess(other.kernel_)
+            return other.predict(X, return_std, return_cov)
         points, n, X = self._new_points(X)
         with self._computing():
             process = self._at(X, self.process_)
@@ -339,18 +346,6 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             return np.asarray(process.mean.values(points))
         n = len(jax.tree.leaves(points)[0])
         return np.zeros((n, *np.shape(self._y_train_mean)), self._dtype)
-
-    def _prior(self, X):
-        """An estimator like this one with the prior for rows such as those of X as its process."""
-        other = clone(self)
-        X, _, _ = other._checked(X)
-        other._points(X)
-        outputs = () if self.n_targets in (None, 1) else (self.n_targets,)
-        other._y_train_mean = np.zeros(outputs, other._dtype)
-        other._y_train_std = np.ones(outputs, other._dtype)
-        other._white = other._noise
-        other.process_ = GaussianProcess(other.kernel_)
-        return other
 
     @property
     def L_(self):

@@ -156,16 +156,13 @@ class _OfPairs(SupportVectors, KernelClassifier):
             return self._labels(values)
         if self.break_ties:
             return self._labels(self._of_classes(values))
-        return self._labels(self._votes(values))
-
-    def _votes(self, values):
-        """The number of pairs that vote for each class; NaN where a value is."""
+        # The number of pairs that vote for each class; NaN where a value is.
         votes = np.zeros((len(values), len(self.classes_)))
         for (first, second), value in zip(self._pairs(), values.T):
             votes[:, first] += value > 0
             votes[:, second] += value <= 0
         votes[np.isnan(values).any(axis=1)] = np.nan
-        return votes
+        return self._labels(votes)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X):
@@ -176,22 +173,21 @@ class _OfPairs(SupportVectors, KernelClassifier):
         columns = self._values(X).T
         with self._computing():
             found = zip(self.sigmoids_, columns)
-            return self._coupled([np.asarray(sigmoid(column)) for sigmoid, column in found])
+            # Probabilities of all classes, coupled from those of all pairs.
+            of_pairs = [np.asarray(sigmoid(column)) for sigmoid, column in found]
+            m = len(of_pairs[0])
+            r = np.zeros((m, len(self.classes_), len(self.classes_)), self._dtype)
+            for (first, second), value in zip(self._pairs(), of_pairs):
+                r[:, first, second] = value
+                r[:, second, first] = 1 - value
+            r = jnp.asarray(padded(r, padded_size(m)))
+            return np.asarray(jax.vmap(pairwise_coupling)(r))[:m]
 
     def _exponents(self, X):
         """Zero and the log odds of the second class, (m, 2), for two classes."""
         values = self._values(X)
         with self._computing():
             return exponents_of(np.asarray(self.sigmoids_[0].log_odds(values)))
-
-    def _coupled(self, of_pairs):
-        """Probabilities of all classes, coupled from those of all pairs."""
-        m = len(of_pairs[0])
-        r = np.zeros((m, len(self.classes_), len(self.classes_)), self._dtype)
-        for (first, second), value in zip(self._pairs(), of_pairs):
-            r[:, first, second] = value
-            r[:, second, first] = 1 - value
-        return np.asarray(jax.vmap(pairwise_coupling)(jnp.asarray(padded(r, padded_size(m)))))[:m]
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X):

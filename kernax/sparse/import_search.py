@@ -176,7 +176,12 @@ class ImportSearch(eqx.Module):
         blocks = -(-n // self.block)
         places = jnp.minimum(jnp.arange(blocks * self.block, dtype=jnp.int32), n - 1)
         of_blocks = lax.map(partial(self._gains_of, data), places.reshape(blocks, self.block))
-        return jnp.where(self._is_candidate(now), of_blocks.ravel()[:n], 0)
+        # Points of positive weight that have a residual variance beyond rounding.
+        # A duplicate of a chosen point has none, and K_SS would be singular with it. With a
+        # residual variance of eps^(2/3), features keep a third of their digits.
+        least = eps_of(now.left) ** (2 / 3) * self.gram.diagonal()
+        is_candidate = (self.loss.weights > 0) & (now.left > least) & ~self._is_member(now)
+        return jnp.where(is_candidate, of_blocks.ravel()[:n], 0)
 
     def _gains_of(self, data: "_GainData", places: Int[Array, " k"]) -> Float[Array, " k"]:
         """The gains of the points at `places`, with their features phi.
@@ -199,15 +204,6 @@ class ImportSearch(eqx.Module):
     def _is_member(self, now: Subset) -> Bool[Array, " n"]:
         counted = jnp.zeros(len(now.left), jnp.int32)
         return counted.at[now.places].add(now.is_chosen.astype(jnp.int32)) > 0
-
-    def _is_candidate(self, now: Subset) -> Bool[Array, " n"]:
-        """Points of positive weight that have a residual variance beyond rounding.
-
-        A duplicate of a chosen point has none, and K_SS would be singular with it. With a residual
-        variance of eps^(2/3), features keep a third of their digits.
-        """
-        least = eps_of(now.left) ** (2 / 3) * self.gram.diagonal()
-        return (self.loss.weights > 0) & (now.left > least) & ~self._is_member(now)
 
 
 def _widths(most: int) -> list[int]:
@@ -258,15 +254,12 @@ class _GainData(eqx.Module):
         phi = phi - self.centre.means(phi.T)[:, None]
         (_, c) = self.gradient.shape
         own = matmul(phi**2, self.hessian.reshape(-1, c * c)).reshape(-1, c, c)
-        return matmul(phi, self.gradient), own - self._balanced(phi, width)
-
-    def _balanced(self, phi: Float[Array, "k n"], width: int) -> Float[Array, "k c c"]:
-        """`h^T H^-1 h`."""
         (k, n) = phi.shape
         used = jnp.concatenate([self.whitened[:, :width], self.whitened[:, -1:]], 1)
         # V^T V = h^T H^-1 h, from the nonzero columns of F and the column of the bias.
         V = matmul(phi, used.reshape(n, -1)).reshape(k, -1, self.gradient.shape[1])
-        return jnp.einsum("kpc,kpd->kcd", V, V, precision="highest")
+        balanced = jnp.einsum("kpc,kpd->kcd", V, V, precision="highest")
+        return matmul(phi, self.gradient), own - balanced
 
 
 class _Elimination(eqx.Module):

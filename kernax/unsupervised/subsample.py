@@ -48,7 +48,13 @@ class Subsample(Printed):
         Raises ValueError for an index beyond the end of X.
         """
         X = as_stack(X, "X")
-        self._check_in(count(X))
+        n = count(X)
+        last = np.max(values_of(self.indices)) if is_concrete(self.indices) else -1
+        if last >= n:
+            raise ValueError(
+                f"X holds {n} points, but point {last} was chosen: pass the points that the "
+                "subsample was chosen from"
+            )
 
         def chosen(leaf: Array) -> Array:
             rows = leaf[self.indices]
@@ -58,15 +64,6 @@ class Subsample(Printed):
             return jnp.where(known, rows, jnp.nan)
 
         return jax.tree.map(chosen, X)
-
-    def _check_in(self, n: int) -> None:
-        """Raises ValueError for an index that is known to exceed n - 1: JAX would clamp it."""
-        last = np.max(values_of(self.indices)) if is_concrete(self.indices) else -1
-        if last >= n:
-            raise ValueError(
-                f"X holds {n} points, but point {last} was chosen: pass the points that the "
-                "subsample was chosen from"
-            )
 
 
 class AboutMean(eqx.Module):

@@ -149,21 +149,17 @@ class _System(AbstractMethod):
         # In d = z + c d_before, the true z replaces the z of the recurrence.
         anew = ConjugateIterate.first(x, true, self.precondition)
         direction = now.at.direction + (anew.preconditioned - now.at.preconditioned)
+        # Whether only the residual by recurrence has reached the goal, while the true one, of the
+        # given size, has not halved.
+        drifted = (self.size(now) <= self.goal) & (size > self.goal)
         return _Iterate(
             at=eqx.tree_at(lambda at: at.direction, anew, direction),
             best=best,
             progress=progress,
             norm=now.norm,
             steps=now.steps,
-            stuck=now.stuck | self._has_drifted(now, size) | (stands & is_rounding),
+            stuck=now.stuck | (drifted & ~(size < now.best.residual / 2)) | (stands & is_rounding),
         )
-
-    def _has_drifted(self, now: _Iterate, size: Array) -> Bool[Array, ""]:
-        """Whether only the residual by recurrence has reached the goal, while the true one, of the
-        given size, has not halved.
-        """
-        drifted = (self.size(now) <= self.goal) & (size > self.goal)
-        return drifted & ~(size < now.best.residual / 2)
 
 
 def _rounding(norm: Float[Array, ""], v: Float[Array, " n"]) -> Float[Array, ""]:

@@ -331,11 +331,13 @@ class SketchAndProject(AbstractSymmetricSolver):
         largest = positive_or_one(jnp.max(jnp.abs(B), 0, keepdims=True))
         size = positive_or_one(_lengths(B / largest))
         scale = positive_or_one(system.mean_diagonal())
+        # The size of blocks. By default their factors take about as long as all entries of K.
+        n = len(B)
         method = _Sweeps(
             system=system.times(1 / scale),
             B=B / largest / size,
             key=self.key,
-            block=self._block(len(B)),
+            block=default_block(n) if self.block_size is None else min(n, self.block_size),
             goal=self.tolerance(B.dtype),
         )
         last = self._iteration.run(method, _VERIFIED_EVERY)
@@ -343,10 +345,6 @@ class SketchAndProject(AbstractSymmetricSolver):
         X = last.best.x * size / scale * largest
         steps = jnp.broadcast_to(last.steps, B.shape[1])
         return X, last.best.residual[0], last.stuck[0], steps
-
-    def _block(self, n: int) -> int:
-        """The size of blocks. By default their factors take about as long as all entries of K."""
-        return default_block(n) if self.block_size is None else min(n, self.block_size)
 
     def tolerance(self, dtype) -> Array:
         """The relative residual that counts as converged in a dtype."""

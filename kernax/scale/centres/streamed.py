@@ -119,13 +119,7 @@ class _Sample:
         """Adds a chunk of X, y (r, p) and weights."""
         chunk = jax.tree.map(np.asarray, chunk)
         _, y, weights = chunk
-        self._keep_best(chunk, weights)
-        self._keep_ends(y, weights[:, None] > 0)
-        self.n += len(y)
-        self.weight += float(np.sum(weights, dtype=np.float64))
-
-    def _keep_best(self, chunk: tuple, weights: np.ndarray) -> None:
-        """Keeps the rows of the highest priority."""
+        # Keeps the rows of the highest priority.
         numbers = np.arange(self.n, self.n + len(weights), dtype=np.uint64).astype(np.uint32)
         found = np.asarray(priorities(numbers, jnp.asarray(weights)))
         both = np.concatenate([self.priorities, found])
@@ -133,11 +127,12 @@ class _Sample:
         rows = chunk if self.rows is None else jax.tree.map(_joined, self.rows, chunk)
         self.rows = points_at(rows, best)
         self.priorities = both[best]
-
-    def _keep_ends(self, y: np.ndarray, kept: np.ndarray) -> None:
-        """Keeps the least and the largest target."""
+        # Keeps the least and the largest target.
+        kept = weights[:, None] > 0
         self.least = np.minimum(self.least, np.min(np.where(kept, y, np.inf), 0))
         self.largest = np.maximum(self.largest, np.max(np.where(kept, y, -np.inf), 0))
+        self.n += len(y)
+        self.weight += float(np.sum(weights, dtype=np.float64))
 
 
 def checked_chunk(

@@ -109,7 +109,13 @@ class CompositionSearch:
         Each round expands the `beam` best structures that were not expanded yet; a round that
         does not improve the criterion by `LEAST_GAIN` is the last.
         """
-        best = self._first()
+        # The first structure: a constant and noise.
+        candidate = Candidate(inheriting((CONSTANT,)), "constant")
+        zeros = Values.zeros(self.grammar.most_terms, self.grammar.most_factors)
+        start = dataclasses.replace(zeros, log_noise=_FIRST_NOISE)
+        model = self._model(candidate, start)
+        best = self._finished(self._fit(candidate, model, 0))
+        self._note([best], kept=True)
         expanded: set[Structure] = set()
         for number in range(1, depth + 1):
             # Fits without a score come last, and are no parents.
@@ -126,16 +132,6 @@ class CompositionSearch:
                 break
             best = found
         return best
-
-    def _first(self) -> Fit:
-        """The first structure: a constant and noise."""
-        candidate = Candidate(inheriting((CONSTANT,)), "constant")
-        zeros = Values.zeros(self.grammar.most_terms, self.grammar.most_factors)
-        start = dataclasses.replace(zeros, log_noise=_FIRST_NOISE)
-        model = self._model(candidate, start)
-        fit = self._finished(self._fit(candidate, model, 0))
-        self._note([fit], kept=True)
-        return fit
 
     def _round(self, parents: Sequence[Fit], label: str) -> Fit | None:
         """The best neighbour of some structures; None if there is no new one."""

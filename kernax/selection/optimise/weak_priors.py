@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.base.intervals import REAL
-from kernax.core.base.parameters import ParameterEntry, parameters
+from kernax.core.base.parameters import parameters
 
 # The deviation of the logarithm: with a probability of 95 % a parameter is within a factor of fifty
 # of the start.
@@ -45,18 +45,15 @@ class WeakPriors(eqx.Module):
                 # Inverse gamma, flat in log v: FLOOR / v.
                 total += jnp.sum(FLOOR / entry.value)
             elif entry.path in self.centres:
-                deviations = self._deviations_from_centre(entry)
+                # How far a parameter is from the centre of its prior, in standard deviations.
+                centre = self.centres[entry.path]
+                distance = entry.interval.unconstrain(entry.value) - centre
+                # A parameter that starts at the end of its interval is not learned.
+                moved = jnp.where(jnp.isfinite(centre), distance, 0)
+                deviations = moved / self.deviations[entry.path]
                 # Normal in theta: ((theta - centre) / deviation)^2 / 2.
                 total += jnp.sum(deviations**2) / 2
         return total
-
-    def _deviations_from_centre(self, entry: ParameterEntry) -> Array:
-        """How far a parameter is from the centre of its prior, in standard deviations."""
-        centre = self.centres[entry.path]
-        distance = entry.interval.unconstrain(entry.value) - centre
-        # A parameter that starts at the end of its interval is not learned.
-        moved = jnp.where(jnp.isfinite(centre), distance, 0)
-        return moved / self.deviations[entry.path]
 
 
 def weak_priors_around(

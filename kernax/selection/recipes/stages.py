@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.parameters import ParameterEntry, Trainable, interior, parameters
+from kernax.core.base.parameters import Trainable, interior, parameters
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import Folds, count_off, leaving_out
@@ -57,22 +57,20 @@ class Together(eqx.Module):
         leaves, structure = jax.tree.flatten(model)
         for entry in parameters(model):
             if entry.path in self.groups:
-                leaves[entry.place] = self._moved_together(entry)
+                # The exponentials of the centre, those of a group times the geometric mean of its
+                # changes.
+                groups = self.groups[entry.path]
+                centre = self.centres[entry.path]
+                moved = jnp.log(entry.value) - centre
+                totals = jax.ops.segment_sum(
+                    moved.ravel(), groups.ravel(), num_segments=groups.size
+                )
+                counts = jax.ops.segment_sum(
+                    jnp.ones(groups.size, moved.dtype), groups.ravel(), groups.size
+                )
+                means = totals / jnp.maximum(counts, 1)  # 0 / 1 for numbers that no element has
+                leaves[entry.place] = jnp.exp(centre + means[groups])
         return jax.tree.unflatten(structure, leaves)
-
-    def _moved_together(self, entry: ParameterEntry) -> Array:
-        """The exponentials of the centre, those of a group times the geometric mean of its
-        changes.
-        """
-        groups = self.groups[entry.path]
-        centre = self.centres[entry.path]
-        moved = jnp.log(entry.value) - centre
-        totals = jax.ops.segment_sum(moved.ravel(), groups.ravel(), num_segments=groups.size)
-        counts = jax.ops.segment_sum(
-            jnp.ones(groups.size, moved.dtype), groups.ravel(), groups.size
-        )
-        means = totals / jnp.maximum(counts, 1)  # 0 / 1 for numbers that no element has
-        return jnp.exp(centre + means[groups])
 
 
 # loss(model, X, Y, folds, priors, together), a scalar.

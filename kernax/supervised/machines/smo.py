@@ -64,7 +64,7 @@ class SMO(AbstractDualSolver):
 
     def solve(self, problem, beta, residual, atol):
         size = self._size(len(beta))
-        most = self._most_steps(len(beta))
+        most = 100 * len(beta) + 10**6 if self.max_steps is None else self.max_steps
         if size == len(beta):
             dense = problem.operator.held()
             problem = eqx.tree_at(lambda problem: problem.operator, problem, dense)
@@ -84,9 +84,6 @@ class SMO(AbstractDualSolver):
         """The size of working sets."""
         four_in_ten = -(-4 * n // 10)
         return min(n, self.working_set or min(max(_WHOLE, four_in_ten), _MOST))
-
-    def _most_steps(self, n: int) -> int | Int[Array, ""]:
-        return 100 * n + 10**6 if self.max_steps is None else self.max_steps
 
 
 class _Sweep(eqx.Module):
