@@ -26,7 +26,8 @@ def matern(p: int, q: Array) -> Array:
     / (2 (2p - 1))`, which is exact at q = 0 as well, where `sqrt` has NaN second derivatives and a
     guarded `sqrt` wrong ones. For p = 0 the slope at q = 0 is infinite, and zero is returned.
     """
-    r = safe_sqrt(q)
+    # Bounded where exp(-r) is zero already, because inf * 0 is NaN.
+    r = jnp.minimum(safe_sqrt(q), 1e4)
     polynomial = (1, 1 + r, 1 + r + r * r / 3)[p]
     return polynomial * jnp.exp(-r)
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import (
     dot,
+    exponential_or_constant,
     floored,
     positive_or_one,
     squared_distance,
@@ -289,8 +290,10 @@ class LpLaplace(AbstractKernel):
 @jax.checkpoint
 def _power_of_difference(x, z, inverse, p):
     """`|(x - z) / lengthscale|^p`, with derivative zero at x = z."""
-    size = abs(x - z) * inverse
-    return jnp.where(size > 0, jnp.exp(p * jnp.log(positive_or_one(size))), 0)
+    # Bounded, because the derivative log(size) in p must be finite.
+    size = jnp.minimum(abs(x - z) * inverse, jnp.finfo(x.dtype).max)
+    power = exponential_or_constant(p * jnp.log(positive_or_one(size)))
+    return jnp.where(size > 0, power, 0)
 
 
 class Periodic(AbstractKernel):

@@ -351,3 +351,52 @@ def test_gradients_of_smooth_kernels_are_right_where_rows_differ_by_rounding(nam
     total = lambda number: jnp.sum(kernax.gram(make(number), X))
     found = jax.jit(jax.grad(total))(jnp.asarray(1.5, X.dtype))
     np.testing.assert_allclose(found, float(np.sum(expected)), rtol=1e-11 if X64 else 1e-4)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernax.Matern12(1e-6),
+        kernax.Matern32(1e-6),
+        kernax.Matern52(1e-6),
+        kernax.Matern12([1e-6, 2e-6]),
+        kernax.kernels.GammaExponential(1e-6, 1.0),
+        kernax.kernels.GammaExponential(1e-6, 1.5),
+        kernax.kernels.GammaExponential(1e-6, 2.0),
+        kernax.kernels.GammaExponential([1e-6, 2e-6], 1.5),
+        kernax.kernels.LpLaplace(1e-6, 1.0, 1.0),
+        kernax.kernels.LpLaplace(1e-6, 1.5, 0.5),
+        kernax.kernels.LpLaplace(1e-6, 2.0, 1.0),
+        kernax.kernels.LpLaplace([1e-6, 2e-6], 2.0, 0.5),
+    ],
+    ids=lambda kernel: str(kernel)[:60],
+)
+def test_values_and_gradients_are_zero_on_both_sides_of_an_overflow_of_the_distance(kernel):
+    """The square of `|x - z| / lengthscale` is finite in the first row, and infinite in others."""
+    largest = np.finfo(DTYPE).max
+    scaled = np.sqrt(largest) * np.array([0.3, 3.0, 1e3, 1e10])
+    for distance in (1e-6 * scaled).astype(DTYPE):
+        x, z = np.array([distance, 0], DTYPE), np.zeros(2, DTYPE)
+        value, slopes = jax.value_and_grad(lambda k, x, z: k(x, z), (0, 1, 2))(kernel, x, z)
+        assert value == 0
+        for slope in jax.tree.leaves(slopes):
+            np.testing.assert_array_equal(slope, np.zeros_like(slope))
+
+
+def test_a_heavy_tail_keeps_values_and_gradients_before_the_distance_overflows():
+    power = 0.01
+    scaled = DTYPE(np.sqrt(np.finfo(DTYPE).max) * 1e-3)
+    x, z = np.array([scaled], DTYPE), np.zeros(1, DTYPE)
+    # k = exp(-l^(-2 q) s^q) at l = 1: dk/dl = 2 q s^q exp(-s^q).
+    to_power = np.exp(2 * power * np.log(np.float64(scaled)))
+
+    def of_p_norm(lengthscale):
+        return kernax.kernels.LpLaplace(lengthscale, 2.0, power)(x, z)
+
+    def of_euclidean_norm(lengthscale):
+        return kernax.kernels.GammaExponential(lengthscale, 2 * power)(x, z)
+
+    for function in (of_p_norm, of_euclidean_norm):
+        value, slope = jax.value_and_grad(function)(DTYPE(1))
+        assert_close(value, np.exp(-to_power))
+        assert_close(slope, 2 * power * to_power * np.exp(-to_power))

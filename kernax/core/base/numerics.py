@@ -258,13 +258,20 @@ def _in_first_point(x, z, inverse, dx):
 @jax.checkpoint
 def _in_lengthscale(x, z, inverse, dl):
     """`-2 w^2 dl / l` for one coordinate."""
-    return ((x - z) * inverse) ** 2 * (-2 * inverse * dl)
+    return _zero_where_infinite(((x - z) * inverse) ** 2) * (-2 * inverse * dl)
 
 
 @jax.checkpoint
 def _in_one_lengthscale(x, z, lengthscale, relative):
     """`-2 s dl / l`, given dl / l."""
-    return _exact_sum_of_squares(x, z, lengthscale) * (-2 * relative)
+    return _zero_where_infinite(_exact_sum_of_squares(x, z, lengthscale)) * (-2 * relative)
+
+
+def _zero_where_infinite(s):
+    """A factor s of a derivative, zero where s has overflowed: a kernel that is zero there has the
+    derivative zero, but 0 * inf is NaN.
+    """
+    return jnp.where(s == jnp.inf, 0, s)
 
 
 def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False) -> Array:
@@ -340,13 +347,29 @@ def _stretched_exponential_jvp(primals, tangents):
     # more matrix.
     (s, p) = primals
     (ds, dp) = tangents
+    # Bounded, because (p - 1) log(inf) is NaN for p = 1, and so is log(inf) exp(-inf).
+    s = jnp.minimum(s, jnp.finfo(s.dtype).max)
     log_s = jnp.log(positive_or_one(s))
     power = jnp.exp(p * log_s)
     slope = jnp.where(
         s > 0, -p * jnp.exp((p - 1) * log_s - power), jnp.where(p == 1, -jnp.exp(-s), 0)
     )
     in_p = -log_s * jnp.exp(p * log_s - power)
-    return stretched_exponential(s, p), slope * ds + in_p * dp
+    return stretched_exponential(*primals), slope * ds + in_p * dp
+
+
+@jax.custom_jvp
+def exponential_or_constant(t: Array) -> Array:
+    """`exp(t)`, with derivative zero where it overflows."""
+    return jnp.exp(t)
+
+
+@exponential_or_constant.defjvp
+def _exponential_or_constant_jvp(primals, tangents):
+    (t,) = primals
+    (dt,) = tangents
+    value = exponential_or_constant(t)
+    return value, _zero_where_infinite(value) * dt
 
 
 def tree_where(condition: Array, yes: PyTree, no: PyTree) -> Any:
