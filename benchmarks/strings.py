@@ -3,7 +3,7 @@
 400 random DNA strings of 57 letters (the size of a promoter): common substrings and gapped
 subsequences, beside strkernels (C++, the kernels of Shogun), whose kernels sum over all lengths up
 to the one given; 2000 strings of 100 letters by spectrum and mismatch, the last two with more
-possible substrings than a histogram holds.
+possible substrings than a histogram holds. Time series by global alignment, beside tslearn (numba).
 """
 
 import jax
@@ -13,6 +13,7 @@ import kernax as kx
 from benchmarks.harness import Bar, Case, Contender, Program
 
 DECAY = 0.6
+SCALE = 20.0  # the median distance of two vectors times the root of the length
 
 
 def cases(quick):
@@ -50,6 +51,28 @@ def cases(quick):
             tolerance=1e-9,
             rounds=rounds,
         )
+        series = np.random.default_rng(0).normal(size=(few, 60, 3))
+        yield Case(
+            f"global alignment, normalised, n={few}, 60 vectors of 3 numbers, float64",
+            [
+                Contender(
+                    "kernax", lambda: Program(alignments, kx.kernels.GlobalAlignment.pad(series))
+                ),
+                Contender("tslearn", lambda: _alignments(series)),
+            ],
+            bars=[
+                Bar(
+                    1.0,
+                    "tslearn",
+                    explanation="tslearn's loop over cells, compiled by numba, has one float for a "
+                    "cell and overflows for long series; here each cell has an exponent of its "
+                    "own, and an antidiagonal as many places as a series has vectors, half of "
+                    "which are empty.",
+                )
+            ],
+            tolerance=1e-9,
+            rounds=3,
+        )
     X = jax.tree.map(np.asarray, kx.strings.encode(dna(many, 100), "ACGT"))
     for name, kernel, limit in (
         ("spectrum k=3", kx.Spectrum(3), 1.0),
@@ -69,6 +92,16 @@ def cases(quick):
 def dna(count: int, length: int) -> list[str]:
     rng = np.random.default_rng(0)
     return ["".join(rng.choice(list("ACGT"), length)) for _ in range(count)]
+
+
+def alignments(X):
+    return kx.gram(kx.Normalised(kx.kernels.GlobalAlignment(kx.RBF(SCALE))), X)
+
+
+def _alignments(series):
+    from tslearn.metrics import cdist_gak
+
+    return lambda: cdist_gak(series, sigma=SCALE)
 
 
 def _strkernels(name, texts, **parameters):

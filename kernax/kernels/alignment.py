@@ -1,6 +1,6 @@
 """A kernel of time series, and series of different lengths as points."""
 
-import math
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.numerics import tree_where
 from kernax.core.base.parameters import as_floats, check_count
+from kernax.core.base.powers import exponent_of, normal_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange, as_kernel
 
 
@@ -90,62 +91,77 @@ class GlobalAlignment(AbstractWideRange):
         return as_floats(values), jnp.asarray([len(one) for one in arrays], jnp.int32)
 
     def scaled(self, x, z):
-        total = self._logarithm(*_values_and_length(x), *_values_and_length(z))
-        # k = exp(total) = exp(total - exponent log 2) 2^exponent.
-        exponent = lax.stop_gradient(jnp.floor(total / math.log(2)))
-        return jnp.exp(total - exponent * math.log(2)), exponent
+        """By the cells (i, t - i) of one antidiagonal t of the table after another:
 
-    def _logarithm(
-        self,
-        x: Float[Array, "L d"],
-        length_x: Int[Array, ""],
-        z: Float[Array, "M d"],
-        length_z: Int[Array, ""],
-    ) -> Float[Array, ""]:
-        """`log k(x, z)`, by the cells (i, t - i) of one antidiagonal t of the table after another.
-
-        M(i, j) = log kappa(x_i, z_j) + log(e^M(i-1, j) + e^M(i, j-1) + e^M(i-1, j-1)), where only
-        the first cell begins with an empty sum of one.
+        M(i, j) = kappa(x_i, z_j) (M(i-1, j) + M(i, j-1) + M(i-1, j-1)), where only the first cell
+        begins with an empty sum of one. Each cell has an exponent of its own, as neighbours may
+        differ by more than the range of floats.
         """
+        x, length_x = _values_and_length(x)
+        z, length_z = _values_and_length(z)
         i = jnp.arange(len(x), dtype=jnp.int32)
         # z_(t - i) for i = 0, 1, ... is a stretch of z turned around, with room on both sides.
         turned = jnp.pad(z[::-1], ((len(x), len(x)), (0, 0)))
         last = length_x + length_z - 2
         known = (length_x >= 1) & (length_x <= len(x)) & (length_z >= 1) & (length_z <= len(z))
-        impossible = jnp.asarray(-jnp.finfo(x.dtype).max / 4, x.dtype)
 
         @jax.checkpoint
         def diagonal(now, t):
             before, two_before, total = now
             beside = lax.dynamic_slice_in_dim(turned, len(x) + len(z) - 1 - t, len(x))
-            steps = jnp.stack(
-                [
-                    _one_later(before, impossible),
-                    before,
-                    _one_later(two_before, jnp.where(t == 0, 0, impossible)),
-                ]
-            )
-            # `log(k / (2 - k))`.
-            k = jax.vmap(self.kernel)(x, beside)
-            least = jnp.finfo(k.dtype).tiny
-            # A negative k stays what it is, so that its logarithm is NaN.
-            k = jnp.where((k >= 0) & (k < least), least, k)
-            table = (jnp.log(k) - jnp.log(2 - k)) + logsumexp(steps, 0)
+            kappa = _kappa(jax.vmap(self.kernel)(x, beside))
+            corner = _one_later(two_before, jnp.where(t == 0, 1, 0))
             there = (t - i >= 0) & (t - i < len(z))
-            table = jnp.where(there, table, impossible)
-            total = jnp.where(t == last, table[length_x - 1], total)
-            return (table, before, total), None
+            sums = _sum_of_scaled(_one_later(before, 0), before, corner)
+            cells = _in_unit(jnp.where(there, sums[0] * kappa, 0), sums[1])
+            ends = jax.tree.map(lambda new: new[length_x - 1], cells)
+            return (cells, before, tree_where(t == last, ends, total)), None
 
-        nothing = jnp.full(len(x), impossible)
-        start = nothing, nothing, jnp.zeros((), x.dtype)
+        nothing = jnp.zeros(len(x), x.dtype), jnp.full(len(x), _LOWEST, jnp.int32)
+        start = nothing, nothing, (nothing[0][0], nothing[1][0])
         diagonals = jnp.arange(len(x) + len(z) - 1, dtype=jnp.int32)
-        total = lax.scan(diagonal, start, diagonals)[0][2]
-        return jnp.where(known, total, jnp.nan)
+        mantissa, exponent = lax.scan(diagonal, start, diagonals)[0][2]
+        return jnp.where(known, mantissa, jnp.nan), exponent.astype(x.dtype)
 
 
-def _one_later(diagonal: Float[Array, " L"], first: Float[Array, ""]) -> Float[Array, " L"]:
+# Numbers `mantissa 2^exponent` of any size, entry by entry; zero has the lowest exponent.
+_Scaled = tuple[Float[Array, "*L"], Int[Array, "*L"]]
+_LOWEST = -(2**29)
+
+
+def _one_later(diagonal: _Scaled, first: Array | int) -> _Scaled:
     """The entries moved by one place."""
-    return jnp.concatenate([first[None], diagonal[:-1]])
+    mantissa, exponent = diagonal
+    first = jnp.full(1, first, mantissa.dtype)
+    return (
+        jnp.concatenate([first, mantissa[:-1]]),
+        jnp.concatenate([jnp.where(first > 0, 0, _LOWEST).astype(jnp.int32), exponent[:-1]]),
+    )
+
+
+def _sum_of_scaled(*terms: _Scaled) -> _Scaled:
+    """The sum of numbers, with the largest of their exponents."""
+    top = functools.reduce(jnp.maximum, (exponent for _, exponent in terms))
+    parts = [
+        mantissa * normal_power_of_two(exponent - top, mantissa.dtype)
+        for mantissa, exponent in terms
+    ]
+    return sum(parts[1:], parts[0]), top
+
+
+def _in_unit(mantissa: Float[Array, " L"], exponent: Int[Array, " L"]) -> _Scaled:
+    """The same numbers with mantissas of at least 1/2."""
+    own = exponent_of(mantissa)
+    higher = jnp.where(mantissa == 0, _LOWEST, exponent + own)
+    return mantissa * normal_power_of_two(-own, mantissa.dtype), higher
+
+
+def _kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:
+    """`k / (2 - k)`, NaN for a negative k or one of 2 and more."""
+    least = 4 * jnp.finfo(k.dtype).tiny  # so that half of it, in a cell, is no subnormal float
+    k = jnp.where((k >= 0) & (k < least), least, k)
+    k = jnp.where((k >= 0) & (k < 2), k, jnp.nan)
+    return k / (2 - k)
 
 
 def _values_and_length(x: Any) -> tuple[Float[Array, "L d"], Int[Array, ""]]:

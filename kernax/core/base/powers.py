@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 def times_power_of_two(x: Any, exponent: Array) -> Any:
@@ -60,6 +60,13 @@ def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
     """
     unit = exponent_of(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     return times_power_of_two(x, -unit), unit
+
+
+def normal_power_of_two(exponent: Int[Array, "*n"], dtype: Any) -> Array:
+    """`2^exponent`, exactly, in the range of normal floats; zero below it, and inf above."""
+    bias = _bias(dtype)
+    bits = lax.clamp(np.int32(0), exponent + np.int32(bias), np.int32(2 * bias + 1))
+    return lax.bitcast_convert_type(bits.astype(_as_wide(dtype)) << jnp.finfo(dtype).nmant, dtype)
 
 
 def lengths(A: Float[Array, "n p"]) -> Float[Array, " p"]:
