@@ -43,6 +43,12 @@ class Hadamard(AbstractLanczos):
         return jnp.asarray(scipy.linalg.hadamard(n), dtype)
 
 
+@functools.partial(jax.jit, static_argnames="steps")
+def of_diagonal(values, Z, steps, least=0.0):
+    """The estimate for a diagonal matrix: one program, instead of some hundred of one operation."""
+    return log_determinant_by_probes(lambda v: values * v, Z, steps, least)
+
+
 def problems(seed):
     """Batches of points, variances over twelve orders of magnitude, noises and weights, some of
     them zero.
@@ -121,7 +127,7 @@ def test_the_bracket_shrinks_with_steps():
     exact = float(jnp.sum(jnp.log(values)))
     bounds = []
     for steps in (8, 16, 32):
-        found = log_determinant_by_probes(lambda v: values * v, Z, steps, 1.0)
+        found = of_diagonal(values, Z, steps, 1.0)
         assert abs(found.value - exact) <= found.bias_bound
         bounds.append(float(found.bias_bound))
     # Measured: 9.2, 1.26 and 0.005, where the errors are 1.2, 0.09 and 0.0007.
@@ -132,7 +138,7 @@ def test_the_bracket_shrinks_with_steps():
 def test_with_as_many_steps_as_points_nothing_but_rounding_is_left(least):
     values = jnp.asarray(np.linspace(0.5, 3, 6), DTYPE)
     Z = StochasticLanczos(KEY, n_probes=3).signs(6, DTYPE)
-    found = log_determinant_by_probes(lambda v: values * v, Z, 9, DTYPE(least))
+    found = of_diagonal(values, Z, 9, DTYPE(least))
     tolerance = 1e-12 if X64 else 3e-4
     assert found.bias_bound < tolerance
     assert abs(found.value - np.sum(np.log(values))) <= found.bias_bound
@@ -143,20 +149,20 @@ def test_without_a_lower_end_of_the_spectrum_the_bias_is_unknown():
     """Gauss quadrature remains, which is above."""
     values = jnp.arange(1.0, 101)
     Z = StochasticLanczos(KEY).signs(100, values.dtype)
-    found = log_determinant_by_probes(lambda v: values * v, Z, 6)
+    found = of_diagonal(values, Z, 6)
     assert found.bias_bound == np.inf
     assert found.value > jnp.sum(jnp.log(values))
     assert found.standard_error < 1e-8
 
 
-@pytest.mark.parametrize("entry", [-3.0, np.nan])
-def test_a_matrix_that_is_not_positive_definite_has_no_estimate(entry):
-    M = SMALL.at[1, 1].set(entry)
+def test_a_matrix_that_is_not_positive_definite_has_no_estimate():
     Z = jnp.asarray([[1.0, 1.0], [1.0, -1.0]], DTYPE)
-    found = log_determinant_by_probes(lambda v: M @ v, Z, 2, DTYPE(0.1))
-    assert np.isnan(found.value)
-    assert np.isnan(found.bias_bound)
-    assert np.isnan(found.standard_error)
+    of = jax.jit(lambda M: log_determinant_by_probes(lambda v: M @ v, Z, 2, DTYPE(0.1)))
+    for entry in (-3.0, np.nan):
+        found = of(SMALL.at[1, 1].set(entry))
+        assert np.isnan(found.value)
+        assert np.isnan(found.bias_bound)
+        assert np.isnan(found.standard_error)
 
 
 @needs_x64
