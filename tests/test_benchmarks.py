@@ -12,6 +12,7 @@ from conftest import needs_x64
 
 import kernax as kx
 
+pytestmark = needs_x64  # once: the rows say their own precision
 run = pytest.importorskip("benchmarks.against.run")
 measure = pytest.importorskip("benchmarks.against.measure")
 rows = pytest.importorskip("benchmarks.against.rows")
@@ -102,6 +103,7 @@ def test_a_wrong_answer_exits_1_and_no_time_is_taken(compare, capsys):
     assert "MISMATCH: 1: wrong_here" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [missing_there, an_argument_missing_there])
 def test_a_call_that_the_other_commit_does_not_have_is_new_and_no_error(compare, program):
     code, (record,) = compare(program)
@@ -142,7 +144,6 @@ def test_the_checkout_is_removed_whatever_happens(head):
     assert not kept[0].exists()
 
 
-@needs_x64
 @pytest.mark.nightly
 def test_the_command_compares_this_checkout_with_head(head, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

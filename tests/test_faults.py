@@ -50,7 +50,7 @@ def printed_by(command, folder, environment=ENVIRONMENT, seconds=300):
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        ("file", 100),
+        pytest.param("file", 100, marks=pytest.mark.slow),
         pytest.param("model", 20, marks=pytest.mark.slow),
         pytest.param("checkpoint", 20, marks=pytest.mark.slow),
     ],

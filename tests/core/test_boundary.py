@@ -514,6 +514,7 @@ def test_a_first_fit_to_arrays_of_numpy_is_one_program():
     assert len(programs) == 1
 
 
+@needs_x64
 @pytest.mark.parametrize("function", [as_array, lambda X: as_stack(X, "X")])
 def test_an_array_of_numpy_is_copied(function):
     # JAX would keep the memory of some arrays, by where they begin.

@@ -163,6 +163,7 @@ def test_the_derivative_of_the_posterior_is_that_of_the_whole_matrix(dim):
         assert_close(a, b, 1e-7)
 
 
+@needs_x64
 def test_second_derivatives_of_the_evidence_are_refused_not_wrong():
     y = jnp.asarray(Y[:20], DTYPE)
     X = np.linspace(0, 1, 20, dtype=DTYPE)[:, None]
@@ -441,6 +442,7 @@ def test_jitter_is_tried_where_only_the_weighted_cells_are_singular():
     assert max(jitters) > 0
 
 
+@needs_x64
 def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis_is_short():
     sizes = [2, 60, 60]
     factor = KroneckerMatrix(tuple(jnp.eye(size, dtype=DTYPE) for size in sizes)).prepared()
@@ -493,6 +495,7 @@ def test_a_term_of_a_sum_is_found_again():
     assert_close(jnp.array(both[0]), jnp.array(both[1]), 1e-8)
 
 
+@needs_x64
 @pytest.mark.parametrize("dim", [1, 2])
 def test_a_posterior_on_a_grid_is_saved_and_loaded(tmp_path, dim):
     X = EVEN if dim == 1 else grid([0.0, 1.0, 3.0], [0.0, 1.0]).astype(DTYPE)

@@ -165,26 +165,15 @@ def test_the_standard_error_of_a_log_determinant_is_right():
 
 
 @needs_x64
-def test_too_few_steps_of_lanczos_show_in_the_bias_bound():
-    """Signs on a diagonal matrix have no sampling error, and all of the error is the bias."""
-    values = jnp.asarray(np.logspace(0, 4, 100))
-    signs = StochasticLanczos(KEY).signs(100, values.dtype)
-    for steps in (1, 4, 8, 16):
-        found = of_diagonal(values, signs, steps)
-        off = abs(found.value - jnp.sum(jnp.log(values)))
-        assert off <= found.bias_bound < np.inf
-        assert found.standard_error < 1e-6
-
-
-@needs_x64
 def test_the_errors_of_a_log_determinant_do_not_depend_on_units():
     values = jnp.asarray(np.logspace(0, 4, 100) * np.random.default_rng(0).uniform(1, 2, 100))
     signs = StochasticLanczos(KEY).signs(100, values.dtype)
     Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 100)))
 
+    @jax.jit
     def estimate(unit):
         multiply = lambda v: unit * (Q @ (values * (Q.T @ v)))
-        return log_determinant_by_probes(multiply, signs, 4, unit * 1.0)
+        return log_determinant_by_probes(multiply, signs, 4, unit)
 
     one, other = estimate(1.0), estimate(1e6)
     assert_close(one.standard_error, other.standard_error, 1e-6)

@@ -113,6 +113,7 @@ def test_newton_reaches_the_minimum_from_far_away(start):
     assert jnp.max(jnp.abs(jax.grad(two_slopes)(point.x))) < (1e-8 if X64 else 1e-4)
 
 
+@needs_x64
 def test_a_batch_computes_as_many_steps_as_its_slowest_member_takes():
     """Steps cost most; before the first and after the last, the stationarity residual alone is
     looked at.

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, assert_close, marked
+from conftest import DTYPE, X64, assert_close, marked, needs_x64
 from jax.test_util import check_grads
 
 import kernax
@@ -313,6 +313,7 @@ def test_points_and_vectors_that_do_not_suit_keep_their_tiles(in_registers):
         assert product.product_in_registers(kernel, X, Z, V) is None
 
 
+@needs_x64
 @pytest.mark.skipif(
     not ON_GPU and not jax.__version__.startswith("0.10."), reason="JAX 0.11 wants to see a GPU"
 )

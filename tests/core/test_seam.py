@@ -472,6 +472,7 @@ def test_variances_of_features_that_are_nearly_alike_are_those_of_double_precisi
     np.testing.assert_allclose(ours, expected, rtol=1e-3)  # 1.4e-5; it was 0.28
 
 
+@needs_x64
 def test_a_solver_of_lineax_is_a_factor_that_only_solves_and_takes_its_options():
     operator = FACTORS["cholesky"]
     solver = lx.CG(rtol=1e-6, atol=1e-6)

@@ -540,6 +540,7 @@ def test_draws_of_the_posterior_have_its_mean_and_variance():
     np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
 
 
+@needs_x64
 def test_a_posterior_along_a_line_is_saved_and_loaded(tmp_path):
     points = jnp.asarray(X[:12], DTYPE)
     process = kernax.GaussianProcess(kernax.Matern32())

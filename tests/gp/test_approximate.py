@@ -406,6 +406,7 @@ def test_a_dispersion_of_each_point_is_refused():
         untyped(NegativeBinomial)(jnp.ones(6, DTYPE))
 
 
+@needs_x64
 def test_a_density_is_asked_for_a_target_of_its_kind():
     posterior = kernax.laplace(PROCESS, X, SIGNS, Bernoulli()).value
     with pytest.raises(ValueError, match=r"y must hold -1 and \+1"):
@@ -476,6 +477,7 @@ def test_a_probability_is_refused_where_targets_are_no_signs():
         posterior.probability(X[0])
 
 
+@needs_x64
 @each
 def test_one_class_alone_is_data_as_well(verb):
     posterior = verb(PROCESS, X, np.ones(N), Bernoulli()).value

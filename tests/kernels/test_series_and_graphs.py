@@ -47,6 +47,7 @@ def test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding():
     assert_close(apart, np.asarray(expected)[:2, 2:], 10 * TOLERANCE["value"])
 
 
+@needs_x64
 def test_series_of_one_length_need_no_padding():
     X = np.stack(series([4, 4, 4]))
     kernel = GlobalAlignment(kernax.Matern32(1.5))

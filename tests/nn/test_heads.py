@@ -77,6 +77,7 @@ def test_nothing_depends_on_a_support_point_of_weight_zero(name, episodes):
         all_close(changed, head(X[:6], Y[:6], X_new))
 
 
+@needs_x64
 def test_signs_of_two_classes_have_one_value_a_point(episodes):
     X, X_new, weights = (part[0] for part in episodes)
     y = 2 * Y[:, 0] - 1
@@ -126,6 +127,7 @@ def test_the_gradient_matches_finite_differences_through_the_solve(name, episode
     np.testing.assert_allclose(sum(jax.tree.leaves(products)), difference, rtol=1e-6)
 
 
+@needs_x64
 @every_head
 def test_episodes_in_a_batch_have_the_gradients_of_a_loop_and_a_failure_stays_alone(name, episodes):
     """Of the value and of the gradients for the head, the features and the weights."""
@@ -142,6 +144,7 @@ def test_episodes_in_a_batch_have_the_gradients_of_a_loop_and_a_failure_stays_al
     assert all(np.isnan(leaf[3]).all() for leaf in (value, *of_points))
 
 
+@needs_x64
 @every_head
 def test_other_parameters_do_not_compile_again_and_negative_ones_give_nan(name, episodes):
     X, X_new, _ = episodes

@@ -140,6 +140,7 @@ def test_a_rule_is_its_formula_in_any_kernel_and_in_its_features(name):
     assert int(primal.stats["updates"]) == int(dual.stats["updates"]) == updates
 
 
+@needs_x64
 def test_losses_mistakes_and_counts_are_those_of_the_predictions():
     """Equality with zero is a mistake: the first prediction always is; of numbers, a loss."""
     solution = online.run(online.DualLearner(RULES["margin"][0], RBF, KEEP), X, Y)

@@ -110,6 +110,7 @@ LEARNERS = {
 }
 
 
+@needs_x64
 def test_another_kernel_goes_on_with_the_same_points_and_coefficients():
     """Against a loop in NumPy; an update by hand goes on in the same way."""
     rule, rate = online.LeastMeanSquares(0.3), 0.3
@@ -137,6 +138,7 @@ OF_KERNEL = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("name", OF_KERNEL)
 def test_every_learner_predicts_in_the_kernel_that_it_goes_on_with(name):
     """Four times the kernel: twice the function of weights, four times that of coefficients."""
@@ -217,6 +219,7 @@ def test_coefficients_may_shrink_to_nothing_but_not_to_nan():
 # Refusals
 
 
+@needs_x64
 def test_what_is_not_finite_is_no_success():
     learner, y = LEARNERS["merge"]
     with pytest.raises(ValueError, match="X holds NaN"):

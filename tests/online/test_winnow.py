@@ -161,6 +161,7 @@ def test_the_balanced_form_is_the_other_one_on_the_features_and_their_negatives(
     assert_close(balanced.predictions, both.predictions, TOLERANCE["solve"])
 
 
+@needs_x64
 @hypothesis.given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([None, 0.5, 1.6]))
 def test_the_normalised_forms_never_make_more_mistakes_than_their_bound(seed, balanced, factor):
     """2 ln n |u|_1^2 X^2 / delta^2, ln 2n balanced, and what is known of other rates than the best

@@ -390,6 +390,7 @@ def test_classifiers_of_wrong_parts_are_refused(X, y):
         fit_classes(logistic, X, y)
 
 
+@needs_x64
 def test_a_classifier_comes_back_from_its_file_with_its_labels(tmp_path, X, y):
     values = X[:, 0] - X[:, 0].mean()
     calibration = platt(values, np.where(y > 50, 1, -1)).value

@@ -54,6 +54,7 @@ def objective(K, labels, weights):
 # k-means.
 
 
+@needs_x64
 def test_with_a_linear_kernel_it_is_kmeans():
     found = kernax.kernel_kmeans(kernax.Linear(), BLOBS, 3, key=KEY)
     peer = KMeans(3, n_init=10, random_state=0).fit(BLOBS)
@@ -123,6 +124,7 @@ def test_more_clusters_than_distinct_points_are_said_and_none_is_empty():
     assert found.result == kernax.RESULTS.successful
 
 
+@needs_x64
 def test_as_many_clusters_as_points_is_each_alone():
     found = kernax.kernel_kmeans(kernax.RBF(), X, 14, key=KEY)
     assert len(set(np.asarray(found.value.labels))) == 14
@@ -391,6 +393,7 @@ SHAPES = {
 }
 
 
+@needs_x64
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rounding", ["kmeans", "discrete", "qr"])
 def test_moons_and_circles_are_told_apart_as_by_scikit_learn(shape, rounding):
