@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.numerics import dot, matmul
@@ -116,7 +116,8 @@ def _add_row(
     """The table with one more row of C, and the same row of E."""
     # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
     # C(a, b) = decay w_a w_b E(a, b).
-    alike = _has_production(node.production, z_productions).astype(now.table.dtype)
+    same = jnp.all(node.production[None] == z_productions, 1)
+    alike = ((node.production[0] != NONE) & same).astype(now.table.dtype)  # leaves have none
     # `start_b prod_j (1 + C(c_j(a), c_j(b)))` for a node a of x and each node b of z.
 
     def times_child(total, pair):
@@ -126,13 +127,6 @@ def _add_row(
     E = lax.scan(times_child, alike, (node.children[:arity], z.children[:, :arity].T))[0]
     row = decay * node.weight * z.weights * E
     return _RowsSoFar(_with_row(now.table, node.place, row), now.total + row), E
-
-
-def _has_production(
-    production: Int[Array, " labels"], others: Int[Array, "M labels"]
-) -> Bool[Array, " M"]:
-    """Which nodes have the given production; none do if it is that of a leaf."""
-    return (production[0] != NONE) & jnp.all(production[None] == others, 1)
 
 
 def _sum_in_order(parts: Float[Array, " n"]) -> Float[Array, ""]:

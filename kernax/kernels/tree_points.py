@@ -137,22 +137,18 @@ def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
     labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
     for number, table in enumerate(tables):
         labels[number, : len(table)] = [codes.get(node.label, GAP) for node in table]
-    return Trees(
-        labels=jnp.asarray(labels),
-        children=jnp.asarray(_children(tables, labels.shape[1])),
-        weights=jnp.asarray(labels >= 0, jnp.result_type(float)),
-        alphabet=alphabet,
-    )
-
-
-def _children(tables: list[list[_Node]], size: int) -> Int[np.ndarray, "n N arity"]:
-    """The children of every node, padded to `size` nodes and the most children."""
+    # The indices of each node's children.
     arity = max(1, *(len(node.children) for table in tables for node in table))
-    children = np.full((len(tables), size, arity), NONE, np.int32)
+    children = np.full((*labels.shape, arity), NONE, np.int32)
     for number, table in enumerate(tables):
         for place, node in enumerate(table):
             children[number, place, : len(node.children)] = node.children
-    return children
+    return Trees(
+        labels=jnp.asarray(labels),
+        children=jnp.asarray(children),
+        weights=jnp.asarray(labels >= 0, jnp.result_type(float)),
+        alphabet=alphabet,
+    )
 
 
 _Place = int | tuple[int, ...]  # of a token: index of its character, or indices into tuples

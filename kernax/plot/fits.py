@@ -54,7 +54,11 @@ def predicted_against_true(
     not positive.
     """
     true, predicted = columns(true=true, predicted=predicted)
-    spread = None if deviation is None else _deviations(true, deviation)
+    spread = None
+    if deviation is not None:
+        _, spread = columns(true=true, deviation=deviation)
+        if np.any(spread <= 0):
+            raise ValueError(f"deviation must be positive, but the least is {spread.min():g}")
     ax = square_axes() if ax is None else ax
     ends = predicted
     if spread is not None:
@@ -71,28 +75,17 @@ def predicted_against_true(
         _draw_bars(ax, true, predicted, 2 * spread)
     name_axes(ax, f"true {name}", f"predicted {name}")
     quieten(ax)
-    text = _scores(true, predicted, spread) if title is None else title
+    if title is None:
+        error = root_mean_square_error(true, predicted)
+        title = f"{len(true)} points, RMSE {float(error):.4g}"
+        if spread is not None:
+            density = negative_log_predictive_density(true, predicted, np.square(spread))
+            title = f"{title}, NLPD {float(density):.4g}"
     if spread is None:
-        title_axes(ax, text)
+        title_axes(ax, title)
     else:
-        legend_above(ax, text)
+        legend_above(ax, title)
     return ax
-
-
-def _deviations(true: np.ndarray, deviation: ArrayLike) -> np.ndarray:
-    _, spread = columns(true=true, deviation=deviation)
-    if np.any(spread <= 0):
-        raise ValueError(f"deviation must be positive, but the least is {spread.min():g}")
-    return spread
-
-
-def _scores(true: np.ndarray, predicted: np.ndarray, spread: np.ndarray | None) -> str:
-    error = root_mean_square_error(true, predicted)
-    text = f"{len(true)} points, RMSE {float(error):.4g}"
-    if spread is None:
-        return text
-    density = negative_log_predictive_density(true, predicted, np.square(spread))
-    return f"{text}, NLPD {float(density):.4g}"
 
 
 def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.ndarray) -> None:

@@ -23,7 +23,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.sparse.import_search import ImportSearch
@@ -175,7 +175,11 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
     loss = of_labels(task.columns, task.weights.values)
     gram = stop_gradient(task.gram())
-    block = _candidates_together(task)
+    # How many candidates one product evaluates: few compared with n, and few enough for a cache.
+    block = task.layout.block_size
+    if block is None:
+        block = max(64, min(task.n // 8, 2**18 // task.n))
+    block = min(block, task.n)
     search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
     subset = sequential_vmap(
         ImportSearch.run, stop_gradient(search)
@@ -207,13 +211,3 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     places = jnp.where(subset.is_chosen, subset.places, -1)
     value = ImportVectors(function, places, subset.count)
     return Solution(value, result, stats | task.figures(gram))
-
-
-def _candidates_together(task: Task) -> int:
-    """How many candidates are evaluated in one product.
-
-    The block is small compared with n, and small enough for a cache.
-    """
-    if task.layout.block_size is not None:
-        return min(task.layout.block_size, task.n)
-    return min(task.n, max(64, min(task.n // 8, 2**18 // task.n)))

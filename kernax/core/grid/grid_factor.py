@@ -191,8 +191,9 @@ def _parts_of_factor(
             return _Attempt(whole, None, jitter, whole.is_positive)
         grid = operator.gram.grid
         special = grid.special
-        roots = _roots_of_special(operator)
-        # Missing cells have w = 0 and d = 1.
+        # The roots of the weights w and the diagonal d; missing cells have w = 0 and d = 1.
+        roots = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
+        roots = jnp.concatenate([jnp.zeros_like(roots, shape=grid.missing.shape), roots])
         missing = jnp.ones_like(noise, shape=grid.missing.shape)
         shift = jnp.concatenate([missing, operator.shift[grid.weighted] + jitter])
         C = whole.inverse_at(special)
@@ -216,14 +217,6 @@ class _Attempt(eqx.Module):
     eliminated: Eliminated | None
     jitter: Float[Array, ""]
     is_positive: Bool[Array, ""]
-
-
-def _roots_of_special(operator: GridForm) -> Float[Array, " k"]:
-    """Square roots of the weights of special cells; zero for missing ones."""
-    grid = operator.gram.grid
-    weights = operator.weights.times_roots(jnp.ones_like(operator.shift))[grid.weighted]
-    missing = jnp.zeros_like(weights, shape=grid.missing.shape)
-    return jnp.concatenate([missing, weights])
 
 
 def grid_gram(system: WeightedSystem) -> GridGram:

@@ -137,17 +137,13 @@ def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Foun
                 "missing cells: numbers that differ in their last digit are different "
                 "coordinates, so round them first"
             )
-    _check_lengths(groups, axes)
-    return _Found(axes, numbers)
-
-
-def _check_lengths(groups: list[tuple[int, ...]], axes: list[np.ndarray]) -> None:
     for group, places in zip(groups, axes):
         if len(places) > _LONGEST_AXIS:
             raise ValueError(
                 f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} coordinates, "
                 f"but columns {group} have {len(places)}: use another solver"
             )
+    return _Found(axes, numbers)
 
 
 def _line(column: np.ndarray, most: int) -> _Found:

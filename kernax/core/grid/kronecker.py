@@ -76,11 +76,6 @@ class KroneckerMatrix(eqx.Module):
         )
 
 
-def _slack(values: Float[Array, " m"]) -> float:
-    """The possible rounding error of an eigenvalue, relative to the largest one."""
-    return 10 * eps_of(values) * len(values)
-
-
 class KroneckerEigenpairs(eqx.Module):
     """The eigendecomposition `Q L Q^T`.
 
@@ -95,9 +90,9 @@ class KroneckerEigenpairs(eqx.Module):
     @property
     def is_sound(self) -> Bool[Array, ""]:
         """Whether a factor may exist for some noise."""
-        # An eigenvalue has an error of eps of the largest one.
+        # Each of m eigenvalues l_1 <= ... <= l_m has an error of up to 10 m eps l_m.
         sound = [
-            values[0] >= -_slack(values) * values[-1]  # false for NaN
+            values[0] >= -10 * eps_of(values) * len(values) * values[-1]  # false for NaN
             for values in self.values
         ]
         return jnp.all(jnp.array(sound))

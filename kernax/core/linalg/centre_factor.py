@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, stop_gradient
@@ -55,39 +55,28 @@ def factor_of_gram(
             that dtype, eps of the diagonal, or eps^(2/3) if K has the same dtype.
         most: jitter is also added if the squares of the entries of `L^-1` sum to more than this.
     """
-    factor = cholesky_factor(DenseGram(stop_gradient(K)))
+    fixed = stop_gradient(K)
+    factor = cholesky_factor(DenseGram(fixed))
     if beside is not None:
-        sound = _is_sound(stop_gradient(K), factor, beside, most)
-        factor = _for_precision(stop_gradient(K), factor, beside, sound)
+        without = factor
+        # L_ii^2 > rounding K_ii: sums of n products have a rounding error of a few eps, and are
+        # divided by pivots once or twice.
+        eps = eps_of(beside)
+        rounding = eps if eps > eps_of(K) else eps ** (2 / 3)
+        sound = jnp.all(jnp.diagonal(without.lower) ** 2 > rounding * jnp.diagonal(fixed))
+        if most is not None:
+            # sum_ij (L^-1)_ij^2 <= most.
+            squares = jnp.sum(inverse_of_lower(without.lower) ** 2)
+            sound = sound & (squares <= stop_gradient(most))
+        # Otherwise L L^T = K + jitter I, with the jitter of the lower precision.
+        first, _ = range_of_jitter(jnp.mean(jnp.diagonal(fixed)).astype(beside))
+        jitter = jnp.maximum(first.astype(K.dtype), without.jitter)
+
+        def with_jitter(K: Float[Array, "m m"]) -> CholeskyFactor:
+            jittered = cholesky_factor(DenseGram(K + jitter * jnp.eye(len(K), dtype=K.dtype)))
+            return CholeskyFactor(jittered.packed, jittered.jitter + jitter, jittered.exists)
+
+        factor = lax.cond(sound, lambda K: without, with_jitter, fixed)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     return FactorAtPoints(cholesky(K, factor), factor.jitter, result)
-
-
-def _is_sound(
-    K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, most: ArrayLike | None
-) -> Bool[Array, ""]:
-    """Whether all pivots are above the rounding of a dtype, and the squares of the entries of L^-1
-    sum to at most `most`.
-    """
-    # Sums of n products have a rounding error of a few eps, and are divided by pivots once or
-    # twice.
-    rounding = eps_of(dtype) if eps_of(dtype) > eps_of(K) else eps_of(dtype) ** (2 / 3)
-    sound = jnp.all(jnp.diagonal(factor.lower) ** 2 > rounding * jnp.diagonal(K))
-    if most is None:
-        return sound
-    return sound & (jnp.sum(inverse_of_lower(factor.lower) ** 2) <= stop_gradient(most))
-
-
-def _for_precision(
-    K: Float[Array, "m m"], factor: CholeskyFactor, dtype: Any, sound: Bool[Array, ""]
-) -> CholeskyFactor:
-    """The factor if it is sound, otherwise the factor with the jitter of a lower precision."""
-    first, _ = range_of_jitter(jnp.mean(jnp.diagonal(K)).astype(dtype))
-    jitter = jnp.maximum(first.astype(K.dtype), factor.jitter)
-
-    def again(K):
-        jittered = cholesky_factor(DenseGram(K + jitter * jnp.eye(len(K), dtype=K.dtype)))
-        return CholeskyFactor(jittered.packed, jittered.jitter + jitter, jittered.exists)
-
-    return lax.cond(sound, lambda K: factor, again, K)

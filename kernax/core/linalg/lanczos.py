@@ -148,9 +148,14 @@ def log_determinant_by_probes(
     nodes, weights = _quadrature(krylov.T)
     above = squared_lengths * jnp.sum(weights * jnp.log(nodes), 1)
 
-    # T is exact for a matrix M + E. |E| is about sqrt(n) times its entries, at least a few eps |M|,
-    # and at least the difference if an eigenvalue of T is below all eigenvalues of M.
-    rounding = stop_gradient(_rounding(krylov, nodes, n, least))
+    # T is exact for a matrix M + E. Entries of a random E have the size of its asymmetric part, and
+    # |E| is at most about 2 sqrt(n) times that. It is also at least a few eps |M|, and at least the
+    # difference if an eigenvalue of T is below all eigenvalues of M.
+    entries = jnp.sqrt(jnp.sum(krylov.asymmetry) / jnp.maximum(jnp.sum(krylov.pairs), 1))
+    within_eps = 8 * eps_of(nodes) * jnp.max(nodes)
+    beyond = jnp.maximum(least - jnp.min(nodes), 0)
+    error = 2 * math.sqrt(n) * entries + within_eps + jnp.max(krylov.omitted) + 2 * beyond
+    rounding = stop_gradient(error)
     end = least - rounding
     # Without a lower end any number below the nodes serves, because the result is not used.
     node = jnp.where(end > 0, end, stop_gradient(jnp.min(nodes)) / 2)
@@ -200,18 +205,6 @@ def _krylov(multiply: Multiply, z: Float[Array, " n"], steps: int) -> _Krylov:
         asymmetry=jnp.sum(jnp.where(both_known, H - T, 0) ** 2),
         pairs=jnp.sum(both_known, dtype=H.dtype),
     )
-
-
-def _rounding(
-    krylov: _Krylov, nodes: Float[Array, "count k"], n: int, least: ArrayLike
-) -> Float[Array, ""]:
-    """A bound of |E|, for the matrix M + E of which T is exact."""
-    # Entries of a random E have the size of its asymmetric part, and |E| is at most about
-    # 2 sqrt(n) times that.
-    entries = jnp.sqrt(jnp.sum(krylov.asymmetry) / jnp.maximum(jnp.sum(krylov.pairs), 1))
-    within_eps = 8 * eps_of(nodes) * jnp.max(nodes)
-    beyond = jnp.maximum(least - jnp.min(nodes), 0)
-    return 2 * math.sqrt(n) * entries + within_eps + jnp.max(krylov.omitted) + 2 * beyond
 
 
 def _with_last_node(krylov: _Krylov, end: Float[Array, ""]) -> Float[Array, "m m"]:

@@ -228,7 +228,11 @@ def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkp
     first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
     check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
     if checkpoint is not None:
-        return _kept_falkon(span, task.X, task.weights, arguments, plan, one_column, checkpoint)
+        # The same steps in a Python loop, which saves its state.
+        of_rows = _risk(*of_risk)
+        facts = facts_of_fit(span, guarded_loss, ridge, of_rows.points, plan)
+        end = of_rows.risk.minimum(task.columns.shape[1], plan, KeptFit(checkpoint, facts))
+        return _solution(end, span, of_rows.risk.risk.loss, task.columns.dtype, plan, one_column)
     return _falkon(span, task.X, task.weights, arguments, plan, one_column)
 
 
@@ -251,15 +255,6 @@ def _problem(span, X, weights, arguments) -> CentresProblem:
     y, loss, ridge = arguments
     loss = LossInUnits.of(loss, y, weights.values[:, None] > 0)
     return CentresProblem(span, X, weights.values, y, loss, ridge)
-
-
-def _kept_falkon(span, X, weights, arguments, plan, one_column, checkpoint):
-    """`_falkon` in a Python loop, which saves its state."""
-    of_rows = _risk(span, X, weights, arguments, plan)
-    y, loss, ridge = arguments
-    kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, of_rows.points, plan))
-    end = of_rows.risk.minimum(y.shape[1], plan, kept)
-    return _solution(end, span, of_rows.risk.risk.loss, y.dtype, plan, one_column)
 
 
 class _Rows(NamedTuple):

@@ -1,7 +1,7 @@
 """A fit over centres that reads the rows chunk by chunk."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -54,39 +54,31 @@ def falkon_of_chunks(
     check = partial(_checked_targets, loss)
     span = _span(chunks, kernel, check, centres, key)
     check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(dtype_of(kernel)))
-    with _shown(progress) as show:
-        rows, plan = _surveyed(chunks, span, check, loss, plan_of, show)
-        found = rows.surveyed
+    with bar_of("chunks", 1) if progress else contextlib.nullcontext(not_shown) as show:
+        # A first pass counts the rows and draws a sample that stands for all of them.
+        m = span.size
+        found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
+        warn_of_many(m, found.n)
+        ends = jnp.stack([found.least, found.largest])
+        if loss.targets == "signs":  # a single class raises ValueError
+            as_targets_of(loss, ends, 2, ends.dtype, UnitWeights(2, ends.dtype))
         dtype = found.largest.dtype
+        plan = plan_of(found.n, m, dtype)
+        sample = found.sample_of(plan.sample)
+        within = ArrayRows(span.prepared(dtype), *sample, tile=plan.tile, bias=plan.bias)
+        rows = StreamedRows(chunks, found, within, check, show)
+        # The minimum of the risk over all rows, with the Hessian of the sample if there is one.
         ridge = as_scalar(ridge, dtype, "ridge", POSITIVE)
-        in_units = LossInUnits.of(cast(loss, dtype), jnp.stack([found.least, found.largest]))
-        sample = None if plan.sample is None else rows.within
-        risk = RiskOverCentres.of(rows, rows.within, sample, in_units, ridge)
+        in_units = LossInUnits.of(cast(loss, dtype), ends)
+        of_hessian = None if plan.sample is None else within
+        risk = RiskOverCentres.of(rows, within, of_hessian, in_units, ridge)
         kept = None
         if checkpoint is not None:
-            facts = facts_of_fit(rows.within.span, in_units.loss, ridge, found.n, plan)
+            facts = facts_of_fit(within.span, in_units.loss, ridge, found.n, plan)
             kept = KeptFit(checkpoint, facts)
         end = risk.minimum(found.columns, plan, kept)
     of_end = end.a, end.result, end.stats | {"points": jnp.asarray(found.n)}
-    return solution_of(
-        of_end, rows.within.span, in_units, dtype, plan, one_column=found.outputs is None
-    )
-
-
-def _surveyed(chunks, span, check, loss, plan_of, show) -> tuple[StreamedRows, FitPlan]:
-    """All rows after a first pass, and the plan for their number."""
-    m = span.size
-    found = survey(chunks, span.kernel, check, max(LEAST_ROWS, MOST_ROWS_A_CENTRE * m), show)
-    warn_of_many(m, found.n)
-    if loss.targets == "signs":  # a single class raises ValueError
-        both = jnp.stack([found.least, found.largest])
-        as_targets_of(loss, both, 2, both.dtype, UnitWeights(2, both.dtype))
-    dtype = found.largest.dtype
-    plan = plan_of(found.n, m, dtype)
-    # The rows in memory that represent all rows.
-    sample = found.sample_of(plan.sample)
-    within = ArrayRows(span.prepared(dtype), *sample, tile=plan.tile, bias=plan.bias)
-    return StreamedRows(chunks, found, within, check, show), plan
+    return solution_of(of_end, within.span, in_units, dtype, plan, one_column=found.outputs is None)
 
 
 def _span(
@@ -116,13 +108,3 @@ def _checked_targets(
             f"y must have shape ({n},), but has shape {columns.shape}: make one fit for each column"
         )
     return columns
-
-
-@contextlib.contextmanager
-def _shown(progress: bool) -> Iterator[Any]:
-    """The function that is told how many chunks of a pass are done: it draws a bar, or nothing."""
-    if not progress:
-        yield not_shown
-        return
-    with bar_of("chunks", 1) as show:
-        yield show

@@ -91,8 +91,14 @@ def k_folds(
             "repeats need a key, such as jax.random.key(0): without it all repeats are equal"
         )
     part_of = _parts_of(n, k, key, labels, groups)
+    # The orders in which rows are dealt to parts.
+    orders = [np.arange(n)]
+    if key is not None:
+        check_key(key)
+        keys = jax.random.split(key, n_repeats)
+        orders = [np.asarray(jax.random.permutation(one, n)) for one in keys]
     pairs = []
-    for order in _orders(n, key, n_repeats):
+    for order in orders:
         parts = np.empty(n, int)
         parts[order] = part_of(order)
         pairs += [(np.flatnonzero(parts != i), np.flatnonzero(parts == i)) for i in range(k)]
@@ -162,14 +168,6 @@ def _numbers(names: Names | None, name: str, n: int) -> Rows:
     if names.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one per row, but have {names.shape}")
     return np.unique(names, return_inverse=True)[1]
-
-
-def _orders(n: int, key: Any, repeats: int) -> list[Rows]:
-    """Orders of the rows in which they are dealt to parts."""
-    if key is None:
-        return [np.arange(n)]
-    check_key(key)
-    return [np.asarray(jax.random.permutation(one, n)) for one in jax.random.split(key, repeats)]
 
 
 def _dealt(groups: Rows, k: int, *, largest_first: bool) -> Rows:

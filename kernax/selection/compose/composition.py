@@ -208,35 +208,34 @@ class _Data(eqx.Module):
         targets = as_targets(y, len(points), points.dtype)
         if targets.ndim != 1:
             raise ValueError(f"y must have shape ({len(points)},), but has shape {targets.shape}")
-        return _standardised(np.asarray(points), np.asarray(targets), names)
-
-
-def _standardised(X: np.ndarray, y: np.ndarray, names: Sequence[str] | None) -> _Data:
-    """Columns and targets with mean 0 and deviation 1; a constant column is zero."""
-    wide = X.astype(float)
-    varying = _varies(wide)
-    if not varying.any():
-        raise ValueError("all columns of X are constant: X must vary for a kernel to explain y")
-    target = y.astype(float)
-    if not _varies(target):
-        raise ValueError("y is constant: it must vary for a kernel to explain it")
-    centres = wide.mean(0)
-    scales = np.where(varying, wide.std(0), 1.0)
-    level = target.mean()
-    units = DataUnits(tuple(centres), tuple(scales), float(level), float(target.std()))
-    columns = X.shape[1]
-    if isinstance(names, str):
-        raise ValueError(f"names must be a list, such as [{names!r}], but is the text {names!r}")
-    given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
-    if len(given) != columns:
-        raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
-    return _Data(
-        ((wide - centres) / scales).astype(X.dtype),
-        ((target - level) / units.of_target).astype(X.dtype),
-        units,
-        given,
-        tuple(np.flatnonzero(varying).tolist()),
-    )
+        wide = np.asarray(points).astype(float)
+        varying = _varies(wide)
+        if not varying.any():
+            raise ValueError("all columns of X are constant: X must vary for a kernel to explain y")
+        target = np.asarray(targets).astype(float)
+        if not _varies(target):
+            raise ValueError("y is constant: it must vary for a kernel to explain it")
+        # Columns and targets with mean 0 and deviation 1; a constant column is zero.
+        centres = wide.mean(0)
+        scales = np.where(varying, wide.std(0), 1.0)
+        level = target.mean()
+        units = DataUnits(tuple(centres), tuple(scales), float(level), float(target.std()))
+        columns = wide.shape[1]
+        if isinstance(names, str):
+            raise ValueError(
+                f"names must be a list, such as [{names!r}], but is the text {names!r}"
+            )
+        given = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(names)
+        if len(given) != columns:
+            raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
+        dtype = points.dtype
+        return _Data(
+            ((wide - centres) / scales).astype(dtype),
+            ((target - level) / units.of_target).astype(dtype),
+            units,
+            given,
+            tuple(np.flatnonzero(varying).tolist()),
+        )
 
 
 def _varies(values: np.ndarray) -> Any:

@@ -124,7 +124,9 @@ def batched(
             length = -(-size // _PIECES)
             of_each_device = -(-size // layout.shares)
             length += -length % (layout.shares * min(layout.batch_size, of_each_device))
-            pieces = _padded(np.arange(size), length).reshape(-1, length)
+            # The last member is repeated until all pieces have one length.
+            places = np.pad(np.arange(size), (0, -size % length), mode="edge")
+            pieces = places.reshape(-1, length)
             results = []
             with bar_of("fitting", size) as show:
                 for places in pieces:
@@ -198,7 +200,12 @@ def _checked_spread(members: PyTree) -> _Spread | None:
 def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
     """One on a CPU; elsewhere as many members as fit into the memory of a device."""
     mesh = None if over is None else over.mesh
-    first = (mesh.local_devices if isinstance(mesh, Mesh) else _devices_of(members))[0]
+    if isinstance(mesh, Mesh):
+        first = mesh.local_devices[0]
+    else:
+        # Under a transformation, the device where JAX computes.
+        leaf = jax.tree.leaves(members)[0]
+        first = next(iter(leaf.devices())) if is_concrete(leaf) else jax.devices()[0]
     if first.platform == "cpu":
         return 1
     size = _members_within(int(_SHARE * available_memory([first])), fit, members)
@@ -206,12 +213,6 @@ def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int
         return size
     # All processes have to run one program.
     return int(np.min(multihost_utils.process_allgather(np.asarray(size))))
-
-
-def _devices_of(members: PyTree) -> list[Any]:
-    """The devices of arrays; under a transformation, the device where JAX computes."""
-    (leaf, *_) = jax.tree.leaves(members)
-    return list(leaf.devices()) if is_concrete(leaf) else jax.devices()
 
 
 class _Fit(eqx.Module):
@@ -334,8 +335,3 @@ def _first(size: int, results: PyTree) -> PyTree:
 
 def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[places], members)
-
-
-def _padded(places: np.ndarray, multiple: int) -> np.ndarray:
-    """The places, the last of them repeated until their number is a multiple of another."""
-    return np.pad(places, (0, -len(places) % multiple), mode="edge")

@@ -91,7 +91,9 @@ def data_starts(
     """
     key_of_noise, key_of_draws = jax.random.split(key)
     models = random_starts(model, count, key=key_of_noise, trainable=trainable)
-    if count == 1 or not _are_vectors(X):
+    is_array = isinstance(X, (np.ndarray, jax.Array))
+    are_vectors = is_array and X.ndim == 2 and len(X) > 1 and X.shape[1] > 0
+    if count == 1 or not are_vectors:
         return models
     mean_square = float(np.mean(np.asarray(y, float) ** 2))
     size = mean_square if mean_square > 0 else 1.0
@@ -176,8 +178,3 @@ def _ends(gaps: np.ndarray) -> np.ndarray:
     largest = np.max(gaps, initial=0.0)
     apart = gaps[gaps > _ROUNDING * largest]
     return np.array([apart.min(), largest]) if len(apart) else np.ones(2)
-
-
-def _are_vectors(X: Any) -> bool:
-    is_array = isinstance(X, (np.ndarray, jax.Array))
-    return is_array and X.ndim == 2 and len(X) > 1 and X.shape[1] > 0
