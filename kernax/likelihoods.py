@@ -16,12 +16,14 @@ from kernax.core.losses.observation_likelihoods import (
 )
 from kernax.core.losses.ordinal_likelihood import Ordinal
 from kernax.core.losses.quadrature import expectation
+from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
 
 __all__ = [
     "Bernoulli",
     "Categorical",
     "CustomLikelihood",
     "Gaussian",
+    "HeteroscedasticGaussian",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",

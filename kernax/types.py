@@ -8,6 +8,7 @@ You need not construct any of them, except an `InducingNormal` as a start for `s
 from kernax.core.kernel.kernel import Invariance
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.held_out import HeldOut
+from kernax.gp.heteroscedastic import HeteroscedasticPosterior
 from kernax.gp.inducing_normal import InducingNormal
 from kernax.gp.laplace_classes import CategoricalPosterior
 from kernax.gp.paths import SamplePaths
@@ -53,6 +54,7 @@ __all__ = [
     "ErrorBound",
     "Folds",
     "HeldOut",
+    "HeteroscedasticPosterior",
     "ImportVectors",
     "InducingNormal",
     "Invariance",

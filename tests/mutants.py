@@ -270,6 +270,13 @@ BATCHES = {
         ),
     ),
     "small numbers": (
+        Mutant(  # the density of a target far away as if its noise could not be larger
+            "gp/heteroscedastic_likelihood.py",
+            "right = jnp.minimum(peak + farthest, jnp.sqrt(2 * variance * (powers + rise)))",
+            "right = farthest",
+            "gp/test_heteroscedastic.py"
+            "::test_the_density_of_a_target_keeps_its_digits_far_from_the_mean",
+        ),
         Mutant(  # an interval far out as if it had no lower end
             "core/losses/ordinal_likelihood.py",
             "below_a = (excess_of_a - r * (excess_of_b + width)) / (1 - r)",
@@ -396,6 +403,13 @@ BATCHES = {
         ),
     ),
     "weights": (
+        Mutant(  # the slope of a site of the log variance as if each weight were one
+            "gp/heteroscedastic.py",
+            "return Sites(precision, precision * (mean + 1) - self.weights / 2)",
+            "return Sites(precision, precision * (mean + 1) - 1 / 2)",
+            "gp/test_heteroscedastic.py"
+            "::test_the_bound_is_the_largest_over_all_normal_distributions_of_both_functions",
+        ),
         Mutant(  # a derivative in a large shape
             "core/base/special_functions.py",
             "(1 / (1 + v) + v * remainder)",

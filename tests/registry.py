@@ -15,7 +15,14 @@ import pytest
 from conftest import DTYPE, X64
 
 import kernax
-from kernax.likelihoods import Bernoulli, Categorical, Gaussian, Ordinal, Poisson
+from kernax.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Ordinal,
+    Poisson,
+)
 from kernax.losses import Absolute, EpsilonInsensitive, Huber, Squared
 
 KEY = jax.random.key(0)
@@ -584,6 +591,26 @@ def robust_regression(p, **options):
     return kernax.variational(p.process, p.X, p.y, likelihood, weights=p.weights, **options)
 
 
+def growing_noise(p, **options):
+    """The strength is the median of the variance of the noise."""
+    mean = kernax.ConstantMean(jnp.log(p.strength))
+    kernel = 0.3 * kernax.RBF(2 * p.scale)
+    likelihood = HeteroscedasticGaussian(kernax.GaussianProcess(kernel, mean))
+    return kernax.variational(p.process, p.X, p.y, likelihood, weights=p.weights, **options)
+
+
+def two_functions(found, p):
+    posterior = found.value
+    of_f, of_g = map(mean_and_variance, (posterior.process, posterior.log_noise))
+    return *of_f, *of_g, posterior.log_evidence
+
+
+def two_functions_in_units(outputs, p, c):
+    *of_f, mean, variance, evidence = outputs
+    of_units = mean_times_root(of_f, p, c)
+    return *of_units, mean + jnp.log(c), variance, density_in_units(evidence, p, c)
+
+
 def platt(p, **options):
     return kernax.calibration.platt(p.y, p.signs, weights=p.weights, **options)
 
@@ -930,6 +957,18 @@ ENTRIES = [
         order=2,
         in_units=None,
         takes=("a number for each point",),
+        numbers=a_tolerance,
+        tier="nightly",
+        tier_of_slopes="nightly",
+    ),
+    Learner(
+        "variational of growing noise",
+        growing_noise,
+        two_functions,
+        number="",
+        order=2,
+        in_units=kernel_noise_and_targets,
+        of_units=two_functions_in_units,
         numbers=a_tolerance,
         tier="nightly",
         tier_of_slopes="nightly",

@@ -25,6 +25,11 @@ def approximated(verb):
     return lambda X, y, w: verb(PRIOR, X, y, likelihood, weights=w, throw=False)
 
 
+def growing_noise(X, y, w):
+    likelihood = kernax.likelihoods.HeteroscedasticGaussian(PRIOR)
+    return kernax.variational(PRIOR, X, y, likelihood, weights=w, throw=False)
+
+
 def aligned_sum(number):
     kernels = [kernax.RBF(1.0 + i) for i in range(number)]
     return lambda X, y, w: kernax.selection.aligned_sum(kernels, X, y, weights=w)
@@ -66,6 +71,7 @@ CALLS = {
     "regularised_risk": lambda X, y, w: kernax.regularised_risk(
         RBF, X, y, 0.1, loss=kernax.losses.Huber(), weights=w, throw=False
     ),
+    "variational of HeteroscedasticGaussian": growing_noise,
     "log_marginal_likelihood": lambda X, y, w: kernax.log_marginal_likelihood(
         RBF, X, y, 0.1, weights=w
     ),

@@ -84,6 +84,7 @@ def test_every_verb_of_the_table_is_measured():
         "laplace",
         "expectation_propagation",
         "variational",
+        "variational of HeteroscedasticGaussian",
         "kernel_softmax",
         "laplace of several classes",
         "support_vector_regression",

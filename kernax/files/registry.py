@@ -36,6 +36,8 @@ from kernax.gp import (
     process,
 )
 from kernax.gp.approximation import ApproximatePosterior
+from kernax.gp.heteroscedastic import HeteroscedasticPosterior
+from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
 from kernax.kernels import KERNELS, basis_expansions, composed_draws, texts, tree_points
 from kernax.kernels.nonstationary import SineBasis
 from kernax.online import (
@@ -167,7 +169,7 @@ def own_classes() -> dict[str, type]:
     own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
     own += [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
     # Results of learners, and their preparation.
-    own += [ApproximatePosterior, ImportVectors]
+    own += [ApproximatePosterior, HeteroscedasticGaussian, HeteroscedasticPosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [NystromFeatures, RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]

@@ -24,6 +24,7 @@ from kernax.core.losses.observation_likelihoods import Categorical, Shifted
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
 from kernax.gp.held_out import HeldOut
+from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import point_for, posterior_kernel
 from kernax.gp.process import GaussianProcess, as_process
@@ -172,6 +173,11 @@ def check_observations(
     process = as_process(process)
     if isinstance(likelihood, Categorical):
         raise ValueError("likelihood is Categorical(), of several classes: only laplace accepts it")
+    if isinstance(likelihood, HeteroscedasticGaussian):
+        raise ValueError(
+            "likelihood is HeteroscedasticGaussian(...), of two latent functions: only variational "
+            "accepts it"
+        )
     if not isinstance(likelihood, AbstractLikelihood):
         raise ValueError(
             "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
@@ -231,6 +237,15 @@ def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, 
     return first_that_holds(endings, RESULTS.successful)
 
 
+def posterior_process(
+    task: Task, mean: Callable, normal: NormalAtPoints, result: Any
+) -> GaussianProcess:
+    """The process given the distribution of its values at the points; NaN after a failure."""
+    coefficients = void_unless_known(normal.coefficients, result)
+    covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
+    return GaussianProcess(covariance, updated_mean(mean, task, coefficients))
+
+
 def solution_of(
     task: Task,
     mean: Callable,
@@ -243,8 +258,7 @@ def solution_of(
     """The solution: the posterior process of the normal approximation."""
     result = ending_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
-    covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
-    process = GaussianProcess(covariance, updated_mean(mean, task, coefficients))
+    process = posterior_process(task, mean, normal, result)
     # The density of the normal distribution is stationary at its mean, so the slopes of the factors
     # there are a = K^-1 (mean - m).
     precisions = normal.system.weights.values

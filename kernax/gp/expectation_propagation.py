@@ -13,7 +13,7 @@ from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
 from kernax.gp.process import GaussianProcess
-from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
+from kernax.gp.sites import AbstractPointwiseRule, Sites, posterior_by_sites
 
 _FOOTPRINT = Footprint(
     "expectation_propagation",
@@ -87,7 +87,7 @@ def expectation_propagation(
     return finish(solution, throw, hint)
 
 
-class _MatchedMoments(AbstractSiteRule):
+class _MatchedMoments(AbstractPointwiseRule):
     """The site with which the marginal has the mean and the variance of the tilted distribution."""
 
     def updated(self, likelihood, y, site, marginal):

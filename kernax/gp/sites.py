@@ -57,7 +57,60 @@ class AbstractSiteRule(eqx.Module):
     def updated(
         self, likelihood: AbstractLikelihood, y: Array, site: Sites, marginal: Marginals
     ) -> Sites:
-        """The updated sites, point by point; at the fixed point they equal the given sites."""
+        """The updated sites; at the fixed point they equal the given sites."""
+
+    @abc.abstractmethod
+    def newton_step(self, sites: Sites, observations: "Observations") -> Sites:
+        """The sites after an exact Newton step for `updated(sites) = sites`, differentiable."""
+
+
+class AbstractPointwiseRule(AbstractSiteRule):
+    """A rule that updates each site given the marginal of its own point alone."""
+
+    def newton_step(self, sites, observations):
+        factor, _, _ = factor_of(system_of_precisions(observations.gram, sites.precision))
+        q = moments(observations.gram, sites, factor)
+        arguments = (sites.precision, sites.shift, q.marginal.mean, q.marginal.variance)
+
+        def update(*arguments: Array) -> Array:
+            site = Sites(*arguments[:2])
+            marginal = Marginals(*arguments[2:])
+            updated = self.updated(observations.likelihood, observations.y, site, marginal)
+            return jnp.stack([updated.precision, updated.shift])
+
+        # With J the derivative of the update in the sites, (I - J) step = updated - sites.
+        left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
+        # The updated precision (k = 0) or shift (k = 1) of point i depends on the i-th entry of
+        # each argument alone: one tangent of ones gives the derivatives of all points in an
+        # argument.
+
+        def along(place: int) -> Array:
+            tangents = list(map(jnp.zeros_like, arguments))
+            tangents[place] = jnp.ones_like(arguments[place])
+            _, slopes = jax.jvp(update, arguments, tuple(tangents))
+            return slopes
+
+        # The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
+        # With the covariance C of q, the marginals change by `d mean = C (d shift - mean d
+        # precision)` and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther
+        # 2005).
+        by_precision, by_shift, by_mean, by_variance = [
+            along(place) for place in range(len(arguments))
+        ]
+        C = q.covariance
+
+        def rows(k: int) -> list[Array]:
+            # The derivatives of the updated precisions (k = 0) or shifts (k = 1):
+            # d updated_k = (by_precision - by_mean C diag(mean) - by_variance C^2) d precision
+            #     + (by_shift + by_mean C) d shift, with all by_... as diagonal matrices.
+            through_mean = by_mean[k][:, None] * C
+            through_variance = by_variance[k][:, None] * C**2
+            in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
+            return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
+
+        jacobian = jnp.block([rows(0), rows(1)])
+        step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
+        return Sites(sites.precision + step[0], sites.shift + step[1])
 
     @abc.abstractmethod
     def log_evidence(
@@ -94,6 +147,13 @@ class Moments(eqx.Module):
     log_determinant: Float[Array, ""]
 
 
+def divergence_from_prior(q: Moments) -> Float[Array, ""]:
+    """The Kullback-Leibler divergence of q from the prior."""
+    # (tr P - n + a.K a + log |B|) / 2.
+    squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
+    return (q.trace - len(q.coefficients) + squared_norm + q.log_determinant) / 2
+
+
 def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments:
     """The moments of q by a factor of B, differentiable to every order; NaN without a factor."""
     system = system_of_precisions(gram, sites.precision)
@@ -105,11 +165,7 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
     shift = sites.shift[:, None]
     solved, _, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
     coefficients = solved[:, 0]
-    # The variances v of the marginals are the diagonal of the covariance, or follow from `P_ii = 1
-    # - precision v` where that loses fewer digits.
-    is_precise = sites.precision * jnp.diagonal(K) > 1
-    precision = jnp.where(is_precise, sites.precision, 1)
-    variances = jnp.where(is_precise, (1 - P.diagonal()) / precision, jnp.diagonal(covariance))
+    variances = variances_of(gram, sites.precision, P.diagonal(), jnp.diagonal(covariance))
     return Moments(
         coefficients=coefficients,
         covariance=covariance,
@@ -117,6 +173,20 @@ def moments(gram: AbstractGram, sites: Sites, factor: AbstractFactor) -> Moments
         trace=jnp.sum(P.diagonal()),
         log_determinant=log_determinant(system, factor),
     )
+
+
+def variances_of(
+    gram: AbstractGram,
+    precision: Float[Array, " n"],
+    of_inverse: Float[Array, " n"],
+    of_covariance: Float[Array, " n"],
+) -> Float[Array, " n"]:
+    """The variances of the marginals: the diagonal of the covariance `K P`, or from that of P,
+    `P_ii = 1 - precision v`, where this loses fewer digits.
+    """
+    is_precise = precision * gram.diagonal() > 1
+    divisor = jnp.where(is_precise, precision, 1)
+    return jnp.where(is_precise, (1 - of_inverse) / divisor, of_covariance)
 
 
 class _Progress(eqx.Module):
@@ -152,7 +222,7 @@ def fixed_point(
 
     def solve(args: Any) -> SiteSolution:
         # By damped updates.
-        observations, rtol, max_steps = args
+        rule, observations, rtol, max_steps = args
         eps = eps_of(observations.y)
         goal = 100 * eps * len(observations.y) ** 0.5 if rtol is None else rtol
         bar = max(goal, eps**0.5) if rtol is None else rtol
@@ -190,9 +260,10 @@ def fixed_point(
         return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
     def step(found: SiteSolution, args: Any) -> SiteSolution:
-        return found._replace(sites=_newton_step(found.sites, args[0], rule))
+        rule, observations, *_ = args
+        return found._replace(sites=rule.newton_step(found.sites, observations))
 
-    return implicit(solve, step, (observations, rtol, max_steps))
+    return implicit(solve, step, (rule, observations, rtol, max_steps))
 
 
 def _sites_at_mode(observations: Observations) -> Sites:
@@ -236,50 +307,6 @@ def _updated(
     return updated, change
 
 
-def _newton_step(sites: Sites, observations: Observations, rule: AbstractSiteRule) -> Sites:
-    """The sites after an exact Newton step for `updated(sites) = sites`, differentiable."""
-    factor, _, _ = factor_of(system_of_precisions(observations.gram, sites.precision))
-    q = moments(observations.gram, sites, factor)
-    arguments = (sites.precision, sites.shift, q.marginal.mean, q.marginal.variance)
-
-    def update(*arguments: Array) -> Array:
-        site = Sites(*arguments[:2])
-        marginal = Marginals(*arguments[2:])
-        updated = rule.updated(observations.likelihood, observations.y, site, marginal)
-        return jnp.stack([updated.precision, updated.shift])
-
-    # With J the derivative of the update in the sites, (I - J) step = updated - sites.
-    left = (update(*arguments) - jnp.stack(arguments[:2])).reshape(-1)
-    # The updated precision (k = 0) or shift (k = 1) of point i depends on the i-th entry of each
-    # argument alone: one tangent of ones gives the derivatives of all points in an argument.
-
-    def along(place: int) -> Array:
-        tangents = list(map(jnp.zeros_like, arguments))
-        tangents[place] = jnp.ones_like(arguments[place])
-        _, slopes = jax.jvp(update, arguments, tuple(tangents))
-        return slopes
-
-    # The derivative of the updated sites in the sites, m = 2 n, from its slopes point by point.
-    # With the covariance C of q, the marginals change by `d mean = C (d shift - mean d
-    # precision)` and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther
-    # 2005).
-    by_precision, by_shift, by_mean, by_variance = [along(place) for place in range(len(arguments))]
-    C = q.covariance
-
-    def rows(k: int) -> list[Array]:
-        # The derivatives of the updated precisions (k = 0) or shifts (k = 1):
-        # d updated_k = (by_precision - by_mean C diag(mean) - by_variance C^2) d precision
-        #     + (by_shift + by_mean C) d shift, with all by_... as diagonal matrices.
-        through_mean = by_mean[k][:, None] * C
-        through_variance = by_variance[k][:, None] * C**2
-        in_precision = -through_mean * q.marginal.mean[None, :] - through_variance
-        return [jnp.diag(by_precision[k]) + in_precision, jnp.diag(by_shift[k]) + through_mean]
-
-    jacobian = jnp.block([rows(0), rows(1)])
-    step = solve_by_lu(jnp.eye(len(left), dtype=left.dtype) - jacobian, left).reshape(2, -1)
-    return Sites(sites.precision + step[0], sites.shift + step[1])
-
-
 @compiled
 def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     """The posterior by the sites of a rule, with its evidence and the status of the iteration."""
@@ -287,13 +314,7 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
     observations = Observations(task.gram(), task.y, by_weight)
     found = fixed_point(observations, rule, rtol, max_steps)
-    # q, differentiable to every order, its status, and statistics of its factor.
-    system = system_of_precisions(observations.gram, found.sites.precision)
-    factor, of_factor, figures = factor_of(system)
-    shift = found.sites.shift[:, None]
-    coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
-    of_normal = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
-    normal = NormalAtPoints(system, factor, coefficients[:, 0])
+    normal, of_normal, figures = normal_of(observations.gram, found.sites)
     result = RESULTS.where(found.result == RESULTS.successful, of_normal, found.result)
     of_sites = partial(_log_evidence, rule)
     log_evidence = at_stationary_point(of_sites, found.sites, (observations, normal.factor))
@@ -301,8 +322,18 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
 
 
+def normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, dict[str, Array]]:
+    """q, differentiable to every order, its status, and statistics of its factor."""
+    system = system_of_precisions(gram, sites.precision)
+    factor, of_factor, figures = factor_of(system)
+    shift = sites.shift[:, None]
+    coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
+    result = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
+    return NormalAtPoints(system, factor, coefficients[:, 0]), result, figures
+
+
 def _log_evidence(
-    rule: AbstractSiteRule, sites: Sites, given: tuple[Observations, AbstractFactor]
+    rule: AbstractPointwiseRule, sites: Sites, given: tuple[Observations, AbstractFactor]
 ) -> Float[Array, ""]:
     """The log evidence of a rule, which is stationary at its fixed point."""
     observations, factor = given

@@ -1,18 +1,27 @@
 """Variational inference for Gaussian processes with any likelihood."""
 
+from typing import overload
+
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
-from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_slopes
 from kernax.core.operators.memory import Footprint
 from kernax.gp.approximation import ADVICE, ApproximatePosterior, check_observations
-from kernax.gp.process import GaussianProcess
-from kernax.gp.sites import AbstractSiteRule, Sites, posterior_by_sites
+from kernax.gp.heteroscedastic import HeteroscedasticPosterior, variational_of_two
+from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
+from kernax.gp.process import GaussianProcess, as_process
+from kernax.gp.sites import (
+    AbstractPointwiseRule,
+    Sites,
+    divergence_from_prior,
+    posterior_by_sites,
+)
 
 _FOOTPRINT = Footprint(
     "variational",
@@ -21,6 +30,7 @@ _FOOTPRINT = Footprint(
 )
 
 
+@overload
 def variational(
     process: GaussianProcess | AbstractKernel,
     X: PyTree,
@@ -31,7 +41,34 @@ def variational(
     rtol: float | None = None,
     max_steps: int = 200,
     throw: bool = True,
-) -> Solution[ApproximatePosterior]:
+) -> Solution[ApproximatePosterior]: ...
+
+
+@overload
+def variational(
+    process: GaussianProcess | AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: HeteroscedasticGaussian,
+    *,
+    weights: ArrayLike | None = None,
+    rtol: float | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> Solution[HeteroscedasticPosterior]: ...
+
+
+def variational(
+    process: GaussianProcess | AbstractKernel,
+    X: PyTree,
+    y: ArrayLike,
+    likelihood: AbstractLikelihood | HeteroscedasticGaussian,
+    *,
+    weights: ArrayLike | None = None,
+    rtol: float | None = None,
+    max_steps: int = 200,
+    throw: bool = True,
+) -> Solution[ApproximatePosterior] | Solution[HeteroscedasticPosterior]:
     """Variational inference: the normal distribution closest to the posterior of a process.
 
     q(f) maximises `sum_i w_i E[log p(y_i | f_i)] - KL(q | prior)`, a lower bound of the log
@@ -44,6 +81,12 @@ def variational(
     Jensen's inequality, `E[L] <= L` at the mean of `(y - f)^2` (Tipping & Lawrence 2005), so that D
     > 0; the q found is then a local optimum.
 
+    For `HeteroscedasticGaussian`, normal noise with a log variance g that is a process of its own,
+    q is a product q(f) q(g), and the expectations have a closed form (Lazaro-Gredilla & Titsias
+    2011). Given q(g), q(f) is the posterior of regression with precisions `w E[exp(-g)]`; natural
+    gradient steps of q(g) follow, from its mode given noise of the prior mean. This q, too, is a
+    local optimum.
+
     Arguments are those of `laplace`, and:
         rtol: stop when the largest change of a factor, in the units of the marginals, is at most
             this. The default is 100 eps sqrt(n), or sqrt(eps) where no step lowers the change
@@ -53,7 +96,8 @@ def variational(
             factorise a matrix of 2 n rows.
 
     Returns:
-        A `Solution` whose `value` is an `ApproximatePosterior`, differentiable like that of
+        A `Solution` whose `value` is an `ApproximatePosterior` (for `HeteroscedasticGaussian` a
+        `HeteroscedasticPosterior`), differentiable like that of
         `laplace`; its `log_evidence` is the bound. Stats: `log_evidence`, `steps`, and `residual`,
         the largest change of a factor in the last step.
 
@@ -71,24 +115,28 @@ def variational(
         -9.56
     """
     stopping = as_stopping(rtol, max_steps)
-    task, mean, likelihood = check_observations(
-        "variational",
-        process,
-        X,
-        y,
-        likelihood,
-        weights,
-        footprint=_FOOTPRINT,
-        convex=False,
-        throw=throw,
-    )
-    solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
-    hint = f"variational with {task.kernel_name}: {ADVICE} may help."
+    process = as_process(process)
+    if isinstance(likelihood, HeteroscedasticGaussian):
+        solution = variational_of_two(process, X, y, likelihood, weights, *stopping, throw)
+    else:
+        task, mean, likelihood = check_observations(
+            "variational",
+            process,
+            X,
+            y,
+            likelihood,
+            weights,
+            footprint=_FOOTPRINT,
+            convex=False,
+            throw=throw,
+        )
+        solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
+    hint = f"variational with {name_of(process.covariance)}: {ADVICE} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 
 
-class _NaturalGradient(AbstractSiteRule):
+class _NaturalGradient(AbstractPointwiseRule):
     """The site with precision `E[L'']` and shift `E[L''] m - E[L']`; the bound is stationary where
     an update does not change it.
     """
@@ -100,9 +148,7 @@ class _NaturalGradient(AbstractSiteRule):
         return Sites(precision, curvature * marginal.mean - slope)
 
     def log_evidence(self, observations, sites, q):
-        # -E[L] - KL(q | prior) with the divergence (tr P - n + a.K a + log |B|) / 2.
+        # -E[L] - KL(q | prior).
         y = observations.y
         losses = observations.likelihood.bounded_loss(y, q.marginal.mean, q.marginal.variance)
-        squared_norm = jnp.sum(q.coefficients * q.marginal.mean)
-        divergence = (q.trace - len(y) + squared_norm + q.log_determinant) / 2
-        return -jnp.sum(losses) - divergence
+        return -jnp.sum(losses) - divergence_from_prior(q)
