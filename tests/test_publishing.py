@@ -180,6 +180,13 @@ def test_terms_with_lengthscales_have_bars_of_their_own_over_the_columns_that_th
     assert len(hatches) == 3
 
 
+def test_relevance_in_a_metric_is_the_root_of_its_diagonal():
+    metric = kernax.kernels.Mahalanobis(kernax.RBF(2.0), [[3.0, 0.0, 4.0], [4.0, 0.0, 0.0]])
+    ax = relevance(metric, ["a", "b", "c"])
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([5.0, 4.0, 0.0])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "c", "b"]
+
+
 def test_choices_of_choices_of_columns_are_followed():
     inner = kernax.On(kernax.RBF(0.25), 1)
     ax = relevance(kernax.On(inner, slice(1, 3)) + kernax.On(kernax.RBF(1.0), 0), ["a", "b", "c"])

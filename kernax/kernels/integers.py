@@ -28,7 +28,11 @@ def _index(x: Any) -> Array:
         if jnp.ndim(x) == 0 and jnp.issubdtype(kind, jnp.integer):
             return jnp.asarray(x).astype(jnp.result_type(int))
         came = f"of shape {jnp.shape(x)} and type {kind}"
-    raise ValueError(f"this kernel compares integers, X of shape (n,), but a point is {came}")
+    raise ValueError(
+        f"this kernel compares integers, X of shape (n,), but a point is {came}: names become "
+        "integers by np.unique(names, return_inverse=True)[1], and numbers and integers are points "
+        "as a tuple of batches (numbers, integers), with On(kernel, 1) for the integers"
+    )
 
 
 def _symmetric_block(K: Any, name: str) -> Any:

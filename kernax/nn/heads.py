@@ -168,7 +168,9 @@ class SVMHead(AbstractHead):
 
     It returns one decision value for each class (m, classes), the largest for the predicted class,
     or (m,) for signs. The derivative holds while the support vectors stay the same, and is
-    one-sided where they change. A cross-entropy of the decision values is a common loss for
+    one-sided where they change. Values are solved to the tolerance of `svm`, 1e-3, but exactly
+    where a derivative is taken: compare a gradient with finite differences of the values that
+    `jax.value_and_grad` returns. A cross-entropy of the decision values is a common loss for
     training (Lee, Maji, Ravichandran & Soatto 2019).
 
     Examples:

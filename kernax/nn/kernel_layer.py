@@ -29,7 +29,9 @@ class KernelLayer(Printed):
             the Gaussian process with the approximate kernel as its covariance.
 
     A call takes one point (d,) and returns (n_outputs,); for a batch use `jax.vmap(layer)(X)`,
-    which factorises k(Z, Z) once. The result is NaN if k(Z, Z) has no Cholesky factor.
+    which factorises k(Z, Z) once. Inside `equinox.nn.Sequential` it is a layer like any other. The
+    result is NaN if k(Z, Z) has no Cholesky factor. Nothing bounds the weights: with few rows, use
+    weight decay, or stop by the error on held-out rows.
 
     Raises ValueError for bad shapes and for concrete values that are not allowed.
 
@@ -70,8 +72,10 @@ class KernelLayer(Printed):
     def __check_init__(self):
         check_intervals(self)
 
-    def __call__(self, x: ArrayLike) -> Float[Array, " n_outputs"]:
-        """The outputs at one point."""
+    def __call__(
+        self, x: ArrayLike, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " n_outputs"]:
+        """The outputs at one point. The key is not used; `equinox.nn.Sequential` passes one."""
         x = as_point(x)
         if jnp.shape(x) != jnp.shape(self.inducing)[1:]:
             raise ValueError(

@@ -11,7 +11,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.kernels import On
+from kernax.kernels import Mahalanobis, On
 from kernax.plot.style import INK, colour_of, legend_above, plain, quieten, shortened, title_axes
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def relevance(
 
     Arguments:
         model: a kernel of vectors, or a module that contains one. Its lengthscales are those with a
-            number for each column, and those of kernels on some of the columns (`On`). Or the
+            number for each column, those of kernels on some of the columns (`On`), and for a
+            `Mahalanobis` kernel the inverse roots of the diagonal of its metric. Or the
             lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
             not use a column.
         columns: the names of the d columns, in the order of the dimensions of a point.
@@ -129,7 +130,8 @@ def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndar
 
 
 def _has_lengthscale(part: Any) -> bool:
-    return isinstance(part, AbstractKernel) and hasattr(part, "lengthscale")
+    is_named = hasattr(part, "lengthscale") or isinstance(part, Mahalanobis)
+    return isinstance(part, AbstractKernel) and is_named
 
 
 def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
@@ -150,7 +152,12 @@ def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
     """Lengthscales (d,), NaN for columns that a kernel does not use; None if it has one for all
     columns. Raises ValueError for another number of them.
     """
-    lengths = np.asarray(kernel.lengthscale, float)
+    if isinstance(kernel, Mahalanobis):
+        # |A (x - z)| changes along column j by sqrt(M_jj) = 1 / lengthscale_j.
+        with np.errstate(divide="ignore"):
+            lengths = 1 / np.sqrt(np.diag(np.asarray(kernel.metric, float)))
+    else:
+        lengths = np.asarray(kernel.lengthscale, float)
     if lengths.size == 1 and len(places) == d > 1:
         return None
     if lengths.shape not in ((), (1,), (len(places),)):

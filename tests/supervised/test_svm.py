@@ -566,6 +566,10 @@ def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
             {"y": np.array(["a", "b", "b"])},
             "y must be an array of real numbers, but is of type <U1: see kernax.signs",
         ),
+        "several classes": (
+            {"y": [0.0, 1, 2]},
+            r"holds 3 classes: 0.0, 1.0, 2.0: 2 \* one_hot\(labels\)\[0\] - 1 has a column",
+        ),
         "fractions": ({"y": [0.5, 1.3, 1]}, r"y must hold -1 and \+1"),
         "one class of weight": ({"weights": [1.0, 0, 0]}, "among the points of positive weight"),
         "no penalty": ({"C": 0.0}, r"C must be in \(0, inf\], but is 0"),

@@ -140,8 +140,12 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     if is_concrete(targets):
         values = values_of(targets)
         if not np.all(abs(values) == 1):
-            of_columns = "2 * Y - 1 converts one-hot columns to signs"
-            advice = "y, classes = signs(labels)" if values.ndim == 1 else of_columns
+            if values.ndim > 1:
+                advice = "2 * Y - 1 converts one-hot columns to signs"
+            elif len(np.unique(values)) > 2:
+                advice = "2 * one_hot(labels)[0] - 1 has a column for each class"
+            else:
+                advice = "y, classes = signs(labels)"
             raise ValueError(
                 f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
             )
