@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from conftest import DTYPE
 
-from kernax.core.base.powers import exponent_of, power_of_two_below, times_power_of_two
+from kernax.core.base.powers import exponent_of, own_unit, power_of_two_below, times_power_of_two
 
 LIMITS = np.finfo(DTYPE)
 
@@ -21,6 +21,8 @@ def test_exponents_are_those_of_numpy_over_the_whole_range(rng):
     np.testing.assert_array_equal(power_of_two_below(jnp.asarray(sizes)), below)
     without_power = jnp.asarray([0.0, np.inf, np.nan], DTYPE)
     np.testing.assert_array_equal(power_of_two_below(without_power), [0, np.inf, np.inf])
+    units = own_unit(jnp.append(without_power, jnp.asarray([-3, LIMITS.max], DTYPE))[:, None], 1)
+    np.testing.assert_array_equal(units[:, 0], [1, 1, 1, 2, 1 / LIMITS.tiny])
 
 
 def test_products_are_exact_wherever_they_are_floats_and_zero_or_infinite_beyond(rng):

@@ -14,7 +14,7 @@ import lineax as lx
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
@@ -122,12 +122,15 @@ def _log_density(system, y, factor, square):
             square = _square_by(system, y, system.solve(factor, system.weights.times(y)))
         else:
             # y.a = (S y).M^-1 (S y) with the symmetric M = S K S + diag(noise), as P W = S M^-1 S.
-            data, unit = in_own_unit(system.weights.times_roots(y), 0)
-            white, unit_of_white = in_own_unit(factor.whitened(data), 0)
-            # With V^T V = B^T M^-1 B, b = 2^-u S y and v in units of their own: y.a = 2^(2 u)
-            # |v|^2.
-            squares = jnp.sum(white**2, 0, keepdims=True)
-            square = jnp.sum(times_power_of_two(squares, 2 * (unit + unit_of_white)))
+            data = system.weights.times_roots(y)
+            unit = own_unit(data, 0)
+            white = factor.whitened(data / unit)
+            unit_of_white = own_unit(white, 0)
+            # With V^T V = B^T M^-1 B, b = S y and v in units of their own: y.a = u^2 |v|^2, where u
+            # is the product of the units.
+            squares = jnp.sum((white / unit_of_white) ** 2, 0, keepdims=True)
+            of_both = unit * unit_of_white
+            square = jnp.sum(squares * of_both * of_both)
     return _density(system, factor.log_determinant(), square, y.shape[1])
 
 

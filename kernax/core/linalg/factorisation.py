@@ -29,7 +29,7 @@ from kernax.core.base.numerics import (
     split_by_tangent,
     stop_gradient,
 )
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS
 from kernax.core.base.weights import AbstractWeights, weights_of
 from kernax.core.kernel.kernel import AbstractKernel
@@ -255,11 +255,13 @@ class WeightedSystem(eqx.Module):
     def residual_and_size(
         self, A: Float[Array, "n p"], rhs: Float[Array, "n p"], known: ArrayLike = 0
     ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
-        """`rhs - known - T A`, with each column scaled by the power of two that scales the column
-        of rhs to size one, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
+        """`rhs - known - T A`, with each column divided by the power of two below the largest
+        entry of rhs there, and the lengths of the scaled columns of rhs, 1 for a column of zeros.
         """
-        rhs, unit = in_own_unit(rhs, 0)
-        known, A = times_power_of_two((jnp.asarray(known, rhs.dtype), A), -unit)
+        unit = own_unit(rhs, 0)
+        rhs = rhs / unit
+        known = known / unit
+        A = A / unit
         A = jnp.where(jnp.isfinite(A), A, 0)
         # Without jitter, products through few features may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)

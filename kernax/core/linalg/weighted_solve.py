@@ -22,7 +22,7 @@ from kernax.core.base.numerics import (
     stop_gradient,
 )
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS, Solution, Suspect, finish, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
@@ -69,10 +69,10 @@ def _solved(system, rhs, factor, options, solver):
         # Each column is scaled so that its squares stay in the range of floats. The units are those
         # of `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
         # leave that range for very large or small weights.
-        B, unit = in_own_unit(B, 0)
-        in_units, (word, stats) = factor.solve_and_report(B)
+        unit = own_unit(B, 0)
+        in_units, (word, stats) = factor.solve_and_report(B / unit)
         is_finite = jnp.all(jnp.isfinite(in_units))
-        return times_power_of_two(in_units, unit), (word, stats, is_finite)
+        return in_units * unit, (word, stats, is_finite)
 
     A, (word, stats, is_finite) = system.weights.solve(inner, system.gram.mv, system.shift, rhs)
     # The residual is that of the returned solution: in the units of the problem, entries may be

@@ -13,7 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit, own_unit, times_power_of_two
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -280,9 +280,9 @@ def _leave_one_out(task, ridge, bias):
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments."""
     # P may be very large or small: products with it are computed in units of y, to stay in range.
-    columns, unit = in_own_unit(task.columns, 0)
-    parts, result, stats = influence_on(columns, task, ridge, bias)
-    residuals = times_power_of_two(parts.left_out(), unit)
+    unit = own_unit(task.columns, 0)
+    parts, result, stats = influence_on(task.columns / unit, task, ridge, bias)
+    residuals = parts.left_out() * unit
     return Solution(residuals.reshape(task.y.shape), result, stats)
 
 
