@@ -1,6 +1,6 @@
 """The public names of kernax.selection, and the module that each comes from."""
 
-from kernax.gp.acquisition import log_expected_improvement
+from kernax.selection.choose.acquisition import log_expected_improvement
 from kernax.selection.choose.alignment import aligned_sum, alignment
 from kernax.selection.choose.bootstrap import bootstrap
 from kernax.selection.choose.comparison import select
