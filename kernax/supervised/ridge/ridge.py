@@ -200,9 +200,11 @@ def residual_of_fit(
 
     The difference of two accurate solutions, which eliminates the bias, may itself be inaccurate.
     """
-    # In units of the columns of W y.
-    rhs, unit = in_own_unit(rhs, 0)
-    a, b = times_power_of_two((a, b[None, :]), -unit)
+    # In units of the columns of W y, which are those of the residuals, too.
+    unit = own_unit(rhs, 0)
+    rhs = rhs / unit
+    a = a / unit
+    b = b[None, :] / unit
     # off = W y - w b - (W K + ridge I) a.
     off, size = system.residual_and_size(a, rhs, system.weights.values[:, None] * b)
     of_points = jnp.linalg.norm(off, axis=0) / size
