@@ -45,12 +45,12 @@ def test_over_random_weights_outputs_have_the_covariance_of_the_kernel_at_induci
     np.testing.assert_allclose(outputs @ outputs.T / 20_000, K, atol=0.04)
 
 
-@needs_x64
 def test_it_is_a_layer_of_a_sequential_network(layer, X):
     network = eqx.nn.Sequential([eqx.nn.Lambda(jnp.tanh), layer])
     assert_close(network(X[0], key=KEY), layer(jnp.tanh(X[0])), 1e-6)
 
 
+@needs_x64
 def test_the_gradient_matches_finite_differences(layer, X):
     theta, rebuild = kernax.unconstrain(layer)
     of = lambda theta, X: jnp.sum(jnp.sin(jax.vmap(rebuild(theta))(X)))
