@@ -661,7 +661,7 @@ BATCHES = {
         ),
         Mutant(  # the same: in the unit of the weights 25 is 25 / 32
             "supervised/machines/lasso.py",
-            "weighted = data.weights[:, None] * centred.features",
+            "weighted = w[:, None] * centred.features",
             "weighted = jnp.minimum(data.weights, 0.7)[:, None] * centred.features",
             "contract/test_values.py::test_a_weight_is_as_many_points_at_one_place[lasso]",
         ),

@@ -69,12 +69,12 @@ def fit(
         remarks.append(relevant(learned))
     # The scores of predicting the mean of the training rows, with their deviation.
     target = _units(parts)
-    of_rows = len(parts.y_held_out)
-    deviation = None if model == RIDGE else np.full(of_rows, target.scale)
+    n_held_out = len(parts.y_held_out)
+    deviation = None if model == RIDGE else np.full(n_held_out, target.scale)
     return FitReport(
         title=error if model == RIDGE else f"{error}, and mean negative log density",
         scores={
-            "mean of the target": _scores(parts, np.full(of_rows, target.centre), deviation),
+            "mean of the target": _scores(parts, np.full(n_held_out, target.centre), deviation),
             f"{model} as written": as_written,
             f"{model} learned": after,
         },

@@ -91,16 +91,18 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         weights = rows.own_weights
         # +1 or -1 for each component, so that the projection of largest absolute value is
         # positive.
-        of_output = np.asarray(function.coefficients)
-        of_output = of_output / np.where(weights > 0, weights, np.inf)[:, None]
-        largest = np.argmax(np.abs(of_output), axis=0)
-        signs = np.where(np.take_along_axis(of_output, largest[None], 0)[0] < 0, -1.0, 1.0)
+        # Projections of the rows are proportional to their coefficients over their weights; for
+        # weights of one this is scikit-learn's convention, and a row repeated counts as one.
+        projections = np.asarray(function.coefficients)
+        projections = projections / np.where(weights > 0, weights, np.inf)[:, None]
+        largest = np.argmax(np.abs(projections), axis=0)
+        signs = np.where(np.take_along_axis(projections, largest[None], 0)[0] < 0, -1.0, 1.0)
         self.function_ = _some_outputs(function, kept, signs[kept])
         self.eigenvalues_ = variances[kept] * weights.sum()
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
         self.X_fit_ = X
-        # Learns X from the components, with the same kernel.
+        # Learn X from the components, with the same kernel.
         if self.fit_inverse_transform:
             kernel = self._given_kernel
             self.X_transformed_fit_ = self.transform(X)

@@ -318,8 +318,8 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             # An estimator like this one with the prior for rows such as those of X as its
             # process.
             other = clone(self)
-            X, _, _ = other._checked(X)
-            other._points(X)
+            checked, _, _ = other._checked(X)
+            other._points(checked)
             outputs = () if self.n_targets in (None, 1) else (self.n_targets,)
             other._y_train_mean = np.zeros(outputs, other._dtype)
             other._y_train_std = np.ones(outputs, other._dtype)

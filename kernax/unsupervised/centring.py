@@ -27,16 +27,15 @@ def loses_digits(X: PyTree, gram: AbstractGram, p: Float[Array, " n"]) -> Bool[A
     # sum_i p_i |phi(x_i) - mu|^2 = sum_i p_i K_ii - p.K p.
     spread = jnp.sum(p * diagonal) - jnp.sum(p * gram.mv(p))
     rounding = eps_of(diagonal) * jnp.max(jnp.where(p > 0, jnp.abs(diagonal), 0))
-    first = jnp.argmax(p > 0)
+    counts = p > 0
+    first = jnp.argmax(counts)
     row = gram.rows(first[None])[0]
     own = diagonal[first]
     all_alike = jnp.all((p == 0) | ((diagonal == own) & (row == own)))
     # Whether all points that count are equal.
-    counts = p > 0
-    one = jnp.argmax(counts)
 
     def same(leaf: Array) -> Array:
-        equal = (leaf == leaf[one[None]]).reshape(len(leaf), -1)
+        equal = (leaf == leaf[first[None]]).reshape(len(leaf), -1)
         return jnp.all(jnp.all(equal, 1) | ~counts)
 
     nothing_to_lose = all_alike | jnp.all(jnp.stack([same(leaf) for leaf in jax.tree.leaves(X)]))

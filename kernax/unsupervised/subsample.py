@@ -49,6 +49,7 @@ class Subsample(Printed):
         """
         X = as_stack(X, "X")
         n = count(X)
+        # JAX would clamp an index beyond the end.
         last = np.max(values_of(self.indices)) if is_concrete(self.indices) else -1
         if last >= n:
             raise ValueError(

@@ -116,9 +116,9 @@ def _thin(task, split_kernel, key, delta, halvings):
         halves = jax.vmap(_halved, (None, 0, 0, None))(K, parts, uniforms, failure)
         parts = halves.reshape(2 * len(parts), -1)
     parts = jnp.append(standard[None], parts, 0)
-    of_each = stop_gradient(centred).discrepancies(parts)
-    # KT-SWAP: replaces each point in turn by the point of X that leaves the smallest discrepancy.
     fixed = stop_gradient(centred)
+    of_each = fixed.discrepancies(parts)
+    # KT-SWAP: replaces each point in turn by the point of X that leaves the smallest discrepancy.
     best = parts[jnp.argmin(of_each)]
     count = len(best)
     free = jnp.ones(len(fixed.means), bool)

@@ -223,6 +223,9 @@ def test_the_prior_of_a_kernel_of_kernax_is_predicted_by_as_well(table):
     mean, deviation = process.predict(Z, return_std=True)
     assert (mean == 0).all()
     np.testing.assert_allclose(deviation, np.sqrt(2))
+    # Columns with names, without a warning that they have none.
+    named = pytest.importorskip("pandas").DataFrame(Z).add_prefix("column ")
+    np.testing.assert_array_equal(process.predict(named), mean)
 
 
 def test_a_column_of_targets_is_squeezed_and_another_number_of_them_refused(table):

@@ -56,27 +56,27 @@ def factor_of_gram(
         most: jitter is also added if the squares of the entries of `L^-1` sum to more than this.
     """
     fixed = stop_gradient(K)
-    factor = cholesky_factor(DenseGram(fixed))
+    plain = cholesky_factor(DenseGram(fixed))
+    factor = plain
     if beside is not None:
-        without = factor
         # L_ii^2 > rounding K_ii: sums of n products have a rounding error of a few eps, and are
         # divided by pivots once or twice.
         eps = eps_of(beside)
         rounding = eps if eps > eps_of(K) else eps ** (2 / 3)
-        sound = jnp.all(jnp.diagonal(without.lower) ** 2 > rounding * jnp.diagonal(fixed))
+        sound = jnp.all(jnp.diagonal(plain.lower) ** 2 > rounding * jnp.diagonal(fixed))
         if most is not None:
             # sum_ij (L^-1)_ij^2 <= most.
-            squares = jnp.sum(inverse_of_lower(without.lower) ** 2)
+            squares = jnp.sum(inverse_of_lower(plain.lower) ** 2)
             sound = sound & (squares <= stop_gradient(most))
         # Otherwise L L^T = K + jitter I, with the jitter of the lower precision.
         first, _ = range_of_jitter(jnp.mean(jnp.diagonal(fixed)).astype(beside))
-        jitter = jnp.maximum(first.astype(K.dtype), without.jitter)
+        jitter = jnp.maximum(first.astype(K.dtype), plain.jitter)
 
         def with_jitter(K: Float[Array, "m m"]) -> CholeskyFactor:
             jittered = cholesky_factor(DenseGram(K + jitter * jnp.eye(len(K), dtype=K.dtype)))
             return CholeskyFactor(jittered.packed, jittered.jitter + jitter, jittered.exists)
 
-        factor = lax.cond(sound, lambda K: without, with_jitter, fixed)
+        factor = lax.cond(sound, lambda K: plain, with_jitter, fixed)
     finite = jnp.all(jnp.isfinite(K))
     result = RESULTS.where(finite, factor.result, RESULTS.nonfinite)
     return FactorAtPoints(cholesky(K, factor), factor.jitter, result)

@@ -265,16 +265,17 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     # a_i^T K t_j, with the derivative a_i^T K dt_j; and t_j without its parts along all a_i.
     along = matmul(root.every.T, known.inner(T))
     left = T - matmul(root.every, along)
-    # The part of da_j along a_i: a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both
-    # coincide, where A^T K A has the derivative A^T dK A.
     # Which eigenvalues coincide up to the rounding of derivatives.
-    a = root.values[:, None]
-    b = leading.values[None, :]
+    every = root.values[:, None]
+    some = leading.values[None, :]
     noise = zero_below(root.values[0], jnp.zeros_like(root.values[0]), len(root.values))
     # A quotient by a gap g has an error of a few eps l / g, that is, half of its digits at g =
     # sqrt(eps) l.
-    near = jnp.abs(a - b) <= jnp.maximum(noise, jnp.sqrt(eps_of(a)) * jnp.maximum(a, b))
-    gap = leading.values[None, :] - root.values[:, None]
+    least = jnp.sqrt(eps_of(every)) * jnp.maximum(every, some)
+    near = jnp.abs(every - some) <= jnp.maximum(noise, least)
+    # The part of da_j along a_i: a_i^T K dt_j / (l_j - l_i), and -a_i^T dK a_j / 2 if both
+    # coincide, where A^T K A has the derivative A^T dK A.
+    gap = some - every
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     # Leading eigenvalues that coincide and are not zero.
     together = near[: len(leading.values)] & leading.kept[:, None] & leading.kept[None, :]

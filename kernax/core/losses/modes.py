@@ -10,12 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.numerics import (
-    matmul,
-    positive_or_one,
-    stop_gradient,
-    tree_where,
-)
+from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
 from kernax.core.base.weights import AbstractWeights, PointWeights, in_common_unit
@@ -267,7 +262,9 @@ class _FactoredSystem(eqx.Module):
     bias: bool = eqx.field(static=True)
 
     def solve(self, rhs: Float[Array, " m"], otherwise: ArrayLike = 0) -> Float[Array, " m"]:
-        """The inverse times a vector; the bias is `otherwise` if all curvatures are zero."""
+        """The inverse times a vector; the bias is `otherwise` if all curvatures are zero, and any
+        bias is a solution.
+        """
         r = rhs[:-1]
         columns = jnp.stack([r, self.h], 1) if self.bias else r[:, None]
         # Columns are scaled by their largest entry, as those of a tiny curvature may overflow.
@@ -283,14 +280,15 @@ class _FactoredSystem(eqx.Module):
         return jnp.append(a, b)
 
     def solve_transposed(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
-        """The transposed inverse times a vector."""
+        """The transposed inverse times a vector; the bias is zero if all curvatures are."""
         r = rhs[:-1]
         columns = jnp.stack([r, jnp.ones_like(r)], 1) if self.bias else r[:, None]
         solved = self.scaled.solve_transposed(self.factor, columns) / self.entry[:, None]
         if not self.bias:
             return jnp.append(solved[:, 0], rhs[-1])
-        # T^T a + 1 b = r and h.a = total, in the same way.
-        a, b = without_border(solved[:, 0], solved[:, 1], rhs[-1], along=self.h)
+        # T^T a + 1 b = r and h.a = total, in the same way, with h in its own unit.
+        size = positive_or_one(jnp.max(self.h))
+        a, b = without_border(solved[:, 0], solved[:, 1], rhs[-1] / size, along=self.h / size)
         return jnp.append(a, b)
 
 

@@ -198,8 +198,8 @@ def _truncated_normal(middle: Values, width: Values, is_end: Bool[Array, "*n"]) 
     log_q = jnp.where(is_narrow | is_end, -1, width * middle)
     q = jnp.where(is_end, 0, jnp.exp(log_q))
     r = q * of_a / of_b
-    # `log Phi(z)`, accurate in both tails; `norm.logcdf` has relative errors of 1e-11 at z = -20
-    # and of 4e-2 at z = 8.
+    # `log Phi(a)`, accurate in both tails; `norm.logcdf` has relative errors of 1e-11 at a = -20
+    # and of 4e-2 at a = 8.
     is_far = a < -5
     is_low = a < 0
     of_far = norm.logpdf(jnp.where(is_far, a, -5)) - jnp.log(jnp.where(is_far, of_a, 1))

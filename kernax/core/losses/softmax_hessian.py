@@ -48,8 +48,9 @@ class SoftmaxSystem(eqx.Module):
     """The matrix `J (a, b) = (W (K a + b) + ridge a, ridge sum a)` of Newton's method, of
     coefficients a above biases b; the sum is over points. Without a bias the last row is b.
 
-    J maps biases that are equal for all classes to zero, and so does its transpose. Solutions are
-    those with sums of zero over the classes, of right-hand sides that have such sums, too.
+    With a bias, J maps biases that are equal for all classes to zero. J and its transpose map
+    arrays with sums of zero over the classes to such arrays, and are regular among them; right-hand
+    sides and solutions are of that kind.
 
     Attributes:
         P: probabilities, of which W is the Hessian.

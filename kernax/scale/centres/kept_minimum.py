@@ -60,24 +60,9 @@ def kept_minimum(
     """`minimum.minimise`, continued from the last saved state."""
     run = risk.rows.run
     method = run(Newton.of, risk, rtol, max_steps)
-    # A state with the shapes and dtypes of all others.
-    dtype = risk.gram.dtype
-    m, outputs = shape
-    number = jnp.zeros((), dtype)
-    count = jnp.zeros((), jnp.int32)
-    no = jnp.array(False)
-    numbers = jnp.zeros(outputs, dtype)
-    coefficients = jnp.zeros(shape, dtype)
-    P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
-    point = RiskPoint(coefficients, coefficients, numbers, P, numbers, number)
-    progress = MinimumProgress(point, number, count, count, count, no, no, no)
-    active = jnp.zeros(outputs, bool)
-    at = ConjugateIterate(coefficients, coefficients, coefficients, coefficients, numbers)
-    unit = jnp.zeros((1, outputs), jnp.int32)
-    iterate = SolveProgress(at, numbers, numbers, active, count, unit)
     states = kept.checkpoint.steps(
         _advanced,
-        _State(_without_lower(progress), _Solve(iterate, no), _BEFORE_START),
+        _before_start(risk, shape),
         None,
         (method,),
         is_over=lambda state: state.stage == _OVER,
@@ -181,3 +166,22 @@ def _with_lower(method: Newton, progress: MinimumProgress) -> MinimumProgress:
 
 def _lower(progress: MinimumProgress) -> Any:
     return progress.point.P.lower
+
+
+def _before_start(risk: Risk, shape: tuple[int, int]) -> _State:
+    """A state with the shapes and dtypes of all others."""
+    dtype = risk.gram.dtype
+    m, outputs = shape
+    number = jnp.zeros((), dtype)
+    count = jnp.zeros((), jnp.int32)
+    no = jnp.array(False)
+    numbers = jnp.zeros(outputs, dtype)
+    coefficients = jnp.zeros(shape, dtype)
+    P = HessianFactor(risk.lower, jnp.zeros((m, m), dtype), no, number)
+    point = RiskPoint(coefficients, coefficients, numbers, P, numbers, number)
+    progress = MinimumProgress(point, number, count, count, count, no, no, no)
+    active = jnp.zeros(outputs, bool)
+    at = ConjugateIterate(coefficients, coefficients, coefficients, coefficients, numbers)
+    unit = jnp.zeros((1, outputs), jnp.int32)
+    iterate = SolveProgress(at, numbers, numbers, active, count, unit)
+    return _State(_without_lower(progress), _Solve(iterate, no), _BEFORE_START)

@@ -119,7 +119,7 @@ class _Sample:
         """Adds a chunk of X, y (r, p) and weights."""
         chunk = jax.tree.map(np.asarray, chunk)
         _, y, weights = chunk
-        # Keeps the rows of the highest priority.
+        # Keep the rows of the highest priority.
         numbers = np.arange(self.n, self.n + len(weights), dtype=np.uint64).astype(np.uint32)
         found = np.asarray(priorities(numbers, jnp.asarray(weights)))
         both = np.concatenate([self.priorities, found])
@@ -127,7 +127,7 @@ class _Sample:
         rows = chunk if self.rows is None else jax.tree.map(_joined, self.rows, chunk)
         self.rows = points_at(rows, best)
         self.priorities = both[best]
-        # Keeps the least and the largest target.
+        # Keep the least and the largest target.
         kept = weights[:, None] > 0
         self.least = np.minimum(self.least, np.min(np.where(kept, y, np.inf), 0))
         self.largest = np.maximum(self.largest, np.max(np.where(kept, y, -np.inf), 0))
@@ -140,7 +140,7 @@ def checked_chunk(
 ) -> tuple:
     """X, y and weights of a chunk, checked, in the dtype of the first one."""
     try:
-        # `checked_chunk`, without the number of the chunk in messages.
+        # The handler below adds the number of the chunk to messages.
         if not isinstance(chunk, tuple | list) or len(chunk) not in (2, 3):
             raise ValueError(
                 f"a chunk must be (X, y) or (X, y, weights), but is of type {type(chunk).__name__}"

@@ -231,7 +231,20 @@ def _aligned(tasks):
     M = lax.scan(with_row, nothing, (w, grams))[0]
     a = jnp.stack([_along_targets(K, Y, task) for K in grams])
     # The weights of the matrices in the units of the kernels.
-    # The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`.
+    m = times_power_of_two(_nonnegative_minimiser(M, a), -jnp.stack(units))
+    return m / jnp.sum(m)
+
+
+class _Descent(eqx.Module):
+    """Weights after some sweeps, and how far the last one moved them."""
+
+    m: Float[Array, " k"]
+    moved: Float[Array, ""]
+    sweeps: Int[Array, ""]
+
+
+def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The m >= 0 with the smallest `m.M m - 2 m.a`, by coordinate descent in units of `M_kk`."""
     # With c_k = size_k m_k: m.M m - 2 m.a = c.C c - 2 c.(a / size), C the correlations.
     size = jnp.sqrt(positive_or_one(jnp.diagonal(M)))
     correlations = M / (size[:, None] * size[None, :])
@@ -253,13 +266,4 @@ def _aligned(tasks):
 
     infinite = jnp.full_like(a[0], jnp.inf)
     start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
-    m = times_power_of_two(lax.while_loop(go_on, sweep, start).m / size, -jnp.stack(units))
-    return m / jnp.sum(m)
-
-
-class _Descent(eqx.Module):
-    """Weights after some sweeps, and how far the last one moved them."""
-
-    m: Float[Array, " k"]
-    moved: Float[Array, ""]
-    sweeps: Int[Array, ""]
+    return lax.while_loop(go_on, sweep, start).m / size

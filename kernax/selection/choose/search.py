@@ -146,7 +146,7 @@ def random_search(
     check_loss(loss, args)
     check_count(n_candidates, "n_candidates")
     check_key(key)
-    # Values of each parameter by its path, (count, *shape).
+    # Values of each parameter by its path, (n_candidates, *shape).
     spots = _spots(model, ranges, "ranges", "pairs (low, high)")
     candidates = {}
     for (end, spot), of_one in zip(spots.items(), jax.random.split(key, len(spots))):

@@ -129,8 +129,8 @@ def batched(
             pieces = places.reshape(-1, length)
             results = []
             with bar_of("fitting", size) as show:
-                for places in pieces:
-                    out = _run_and_wait(fit, _members_at(members, places), layout)
+                for piece in pieces:
+                    out = _run_and_wait(fit, _members_at(members, piece), layout)
                     results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
                     show(min(size, len(results) * length), size)
             parts, rests = zip(*results)
@@ -284,11 +284,11 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
         missing = -_size_of(members) % layout.over.shares
         again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
         shared = jax.tree.map(again, members) if missing else members
-        constants, rest = eqx.partition(fit, eqx.is_array)
+        constants, fixed = eqx.partition(fit, eqx.is_array)
         besides = []
 
         def of_share(share: PyTree, constants: PyTree) -> PyTree:
-            arrays, other = _on_one_device(eqx.combine(constants, rest), share, layout.batch_size)
+            arrays, other = _on_one_device(eqx.combine(constants, fixed), share, layout.batch_size)
             besides.append(other)
             return arrays
 

@@ -29,7 +29,6 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
         >>> jnp.round(kernax.calibration.pairwise_coupling(r), 3)
         Array([0.5  , 0.333, 0.167], dtype=float64)
     """
-    # The matrix with zeros on its diagonal.
     shape = np.shape(r)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
@@ -38,6 +37,7 @@ def pairwise_coupling(r: ArrayLike) -> Float[Array, " c"]:
         )
     dtype = dtype_of(as_stack(r, "r", finite=False))
     given = as_targets(r, shape[0], dtype, "r", finite=False)
+    # The matrix with zeros on its diagonal.
     r = jnp.where(jnp.eye(len(given), dtype=bool), 0, given)
     if is_concrete(r):
         values = np.asarray(r)

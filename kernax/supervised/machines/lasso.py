@@ -104,7 +104,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     centred = _Centred(data.features - centre[None, :], data.y - level, centre, level)
     # The programme whose matrix is `Phi^T W Phi`, without bounds.
     # 1/2 sum_i w_i (y_i - c.phi_i)^2 = 1/2 c.K c - targets.c + constant.
-    weighted = data.weights[:, None] * centred.features
+    weighted = w[:, None] * centred.features
     K = matmul(weighted.T, centred.features)
     targets = matmul(weighted.T, centred.y)
     unbounded = jnp.full_like(targets, jnp.inf)

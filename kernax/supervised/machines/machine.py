@@ -122,7 +122,7 @@ def _solve_to_gap(
         # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
         goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
-        # Sets coefficients to zero or to a bound where they equal it up to rounding.
+        # Set coefficients to zero or to a bound where they equal it up to rounding.
         # Otherwise they would count as free.
         near = 16 * eps_of(beta) * jnp.max(abs(beta))
         for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):

@@ -127,9 +127,9 @@ def project(
     def halve(_, bracket: _Bracket) -> _Bracket:
         middle = bracket.middle
         below = sum_exceeds_total(middle)
-        low = jnp.where(below, middle, bracket.low)
-        high = jnp.where(below, bracket.high, middle)
-        return _Bracket(low, high)
+        return _Bracket(
+            jnp.where(below, middle, bracket.low), jnp.where(below, bracket.high, middle)
+        )
 
     halvings = 60 if bound.dtype == jnp.float64 else 30
     m = problem.of_points(lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle)
