@@ -140,7 +140,7 @@ class _LogNoiseRule(AbstractSiteRule):
     """The sites of g at the maximum of the bound in q(f), which has a closed form.
 
     With weights w, and p = w E exp(-g), q(f) is the posterior of regression with precisions p, and
-    the expected loss of g at point i is `w g / 2 + E exp(-g) w S / 2` with `S = E (y - f)^2`. The
+    the expected loss of g at point i is `(w E g + p S) / 2` with `S = E (y - f)^2`. The
     precision of its site, twice the derivative in the variance of g, is `p S / 2`; its slope is
     `w / 2 - p S / 2` (Lazaro-Gredilla & Titsias 2011).
 
@@ -185,7 +185,8 @@ class _LogNoiseRule(AbstractSiteRule):
         # (diag(p) K + I) a = p (y - m).
         shift = self.sites_of_f(precisions).shift
         coefficients = system.solve(factor, shift[:, None])[:, 0]
-        return self.off(precisions, coefficients) ** 2 + variances
+        # Rounding may make a variance negative.
+        return self.off(precisions, coefficients) ** 2 + jnp.maximum(variances, 0)
 
     def updated(self, likelihood, y, site, marginal):
         precisions = self.precisions(marginal)

@@ -113,7 +113,10 @@ class GlobalAlignment(AbstractWideRange):
             corner = _one_later(two_before, jnp.where(t == 0, 1, 0))
             there = (t - i >= 0) & (t - i < len(z))
             sums = _sum_of_scaled(_one_later(before, 0), before, corner)
-            cells = _in_unit(jnp.where(there, sums[0] * kappa, 0), sums[1])
+            # kappa in a unit of its own, too: cotangents of a cell near the smallest float would
+            # leave the range of floats.
+            factor, unit = _in_unit(kappa, jnp.zeros_like(i))
+            cells = _in_unit(jnp.where(there, sums[0] * factor, 0), sums[1] + unit)
             ends = jax.tree.map(lambda new: new[length_x - 1], cells)
             return (cells, before, tree_where(t == last, ends, total)), None
 

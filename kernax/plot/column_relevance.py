@@ -39,7 +39,7 @@ def relevance(
     Arguments:
         model: a kernel of vectors, or a module that contains one. Its lengthscales are those with a
             number for each column, those of kernels on some of the columns (`On`), and for a
-            `Mahalanobis` kernel the inverse roots of the diagonal of its metric. Or the
+            `Mahalanobis` kernel the inverse lengths of the columns of its factor. Or the
             lengthscales themselves, by the names of their terms: (d,) each, NaN where a term does
             not use a column.
         columns: the names of the d columns, in the order of the dimensions of a point.
@@ -153,9 +153,10 @@ def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
     columns. Raises ValueError for another number of them.
     """
     if isinstance(kernel, Mahalanobis):
-        # |A (x - z)| changes along column j by sqrt(M_jj) = 1 / lengthscale_j.
+        # k(A x, A z) changes along column j by |A_j / lengthscale|.
+        inner = np.asarray(getattr(kernel.kernel, "lengthscale", 1.0), float).reshape(-1, 1)
         with np.errstate(divide="ignore"):
-            lengths = 1 / np.sqrt(np.diag(np.asarray(kernel.metric, float)))
+            lengths = 1 / np.linalg.norm(np.asarray(kernel.factor, float) / inner, axis=0)
     else:
         lengths = np.asarray(kernel.lengthscale, float)
     if lengths.size == 1 and len(places) == d > 1:
