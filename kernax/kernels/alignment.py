@@ -113,10 +113,12 @@ class GlobalAlignment(AbstractWideRange):
             corner = _one_later(two_before, jnp.where(t == 0, 1, 0))
             there = (t - i >= 0) & (t - i < len(z))
             sums = _sum_of_scaled(_one_later(before, 0), before, corner)
-            # kappa in a unit of its own, too: cotangents of a cell near the smallest float would
-            # leave the range of floats.
-            factor, unit = _in_unit(kappa, jnp.zeros_like(i))
-            cells = _in_unit(jnp.where(there, sums[0] * factor, 0), sums[1] + unit)
+            # kappa 2^-e comes first: cotangents of a cell near the smallest float would leave the
+            # range of floats.
+            own = exponent_of(jnp.where(there, sums[0] * kappa, 0))
+            scaled = kappa * normal_power_of_two(-own, kappa.dtype)
+            mantissa = jnp.where(there, sums[0] * scaled, 0)
+            cells = mantissa, jnp.where(mantissa == 0, _LOWEST, sums[1] + own)
             ends = jax.tree.map(lambda new: new[length_x - 1], cells)
             return (cells, before, tree_where(t == last, ends, total)), None
 
@@ -150,13 +152,6 @@ def _sum_of_scaled(*terms: _Scaled) -> _Scaled:
         for mantissa, exponent in terms
     ]
     return sum(parts[1:], parts[0]), top
-
-
-def _in_unit(mantissa: Float[Array, " L"], exponent: Int[Array, " L"]) -> _Scaled:
-    """The same numbers with mantissas of at least 1/2."""
-    own = exponent_of(mantissa)
-    higher = jnp.where(mantissa == 0, _LOWEST, exponent + own)
-    return mantissa * normal_power_of_two(-own, mantissa.dtype), higher
 
 
 def _kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:
