@@ -156,7 +156,9 @@ class _LogNoiseRule(AbstractSiteRule):
     weights: Float[Array, " n"]
 
     def precisions(self, marginal: Marginals) -> Float[Array, " n"]:
-        """Those of the observations of f, `w E exp(-g)`, for g minus its prior mean."""
+        """The precisions of the observations of f, `w E exp(-g)`; marginals are those of g minus
+        its prior mean.
+        """
         return self.weights * jnp.exp(marginal.variance / 2 - marginal.mean - self.offset)
 
     def sites_of_f(self, precisions: Float[Array, " n"]) -> Sites:
@@ -257,7 +259,9 @@ def _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps):
 
 
 def _observations_at_start(rule: _LogNoiseRule, gram_of_g: AbstractGram) -> Observations:
-    """Roots of the `E (y - f)^2` given noise of the prior mean, as if they were residuals."""
+    """The roots of `E (y - f)^2`, with f fitted to noise of variance exp(prior mean of g); they
+    stand for residuals.
+    """
     nothing = jnp.zeros_like(rule.offset)
     of_prior = rule.precisions(Marginals(nothing, nothing))
     roots = jnp.sqrt(stop_gradient(rule.squares(of_prior)))

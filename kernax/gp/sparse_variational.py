@@ -392,11 +392,10 @@ def _svgp(problem, theta, steps):
     }
     # The status of a run, from its last state and from whether the bound on all data has risen.
     before = _bound_of_all(problem, _model(problem, start.theta), start.q)
-    is_finite = end.sound & jnp.isfinite(bound)
     # If the observations carry hardly any information, both are equal up to rounding.
     rounding = 32 * eps_of(bound) * abs(before)
     endings = (
-        (~is_finite, RESULTS.nonfinite),
+        (~sound, RESULTS.nonfinite),
         (end.skipped == end.step, RESULTS.stagnation),
         (bound < before - rounding, RESULTS.diverged),
     )

@@ -84,8 +84,8 @@ def variational(
     For `HeteroscedasticGaussian`, normal noise with a log variance g that is a process of its own,
     q is a product q(f) q(g), and the expectations have a closed form (Lazaro-Gredilla & Titsias
     2011). Given q(g), q(f) is the posterior of regression with precisions `w E[exp(-g)]`; natural
-    gradient steps of q(g) follow, from its mode given noise of the prior mean. This q, too, is a
-    local optimum.
+    gradient steps of q(g) follow. They start at the mode of g, with f fitted to noise of variance
+    exp(prior mean of g). This q, too, is a local optimum.
 
     Arguments are those of `laplace`, and:
         rtol: stop when the largest change of a factor, in the units of the marginals, is at most
@@ -93,13 +93,14 @@ def variational(
             further.
         max_steps: the largest number of updates of all factors; each takes a Cholesky factorisation
             and a solve. Derivatives of predictions, and second derivatives of the bound, also
-            factorise a matrix of 2 n rows.
+            factorise a matrix of 2 n rows. For `HeteroscedasticGaussian` an update takes two
+            factorisations and an inverse, and such derivatives a matrix of n rows.
 
     Returns:
         A `Solution` whose `value` is an `ApproximatePosterior` (for `HeteroscedasticGaussian` a
-        `HeteroscedasticPosterior`), differentiable like that of
-        `laplace`; its `log_evidence` is the bound. Stats: `log_evidence`, `steps`, and `residual`,
-        the largest change of a factor in the last step.
+        `HeteroscedasticPosterior`), differentiable like that of `laplace`; its `log_evidence` is
+        the bound. Stats: `log_evidence`, `steps`, and `residual`, the largest change of a factor in
+        the last step.
 
     Raises:
         ValueError: bad shapes or values.
@@ -118,7 +119,12 @@ def variational(
     process = as_process(process)
     if isinstance(likelihood, HeteroscedasticGaussian):
         solution = variational_of_two(process, X, y, likelihood, weights, *stopping, throw)
+        advice = (
+            "a mean of log_noise near the logarithm of the variance of the noise, or smaller "
+            "variances of both processes,"
+        )
     else:
+        advice = ADVICE
         task, mean, likelihood = check_observations(
             "variational",
             process,
@@ -131,7 +137,7 @@ def variational(
             throw=throw,
         )
         solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
-    hint = f"variational with {name_of(process.covariance)}: {ADVICE} may help."
+    hint = f"variational with {name_of(process.covariance)}: {advice} may help."
     warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
     return finish(solution, throw, hint)
 

@@ -30,10 +30,10 @@ class GlobalAlignment(AbstractWideRange):
     lengthscale. It costs the product of the two lengths.
 
     Points are series of vectors: a batch (n, L, d), or series of different lengths by
-    `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as the smallest float, and
-    has no gradient.
+    `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as four times the smallest
+    float, and has no gradient.
 
-    Raises ValueError for points that are not series. NaN where k is negative or 2 and more, and for
+    Raises ValueError for points that are not series. NaN where k is negative or at least 2, and for
     a length that is not between 1 and L.
 
     Examples:
@@ -91,12 +91,10 @@ class GlobalAlignment(AbstractWideRange):
         return as_floats(values), jnp.asarray([len(one) for one in arrays], jnp.int32)
 
     def scaled(self, x, z):
-        """By the cells (i, t - i) of one antidiagonal t of the table after another:
-
-        M(i, j) = kappa(x_i, z_j) (M(i-1, j) + M(i, j-1) + M(i-1, j-1)), where only the first cell
-        begins with an empty sum of one. Each cell has an exponent of its own, as neighbours may
-        differ by more than the range of floats.
-        """
+        # By the cells (i, t - i) of one antidiagonal t of the table after another:
+        # M(i, j) = kappa(x_i, z_j) (M(i-1, j) + M(i, j-1) + M(i-1, j-1)), where only the first cell
+        # begins with an empty sum of one. Each cell has an exponent of its own, as neighbours may
+        # differ by more than the range of floats.
         x, length_x = _values_and_length(x)
         z, length_z = _values_and_length(z)
         i = jnp.arange(len(x), dtype=jnp.int32)
@@ -155,7 +153,7 @@ def _sum_of_scaled(*terms: _Scaled) -> _Scaled:
 
 
 def _kappa(k: Float[Array, " L"]) -> Float[Array, " L"]:
-    """`k / (2 - k)`, NaN for a negative k or one of 2 and more."""
+    """`k / (2 - k)`, NaN for a negative k or one of at least 2."""
     least = 4 * jnp.finfo(k.dtype).tiny  # so that half of it, in a cell, is no subnormal float
     k = jnp.where((k >= 0) & (k < least), least, k)
     k = jnp.where((k >= 0) & (k < 2), k, jnp.nan)

@@ -53,6 +53,8 @@ def matern_of_any_order(nu: Array, s: Array) -> Array:
     below 1e-10 in float64 for nu >= 1/2 and about 1e-5 in float32, in addition to `eps s` from
     rounding s itself. For nu <= 1 the slope at s = 0 is infinite, and zero is returned.
     """
+    # Bounded where the function is zero already, because inf / inf is NaN.
+    s = jnp.minimum(s, jnp.finfo(s.dtype).max / 256)
     seam = _seam(s.dtype)
     is_large = nu > seam
     large = jnp.where(is_large, nu, seam)

@@ -197,6 +197,7 @@ class SVMHead(AbstractHead):
             # Columns of -1 and +1 from columns of 0 and 1.
             if is_concrete(y):
                 values = np.asarray(y)
+                # NaN is allowed in rows of weight zero; `svm` refuses others.
                 if not np.all((values == 0) | (values == 1) | (values != values)):
                     raise ValueError(
                         "y must hold one-hot columns of 0 and 1, but holds "

@@ -72,10 +72,9 @@ def loss_surface(
             f"losses must have shape {shape}, a row for each value of the first parameter, but "
             f"have shape {array.shape}"
         )
-    finite = np.where(np.isfinite(array), array, np.nan)
-    if np.all(np.isnan(finite)):
+    losses = np.where(np.isfinite(array), array, np.nan)
+    if np.all(np.isnan(losses)):
         raise ValueError("losses must hold a finite value, but all are NaN or infinite")
-    losses = finite
     steps = None if path is None else _checked_path(path, logs)
     if ax is None:
         # A new figure, with room for a colour bar.

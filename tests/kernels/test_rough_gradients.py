@@ -368,6 +368,11 @@ def test_gradients_of_smooth_kernels_are_right_where_rows_differ_by_rounding(nam
         kernax.kernels.LpLaplace(1e-6, 1.5, 0.5),
         kernax.kernels.LpLaplace(1e-6, 2.0, 1.0),
         kernax.kernels.LpLaplace([1e-6, 2e-6], 2.0, 0.5),
+        kernax.RBF(1e-6),
+        kernax.RBF([1e-6, 2e-6]),
+        kernax.Matern(0.7, 1e-6),
+        kernax.Matern(2.2, 1e-6),
+        kernax.Matern(40.0, 1e-6),
     ],
     ids=lambda kernel: str(kernel)[:60],
 )
@@ -381,6 +386,15 @@ def test_values_and_gradients_are_zero_on_both_sides_of_an_overflow_of_the_dista
         assert value == 0
         for slope in jax.tree.leaves(slopes):
             np.testing.assert_array_equal(slope, np.zeros_like(slope))
+
+
+def test_a_rational_quadratic_kernel_has_derivatives_where_the_distance_overflows():
+    x, z = np.array([10 * np.sqrt(np.finfo(DTYPE).max), 0], DTYPE), np.zeros(2, DTYPE)
+    for alpha in (0.5, 1e3):
+        kernel = kernax.RationalQuadratic(1.0, alpha)
+        value, slopes = jax.value_and_grad(lambda k: k(x, z))(kernel)
+        assert value == 0
+        assert all(np.all(slope == 0) for slope in jax.tree.leaves(slopes))
 
 
 def test_a_heavy_tail_keeps_values_and_gradients_before_the_distance_overflows():

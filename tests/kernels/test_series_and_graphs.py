@@ -98,6 +98,21 @@ def test_derivatives_are_difference_quotients_to_second_order():
     check_derivatives(jax.grad(total, (0, 1)), arguments, rtol=1e-6, atol=1e-7)
 
 
+def test_a_last_pair_that_is_far_apart_leaves_the_gradient_in_other_vectors():
+    """With a distance of 13 the last cell is near the smallest number of float32."""
+
+    @jax.jit
+    def relative_slopes(distance):
+        z = jnp.full((60, 1), 0.1, DTYPE).at[-1].add(distance)
+        kernel = lambda x: GlobalAlignment(kernax.RBF(1.0))(x, z)
+        value, slopes = jax.value_and_grad(kernel)(jnp.zeros((60, 1), DTYPE))
+        return slopes[:-1] / value
+
+    # All alignments end with that pair, and others of the last z do not count.
+    near, far = relative_slopes(jnp.asarray(8.0, DTYPE)), relative_slopes(jnp.asarray(13.0, DTYPE))
+    assert_close(far, near, 1e-4)
+
+
 @needs_x64
 def test_what_is_no_series_is_refused():
     kernel = GlobalAlignment(kernax.RBF())

@@ -143,7 +143,7 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
             if values.ndim > 1:
                 advice = "2 * Y - 1 converts one-hot columns to signs"
             elif len(np.unique(values)) > 2:
-                advice = "2 * one_hot(labels)[0] - 1 has a column for each class"
+                advice = "pass 2 * one_hot(labels)[0] - 1, a column of signs for each class"
             else:
                 advice = "y, classes = signs(labels)"
             raise ValueError(

@@ -58,8 +58,8 @@ def own_unit(x: Array, axis: int | None = None) -> Array:
     """The largest power of two up to the largest entry of x, of each row or column with an axis,
     which is kept; 1 if that entry is zero, subnormal or not finite.
 
-    Quotients by it are exact and less than four. It is cheaper than `in_own_unit` if a float can
-    hold what the unit is multiplied by.
+    Quotients by it are exact. Cheaper than `in_own_unit`; use it where products with the unit stay
+    in the range of floats.
     """
     unit = power_of_two_below(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     # XLA multiplies by the reciprocal, which would be zero for the largest power of two.

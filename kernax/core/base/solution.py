@@ -217,8 +217,7 @@ def finish(
     if jitter is not None and not quiet:
         added = np.where(successful, np.asarray(jitter), 0)
         if np.any(added > 0):
-            # Issues a ConditionWarning that jitter was added to the diagonal, in one solve or
-            # several.
+            # Warn that jitter was added to the diagonal, in one solve or several.
             what = f"{np.max(added):.1e} was added to its diagonal."
             which = ""
             if added.ndim == 1:

@@ -47,8 +47,11 @@ def _scaled_log1p_jvp(primals, tangents):
     if type(dx) is not SymbolicZero:
         change = dx / (1 + u)
     if type(db) is not SymbolicZero:
+        # Bounded, because inf / inf is NaN.
+        most = jnp.finfo(x.dtype).max / 4
+        x = jnp.minimum(x, most)
+        u = jnp.minimum(u, most)
         v = u / (2 + u)
-        # x (1 - v) is finite where x^2 is not.
         # `(arctanh(v) / v - 1) / v^2 = 1/3 + v^2 / 5 + v^4 / 7 + ...`, where `v = u / (2 + u)`.
         is_small = u < 1
         small = jnp.where(is_small, v, 0) ** 2
@@ -60,6 +63,7 @@ def _scaled_log1p_jvp(primals, tangents):
         remainder = jnp.where(
             is_small, series, (jnp.log1p(large_u) / (2 * large_v) - 1) / large_v**2
         )
+        # x (1 - v) is finite where x^2 is not.
         in_b = -((2 * x / (2 + u)) ** 2) / 2 * (1 / (1 + v) + v * remainder)
         change = change + in_b * db
     return value, change

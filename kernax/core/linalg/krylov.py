@@ -44,15 +44,7 @@ class _Basis(eqx.Module):
 
     def extended(self, i: Int[Array, ""], multiply: Multiply) -> "_Basis":
         """The basis with its i-th block."""
-        # Orthonormal columns of a block, orthogonal to Q, by two passes, or three if one of them
-        # produces columns that are mostly rounding.
-        # If M has no further direction, only rounding remains. The second pass scales it to
-        # columns of length one, and the third makes them orthogonal to Q.
-
-        def go_on(now: _Pass) -> Array:
-            return (now.passes < 2) | (now.hidden & (now.passes < 3))
-
-        block = lax.while_loop(go_on, partial(_Pass.next, Q=self.Q), _Pass.first(self.coming)).block
+        block = _orthogonal(self.Q, self.coming)
         product = multiply(block)
         place = (0, i * block.shape[1])
         Q = lax.dynamic_update_slice(self.Q, block, place)
@@ -130,6 +122,20 @@ def leading_by_products(
         steps=jnp.zeros((), jnp.int32),
     )
     return lax.while_loop(go_on, step, first)
+
+
+def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Array, "n b"]:
+    """Orthonormal columns of a block, orthogonal to Q, by two passes, or three if one of them
+    produces columns that are mostly rounding.
+
+    If M has no further direction, only rounding remains. The second pass scales it to columns of
+    length one, and the third makes them orthogonal to Q.
+    """
+
+    def go_on(now: _Pass) -> Array:
+        return (now.passes < 2) | (now.hidden & (now.passes < 3))
+
+    return lax.while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
 
 
 class _Pass(eqx.Module):
