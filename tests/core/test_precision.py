@@ -99,6 +99,64 @@ def test_no_product_leaves_the_precision_to_the_device(name):
     assert not careless, careless[0]
 
 
+def falkon(kernel):
+    f = kernax.falkon(kernel, X, Y, 0.3, X[:6], throw=False).value
+    return f.values(X)
+
+
+def ridge_in_features(features):
+    f = kernax.kernel_ridge(features, X, Y, 0.3, throw=False).value
+    return f.values(X)
+
+
+def random_features(kernel):
+    features = kernax.random_fourier_features(kernel, 3, 10, key=jax.random.key(0))
+    return ridge_in_features(features)
+
+
+def nystrom_features(kernel):
+    return ridge_in_features(kernax.nystrom(kernel, X, X[:4]))
+
+
+APPROXIMATE = {
+    "falkon": falkon,
+    "random features": random_features,
+    "Nystrom features": nystrom_features,
+    "blocks": of_blocks,
+}
+
+
+@needs_x32
+@pytest.mark.parametrize("name", APPROXIMATE)
+@pytest.mark.parametrize("requested", ["TF32_TF32_F32_X3", "tensorfloat32"])
+def test_only_products_of_features_and_coefficients_follow_a_split_that_is_requested(
+    name, requested, monkeypatch
+):
+    """On a GPU. The distances of the Gram matrix keep full precision, and plain TF32, which a
+    network may have asked for, changes nothing.
+    """
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def value(lengthscale):
+        return total(APPROXIMATE[name](kernax.RBF(lengthscale)))
+
+    with jax.default_matmul_precision(requested):
+        trace = jax.make_jaxpr(jax.value_and_grad(value))(jnp.ones(10))
+    precisions = [equation.params["precision"] for equation in products(trace.jaxpr)]
+    split = [precision for precision in precisions if precision != (lax.Precision.HIGHEST,) * 2]
+    assert bool(split) == (requested == "TF32_TF32_F32_X3")
+    assert set(split) <= {lax.DotAlgorithmPreset.TF32_TF32_F32_X3}
+    assert len(split) < len(precisions)
+
+
+@needs_x32
+def test_a_cpu_computes_in_full_precision_whatever_is_requested():
+    kernel = kernax.RBF(jnp.ones(10))
+    with jax.default_matmul_precision("BF16_BF16_F32_X6"):
+        values = falkon(kernel)
+    np.testing.assert_array_equal(values, falkon(kernel))
+
+
 def test_of_terms_that_cancel_more_is_left_than_in_a_product(rng):
     """Rows of K that are the same but for a little: next to the sum in the widest floats, 100 times
     closer in float64, 10 in float32; and the same where nothing cancels.

@@ -26,6 +26,9 @@ from kernax.core.base.compiled import nothing_is_traced
 _UNROLLED = 8
 # Differences have no matrix product to fall back on. Over more coordinates, a loop is as fast.
 _UNROLLED_DIFFERENCES = 32
+# The algorithms of `jax.lax.DotAlgorithmPreset` that split factors in float32 into two or three
+# shorter numbers, and lose at most one digit.
+_SPLIT = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
 
 
 def dot(a: PyTree, b: PyTree) -> Array:
@@ -40,6 +43,21 @@ def dot(a: PyTree, b: PyTree) -> Array:
 def matmul(A: ArrayLike, B: ArrayLike) -> Array:
     """The matrix product in full precision on every device."""
     return jnp.matmul(A, B, precision=lax.Precision.HIGHEST)
+
+
+def requested_precision(dtype: Any) -> lax.Precision | str:
+    """The precision of a product with features, centres or coefficients: full precision, unless
+    `jax.default_matmul_precision` names an algorithm that splits float32 on a GPU.
+    """
+    requested = jax.config.jax_default_matmul_precision  # pyright: ignore
+    # XLA has such algorithms on a CPU only for some products, and they would not be faster there.
+    is_split = dtype == jnp.float32 and requested in _SPLIT and jax.default_backend() == "gpu"
+    return requested if is_split else lax.Precision.HIGHEST
+
+
+def requested_matmul(A: Array, B: Array) -> Array:
+    """The matrix product in the precision that the user requested, by default full precision."""
+    return jnp.matmul(A, B, precision=requested_precision(jnp.result_type(A, B)))
 
 
 def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:

@@ -6,13 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import is_concrete, safe_sqrt
+from kernax.core.base.numerics import is_concrete, requested_precision, safe_sqrt
 from kernax.core.base.parameters import data
 from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.printing import Printed, missing
@@ -206,7 +205,7 @@ class KernelExpansion(Printed):
 
 def _sums(K: Float[Array, "*m n"], coefficients: Float[Array, "n *outputs"]) -> Array:
     """`sum_i K_i coefficients_i` over the last axis of K, for any number of axes of outputs."""
-    return jnp.tensordot(K, coefficients, 1, precision=lax.Precision.HIGHEST)
+    return jnp.tensordot(K, coefficients, 1, precision=requested_precision(K.dtype))
 
 
 @compiled

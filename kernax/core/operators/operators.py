@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import expand_to, main_diagonal, matmul, stop_gradient
+from kernax.core.base.numerics import (
+    expand_to,
+    main_diagonal,
+    matmul,
+    requested_matmul,
+    stop_gradient,
+)
 from kernax.core.base.powers import in_own_unit, times_power_of_two
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import compensated_product, extra_bits
@@ -199,8 +205,8 @@ class LowRankGram(AbstractGram):
 
     def mv(self, vector):
         # (F F^T + diag(r)) v = F (F^T v) + r v.
-        inside = matmul(self.features.T, vector)
-        return matmul(self.features, inside) + expand_to(self.remainder, vector) * vector
+        inside = requested_matmul(self.features.T, vector)
+        return requested_matmul(self.features, inside) + expand_to(self.remainder, vector) * vector
 
     def compensated_mv(self, vector):
         # F^T v may cancel to a few of its digits. With more than 4095 terms in float32 the
@@ -226,19 +232,19 @@ class LowRankGram(AbstractGram):
         return jnp.sum(self.features**2, 1) + self.remainder
 
     def rows(self, indices):
-        everywhere = matmul(self.features[indices], self.features.T)
+        everywhere = requested_matmul(self.features[indices], self.features.T)
         return everywhere.at[jnp.arange(len(indices)), indices].add(self.remainder[indices])
 
     def columns_product(self, indices, values):
-        inside = matmul(self.features[indices].T, values)
+        inside = requested_matmul(self.features[indices].T, values)
         alone = expand_to(self.remainder[indices], values) * values
         # F (F_I^T U), plus the remainder in the rows I, which is added because an index may occur
         # twice.
-        return matmul(self.features, inside).at[indices].add(alone)
+        return requested_matmul(self.features, inside).at[indices].add(alone)
 
     def submatrix(self, indices):
         part = self.features[indices]
-        return matmul(part, part.T) + jnp.diag(self.remainder[indices])
+        return requested_matmul(part, part.T) + jnp.diag(self.remainder[indices])
 
     def held(self):
         return self
@@ -249,7 +255,7 @@ class LowRankGram(AbstractGram):
         return LowRankGram(features, weights.times(self.remainder) + shift, self.spread)
 
     def as_matrix(self):
-        return matmul(self.features, self.features.T) + jnp.diag(self.remainder)
+        return requested_matmul(self.features, self.features.T) + jnp.diag(self.remainder)
 
     def in_structure(self):
         return jax.eval_shape(lambda: self.remainder)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import expand_to, matmul
+from kernax.core.base.numerics import expand_to, matmul, requested_precision
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairs import all_pairs, pairs_at_once, rows_at_once
@@ -157,7 +157,7 @@ def _times(values: Float[Array, "p m"], tile: Float[Array, "a b"], axis: int) ->
     """`V K^T` or `V K`, depending on whether the sum is over axis 1 or 0 of K."""
     # Vectors are rows: with K on the right, XLA copies no tile to transpose it.
     dimensions = (((1,), (axis,)), ((), ()))
-    return lax.dot_general(values, tile, dimensions, precision=lax.Precision.HIGHEST)
+    return lax.dot_general(values, tile, dimensions, precision=requested_precision(tile.dtype))
 
 
 @compiled

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import matmul
+from kernax.core.base.numerics import requested_matmul
 
 _ROWS_OF_BAND = 128  # at least; a matrix product of so many rows is as fast as one of more
 _MOST_BANDS = 8  # which leaves 9/16 of all products
@@ -17,7 +17,7 @@ def upper_bands(A: Float[Array, "m n"], B: Float[Array, "n m"]) -> list[Float[Ar
     m = len(A)
     bands = max(1, min(_MOST_BANDS, m // _ROWS_OF_BAND))
     edges = np.linspace(0, m, bands + 1).astype(int)
-    return [matmul(A[i:j], B[:, i:]) for i, j in pairwise(edges)]
+    return [requested_matmul(A[i:j], B[:, i:]) for i, j in pairwise(edges)]
 
 
 def whole_of_bands(bands: list[Float[Array, "_ _"]]) -> Float[Array, "m m"]:

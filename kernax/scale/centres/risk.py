@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one, requested_matmul
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.scale.centres.bands import upper_bands, whole_of_bands
 from kernax.scale.centres.loss_in_units import LossInUnits
@@ -67,7 +67,7 @@ def _whitened_square_part(tile: Tile, known: Any) -> Any:
     # L^-1 C^T H C L^-T = B B^T with B = L^-1 C^T sqrt(H).
     rows = (jnp.sqrt(h) * tile.cross).T
     # By matrix products, because triangular solves of so many columns use a single core.
-    white = matmul(inverse, rows.astype(inverse.dtype))
+    white = requested_matmul(inverse, rows.astype(inverse.dtype))
     return upper_bands(white, white.T)
 
 

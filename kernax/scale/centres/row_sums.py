@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import matmul
+from kernax.core.base.numerics import requested_matmul
 from kernax.core.base.stacks import points_at
 from kernax.core.linalg.centre_factor import wide
 from kernax.core.operators.mesh import RowsOverMesh, on_parts
@@ -39,11 +39,11 @@ class Tile(eqx.Module):
 
     def values(self, a: Float[Array, "m p"]) -> Float[Array, "t p"]:
         """`K a`."""
-        return matmul(self.cross, a.astype(self.cross.dtype))
+        return requested_matmul(self.cross, a.astype(self.cross.dtype))
 
     def pulled(self, V: Float[Array, "t p"]) -> Float[Array, "m p"]:
         """`K^T V`."""
-        return matmul(self.cross.T, V)
+        return requested_matmul(self.cross.T, V)
 
     def weighted(self, values: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """`W values`, zero where the weight is zero, even if the value is not finite."""

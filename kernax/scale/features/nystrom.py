@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import cast, dtype_of
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import matmul
+from kernax.core.base.numerics import requested_matmul
 from kernax.core.base.parameters import data
 from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.stacks import points_at
@@ -40,7 +40,7 @@ class NystromFeatures(eqx.Module):
     def __call__(self, x: PyTree) -> Float[Array, " m"]:
         # phi(x).phi(z) = k(x, Z) (L L^T)^-1 k(Z, z).
         row = jax.vmap(lambda centre: self.kernel(centre, x))(self.centres)
-        return matmul(self.whitening, row)
+        return requested_matmul(self.whitening, row)
 
 
 def nystrom(

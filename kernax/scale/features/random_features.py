@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, check_key, dtype_of
 from kernax.core.base.deprecation import renamed
-from kernax.core.base.numerics import is_concrete, matmul, safe_sqrt, vectors
+from kernax.core.base.numerics import is_concrete, requested_matmul, safe_sqrt, vectors
 from kernax.core.base.parameters import check_count, data, shown
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
@@ -37,7 +37,7 @@ class FourierFeatures(eqx.Module):
     def __call__(self, x):
         x, _ = vectors(x, x, self.origin)
         # Subtract first: the rounding of an angle grows with its size, and whole turns are lost.
-        angles = 2 * jnp.pi * matmul(self.frequencies, x - self.origin)
+        angles = 2 * jnp.pi * requested_matmul(self.frequencies, x - self.origin)
         # cos s cos t + sin s sin t = cos(s - t), so that
         # phi(x).phi(z) = sum_i weights_i cos(2 pi w_i.(x - z)).
         roots = safe_sqrt(self.weights)
