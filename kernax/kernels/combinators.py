@@ -123,6 +123,7 @@ class Normalised(AbstractCombinator):
     normalises: ClassVar[bool] = True
 
     def __call__(self, x, z):
+        # k = m 2^e, for each of the three values: m / sqrt(m_x m_z) 2^(e - (e_x + e_z) / 2).
         (k, power) = self._scaled(x, z)
         (kx, power_x) = self._scaled(x, x)
         (kz, power_z) = self._scaled(z, z)
@@ -158,6 +159,7 @@ class GaussianOf(AbstractCombinator):
     beta: Float[ParameterArray, ""] = positive(default=1.0)
 
     def __call__(self, x, z):
+        # s = |phi(x) - phi(z)|^2 of the features phi of k.
         s = self.kernel(x, x) + self.kernel(z, z) - 2 * self.kernel(x, z)
         # The value is clamped at zero, the derivative is not.
         return jnp.exp(-self.beta * jnp.where(s < 0, s - lax.stop_gradient(s), s))
@@ -183,5 +185,6 @@ class Centred(AbstractKernel):
     def __call__(self, x, z):
         k = self.kernel
         over = lambda f: jnp.mean(jax.vmap(f)(self.points))
+        # (phi(x) - mean_i phi(p_i)).(phi(z) - mean_i phi(p_i))
         centre = over(lambda p: over(lambda q: k(p, q)))
         return k(x, z) - over(lambda p: k(x, p)) - over(lambda p: k(p, z)) + centre

@@ -122,10 +122,12 @@ class BilinearForm(AbstractKernel):
                 f"B must be positive semidefinite, but has the eigenvalue {values[0]:.3g}: "
                 "otherwise x^T B z is not a kernel"
             )
+        # B = U diag(values) U^T = (U sqrt(values)) (U sqrt(values))^T.
         return BilinearForm(jnp.asarray(vectors * np.sqrt(np.maximum(values, 0))))
 
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[:, 0])
+        # x^T F F^T z = (F^T x).(F^T z).
         return dot(matmul(x, self.factor), matmul(z, self.factor))
 
 

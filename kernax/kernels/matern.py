@@ -229,8 +229,9 @@ def _debye_quotients() -> np.ndarray:
         D.append(rest)
     quotients = np.zeros((_DEBYE_TERMS, len(D[-1]) - 1))
     for k in range(1, _DEBYE_TERMS + 1):
-        coefficients = _quotient_by_one_less(D[k], (-1) ** k)
-        quotients[k - 1, : len(coefficients)] = coefficients
+        # (D(p) - D(1)) / (1 - p): the coefficient of p^i is minus the sum of those of D above i.
+        for i in range(len(D[k]) - 1):
+            quotients[k - 1, i] = float(-((-1) ** k) * sum(D[k][i + 1 :]))
     return quotients
 
 
@@ -248,13 +249,6 @@ def _sum(a: list, b: list) -> list:
     longest = max(len(a), len(b))
     longer = lambda c: c + [Fraction(0)] * (longest - len(c))
     return [x + y for x, y in zip(longer(a), longer(b))]
-
-
-def _quotient_by_one_less(D: list, sign: int) -> list[float]:
-    """The coefficients of `sign (D(p) - D(1)) / (1 - p)`. That of p^i is -sign times the sum of the
-    coefficients of D above i.
-    """
-    return [float(-sign * sum(D[i + 1 :])) for i in range(len(D) - 1)]
 
 
 def gamma_mean(alpha: Float[Array, ""], power: float, c: Float[Array, ""]) -> Float[Array, ""]:
@@ -287,30 +281,24 @@ def _gamma_mean_by_quadrature(
     size = positive_or_one(q)
     # As for `matern_of_any_order`, the trapezoid rule in t = log v converges geometrically.
     digits, count = _quadrature_size(q.dtype)
-    window = _gamma_window(lax.stop_gradient(p), lax.stop_gradient(size), digits)
-    t, step = _trapezoid_nodes(*window, count)
+    # Around its peak the logarithm of the integrand decreases by
+    #     kappa (cosh t - 1) + p (sinh t - t), kappa = sqrt(p^2 + q), exp(peak) = (p + kappa) / 2,
+    # the last without cancellation where p is negative.
+    fixed_p, fixed_q = lax.stop_gradient((p, size))
+    kappa = jnp.sqrt(fixed_p**2 + fixed_q)
+    order = jnp.abs(fixed_p)
+    peak = jnp.arcsinh(fixed_p / jnp.sqrt(fixed_q)) + jnp.log(fixed_q / 4) / 2
+    # The ends of the window, where the integrand is `exp(-digits)` of its peak. On the side of the
+    # sign of p it decreases by at least kappa (cosh t - 1), on the other by (kappa - |p|) (cosh t -
+    # 1) + |p| (|t| - 1 + exp(-|t|)), with kappa - |p| = q / (kappa + |p|).
+    near = jnp.arccosh(1 + digits / kappa)
+    far = jnp.minimum(jnp.arccosh(1 + digits * (kappa + order) / fixed_q), 1 + digits / order)
+    left = jnp.where(fixed_p > 0, far, near)
+    right = jnp.where(fixed_p > 0, near, far)
+    t, step = _trapezoid_nodes(peak - left, peak + right, count)
     # v^p exp(-v - q / (4 v)) / Gamma(alpha) at v = exp(t), as dv = v dt. For q = 0 its integral is
     # Gamma(p) / Gamma(alpha).
     logarithm = p * t - jnp.exp(t) - size / 4 * jnp.exp(-t) - gammaln(alpha)
     mean = step * jnp.sum(jnp.exp(logarithm))
     at_zero = jnp.where(p > 0, jnp.exp(gammaln(positive_or_one(p)) - gammaln(alpha)), jnp.inf)
     return alpha**power * jnp.where(q > 0, mean, at_zero)
-
-
-def _gamma_window(p: Array, q: Array, digits: int) -> tuple[Array, Array]:
-    """The ends of the window: there the integrand of `gamma_mean` is `exp(-digits)` of its peak.
-
-    Around the peak its logarithm decreases by `kappa (cosh t - 1) + p (sinh t - t)`, `kappa =
-    sqrt(p^2 + q)`.
-    """
-    kappa = jnp.sqrt(p**2 + q)
-    order = jnp.abs(p)
-    # exp(peak) = (p + kappa) / 2, without cancellation where p is negative.
-    peak = jnp.arcsinh(p / jnp.sqrt(q)) + jnp.log(q / 4) / 2
-    # On the side of the sign of p it decreases by at least kappa (cosh t - 1), on the other by
-    # (kappa - |p|) (cosh t - 1) + |p| (|t| - 1 + exp(-|t|)), with kappa - |p| = q / (kappa + |p|).
-    near = jnp.arccosh(1 + digits / kappa)
-    far = jnp.minimum(jnp.arccosh(1 + digits * (kappa + order) / q), 1 + digits / order)
-    left = jnp.where(p > 0, far, near)
-    right = jnp.where(p > 0, near, far)
-    return peak - left, peak + right

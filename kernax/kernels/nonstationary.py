@@ -193,6 +193,7 @@ class Gibbs(AbstractKernel):
         unit = lax.stop_gradient(jnp.maximum(a, b))
         a = a / unit
         b = b / unit
+        # sqrt(2 a b / (a^2 + b^2)) and exp(-(x - z)^2 / (a^2 + b^2)), a and b in that unit.
         total = a * a + b * b
         overlap = jnp.broadcast_to(2 * (a * b) / total, x.shape)
         return jnp.prod(safe_sqrt(overlap)) * jnp.exp(-jnp.sum(((x - z) / unit) ** 2 / total))

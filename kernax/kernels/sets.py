@@ -141,6 +141,7 @@ def _within(x: Array, highest: float = float("inf")) -> Array:
 
 def _product(matches: Array) -> tuple[Array, Array]:
     """`prod_a (1 + matches_a)` for matches >= 0, as mantissa, from 1 to 2, and exponent."""
+    # prod_a (1 + m_a) = 2^(t - floor(t)) 2^floor(t), t = sum_a log2(1 + m_a).
     total = jnp.sum(jnp.log2(1 + matches))
     exponent = jnp.floor(lax.stop_gradient(total))
     return jnp.exp2(total - exponent), exponent

@@ -147,22 +147,21 @@ class Mismatch(AbstractKernel):
 
     def __call__(self, x, z):
         check_strings(x, z)
+        # sum_u m_u(x) m_u(z), by features where these are few enough.
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
         # Of strings that differ in 0, 1, ... positions, up to 2 m. The counts are floats because
         # integers would overflow.
-        of_distance = functools.partial(_shared_neighbours, self.k, self.m, len(x.alphabet))
-        by_distance = [float(of_distance(apart)) for apart in range(min(2 * self.m, self.k) + 1)]
-        shared = functools.partial(_by_mismatches, by_distance)
+        counts = [
+            float(_shared_neighbours(self.k, self.m, len(x.alphabet), apart))
+            for apart in range(min(2 * self.m, self.k) + 1)
+        ]
+
+        def shared(window, others):
+            apart = sum((token != other).astype(jnp.int32) for token, other in zip(window, others))
+            return jnp.asarray(sum(jnp.where(apart == i, n, 0) for i, n in enumerate(counts)))
+
         return _compared(_windows(x, self.k), _windows(z, self.k), shared)
-
-
-def _by_mismatches(
-    values: list[float], window: Int[Array, " k"], others: Int[Array, "k n"]
-) -> Float[Array, " n"]:
-    """`values[i]` for a window that differs in i positions from another; zero beyond."""
-    apart = sum((token != other).astype(jnp.int32) for token, other in zip(window, others))
-    return jnp.asarray(sum(jnp.where(apart == i, value, 0) for i, value in enumerate(values)))
 
 
 # Windows (words, n) of a string, and their weights (n,).
@@ -200,6 +199,7 @@ def _sum_in_order(values: Float[Array, " n"]) -> Float[Array, ""]:
 def _windows(x: Strings, k: int) -> _Weighted:
     """The tokens of every substring of k tokens, and the products of their weights."""
     places = max(x.codes.shape[0] - k + 1, 0)
+    # Token i of window j is token i + j of the string.
     shifted = lambda array: jnp.stack([array[i : i + places] for i in range(k)])
     return shifted(x.codes), jnp.prod(shifted(x.weights), 0)
 
@@ -210,15 +210,28 @@ def _common(x: Strings, z: Strings, k: int) -> Float[Array, ""]:
         return dot(_histogram(x, k), _histogram(z, k))
     if min(len(x.codes), len(z.codes)) <= _MOST_COMPARED:
         return _compared(_keys(x, k), _keys(z, k), _equal)
-    return _searched(_sorted(x, k), _keys(z, k))
+    return _searched(_keys(x, k), _keys(z, k))
 
 
 def _searched(x: _Weighted, z: _Weighted) -> Float[Array, ""]:
     """The number of pairs of equal keys: binary search for those of z in the sorted keys of x."""
-    keys, repeats = x
+    keys, x_weights = x
     wanted, weights = z
-    if not len(repeats) or not len(weights):
+    if not len(x_weights) or not len(weights):
         return jnp.zeros((), weights.dtype)
+    *keys, x_weights = lax.sort((*keys, x_weights), num_keys=len(keys))
+    keys = jnp.stack(keys)
+
+    # total_i = weight_i + total_{i+1} where the next key is equal, so that at the first of equal
+    # keys it is the sum of their weights.
+    def backwards(total, inputs):
+        same_as_next, weight = inputs
+        total = weight + jnp.where(same_as_next, total, 0)
+        return total, total
+
+    same = jnp.concatenate([jnp.all(keys[:, 1:] == keys[:, :-1], 0), jnp.zeros(1, bool)])
+    nothing = jnp.zeros_like(x_weights[0])
+    repeats = lax.scan(backwards, nothing, (same, x_weights), reverse=True)[1]
     place = _first_not_below(keys, wanted)
     is_there = place < len(repeats)
     found = jnp.all(jnp.take(keys, place, axis=1, mode="clip") == wanted, 0) & is_there
@@ -234,6 +247,7 @@ def _histogram(x: Strings, k: int) -> Float[Array, " features"]:
 
 def _number(tokens: Int[Array, "k n"], size: int) -> Int[Array, " n"]:
     """Tokens as the digits of a number to the base of the alphabet's size."""
+    # sum_i token_i size^(k - 1 - i), by Horner's rule.
     number = jnp.zeros(tokens.shape[1:], jnp.int32)  # codes of 8 bits would overflow
     for digit in tokens:
         number = number * size + digit.astype(number.dtype)
@@ -282,26 +296,6 @@ def _keys(x: Strings, k: int) -> _Weighted:
     each -= size**each > 2**31
     words = [_number(tokens[at : at + each], size) for at in range(0, k, each)]
     return jnp.stack(words), weights
-
-
-def _sorted(x: Strings, k: int) -> _Weighted:
-    """Keys in order, and at the first of equal ones the sum of their weights."""
-    keys, weights = _keys(x, k)
-    *keys, weights = lax.sort((*keys, weights), num_keys=len(keys))
-    keys = jnp.stack(keys)
-    return keys, _sums_of_runs(keys, weights) if len(weights) else weights
-
-
-def _sums_of_runs(keys: Int[Array, "words n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """For each key the sum of its weight and of those of the equal keys that follow it directly."""
-
-    def backwards(total, inputs):
-        same_as_next, weight = inputs
-        total = weight + jnp.where(same_as_next, total, 0)
-        return total, total
-
-    same = jnp.concatenate([jnp.all(keys[:, 1:] == keys[:, :-1], 0), jnp.zeros(1, bool)])
-    return lax.scan(backwards, jnp.zeros_like(weights[0]), (same, weights), reverse=True)[1]
 
 
 def _first_not_below(

@@ -53,6 +53,7 @@ class MaternStates(AbstractStateSpace):
         return jnp.asarray(_COVARIANCES[self.p], self.rate.dtype)
 
     def transition(self, step):
+        # A = exp(-tau) (A_0 + A_1 tau + A_2 tau^2).
         tau = jnp.minimum(self.rate * step, _FAR)
         powers = jnp.stack([jnp.ones_like(tau), tau, tau**2][: self.p + 1])
         polynomials = jnp.asarray(_TRANSITIONS[self.p], tau.dtype)
@@ -66,6 +67,7 @@ class Oscillators(AbstractStateSpace):
     variances: Float[Array, " j"]
 
     def observation(self):
+        # h = (1, 0, 1, 0, ...): the sum of the cosines.
         both = jnp.stack([jnp.ones_like(self.variances), jnp.zeros_like(self.variances)], 1)
         return both.reshape(-1)
 
@@ -97,6 +99,7 @@ class DampedOscillations(AbstractStateSpace):
     def transition(self, step):
         # exp(F z) with z = rate step and F = [[0, 1], [-1, -1 / Q]].
         z = self.rate * step
+        # It is [[k, r], [-r, k - r / Q]] with r the response to an impulse, dk/dz = -r.
         k = damped_oscillation(z, self.quality)
         response = z * _response(z, self.quality)
         return jnp.stack([k, response, -response, k - response / self.quality]).reshape(2, 2)
@@ -140,6 +143,7 @@ def _damped(
     decays = square < -_NEAR
     v = jnp.sqrt(jnp.where(oscillates, square, 1))
     decay = jnp.exp(-u)
+    # Without oscillation, v^2 < 0:
     # exp(-u) cosh(w) = (exp(w - u) + exp(-w - u)) / 2 for v = i w, and w - u = -z^2 / (w + u).
     w = jnp.sqrt(jnp.where(decays, -square, 1))
     slow = jnp.exp(-z * (z / (w + jnp.where(decays, u, 1)))) / 2

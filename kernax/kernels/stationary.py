@@ -75,6 +75,7 @@ class RBF(AbstractScaleMixture):
         return jnp.exp(-s / 2)
 
     def unit_density(self, f, dim):
+        # S(w) = (2 pi)^(d/2) exp(-2 pi^2 |w|^2).
         return (2 * jnp.pi) ** (dim / 2) * jnp.exp(-2 * jnp.pi**2 * f)
 
     @property
@@ -106,7 +107,8 @@ class AbstractMatern(AbstractScaleMixture):
         return round(2 * self.nu) if isinstance(self.nu, float) else 1
 
     def precisions(self, normal):
-        if isinstance(self.nu, float):  # half-integers: 2 nu squared normal numbers
+        # tau has the distribution that makes frequencies Student t: nu / tau ~ Gamma(nu, 1).
+        if isinstance(self.nu, float):  # half-integers: nu / tau is half a sum of 2 nu squares
             squares = jnp.sum(normal**2, 1)
             return 2 * self.nu / jnp.maximum(squares, jnp.finfo(squares.dtype).tiny)
         return 1 / gamma_quantiles(self.nu, normal[:, 0])
@@ -326,6 +328,7 @@ class Periodic(AbstractKernel):
         return jnp.prod(_periodic(sines, floored(self.lengthscale)))
 
     def spectral_parts(self, dim):
+        # k = (1 - sum_j a_j) + sum_j a_j cos(2 pi w_j t), t = x - z.
         varying, variances, frequencies = series_in_cycles(
             self.lengthscale, self.period, dim, "Periodic"
         )
@@ -337,6 +340,7 @@ class Periodic(AbstractKernel):
         series = fourier_series(self.lengthscale, self.period, harmonics)
         if series is None:
             return None
+        # The constant is a state that does not change, each harmonic an oscillator.
         varying, variances, frequencies = series
         variances = if_complete(variances, jnp.abs(varying - jnp.sum(variances)))
         return SumOfStates((ConstantState(1 - varying), Oscillators(frequencies, variances)))
@@ -350,8 +354,8 @@ def _periodic(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Flo
     least = math.log(float(jnp.finfo(sines.dtype).tiny)) - 10
     is_zero = lax.stop_gradient(-2 * (sines / lengthscale) ** 2) < least
     near = jnp.where(is_zero, 0, sines)
-    # Squared distances from zero in units of the lengthscale have derivatives that divide by the
-    # lengthscale once, not by its cube.
+    # exp(-2 s), s = (sine / lengthscale)^2. Squared distances from zero in units of the lengthscale
+    # have derivatives that divide by the lengthscale once, not by its cube.
     s = jax.vmap(
         lambda a, scale: squared_distance(a[None], jnp.zeros_like(a)[None], scale, rough=True)
     )
@@ -391,6 +395,7 @@ class ZeroMeanPeriodic(AbstractKernel):
         return jnp.prod(_about_zero(sines, floored(self.lengthscale)))
 
     def spectral_parts(self, dim):
+        # k = sum_j a_j cos(2 pi w_j t) / sum_j a_j, the series of `Periodic` without its constant.
         varying, variances, frequencies = series_in_cycles(
             self.lengthscale, self.period, dim, "ZeroMeanPeriodic"
         )
@@ -420,6 +425,8 @@ _TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(1
 @jax.custom_jvp
 def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
     """`(exp(-2 b sines^2) - m) / (1 - m)` with `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
+    # With F(c) = (exp(b c) - I_0(b)) / b and c = 1 - 2 sines^2 it is F(c) / F(1), where neither
+    # cancels at small b.
     is_long = lengthscale > _LONG
     small = jnp.where(is_long, lengthscale, _LONG) ** -2
     by_series = _fluctuation(1 - 2 * sines**2, small) / _fluctuation(jnp.ones_like(small), small)
@@ -474,12 +481,14 @@ class Cosine(AbstractKernel):
         return jnp.cos(2 * jnp.pi * jnp.sum(turns(x, z, self.period)))
 
     def spectral_parts(self, dim):
+        # cos(2 pi w.(x - z)), w = 1 / period.
         frequency = 1 / of_each_column(self.period, dim)
         return (fixed_part(jnp.ones_like(self.period, shape=()), tuple(range(dim)), frequency),)
 
     def state_space(self, harmonics):
         if self.period.size > 1:
             return None
+        # cos(w t) with the angular frequency w = 2 pi / period.
         frequency = 2 * jnp.pi / self.period.reshape(())
         return Oscillators(frequency[None], jnp.ones_like(frequency)[None])
 
@@ -518,6 +527,7 @@ class DampedOscillator(AbstractKernel):
                 f"DampedOscillator compares numbers, but points have shape {x.shape}: select one "
                 "with On(kernel, dimension)"
             )
+        # z = 2 pi (x - z) / period.
         angle = 2 * jnp.pi * (x[0] - z[0]) / floored(self.period)
         return damped_oscillation(angle, self.quality)
 
@@ -568,10 +578,12 @@ class SpectralMixture(AbstractSpectral):
         largest = float(jnp.finfo(t.dtype).tiny) ** (-1 / 3)
         scales = jnp.minimum(self.scales, largest)
         means = jnp.clip(self.means, -largest, largest)
+        # exp(-2 pi^2 sum_d scales_qd^2 t_d^2), and below prod_d cos(2 pi means_qd t_d).
         decay = jnp.exp(-2 * jnp.pi**2 * jnp.sum((scales * t) ** 2, 1))
         return dot(self.weights, decay * jnp.prod(jnp.cos(2 * jnp.pi * means * t), 1))
 
     def spectral_density(self, w):
+        # sum_q weights_q prod_d (N(w_d | means_qd, scales_qd^2) + N(w_d | -means_qd, ...)) / 2.
         w, _ = vectors(w, w, self.means[0])
         bell = lambda centres: jax.scipy.stats.norm.pdf(w[None, :], centres, self.scales)
         return dot(self.weights, jnp.prod((bell(self.means) + bell(-self.means)) / 2, 1))
@@ -590,6 +602,7 @@ class SpectralMixture(AbstractSpectral):
         scale = self.scales[i]
         d = len(mean)
 
+        # The centre is +mean or -mean in each dimension, with equal probability.
         def law(normal):
             signs = jnp.where(normal < 0, -1, 1).astype(mean.dtype)
             return signs * mean[None, :], jnp.broadcast_to(scale[None, :], normal.shape)

@@ -151,37 +151,24 @@ def _gapped(
     """
 
     def row(now: _Row, token: _Tokens) -> tuple[_Row, None]:
-        match = partial(_match, factor, token)
+        def cell(now: _Cell, column: tuple[Array, _Tokens]) -> tuple[_Cell, Array]:
+            # a(i, j) = factor match(i, j) e(i, j), e = extended(before).
+            above, other = column
+            match = jnp.where(token.codes == other.codes, factor * token.weights * other.weights, 0)
+            ends = match[None] * extended(now.before)
+            # above(i, j) = sum_{i' < i} decay^(i - i' - 1) a(i', j), so that
+            # above(i + 1, j) = decay above(i, j) + a(i, j), of the kinds that a match may extend,
+            # and before(i, j + 1) = decay before(i, j) + above(i, j).
+            right = _Cell(decay[None] * now.before + above, now.total + ends[-1])
+            return right, decay[None] * above + ends[: len(above)]
+
         start = _Cell(jnp.zeros_like(now.above[0]), now.total)
-        end, above = lax.scan(partial(_next_cell, extended, match, decay), start, (now.above, z))
+        end, above = lax.scan(cell, start, (now.above, z))
         return _Row(above, end.total), None
 
     zero = jnp.zeros_like(x.weights[0] * z.weights[0] * factor)
     above = jnp.zeros((len(z.codes), levels, *zero.shape), zero.dtype)
     return lax.scan(row, _Row(above, zero), x)[0].total
-
-
-def _match(factor: Float[Array, "*#pairs"], token: _Tokens, other: _Tokens) -> Array:
-    """`factor` times the weights of two tokens where they are equal, 0 where not."""
-    return jnp.where(token.codes == other.codes, factor * token.weights * other.weights, 0)
-
-
-def _next_cell(
-    extended: Callable[[Array], Array],
-    match: Callable[[_Tokens], Array],
-    decay: Float[Array, "*#pairs"],
-    now: _Cell,
-    column: tuple[Float[Array, "levels *#pairs"], _Tokens],
-) -> tuple[_Cell, Float[Array, "levels *#pairs"]]:
-    """The cell to the right, and the sums over its column for the row below."""
-    # a(i, j) = factor match(i, j) e(i, j), e = extended(before).
-    # above(i, j) = sum_{i' < i} decay^(i - i' - 1) a(i', j), so that
-    # above(i + 1, j) = decay above(i, j) + a(i, j), of the kinds that a match may extend, and
-    # before(i, j + 1) = decay before(i, j) + above(i, j).
-    above, other = column
-    ends = match(other)[None] * extended(now.before)
-    cell = _Cell(decay[None] * now.before + above, now.total + ends[-1])
-    return cell, decay[None] * above + ends[: len(above)]
 
 
 def _one_longer(before: Float[Array, "levels *#pairs"]) -> Float[Array, "kinds *#pairs"]:
@@ -202,7 +189,22 @@ def _batched_last(function: Callable) -> Callable:
     Derivatives of every order and mode are those of the function under a plain `vmap`, which is
     slower, but which JAX can transpose.
     """
-    batched_last = custom_vmap(_over_pairs(function))
+
+    # All further axes become one axis of pairs, over which loops on a CPU are fastest.
+    @custom_vmap
+    def batched_last(x: _Tokens, z: _Tokens, *numbers: Array) -> Array:
+        n_axes = numbers[0].ndim
+        leaves = jax.tree.leaves((x, z, numbers))
+        shape = np.broadcast_shapes(*(leaf.shape[leaf.ndim - n_axes :] for leaf in leaves))
+
+        def as_one_axis(leaf: Array) -> Array:
+            own = leaf.shape[: leaf.ndim - n_axes]
+            if leaf.size == math.prod(own):
+                return leaf.reshape(*own, 1)
+            return jnp.broadcast_to(leaf, own + shape).reshape(*own, -1)
+
+        out = function(*jax.tree.map(as_one_axis, (x, z, *numbers)))
+        return jnp.broadcast_to(out, math.prod(shape)).reshape(shape)
 
     @batched_last.def_vmap
     def _(size, batched, *arguments):
@@ -219,24 +221,3 @@ def _batched_last(function: Callable) -> Callable:
         return call(*primals), jax.jvp(function, primals, tangents)[1]
 
     return call
-
-
-def _over_pairs(function: Callable) -> Callable:
-    """`function` with all further axes as one axis of pairs, over which CPU loops are fastest."""
-
-    def flat(x: _Tokens, z: _Tokens, *numbers: Array) -> Array:
-        leaves = jax.tree.leaves((x, z, numbers))
-        shape = np.broadcast_shapes(*(leaf.shape[leaf.ndim - numbers[0].ndim :] for leaf in leaves))
-        pairs = partial(_as_one_axis, shape)
-        out = function(*jax.tree.map(pairs, (x, z, *numbers)))
-        return jnp.broadcast_to(out, math.prod(shape)).reshape(shape)
-
-    return flat
-
-
-def _as_one_axis(shape: tuple[int, ...], leaf: Array) -> Array:
-    """The last axes of an array, which broadcast to `shape`, as one; of length 1 if all are."""
-    own = leaf.shape[: leaf.ndim - len(shape)]
-    if leaf.size == math.prod(own):
-        return leaf.reshape(*own, 1)
-    return jnp.broadcast_to(leaf, own + shape).reshape(*own, -1)

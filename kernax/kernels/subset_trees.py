@@ -1,6 +1,5 @@
 """Kernels of trees that count common fragments."""
 
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -70,6 +69,7 @@ def _common_fragments_jvp(primals, tangents):
     (d_decay, dx, dz) = tangents
     total, E = _inside(decay, x, z)
     share = E * _outside(decay * x.weights[:, None] * z.weights[None] * E, x, z)
+    # d total / d(decay w_a w_b) = A E = share, summed over b and over a.
     by_x = matmul(share, z.weights)
     by_z = matmul(x.weights, share)
     return total, d_decay * dot(by_x, x.weights) + decay * (
@@ -101,37 +101,26 @@ def _inside(
     places = jnp.arange(len(x.weights))
     nodes = _Node(places, x.weights, x.children, _productions(x, z.children.shape[1]))
     nothing = jnp.zeros_like(z.weights * decay)
-    start = _RowsSoFar(_table(x, nothing), nothing)
-    end, E = lax.scan(partial(_add_row, decay, z, z_productions), start, nodes)
-    return _sum_in_order(end.total), E
+    arity = min(x.children.shape[1], z.children.shape[1])
 
+    def row(now: _RowsSoFar, node: _Node) -> tuple[_RowsSoFar, Float[Array, " M"]]:
+        # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
+        # C(a, b) = decay w_a w_b E(a, b). Leaves have no production.
+        same = jnp.all(node.production[None] == z_productions, 1)
+        alike = ((node.production[0] != NONE) & same).astype(now.table.dtype)
 
-def _add_row(
-    decay: Float[Array, ""],
-    z: Trees,
-    z_productions: Int[Array, "M labels"],
-    now: _RowsSoFar,
-    node: _Node,
-) -> tuple[_RowsSoFar, Float[Array, " M"]]:
-    """The table with one more row of C, and the same row of E."""
-    # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
-    # C(a, b) = decay w_a w_b E(a, b).
-    same = jnp.all(node.production[None] == z_productions, 1)
-    alike = ((node.production[0] != NONE) & same).astype(now.table.dtype)  # leaves have none
-    # `start_b prod_j (1 + C(c_j(a), c_j(b)))` for a node a of x and each node b of z.
+        def times_child(total, pair):
+            return total * (1 + _entries(now.table, *pair)), None
 
-    def times_child(total, pair):
-        return total * (1 + _entries(now.table, *pair)), None
+        E = lax.scan(times_child, alike, (node.children[:arity], z.children[:, :arity].T))[0]
+        C = decay * node.weight * z.weights * E
+        return _RowsSoFar(_with_row(now.table, node.place, C), now.total + C), E
 
-    arity = min(len(node.children), z.children.shape[1])
-    E = lax.scan(times_child, alike, (node.children[:arity], z.children[:, :arity].T))[0]
-    row = decay * node.weight * z.weights * E
-    return _RowsSoFar(_with_row(now.table, node.place, row), now.total + row), E
-
-
-def _sum_in_order(parts: Float[Array, " n"]) -> Float[Array, ""]:
-    """The sum, term by term, because the order of a reduction would depend on the padding."""
-    return lax.scan(lambda total, part: (total + part, None), jnp.zeros_like(parts[0]), parts)[0]
+    end, E = lax.scan(row, _RowsSoFar(_table(x, nothing), nothing), nodes)
+    # Term by term, because the order of a reduction would depend on the padding.
+    add = lambda total, part: (total + part, None)
+    total = lax.scan(add, jnp.zeros_like(end.total[0]), end.total)[0]
+    return total, E
 
 
 def _outside(C: Float[Array, "N M"], x: Trees, z: Trees) -> Float[Array, "N M"]:

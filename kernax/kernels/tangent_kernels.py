@@ -112,9 +112,28 @@ class FisherKernel(AbstractKernel):
 
     def __check_init__(self):
         _check_has_parameters(self.log_density, "log_density")
-        if self.information is not None:
-            size = sum(entry.value.size for entry in parameters(self.log_density))
-            _check_information(self.information, size)
+        J = self.information
+        if J is None:
+            return
+        size = sum(entry.value.size for entry in parameters(self.log_density))
+        if J.shape != (size, size):
+            raise ValueError(
+                f"information must have shape {size, size}, for {size} parameters, but has shape "
+                f"{J.shape}"
+            )
+        if not is_concrete(J):
+            return
+        values = np.asarray(J, float)
+        if not np.isfinite(values).all():
+            raise ValueError("information must be finite, but holds NaN or inf")
+        check_symmetric(values, "information", 1e-5)
+        eigenvalues = np.linalg.eigvalsh(values)
+        if not eigenvalues[0] > size * float(jnp.finfo(J.dtype).eps) * eigenvalues[-1]:
+            raise ValueError(
+                "information must be positive definite, but its eigenvalues go from "
+                f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: a sample needs more points than "
+                "there are parameters, and no parameter may be redundant"
+            )
 
     @staticmethod
     def of_sample(log_density: Callable, X: PyTree) -> "FisherKernel":
@@ -142,28 +161,3 @@ class FisherKernel(AbstractKernel):
 
     def explicit_features(self):
         return self.score
-
-
-def _check_information(J: Array, size: int) -> None:
-    """Raises ValueError unless J is (size, size) and, unless traced, finite, symmetric and positive
-    definite.
-    """
-    if J.shape != (size, size):
-        raise ValueError(
-            f"information must have shape {size, size}, for {size} parameters, but has shape "
-            f"{J.shape}"
-        )
-    if not is_concrete(J):
-        return
-    values = np.asarray(J, float)
-    if not np.isfinite(values).all():
-        raise ValueError("information must be finite, but holds NaN or inf")
-    check_symmetric(values, "information", 1e-5)
-    eps = float(jnp.finfo(J.dtype).eps)
-    eigenvalues = np.linalg.eigvalsh(values)
-    if not eigenvalues[0] > size * eps * eigenvalues[-1]:
-        raise ValueError(
-            "information must be positive definite, but its eigenvalues go from "
-            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}: a sample needs more points than "
-            "there are parameters, and no parameter may be redundant"
-        )

@@ -85,7 +85,6 @@ def encode(
         Array([[1., 1.],
                [1., 3.]], dtype=float64)
     """
-    # The strings as a list.
     if isinstance(texts, str) or not hasattr(texts, "__iter__"):
         for_one = ": pass [text] for one" if isinstance(texts, str) else ""
         raise ValueError(
@@ -107,9 +106,22 @@ def encode(
         raise ValueError(
             f"length must be at least {longest}, that of the longest string, but is {length}"
         )
-    if unknown == "refuse":
-        _check_all_known(rows, known)
-    return _stacked(rows, length, known)
+    # Tokens that the alphabet lacks have weight zero, as padding has.
+    place = {token: code for code, token in enumerate(known)}
+    codes = np.zeros((len(rows), length), np.int32)
+    weights = np.zeros((len(rows), length))
+    for i, row in enumerate(rows):
+        for j, token in enumerate(row):
+            if token in place:
+                codes[i, j] = place[token]
+                weights[i, j] = 1
+            elif unknown == "refuse":
+                raise not_in_alphabet(f"texts[{i}] has {token!r} at position {j}", known)
+    return Strings(
+        codes=jnp.asarray(codes),
+        weights=jnp.asarray(weights, jnp.result_type(float)),
+        alphabet=known,
+    )
 
 
 def from_graphs(
@@ -176,30 +188,6 @@ def _relabelled(graph: Any, i: int, n_rounds: int) -> list[str]:
         labels = [f"{turn} {hashlib.sha256(text).hexdigest()[:24]}" for text in nested]
         found += labels
     return found
-
-
-def _check_all_known(rows: list[list[str]], alphabet: tuple[str, ...]) -> None:
-    """Raises ValueError for the first token that the alphabet lacks."""
-    known = set(alphabet)
-    for i, row in enumerate(rows):
-        for place, token in enumerate(row):
-            if token not in known:
-                raise not_in_alphabet(f"texts[{i}] has {token!r} at position {place}", alphabet)
-
-
-def _stacked(rows: list[list[str]], length: int, alphabet: tuple[str, ...]) -> Strings:
-    """Strings as arrays, padded to a length; tokens that the alphabet lacks have weight zero."""
-    place = {token: i for i, token in enumerate(alphabet)}
-    codes = np.zeros((len(rows), length), np.int32)
-    weights = np.zeros((len(rows), length))
-    for i, row in enumerate(rows):
-        codes[i, : len(row)] = [place.get(token, 0) for token in row]
-        weights[i, : len(row)] = [token in place for token in row]
-    return Strings(
-        codes=jnp.asarray(codes),
-        weights=jnp.asarray(weights, jnp.result_type(float)),
-        alphabet=alphabet,
-    )
 
 
 def check_strings(x: Any, z: Any) -> None:

@@ -106,9 +106,22 @@ def encode(trees: Iterable, alphabet: Iterable | None = None, *, unknown: str = 
     known = check_alphabet(
         sorted({node.label for table in tables for node in table}) if alphabet is None else alphabet
     )
-    if unknown == "refuse":
-        _check_all_known(tables, known)
-    return _stacked(tables, known)
+    codes = {label: code for code, label in enumerate(known)}
+    labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
+    arity = max(1, *(len(node.children) for table in tables for node in table))
+    children = np.full((*labels.shape, arity), NONE, np.int32)
+    for number, table in enumerate(tables):
+        for place, node in enumerate(table):
+            if unknown == "refuse" and node.label not in codes:
+                raise not_in_alphabet(f"trees[{number}] has {node.label!r}", known)
+            labels[number, place] = codes.get(node.label, GAP)
+            children[number, place, : len(node.children)] = node.children
+    return Trees(
+        labels=jnp.asarray(labels),
+        children=jnp.asarray(children),
+        weights=jnp.asarray(labels >= 0, jnp.result_type(float)),
+        alphabet=known,
+    )
 
 
 def check_trees(x: Any, z: Any) -> None:
@@ -119,36 +132,6 @@ def check_trees(x: Any, z: Any) -> None:
 class _Node(NamedTuple):
     label: str
     children: list[int]  # their indices among the nodes of the tree, in postorder
-
-
-def _check_all_known(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> None:
-    """Raises ValueError for the first label that the alphabet lacks."""
-    known = set(alphabet)
-    for number, table in enumerate(tables):
-        for node in table:
-            if node.label not in known:
-                raise not_in_alphabet(f"trees[{number}] has {node.label!r}", alphabet)
-
-
-def _stacked(tables: list[list[_Node]], alphabet: tuple[str, ...]) -> Trees:
-    """Trees as arrays, padded to the most nodes and the most children."""
-    # The index of each node's label in the alphabet.
-    codes = {label: code for code, label in enumerate(alphabet)}
-    labels = np.full((len(tables), max(map(len, tables))), NONE, np.int32)
-    for number, table in enumerate(tables):
-        labels[number, : len(table)] = [codes.get(node.label, GAP) for node in table]
-    # The indices of each node's children.
-    arity = max(1, *(len(node.children) for table in tables for node in table))
-    children = np.full((*labels.shape, arity), NONE, np.int32)
-    for number, table in enumerate(tables):
-        for place, node in enumerate(table):
-            children[number, place, : len(node.children)] = node.children
-    return Trees(
-        labels=jnp.asarray(labels),
-        children=jnp.asarray(children),
-        weights=jnp.asarray(labels >= 0, jnp.result_type(float)),
-        alphabet=alphabet,
-    )
 
 
 _Place = int | tuple[int, ...]  # of a token: index of its character, or indices into tuples
@@ -244,23 +227,17 @@ def _where(name: str, place: _Place) -> str:
 def _tokens(tree: Any, name: str) -> Iterator[_Token]:
     """The tokens of a tree in either notation. Raises ValueError for any other type."""
     if isinstance(tree, str):
-        return _tokens_of_text(tree)
-    if isinstance(tree, tuple):
-        return _tokens_of_tuples(tree, name)
-    raise ValueError(
-        f"{name} must be in bracket notation or nested tuples, but is of type {type(tree).__name__}"
-    )
-
-
-def _tokens_of_text(text: str) -> Iterator[_Token]:
-    """Brackets, and the labels between them and blanks."""
-    kinds = {"(": _Kind.OPEN, ")": _Kind.CLOSE}
-    for word in re.finditer(r"[()]|[^\s()]+", text):
-        yield _Token(kinds.get(word[0], _Kind.LABEL), word[0], word.start())
-
-
-def _tokens_of_tuples(tree: tuple, name: str) -> Iterator[_Token]:
-    """The tokens of nested tuples, depth first, by a stack: Python's recursion is limited."""
+        # Brackets, and the labels between them and blanks.
+        kinds = {"(": _Kind.OPEN, ")": _Kind.CLOSE}
+        for word in re.finditer(r"[()]|[^\s()]+", tree):
+            yield _Token(kinds.get(word[0], _Kind.LABEL), word[0], word.start())
+        return
+    if not isinstance(tree, tuple):
+        raise ValueError(
+            f"{name} must be in bracket notation or nested tuples, but is of type "
+            f"{type(tree).__name__}"
+        )
+    # Depth first, by a stack: Python's recursion is limited.
     pending: list[tuple[Any, tuple[int, ...]]] = [(tree, ())]
     while pending:
         part, place = pending.pop()
