@@ -28,6 +28,7 @@ def compensated_product(K: Array, v: Array) -> Array:
     bits = extra_bits(len(v), v.dtype)
     coarse_K = _coarse(K, bits)
     coarse_v = _coarse(v, bits)
+    # v1 = (v + c) - c rounds v to the digits of c.
     leading_v = (v + coarse_v) - coarse_v
     leading_K = (K + coarse_K) - coarse_K
     # K v = K1 v1 + K (v - v1) + (K - K1) v1 with the leading bits K1 and v1.

@@ -51,12 +51,11 @@ def checked_pairs(
 
 def check_pairs_fit(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> None:
     """Raises MemoryBudgetError if the matrix of one batch, or of two, does not fit."""
-    check_memory(X, Z, first=lambda: eqx.filter_eval_shape(_of_first_points, kernel, X, Z))
 
+    def of_first_points(kernel, X, Z):
+        return kernel(points_at(X, 0), points_at(X if Z is None else Z, 0))
 
-def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> Array:
-    """`k(x_1, z_1)`."""
-    return kernel(points_at(X, 0), points_at(X if Z is None else Z, 0))
+    check_memory(X, Z, first=lambda: eqx.filter_eval_shape(of_first_points, kernel, X, Z))
 
 
 class AbstractComputedGram(AbstractUnheldGram):

@@ -90,8 +90,10 @@ def check_memory(
         if first is not None:
             first()
         in_single = dtype == jnp.float64 and needed / 2 <= available
+        shape = f"dense ({n}, {m})"
+        what = f"a {shape} matrix" if matrices == 1 else f"{matrices:g} {shape} matrices"
         raise MemoryBudgetError(
-            f"{in_gib(needed)} needed by {footprint.verb} for {_named(matrices, n, m)} in {dtype}, "
+            f"{in_gib(needed)} needed by {footprint.verb} for {what} in {dtype}, "
             f"{in_gib(available)} available; {footprint.advice(in_single)}"
         )
 
@@ -144,13 +146,6 @@ def in_gib(size: float | int) -> str:
     """A number of bytes in GiB, with one decimal digit below a hundred."""
     gib = size / 2**30
     return f"{gib:.1f} GiB" if gib < 100 else f"{gib:.0f} GiB"
-
-
-def _named(matrices: float, n: int, m: int) -> str:
-    """The number and the shape of dense matrices, for messages."""
-    if matrices == 1:
-        return f"a dense ({n}, {m}) matrix"
-    return f"{matrices:g} dense ({n}, {m}) matrices"
 
 
 def available_memory(devices: Iterable[Any]) -> int:

@@ -1,6 +1,5 @@
 """The matrix-free Gram matrix of points that are spread over the devices of a mesh."""
 
-from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -63,50 +62,41 @@ def _product(
     kernel: AbstractKernel, X: PyTree, V: Float[Array, "n p"], most_rows: int, spread: RowsOverMesh
 ) -> Float[Array, "n p"]:
     """`K V` for points and vectors with the same distribution."""
-    return on_parts(partial(_rows_of_product, most_rows, spread), spread, kernel, X, V)
-
-
-def _rows_of_product(
-    most_rows: int, spread: RowsOverMesh, kernel: AbstractKernel, X: PyTree, V: Float[Array, "m p"]
-) -> Float[Array, "m p"]:
-    """The rows of the product for the points X of this device, with its part V of the vectors."""
 
     # In the backward pass the points of another device are passed on again, so that at most one
     # block of them is in memory.
     @partial(jax.checkpoint, prevent_cse=False)
     def at_offset(offset, kernel, X, V):
-        Z, of_Z = _passed_on((X, V), offset, _from_offset, spread)
+        Z, of_Z = _passed_on((X, V), offset, 1, spread)
         to_X, to_Z = products_both_ways(kernel, X, Z, V, of_Z, most_rows)
-        return to_X + _passed_on(to_Z, offset, _back_to, spread)
+        return to_X + _passed_on(to_Z, offset, -1, spread)
 
     @jax.checkpoint
     def opposite(kernel, X, V):
         Z, of_Z = _from_offset(spread.parts // 2, spread, (X, V))
         return product_by_rows(kernel, X, Z, of_Z, most_rows)
 
-    def step(product, offset):
-        return product + at_offset(offset, kernel, X, V), None
+    def of_part(kernel, X, V):
+        """The rows for the points X of this device, with its part V of the vectors."""
 
-    product = product_by_tiles(kernel, X, V, most_rows * count(X))
-    # The offsets below half of the ring; for an even number the opposite device remains.
-    if spread.parts > 2:
-        product, _ = lax.scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
-    return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
+        def step(product, offset):
+            return product + at_offset(offset, kernel, X, V), None
+
+        product = product_by_tiles(kernel, X, V, most_rows * count(X))
+        # The offsets below half of the ring; for an even number the opposite device remains.
+        if spread.parts > 2:
+            product, _ = lax.scan(step, product, jnp.arange(1, (spread.parts + 1) // 2))
+        return product + opposite(kernel, X, V) if spread.parts % 2 == 0 else product
+
+    return on_parts(of_part, spread, kernel, X, V)
 
 
-def _passed_on(
-    block: PyTree, offset: Int[Array, ""], pass_on: Callable, spread: RowsOverMesh
-) -> PyTree:
-    """`pass_on` of a block by an offset that a loop counts, the same on all devices. There is a
-    branch for each offset, because offsets must be known at compile time.
+def _passed_on(block: PyTree, offset: Int[Array, ""], sign: int, spread: RowsOverMesh) -> PyTree:
+    """The block of the device at an offset that a loop counts, the same on all devices, times a
+    sign. There is a branch for each offset, because offsets must be known at compile time.
     """
-    offsets = range(1, (spread.parts + 1) // 2)
-    return lax.switch(offset - 1, [partial(pass_on, each, spread) for each in offsets], block)
-
-
-def _back_to(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:
-    """The block that the device at a backward offset has computed for this one."""
-    return _from_offset(-offset, spread, block)
+    offsets = [sign * each for each in range(1, (spread.parts + 1) // 2)]
+    return lax.switch(offset - 1, [partial(_from_offset, each, spread) for each in offsets], block)
 
 
 def _from_offset(offset: int, spread: RowsOverMesh, block: PyTree) -> PyTree:

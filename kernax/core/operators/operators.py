@@ -139,7 +139,7 @@ class DenseGram(AbstractGram):
         n = len(self.matrix)
         # Gathering columns takes as long as reading three times as many.
         if 3 * len(indices) <= n:
-            return matmul(self.matrix[indices].T, values)
+            return matmul(self.matrix[indices].T, values)  # K[:, I] = K[I]^T
         return matmul(self.matrix, in_places(indices, values, n))
 
     def submatrix(self, indices):
@@ -232,6 +232,7 @@ class LowRankGram(AbstractGram):
         return jnp.sum(self.features**2, 1) + self.remainder
 
     def rows(self, indices):
+        # F_I F^T, plus the remainder of each row on the diagonal of K.
         everywhere = requested_matmul(self.features[indices], self.features.T)
         return everywhere.at[jnp.arange(len(indices)), indices].add(self.remainder[indices])
 
@@ -243,6 +244,7 @@ class LowRankGram(AbstractGram):
         return requested_matmul(self.features, inside).at[indices].add(alone)
 
     def submatrix(self, indices):
+        # F_I F_I^T + diag(r_I).
         part = self.features[indices]
         return requested_matmul(part, part.T) + jnp.diag(self.remainder[indices])
 
@@ -286,6 +288,7 @@ class ScaledGram(AbstractGram):
         return self.gain * self.gram.compensated_mv(vector)
 
     def squares_in_products(self, vector):
+        # sum_j (gain K_ij v_j)^2 = sum_j (K_ij (gain v_j))^2.
         return self.gram.squares_in_products(self.gain * vector)
 
     def diagonal(self):

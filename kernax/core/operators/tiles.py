@@ -45,6 +45,7 @@ def product_by_tiles(
     least = -(-count(X) // max(1, math.isqrt(pairs)))
     number_of_blocks = least + (3 - least) % 4
     product = _Tiles.of(kernel, X, V, number_of_blocks).product()
+    # K V = (K - diag(K)) V + diag(K) V.
     columns = jnp.swapaxes(product, 1, 2).reshape(-1, V.shape[1])[: len(V)]
     return columns + expand_to(diagonal_of(kernel, X), V) * V
 
@@ -110,6 +111,7 @@ class _Tiles(eqx.Module):
         """The contributions of one block and the two at an offset from it to the product: for the
         rows of their tiles, and for the columns.
         """
+        # K of a block and two others, without the diagonal of K.
         tile = all_pairs(self.kernel, _copied(rows), _copied(columns)).astype(of_rows.dtype)
         first = offset == 0
         tile = jnp.where(first & jnp.eye(*tile.shape, dtype=bool), 0, tile)
@@ -180,22 +182,20 @@ def products_both_ways(
     blocks = -(-count(X) // rows_of_tile)
     parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
     values = jnp.swapaxes(_in_blocks(of_X, jnp.zeros_like(of_X[-1:]), blocks), 1, 2)
-    of_rows = jax.checkpoint(partial(_both_ways, kernel, Z, of_Z.T), prevent_cse=False)
+    of_Z = of_Z.T
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def of_tile(rows, of_rows):
+        # V K^T with the vectors of Z gives the rows, U K with those of the rows the columns.
+        tile = all_pairs(kernel, _copied(rows), Z).astype(of_rows.dtype)
+        return _times(of_Z, tile, 1), _times(of_rows, tile, 0)
 
     def step(to_Z, part):
-        to_rows, more = of_rows(*part)
+        to_rows, more = of_tile(*part)
         return to_Z + more, to_rows
 
-    to_Z, to_X = lax.scan(step, jnp.zeros_like(of_Z.T), (parts, values))
+    to_Z, to_X = lax.scan(step, jnp.zeros_like(of_Z), (parts, values))
     return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
-
-
-def _both_ways(
-    kernel: AbstractKernel, Z: PyTree, of_Z: Float[Array, "p m"], rows: PyTree, of_rows: Array
-) -> tuple[Float[Array, "p side"], Float[Array, "p m"]]:
-    """The contributions of the tile of some rows to the products for its rows and its columns."""
-    tile = all_pairs(kernel, _copied(rows), Z).astype(of_rows.dtype)
-    return _times(of_Z, tile, 1), _times(of_rows, tile, 0)
 
 
 @compiled

@@ -145,22 +145,16 @@ class _Value:
     @property
     def numbers(self) -> np.ndarray:
         """The scalars of one row, one column or one pair, as an array of `Number`s."""
-        if self.known_numbers is None:
-            self.known_numbers = _leaves(self.level, self.array)
+        if self.known_numbers is None and self.level == THETA and is_concrete(self.array):
+            self.known_numbers = _each(_constant, np.asarray(self.array))
+        elif self.known_numbers is None:
+            # Behind the axis of rows or columns there is a leaf for each entry.
+            axes = (slice(None),) if self.level else ()
+            leaves = np.empty(np.shape(self.array)[len(axes) :], object)
+            for place in np.ndindex(*leaves.shape):
+                leaves[place] = _leaf(self.level, self.array[*axes, *place])
+            self.known_numbers = leaves
         return self.known_numbers
-
-
-def _leaves(level: int, array: Any) -> np.ndarray:
-    """The entries of an array that is computed beforehand."""
-    if level == THETA and is_concrete(array):
-        values = np.asarray(array)
-        return _each(_constant, values)
-    shape = np.shape(array)[1:] if level else np.shape(array)
-    leaves = np.empty(shape, object)
-    for place in np.ndindex(*shape):
-        at = (slice(None), *place) if level else place
-        leaves[place] = _leaf(level, array[at])
-    return leaves
 
 
 def _leaf(level: int, array: Array) -> Number:
@@ -284,6 +278,7 @@ def _sub(a: Number, b: Number) -> Number:
     if a is b:
         return _constant(0.0)
     if b.operation == "mul" and (a.level | b.level) == PAIR:
+        # a - x y = a + (-x) y, which is one fused multiplication and addition.
         (x, y) = b.arguments
         return _add(a, Number(PAIR, "mul", (_neg(x), y), function=lax.mul))
     return _computed("sub", lax.sub, a, b)
@@ -297,6 +292,7 @@ def _neg(a: Number) -> Number:
 
 def _div(a: Number, b: Number) -> Number:
     if b.level == THETA and a.level == PAIR:
+        # a / b = (1 / b) a, with 1 / b computed once for all pairs.
         one = _constant(1.0)
         inverse = (
             _constant(1.0 / b.array)
@@ -314,6 +310,7 @@ def _integer_pow(a: Number, y: int) -> Number:
         return _div(_constant(1.0), _integer_pow(a, -y))
     if y < 4:
         return reduce(_mul, [a] * y)
+    # a^y = (a^(y // 2))^2 a^(y mod 2).
     half = _integer_pow(a, y // 2)
     return _mul(_mul(half, half), a) if y % 2 else _mul(half, half)
 

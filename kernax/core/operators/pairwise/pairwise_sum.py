@@ -65,7 +65,8 @@ def is_arithmetic(
     """Whether a function of a pair is arithmetic, which a GPU computes in registers."""
 
     def build(*groups):
-        trace = jax.make_jaxpr(function)(groups[0], *(_first(group) for group in groups[1:]))
+        of_pair = groups[0], *jax.tree.map(lambda leaf: leaf[0], groups[1:])
+        trace = jax.make_jaxpr(function)(*of_pair)
         (theta, rows, columns) = (jax.tree.leaves(group) for group in groups)
         expressions(trace, theta, rows, columns)
         return 0
@@ -76,10 +77,6 @@ def is_arithmetic(
     except NotArithmetic:
         return False
     return True
-
-
-def _first(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _grouped(flat: Sequence, sizes: tuple[int, ...]) -> tuple[list, list, list]:
@@ -119,6 +116,7 @@ def _by_rows(*flat, trace, sizes, interpret):
         return [jnp.zeros((n, *aval.shape), aval.dtype) for aval in trace.out_avals]
     function = jex.jaxpr_as_fun(trace)
 
+    # out_i = sum_j function(theta, row_i, column_j).
     def of_row(row):
         of_column = lambda column: function(*theta, *row, *column)
         return [jnp.sum(values, 0) for values in jax.vmap(of_column)(columns)]
@@ -192,7 +190,11 @@ def _transpose(cotangents, *flat, trace, sizes, interpret):
     """
     is_linear = [ad.is_undefined_primal(x) for x in flat]
     avals = [x.aval if linear else x for x, linear in zip(flat, is_linear)]
-    shapes = [_pair_shape(aval, i >= sizes[0]) for i, aval in enumerate(avals)]
+    # The shapes for one pair: rows and columns have a leading axis of all of them.
+    shapes = [
+        jax.ShapeDtypeStruct(aval.shape[int(i >= sizes[0]) :], aval.dtype)
+        for i, aval in enumerate(avals)
+    ]
     function = jex.jaxpr_as_fun(trace)
     (n, m) = (avals[sizes[0]].shape[0], avals[-1].shape[0])
     cotangents = [
@@ -238,11 +240,6 @@ def _transpose(cotangents, *flat, trace, sizes, interpret):
         for i, output in zip(wanted, outputs):
             results[i] = output
     return results
-
-
-def _pair_shape(aval: Any, is_stack: bool) -> jax.ShapeDtypeStruct:
-    """The shape of an argument for one pair."""
-    return jax.ShapeDtypeStruct(aval.shape[1:] if is_stack else aval.shape, aval.dtype)
 
 
 def _batched(flat, axes, **params):

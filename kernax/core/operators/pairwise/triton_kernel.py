@@ -29,33 +29,35 @@ def sums_of(
     outputs: Sequence[np.ndarray], n: int, m: int, dtype: Any, *, interpret: bool
 ) -> list[Array]:
     """`sum_j number_ij` for arrays of numbers, each (n, *shape)."""
-    numbers = [number for output in outputs for number in output.ravel()]
-    totals = _sums(numbers, n, m, jnp.dtype(dtype), interpret)
-    results = []
-    for output in outputs:
-        (part, totals) = (totals[: output.size], totals[output.size :])
-        results.append(part.T.reshape(n, *output.shape))
-    return results
-
-
-def _sums(numbers: list[Number], n: int, m: int, dtype: Any, interpret: bool) -> Array:
-    """`sum_j number_ij`, (numbers, n)."""
     from jax.experimental import pallas as pl
 
-    order = in_order([np.array(numbers, object)])
+    options: dict[str, Any] = {}
+    if not interpret:
+        from jax.experimental.pallas import triton
+
+        options = {"compiler_params": triton.CompilerParams(num_warps=_THREADS // 32, num_stages=1)}
+    numbers = [number for output in outputs for number in output.ravel()]
+    order = in_order(outputs)
     leaves = {
         level: [number for number in order if number.operation == "leaf" and number.level == level]
         for level in (THETA, ROW, COLUMN)
     }
     shape = _Shape.of(n, m, len(leaves[ROW]), len(numbers))
-    kernel = partial(_kernel, numbers=numbers, order=order, leaves=leaves, shape=shape, m=m)
     theta = _stacked(leaves[THETA], (), dtype)
     rows = _stacked(leaves[ROW], (n,), dtype)
     rows = jnp.pad(rows, ((0, 0), (0, shape.blocks * shape.rows - n)), mode="edge")
     columns = _stacked(leaves[COLUMN], (m,), dtype)
     n_outputs = _power_of_two(len(numbers))
-    totals = pl.pallas_call(
-        partial(kernel, interpret=interpret),
+    of_splits = pl.pallas_call(
+        partial(
+            _kernel,
+            numbers=numbers,
+            order=order,
+            leaves=leaves,
+            shape=shape,
+            m=m,
+            interpret=interpret,
+        ),
         grid=(shape.blocks, shape.splits),
         in_specs=[
             pl.BlockSpec(theta.shape, lambda i, j: (0,)),
@@ -66,15 +68,14 @@ def _sums(numbers: list[Number], n: int, m: int, dtype: Any, interpret: bool) ->
         out_shape=jax.ShapeDtypeStruct((shape.splits, n_outputs, rows.shape[1]), dtype),
         interpret=interpret,
         name="sum_over_pairs",
-        **({} if interpret else _parameters()),
+        **options,
     )(theta, rows, columns)
-    return jnp.sum(totals[:, : len(numbers), :n], 0)
-
-
-def _parameters() -> dict[str, Any]:
-    from jax.experimental.pallas import triton
-
-    return {"compiler_params": triton.CompilerParams(num_warps=_THREADS // 32, num_stages=1)}
+    totals = jnp.sum(of_splits[:, : len(numbers), :n], 0)
+    results = []
+    for output in outputs:
+        (part, totals) = (totals[: output.size], totals[output.size :])
+        results.append(part.T.reshape(n, *output.shape))
+    return results
 
 
 @dataclass(frozen=True)
