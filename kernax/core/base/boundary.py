@@ -90,19 +90,18 @@ def as_arrays(tree: PyTree) -> PyTree:
     It is for arguments of user-defined functions; the library functions that these call check
     points and targets. No array has a weak type, which would make `jit` compile again.
     """
-    return jax.tree.map(_as_jax_array, tree)
 
+    def as_jax_array(leaf: Any) -> Any:
+        check_precision(leaf)
+        if isinstance(leaf, float):
+            return as_floats(leaf)
+        if isinstance(leaf, (np.ndarray, np.generic)):
+            leaf = as_array(leaf)
+        if getattr(leaf, "weak_type", False):
+            return lax.convert_element_type(leaf, leaf.dtype)
+        return leaf
 
-def _as_jax_array(leaf: Any) -> Any:
-    """A NumPy array or a float as a JAX array; any other leaf unchanged."""
-    check_precision(leaf)
-    if isinstance(leaf, float):
-        return as_floats(leaf)
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        leaf = as_array(leaf)
-    if getattr(leaf, "weak_type", False):
-        return lax.convert_element_type(leaf, leaf.dtype)
-    return leaf
+    return jax.tree.map(as_jax_array, tree)
 
 
 def check_precision(value: Any) -> None:
@@ -117,10 +116,15 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
     check_precision(value)
     if isinstance(value, list):
         # A list as an array: numbers in JAX's default precision, or words.
-        if is_concrete(value):
-            array = _joined(value, name)
-        else:
-            array = jnp.stack([jnp.asarray(part) for part in value])
+        try:
+            concrete = is_concrete(value)
+            array = np.asarray(value) if concrete else jnp.stack(list(map(jnp.asarray, value)))
+        except ValueError as problem:
+            raise ValueError(
+                f"{name} is a list that cannot be made into an array ({problem}): the points of a "
+                "batch have one shape, and mixed points are a tuple of batches, such as "
+                "(vectors, strings)"
+            ) from None
         value = array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
     source = value
     if hasattr(value, "__array__") and not eqx.is_array_like(value):
@@ -202,18 +206,6 @@ def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
     return ": see kernax.one_hot" if name == "Y" else ": see kernax.signs and kernax.one_hot"
 
 
-def _joined(parts: list, name: str) -> np.ndarray:
-    """A list as an array. Raises ValueError if its parts have different shapes."""
-    try:
-        return np.asarray(parts)
-    except ValueError as problem:
-        raise ValueError(
-            f"{name} is a list that cannot be made into an array ({problem}): the points of a "
-            "batch have one shape, and mixed points are a tuple of batches, such as "
-            "(vectors, strings)"
-        ) from None
-
-
 def _is_real(value: Any) -> bool:
     """Whether an array or number has floats, integers or booleans."""
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
@@ -256,22 +248,18 @@ def as_stack(
         if array.shape[:1] != length or 0 in array.shape:
             length = ()
     if not length:
-        raise _refusal_of_shapes([array.shape for array in arrays], name)
+        shapes = [array.shape for array in arrays]
+        held = ", ".join(map(str, shapes)) or "nothing"
+        lengths = {shape[:1] for shape in shapes}
+        if len(lengths) != 1 or lengths <= {(), (0,)}:
+            raise ValueError(
+                f"{name} must be a batch of n >= 1 points, with the same leading axis n on every "
+                f"array, but holds {held}"
+            )
+        raise ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
     if finite:
         check_finite(X, name)
     return X
-
-
-def _refusal_of_shapes(shapes: list[tuple[int, ...]], name: str) -> ValueError:
-    """The error for arrays without a common leading axis, or with an empty one."""
-    held = ", ".join(map(str, shapes)) or "nothing"
-    lengths = {shape[:1] for shape in shapes}
-    if len(lengths) != 1 or lengths <= {(), (0,)}:
-        return ValueError(
-            f"{name} must be a batch of n >= 1 points, with the same leading axis n on every "
-            f"array, but holds {held}"
-        )
-    return ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
 
 
 def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") -> None:
@@ -528,19 +516,17 @@ def check_axes(value: Any, name: str) -> None:
 def check_mesh(mesh: AbstractMesh, name: str) -> None:
     """Raises ValueError if this mesh and that of `jax.set_mesh` both exist and differ."""
     known = jax.sharding.get_abstract_mesh()
-    if not (known.empty or mesh.empty or _are_alike(known, mesh)):
+    if known.empty or mesh.empty:
+        return
+    # Manual axes, as inside `shard_map`, match any kind.
+    kinds = zip(known.axis_types, mesh.axis_types)
+    are_alike = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
+    if known.shape_tuple != mesh.shape_tuple or not are_alike:
         raise ValueError(
             f"{name} must be on the mesh of jax.set_mesh, {_of_axes(known)}, but is on one of "
             f"{_of_axes(mesh)}: call jax.set_mesh(X.sharding.mesh) for these X, such as "
             f"{OVER_A_MESH} returns, or not at all"
         )
-
-
-def _are_alike(mesh: AbstractMesh, other: AbstractMesh) -> bool:
-    """Whether two meshes have the same axes. Manual axes, as inside `shard_map`, match any kind."""
-    kinds = zip(mesh.axis_types, other.axis_types)
-    are_same = all(one == two or AxisType.Manual in (one, two) for one, two in kinds)
-    return mesh.shape_tuple == other.shape_tuple and are_same
 
 
 def _of_axes(mesh: AbstractMesh) -> str:

@@ -64,7 +64,9 @@ def _raising_check(
 ) -> Bool[Array, ""] | bool:
     """True; raises an error at run time if a value is outside of its interval."""
     values = [lax.stop_gradient(each.value) for each in parameters]
-    all_inside = functools.reduce(operator.and_, map(_of_all, are_inside))
+    # A scalar is one truth value already, without an operation.
+    each_inside = [mask if mask.ndim == 0 else jnp.all(mask) for mask in are_inside]
+    all_inside = functools.reduce(operator.and_, each_inside)
     # Test whether any member of a `vmap` is outside, so that the callback costs nothing otherwise.
     is_any_outside = eqxi.unvmap_any(~all_inside)
     if is_concrete(is_any_outside) and not is_any_outside:
@@ -90,8 +92,3 @@ def _raising_check(
         refuse, jax.ShapeDtypeStruct((), bool), values, vmap_method="broadcast_all"
     )
     return lax.cond(is_any_outside, raising, lambda values: jnp.array(True), values)
-
-
-def _of_all(mask: Bool[Array, "..."]) -> Bool[Array, ""]:
-    """Whether all entries are true; a scalar is returned as it is, without an operation."""
-    return mask if mask.ndim == 0 else jnp.all(mask)

@@ -167,18 +167,16 @@ def as_floats(value: Any) -> Any:
     if isinstance(value, (bool, int, float, list, tuple)):
         return jnp.asarray(value, dtype=float)
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return _strongly_typed(as_array(value))
+        array = as_array(value)
+        inexact = jnp.issubdtype(array.dtype, jnp.inexact)
+        dtype = array.dtype if inexact else jnp.result_type(float)
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            raise ValueError(f"a parameter must be real, but is of type {dtype}")
+        # Without a weak type, which would make jit compile again.
+        return lax.convert_element_type(array, dtype)
     if value is None or isinstance(value, (str, complex)):
         raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
     return value  # a placeholder of a tree transformation
-
-
-def _strongly_typed(value: Array) -> Array:
-    """An array as floats without a weak type, which would make jit compile again."""
-    dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.result_type(float)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        raise ValueError(f"a parameter must be real, but is of type {dtype}")
-    return lax.convert_element_type(value, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,16 +385,14 @@ def with_arrays(solver: Any) -> Any:
     """A solver with its floats and `max_steps` as arrays, so that other values do not compile
     again.
     """
-    leaves, structure = jax.tree_util.tree_flatten_with_path(solver)
-    return jax.tree.unflatten(structure, [_as_array_leaf(keys, leaf) for keys, leaf in leaves])
 
+    def as_array_leaf(keys: tuple, leaf: Any) -> Any:
+        is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),)
+        if is_steps and (type(leaf) is int or eqx.is_array(leaf)):
+            return _as_steps(leaf)
+        return _as_number(leaf) if isinstance(leaf, float) else leaf
 
-def _as_array_leaf(keys: tuple, leaf: Any) -> Any:
-    """A float or `max_steps` as an array; any other leaf unchanged."""
-    is_steps = keys[-1:] == (jax.tree_util.GetAttrKey("max_steps"),)
-    if is_steps and (type(leaf) is int or eqx.is_array(leaf)):
-        return _as_steps(leaf)
-    return _as_number(leaf) if isinstance(leaf, float) else leaf
+    return jax.tree_util.tree_map_with_path(as_array_leaf, solver)
 
 
 def _as_number(value: Any) -> Any:

@@ -31,23 +31,18 @@ def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:
 
 
 def _as_printed(leaf: Any) -> Any:
-    """A concrete number, or a few of them, with six digits; anything else unchanged."""
-    if not _is_of_few_numbers(leaf):
+    """A concrete number, or up to eight in an array, with six digits; anything else unchanged."""
+    if not eqx.is_array(leaf) or not is_concrete(leaf) or leaf.size > _MOST_PRINTED:
+        return leaf
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    in_this_process = getattr(leaf, "is_fully_addressable", True)  # NumPy arrays are
+    if not in_this_process or not any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds):
         return leaf
     values = np.asarray(leaf)
     if not jnp.issubdtype(values.dtype, jnp.floating):
         return values.tolist()
     digits = [float(f"{value:.6g}") for value in np.ravel(values)]
     return np.reshape(digits, values.shape).tolist()
-
-
-def _is_of_few_numbers(leaf: Any) -> bool:
-    """Whether a leaf is a concrete array of at most eight real numbers, all in this process."""
-    if not eqx.is_array(leaf) or not is_concrete(leaf) or leaf.size > _MOST_PRINTED:
-        return False
-    kinds = (jnp.floating, jnp.integer, jnp.bool_)
-    here = getattr(leaf, "is_fully_addressable", True)  # NumPy arrays are
-    return here and any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
 
 
 @contextlib.contextmanager

@@ -25,17 +25,15 @@ def joined(stacks: Sequence[PyTree]) -> PyTree:
     Encoded strings and trees, and functionals, have a method `joined`, which pads them to one
     shape.
     """
-    return jax.tree.map(_joined_parts, *stacks, is_leaf=_is_encoded)
 
+    def is_encoded(node: Any) -> bool:
+        return hasattr(node, "joined")
 
-def _is_encoded(node: Any) -> bool:
-    return hasattr(node, "joined")
+    def of_parts(*parts: Any) -> Any:
+        if is_encoded(parts[0]):
+            return reduce(lambda one, other: one.joined(other), parts)
+        if is_concrete(parts):  # a program of thousands of arguments would take long to compile
+            return jnp.asarray(np.concatenate([np.asarray(part) for part in parts]))
+        return jnp.concatenate(parts)
 
-
-def _joined_parts(*parts: Any) -> Any:
-    """The same part of several batches, concatenated."""
-    if _is_encoded(parts[0]):
-        return reduce(lambda one, other: one.joined(other), parts)
-    if is_concrete(parts):  # a program of thousands of arguments would take long to compile
-        return jnp.asarray(np.concatenate([np.asarray(part) for part in parts]))
-    return jnp.concatenate(parts)
+    return jax.tree.map(of_parts, *stacks, is_leaf=is_encoded)

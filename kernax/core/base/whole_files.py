@@ -52,7 +52,12 @@ def _unfinished(path: Path) -> Iterator[tuple[Path, Path]]:
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
-    _check_is_replaceable(path)
+    # Moving a file to a device, a pipe or a socket would remove something that others use, such as
+    # `/dev/null`. A loop of links and an invalid name raise OSError here.
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "it is a device, a pipe or a socket, not a file", str(path))
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{path} is a link to {target}, and there is no such folder")
@@ -63,18 +68,6 @@ def _unfinished(path: Path) -> Iterator[tuple[Path, Path]]:
         raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _check_is_replaceable(path: Path) -> None:
-    """Raises OSError for a device, a pipe or a socket, a loop of links, and an invalid file name.
-    Moving a file there would remove something that others use, such as `/dev/null`.
-    """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket, not a file", str(path))
 
 
 _LONGEST_BEGINNING = 100  # bytes of the target's name, of the 255 that file systems allow
