@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import ParameterEntry, Trainable, parameters, shown
+from kernax.core.base.parameters import Trainable, parameters, shown
 
 _WIDEST = 60  # characters of a value on one line
 
@@ -52,29 +52,20 @@ def describe(
     rows = []
     for entry in parameters(model):
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
-        if columns and is_concrete(entry.value) and entry.value.shape == (len(columns),):
-            rows += _rows_of_columns(entry, mask, columns)
+        interval = str(entry.interval)
+        if not is_concrete(entry.value):
+            rows.append((entry.path, f"traced {entry.value.shape}", interval, _state(mask)))
+            continue
+        values = np.asarray(entry.value)
+        if columns and values.shape == (len(columns),):
+            of_columns = zip(columns, values, np.broadcast_to(mask, values.shape))
+            rows += [
+                (f"{entry.path}[{name}]", f"{value:.4g}", interval, _state(np.asarray(is_free)))
+                for name, value, is_free in of_columns
+            ]
         else:
-            rows.append((entry.path, _value(entry), str(entry.interval), _state(mask)))
+            rows.append((entry.path, shown(values), interval, _state(mask)))
     return Description(tuple(rows))
-
-
-def _rows_of_columns(
-    entry: ParameterEntry, mask: np.ndarray, columns: Sequence[str]
-) -> list[tuple[str, str, str, str]]:
-    """A row for each element of a parameter that has one element for each column."""
-    free = np.broadcast_to(mask, entry.value.shape)
-    return [
-        (f"{entry.path}[{name}]", f"{value:.4g}", str(entry.interval), _state(np.asarray(is_free)))
-        for name, value, is_free in zip(columns, np.asarray(entry.value), free)
-    ]
-
-
-def _value(entry: ParameterEntry) -> str:
-    """The value of a parameter, or its shape while tracing."""
-    if is_concrete(entry.value):
-        return shown(np.asarray(entry.value))
-    return f"traced {entry.value.shape}"
 
 
 def _state(mask: np.ndarray) -> str:

@@ -1,7 +1,6 @@
 """Draws from gamma distributions that are smooth in the shape parameter."""
 
 import functools
-from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -44,25 +43,16 @@ def gamma_quantiles(
     # Gamma(alpha + 1).
     a = lax.stop_gradient(moderate)
     start = jnp.maximum((log_u + gammaln(a + 1)) / a, lowest)
-    step = partial(_quantile_step, log_u, lowest)
+
+    def step(alpha: Float[Array, ""], t: Float[Array, " count"]) -> Float[Array, " count"]:
+        # The slope d log F(exp(t)) / dt is a constant for derivatives.
+        F = gammainc(alpha, jnp.exp(t))
+        slope = lax.stop_gradient(jnp.exp(alpha * t - jnp.exp(t) - gammaln(alpha)) / F)
+        return jnp.maximum(t - (jnp.log(F) - log_u) / slope, lowest)
+
     t = lax.fori_loop(0, 24, lambda _, t: step(a, t), start)
     by_newton = jnp.exp(step(moderate, t))
     return jnp.where(is_large, by_expansion, by_newton / moderate)
-
-
-def _quantile_step(
-    log_u: Float[Array, " count"],
-    lowest: Float[Array, ""],
-    alpha: Float[Array, ""],
-    t: Float[Array, " count"],
-) -> Float[Array, " count"]:
-    """A Newton step for `log F(exp(t)) = log_u`, F of Gamma(alpha, 1), at least `lowest`.
-
-    Its slope is a constant for derivatives.
-    """
-    F = gammainc(alpha, jnp.exp(t))
-    slope = lax.stop_gradient(jnp.exp(alpha * t - jnp.exp(t) - gammaln(alpha)) / F)
-    return jnp.maximum(t - (jnp.log(F) - log_u) / slope, lowest)
 
 
 _FARTHEST = 9.0  # drawn normal numbers are not larger: the probability is 1e-19
@@ -91,7 +81,7 @@ def _temme_coefficients() -> list[list[float]]:
     stirling = [0, 1 / 12, 0, -1 / 360, 0]
     mu = _leading(size + 1)
     slope = _reciprocal(mu[1:])  # dt_0 / d eta = eta / mu
-    t = [np.append(0, slope / np.arange(1, size + 1))[:size]]
+    t = [_integral(slope)]
     logarithms = [_integral(product(_derivative(slope), mu[1:]))]  # of dt / d eta, by order
     ratios = [one]  # dt / d eta over that of t_0
     powers = [one]  # of exp(t_1 / alpha + ...)

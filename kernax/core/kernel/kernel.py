@@ -526,6 +526,7 @@ class Sum(AbstractCombinator):
         parts = [term.explicit_features() for term in self.terms]
         if any(part is None for part in parts):
             return None
+        # phi_1(x).phi_1(z) + phi_2(x).phi_2(z) is the product of both, one after the other.
         return lambda x: jnp.concatenate([part(x) for part in parts if part is not None])
 
     def low_rank(self):
@@ -534,6 +535,7 @@ class Sum(AbstractCombinator):
             return None
 
         def of_stack(X: PyTree) -> tuple[Array, Array]:
+            # F_1 F_1^T + F_2 F_2^T = [F_1 F_2] [F_1 F_2]^T, and remainders add up.
             held = [part(X) for part in parts if part is not None]
             features = jnp.concatenate([features for features, _ in held], 1)
             return features, functools.reduce(jnp.add, [remainder for _, remainder in held])
@@ -577,6 +579,7 @@ class Product(AbstractCombinator):
         return sum((term.factors_over_columns(dim) for term in self.terms), ())
 
     def spectral_parts(self, dim):
+        # The Fourier transform of a product is the convolution of the transforms.
         return functools.reduce(convolved, [term.spectral_parts(dim) for term in self.terms])
 
     def state_space(self, harmonics):
@@ -614,6 +617,7 @@ class Scaled(AbstractCombinator):
         inner = self.kernel.explicit_features()
         if inner is None:
             return None
+        # scale phi(x).phi(z) = (sqrt(scale) phi(x)).(sqrt(scale) phi(z)).
         return lambda x: jnp.sqrt(self.scale) * inner(x)
 
     def low_rank(self):

@@ -63,7 +63,8 @@ class On(AbstractKernel):
             fits = x.ndim > 0 and len(range(len(x))[places]) > 0
         else:
             places = np.atleast_1d(np.asarray(self.where))
-            fits = x.ndim == 1 and places.dtype.kind == "i" and _are_places(places, len(x))
+            fits = x.ndim == 1 and places.dtype.kind == "i"
+            fits = fits and -len(x) <= places.min() and places.max() < len(x)  # from either end
         if not fits:
             raise ValueError(
                 f"On(kernel, {self.where!r}) selects dimensions of a vector, but a point has shape "
@@ -139,8 +140,3 @@ class On(AbstractKernel):
 
     def state_space(self, harmonics):
         return self.kernel.state_space(harmonics)
-
-
-def _are_places(places: np.ndarray, n: int) -> bool:
-    """Whether all integers are indices of n entries, from either end."""
-    return bool(-n <= places.min() and places.max() < n)

@@ -81,6 +81,7 @@ class LogNormal(AbstractPrior):
     support: ClassVar[Interval] = POSITIVE
 
     def log_density(self, value):
+        # log N(log v | mean, deviation^2) - log v.
         inside, value = _within(value)
         log = jnp.log(value)
         return jnp.where(inside, stats.norm.logpdf(log, self.mean, self.deviation) - log, -jnp.inf)
@@ -101,6 +102,7 @@ class Gamma(AbstractPrior):
     support: ClassVar[Interval] = POSITIVE
 
     def log_density(self, value):
+        # rate v has the density Gamma(shape, 1).
         inside, value = _within(value)
         log_density = stats.gamma.logpdf(value * self.rate, self.shape) + jnp.log(self.rate)
         return jnp.where(inside, log_density, -jnp.inf)
@@ -124,6 +126,7 @@ class InverseGamma(AbstractPrior):
     support: ClassVar[Interval] = POSITIVE
 
     def log_density(self, value):
+        # With u = 1 / v: log p(u) - 2 log v, as |du / dv| = 1 / v^2.
         inside, value = _within(value)
         of_inverse = stats.gamma.logpdf(self.scale / value, self.shape) + jnp.log(self.scale)
         return jnp.where(inside, of_inverse - 2 * jnp.log(value), -jnp.inf)
@@ -228,8 +231,12 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
         -1.852
     """
     entries = parameters(model)
-    # The parameters that have a prior. Raises ValueError if there are none.
-    chosen = _of_function(priors, entries) if callable(priors) else _of_ends(priors, entries)
+    # The parameters that have a prior.
+    if callable(priors):
+        pairs = [(entry, priors(entry.path, entry.value)) for entry in entries]
+        chosen = [(entry, prior) for entry, prior in pairs if prior is not None]
+    else:
+        chosen = _of_ends(priors, entries)
     if not chosen:
         raise ValueError(f"priors has no prior for any parameter: {listed(entries)}")
     dtype = jnp.result_type(*(entry.value for entry, _ in chosen))
@@ -249,19 +256,23 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
                     f"{name}.{own.path}, of the prior of {entry.path}, must be a number or have "
                     f"its shape {entry.value.shape}, but has shape {own.value.shape}"
                 )
-        _check_support(prior, entry)
+        support = prior.support
+        if support.low > entry.interval.low or support.high < entry.interval.high:
+            raise ValueError(
+                f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density "
+                f"of numbers {_placed(support)}: use a prior that has a density everywhere there"
+            )
+        if is_concrete(entry.value) and not support.contains(entry.value):
+            raise ValueError(
+                f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of "
+                f"numbers {_placed(support)}: start inside, or omit its prior"
+            )
         log_density = prior.log_density(entry.value)
         total += jnp.sum(log_density).astype(dtype)
     return total
 
 
 Chosen = list[tuple[ParameterEntry, Any]]  # the priors are checked later
-
-
-def _of_function(priors: Callable, entries: list[ParameterEntry]) -> Chosen:
-    """The parameters for which a function returns a prior."""
-    pairs = [(entry, priors(entry.path, entry.value)) for entry in entries]
-    return [(entry, prior) for entry, prior in pairs if prior is not None]
 
 
 def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
@@ -280,21 +291,6 @@ def _of_ends(priors: Any, entries: list[ParameterEntry]) -> Chosen:
         if fitting:
             chosen.append((entry, priors[max(fitting, key=len)]))
     return chosen
-
-
-def _check_support(prior: AbstractPrior, entry: ParameterEntry) -> None:
-    """Raises ValueError for a prior that has no density at some values of a parameter."""
-    name = type(prior).__name__
-    if prior.support.low > entry.interval.low or prior.support.high < entry.interval.high:
-        raise ValueError(
-            f"{entry.path} may be anywhere {_placed(entry.interval)}, but {name} is a density of "
-            f"numbers {_placed(prior.support)}: use a prior that has a density everywhere there"
-        )
-    if is_concrete(entry.value) and not prior.support.contains(entry.value):
-        raise ValueError(
-            f"{entry.path} is {shown(np.asarray(entry.value))}, but {name} is a density of numbers "
-            f"{_placed(prior.support)}: start inside, or omit its prior"
-        )
 
 
 def _placed(interval: Interval) -> str:

@@ -13,7 +13,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import floored, vectors
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary
 from kernax.core.kernel.spectra import SpectralPart
-from kernax.core.kernel.standard_normals import NormalDraw, normal_draw
+from kernax.core.kernel.standard_normals import normal_draw
 
 
 class Eigenpairs(NamedTuple):
@@ -57,24 +57,19 @@ def frequencies_of_parts(
     by_fraction = sorted(range(len(parts)), key=lambda i: (counts[i] - shares[i], i))
     chosen = by_fraction[:missing]
     counts = [1 + number + (i in chosen) for i, number in enumerate(counts)]
-    keys = jax.random.split(key, len(parts))
-    drawn = [_of_part(*each, dim, vectors_of) for each in zip(parts, counts, keys)]
-    frequencies, weights = zip(*drawn)
+    frequencies = []
+    weights = []
+    for part, number, its_key in zip(parts, counts, jax.random.split(key, len(parts))):
+        # centre + deviation normal, in the columns of the part; all with equal weights.
+        dtype = part.weight.dtype
+        columns = len(part.columns)
+        normal = vectors_of(its_key, number, columns, part.further, dtype)
+        centres, deviations = part.law(normal[:, columns:])
+        inside = centres + deviations * normal[:, :columns]
+        places = np.asarray(part.columns, int)
+        frequencies.append(jnp.zeros((number, dim), dtype).at[:, places].set(inside))
+        weights.append(jnp.broadcast_to(part.weight / number, (number,)))
     return jnp.concatenate(frequencies), jnp.concatenate(weights)
-
-
-def _of_part(
-    part: SpectralPart, count: int, key: PRNGKeyArray, dim: int, vectors_of: NormalDraw
-) -> Frequencies:
-    """Frequencies of one part, and their equal weights."""
-    dtype = part.weight.dtype
-    columns = len(part.columns)
-    normal = vectors_of(key, count, columns, part.further, dtype)
-    centres, deviations = part.law(normal[:, columns:])
-    inside = centres + deviations * normal[:, :columns]
-    places = np.asarray(part.columns, int)
-    frequencies = jnp.zeros((count, dim), dtype).at[:, places].set(inside)
-    return frequencies, jnp.broadcast_to(part.weight / count, (count,))
 
 
 class AbstractSpectral(AbstractKernel):
@@ -136,6 +131,7 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
         """tau as a function of standard normal numbers, differentiable in the parameters."""
 
     def spectral_density(self, w):
+        # S(w) = prod_d l_d S_1(|l w|^2), l the lengthscales and S_1 the density for lengthscale 1.
         w, _ = vectors(w, w, self.lengthscale)
         lengthscale = jnp.broadcast_to(floored(self.lengthscale), w.shape)
         return jnp.prod(lengthscale) * self.unit_density(jnp.sum((lengthscale * w) ** 2), len(w))
@@ -146,6 +142,7 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
         lengthscale = jnp.broadcast_to(floored(self.lengthscale), (1, dim))
 
         def law(normal):
+            # w | tau ~ N(0, tau / (2 pi l)^2).
             tau = self.precisions(normal)
             deviations = jnp.sqrt(tau)[:, None] / (2 * jnp.pi * lengthscale)
             return jnp.zeros_like(deviations), deviations

@@ -41,21 +41,21 @@ def orthogonal(
     """
     if dim < 2:
         return independent(key, count, dim, further, dtype)
+
+    def rotation(normal: Float[Array, "d d"]) -> Float[Array, "d d"]:
+        # Q is uniformly distributed for a triangular factor with a positive diagonal (Mezzadri
+        # 2007).
+        Q, R = jnp.linalg.qr(normal)
+        return Q * jnp.where(jnp.diagonal(R) < 0, -1, 1)[None, :]
+
     of_directions, of_lengths = jax.random.split(key)
     blocks = -(-count // dim)
     squares = jax.random.normal(of_directions, (blocks, dim, dim), dtype)
-    directions = lax.map(lambda square: sequential_vmap(_rotation, square), squares)
+    directions = lax.map(lambda square: sequential_vmap(rotation, square), squares)
     plain = independent(of_lengths, count, dim, further, dtype)
+    # |w| q with w normal and q a row of an orthogonal matrix.
     lengths = jnp.sqrt(jnp.sum(plain[:, :dim] ** 2, 1, keepdims=True))
     return plain.at[:, :dim].set(lengths * directions.reshape(-1, dim)[:count])
-
-
-def _rotation(normal: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """An orthogonal matrix, which is uniformly distributed if the entries are independent and
-    normal. That requires a triangular factor with a positive diagonal (Mezzadri 2007).
-    """
-    Q, R = jnp.linalg.qr(normal)
-    return Q * jnp.where(jnp.diagonal(R) < 0, -1, 1)[None, :]
 
 
 def quasi_random(

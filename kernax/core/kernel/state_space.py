@@ -72,6 +72,8 @@ class SumOfStates(AbstractStateSpace):
 
     models: tuple[AbstractStateSpace, ...]
 
+    # k_1 + k_2 has h = [h_1, h_2], and P and A with blocks P_1, P_2 and A_1, A_2.
+
     def observation(self):
         return jnp.concatenate([model.observation() for model in self.models])
 
@@ -86,6 +88,8 @@ class ProductOfStates(AbstractStateSpace):
     """A product of models, with Kronecker products of their states and matrices."""
 
     models: tuple[AbstractStateSpace, ...]
+
+    # (a.B c) (d.E f) = (a x d).(B x E) (c x f), x the Kronecker product.
 
     def observation(self):
         return functools.reduce(jnp.kron, [model.observation() for model in self.models])
@@ -122,6 +126,7 @@ class Chain(eqx.Module):
     @staticmethod
     def of(model: AbstractStateSpace, places: Float[Array, " n"]) -> "Chain":
         """The chain of a model at ascending coordinates."""
+        # A_i = A(t_i - t_{i-1}), and A_0 = A(0).
         steps = jnp.diff(places, prepend=places[:1])
         transitions = jax.vmap(model.transition)(steps)
         return Chain(transitions, model.stationary(), model.observation())
