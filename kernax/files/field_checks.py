@@ -28,8 +28,12 @@ def check_fields(module: eqx.Module) -> None:
         value = getattr(module, field.name)
         where = f"{type(module).__name__}.{field.name}"
         role = field.metadata.get("role")
-        is_data = role == DATA
-        if not fits(value, field.type) or (is_data and not _holds_arrays(value, field.type)):
+        # A data field that is declared as a pytree has leaves, all of them arrays; other
+        # declarations are more specific.
+        leaves = jax.tree.leaves(value)
+        is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
+        is_tree_of_data = role == DATA and field.type is jaxtyping.PyTree
+        if not fits(value, field.type) or (is_tree_of_data and not is_of_arrays):
             shown = getattr(field.type, "__name__", None) or str(field.type)
             raise ValueError(f"{where} must be of type {shown}, but is {str(value)[:60]!r}")
         is_number = isinstance(value, (int, float))
@@ -48,19 +52,17 @@ def _check_whole(module: eqx.Module) -> None:
     """Runs the `__check_init__` of a module, or of the first of a batch of modules."""
     refusals = []
     for axes in range(_MOST_STACKED + 1):
+        # The first of the modules that `vmap` has stacked along so many axes.
+        of_first = lambda leaf, axes=axes: (
+            leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf
+        )
         try:
-            _check_init(module if axes == 0 else _first_of_stack(module, axes))
+            _check_init(jax.tree.map(of_first, module) if axes else module)
         except (ValueError, TypeError, AttributeError, IndexError) as problem:
             refusals.append(problem)
         else:
             return
     raise ValueError(str(refusals[0])) from refusals[0]
-
-
-def _first_of_stack(module: eqx.Module, axes: int) -> eqx.Module:
-    return jax.tree.map(
-        lambda leaf: leaf[(0,) * min(axes, leaf.ndim)] if eqx.is_array(leaf) else leaf, module
-    )
 
 
 def _check_init(module: eqx.Module) -> None:
@@ -90,7 +92,9 @@ def check_shapes(node: Any) -> None:
         shapes = {}
         for declared in dataclasses.fields(node):
             value = getattr(node, declared.name)
-            hints = [hint for hint in _parts_of(declared.type) if hasattr(hint, "dim_str")]
+            hint: Any = declared.type
+            members = typing.get_args(hint) if _is_union(hint) else (hint,)
+            hints = [member for member in members if hasattr(member, "dim_str")]
             if isinstance(value, _ARRAYS) and hints:
                 shapes[declared.name] = (value.shape, hints[0].dim_str)
         if not any(_shapes_agree(shapes, axes) for axes in range(_MOST_STACKED + 1)):
@@ -105,12 +109,6 @@ def check_shapes(node: Any) -> None:
         parts = list(node) if isinstance(node, (tuple, list)) else []
     for part in parts:
         check_shapes(part)
-
-
-def _parts_of(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type."""
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else (hint,)
 
 
 def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> bool:
@@ -128,6 +126,10 @@ def _shapes_agree(shapes: dict[str, tuple[tuple[int, ...], str]], axes: int) -> 
     return True
 
 
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a declared type; shapes of arrays are ignored, as they may be stacked.
 
@@ -135,12 +137,16 @@ def fits(value: Any, hint: Any) -> bool:
     """
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
+    if _is_union(hint):
         return any(fits(value, part) for part in parts)
     if origin is typing.Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if origin is tuple:
-        return isinstance(value, tuple) and _fit_parts(value, parts)
+        if not isinstance(value, tuple):
+            return False
+        # `(T, ...)` means any number of T.
+        each = parts[:1] * len(value) if parts[1:] == (...,) else parts
+        return len(value) == len(each) and all(map(fits, value, each))
     if hint is None:
         return value is None
     if hint is jaxtyping.PyTree:
@@ -149,25 +155,10 @@ def fits(value: Any, hint: Any) -> bool:
     return fits_class(value, origin or hint)
 
 
-def _holds_arrays(value: Any, hint: Any) -> bool:
-    """Whether a data field declared as a pytree has leaves, all of them arrays; True for other
-    declarations, which are more specific.
-    """
-    leaves = jax.tree.leaves(value)
-    is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
-    return hint is not jaxtyping.PyTree or is_of_arrays
-
-
 def is_for_numpy(hint: Any) -> bool:
     """Whether a field is declared to hold arrays of NumPy, possibly among other types."""
     parts = typing.get_args(hint) or (hint,)
     return any(getattr(part, "array_type", None) is np.ndarray for part in parts)
-
-
-def _fit_parts(values: tuple, parts: tuple) -> bool:
-    """Whether the entries of a tuple are of the types `parts`; `(T, ...)` means any number of T."""
-    each = parts[:1] * len(values) if parts[1:] == (...,) else parts
-    return len(values) == len(each) and all(map(fits, values, each))
 
 
 def fits_class(value: Any, cls: Any) -> bool:
@@ -183,7 +174,10 @@ def fits_class(value: Any, cls: Any) -> bool:
             with jaxtyping.jaxtyped("context"):
                 declared: Any = Shaped[np.ndarray, cls.dim_str]
                 return isinstance(np.zeros(()), declared)
-        return isinstance(value, _ARRAYS) and _is_of_dtypes(value, cls.dtypes)
+        # Without a list of names any dtype is allowed.
+        allows_any = not isinstance(cls.dtypes, (tuple, list))
+        is_array = isinstance(value, _ARRAYS)
+        return is_array and (allows_any or jnp.dtype(value.dtype).name in cls.dtypes)
     if cls is jax.Array:
         return isinstance(value, _ARRAYS)
     if cls is float:
@@ -191,11 +185,6 @@ def fits_class(value: Any, cls: Any) -> bool:
     if cls is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, cls)
-
-
-def _is_of_dtypes(value: Any, dtypes: Any) -> bool:
-    """Whether the dtype of an array is in a list of names; True if there is no list."""
-    return not isinstance(dtypes, (tuple, list)) or jnp.dtype(value.dtype).name in dtypes
 
 
 def _is_number(value: Any) -> bool:

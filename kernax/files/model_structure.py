@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -35,51 +34,37 @@ def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int
     if isinstance(node, Static):
         return {"wrapped": _name_of_function(node.function, path)}
     if isinstance(node, eqx.Module):
-        return _described_module(node, path, within)
+        # The name of its class, and its fields.
+        if isinstance(node, MeshGram):  # files have no meshes: a loaded model is on one device
+            node = BlockedGram(node.kernel, node.points, node.block_size)
+        if name_of(type(node)) is None:
+            raise KernaxFileError(f"{path} is {_foreign(node)}")
+        try:
+            check_fields(node)
+        except ValueError as problem:
+            raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
+        fields = {}
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            if isinstance(value, np.ndarray) and is_for_numpy(field.type):
+                value = _OfNumPy(value)
+            fields[field.name] = within(value, field.name)
+        return {"class": name_of(type(node)), "fields": fields}
     if type(node) is dict and all(isinstance(key, str) for key in node):
         return {"dict": {key: within(part, key) for key, part in node.items()}}
-    parts = _numbered_parts(node)
-    if parts is None:
-        if isinstance(node, _OfNumPy):
-            return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
-        if isinstance(node, (jax.Array, np.ndarray, np.generic)):
-            return {"array": _numbered(node, arrays, path)}
-        if node is None or isinstance(node, (bool, int, float, str)):
-            return {"value": node}
-        if callable(node):
-            return {"function": _name_of_function(node, path)}
-        raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
-    return {type(node).__name__: [within(part, name) for name, part in parts]}
-
-
-def _numbered_parts(node: Any) -> list[tuple[str, Any]] | None:
-    """The parts of a tuple, list or slice, with their names for messages; None for other nodes."""
     if type(node) in (tuple, list):
-        return [(str(i), part) for i, part in enumerate(node)]
+        return {type(node).__name__: [within(part, str(i)) for i, part in enumerate(node)]}
     if isinstance(node, slice):
-        return [("slice", part) for part in (node.start, node.stop, node.step)]
-    return None
-
-
-def _described_module(
-    module: eqx.Module, path: str, within: Callable[[Any, str], Any]
-) -> dict[str, Any]:
-    """A module as the name of its class, and its fields, each described by `within`."""
-    if isinstance(module, MeshGram):  # files have no meshes: a loaded model is on one device
-        module = BlockedGram(module.kernel, module.points, module.block_size)
-    if name_of(type(module)) is None:
-        raise KernaxFileError(f"{path} is {_foreign(module)}")
-    try:
-        check_fields(module)
-    except ValueError as problem:
-        raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
-    fields = {}
-    for field in dataclasses.fields(module):
-        value = getattr(module, field.name)
-        if isinstance(value, np.ndarray) and is_for_numpy(field.type):
-            value = _OfNumPy(value)
-        fields[field.name] = within(value, field.name)
-    return {"class": name_of(type(module)), "fields": fields}
+        return {"slice": [within(end, "slice") for end in (node.start, node.stop, node.step)]}
+    if isinstance(node, _OfNumPy):
+        return {"numpy": _numbered(node.array, arrays, path, any_width=True)}
+    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+        return {"array": _numbered(node, arrays, path)}
+    if node is None or isinstance(node, (bool, int, float, str)):
+        return {"value": node}
+    if callable(node):
+        return {"function": _name_of_function(node, path)}
+    raise KernaxFileError(f"{path} is of type {type(node).__name__}, which a file cannot hold")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,13 +96,14 @@ def differing_facts(asked: dict[str, str], found: dict[str, str]) -> list[str]:
     # Programs differ wherever anything else does, and each is more informative than the next.
     programs = [name for name in names if name.startswith(_PROGRAM)]
     others = [name for name in names if name not in programs]
-    return [_in_both(name, asked.get(name), found.get(name)) for name in others or programs[:1]]
-
-
-def _in_both(name: str, here: str | None, there: str | None) -> str:
-    if max(len(str(here)), len(str(there))) > _LONGEST:
-        return name
-    return f"{name} ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"
+    described = []
+    for name in others or programs[:1]:
+        here = asked.get(name)
+        there = found.get(name)
+        is_short = max(len(str(here)), len(str(there))) <= _LONGEST
+        both = f" ({here or 'nothing'} in this call, {there or 'nothing'} in the file)"
+        described.append(name + both if is_short else name)
+    return described
 
 
 def check_same_call(path: Any, differing: Sequence[str], hint: str = "") -> None:

@@ -40,7 +40,16 @@ def write_state(folder: Path, state: Any) -> None:
         whole: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
         np.savez(folder / _FILE, **whole)
         return
-    _check_same({name: leaf for name, leaf in arrays.items() if isinstance(leaf, np.ndarray)})
+    copied = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    bits = {name: array.reshape(-1).view(np.uint8) for name, array in copied.items()}
+    try:
+        multihost_utils.assert_equal(bits)
+    except AssertionError:
+        raise ValueError(
+            "state must hold arrays that are spread over the processes or the same in all of them, "
+            "but some are neither: convert these to global arrays with "
+            "jax.make_array_from_process_local_data"
+        ) from None
     write_by_orbax(folder, arrays)
 
 
@@ -56,18 +65,16 @@ def read_state(folder: Path, like: Any) -> Any:
     wanted = dict(_named(like))
     if (folder / _FILE).exists():
         with np.load(folder / _FILE, allow_pickle=False) as file:
-            arrays = {name: _from_file(file[name], leaf) for name, leaf in wanted.items()}
+            arrays = {name: file[name] for name in wanted}
+        for name, array in arrays.items():
+            if array.dtype.kind == "V":  # the file only records the size of such as bfloat16
+                arrays[name] = array.view(wanted[name].dtype)
     else:
         arrays = _read_by_orbax(folder / _FOLDER, wanted)
     leaves, structure = jax.tree.flatten(like)
     for name, leaf in wanted.items():
         leaves[int(name)] = _as_before(arrays[name], leaf)
     return jax.tree.unflatten(structure, leaves)
-
-
-def _from_file(array: np.ndarray, leaf: Any) -> np.ndarray:
-    """An array from a NumPy file, which only records the size of bfloat16 and similar dtypes."""
-    return array.view(leaf.dtype) if array.dtype.kind == "V" else array
 
 
 def _read_by_orbax(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -85,15 +92,12 @@ def _read_by_orbax(path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(state: Any) -> list[tuple[str, Any]]:
-    """Every array and number of a state that has a value, by its index among all leaves."""
-    leaves = enumerate(jax.tree.leaves(state))
-    return [(str(place), leaf) for place, leaf in leaves if _has_value(leaf)]
-
-
-def _has_value(leaf: Any) -> bool:
-    """Whether a leaf is a number or a nonempty array; orbax does not accept empty ones."""
+    """Every number and nonempty array of a state, by its index among all leaves."""
     kinds = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
-    return isinstance(leaf, kinds) and np.size(leaf) > 0
+    leaves = enumerate(jax.tree.leaves(state))
+    # Orbax does not accept empty arrays.
+    is_stored = lambda leaf: isinstance(leaf, kinds) and np.size(leaf) > 0
+    return [(str(place), leaf) for place, leaf in leaves if is_stored(leaf)]
 
 
 def _is_key(leaf: Any) -> bool:
@@ -113,18 +117,6 @@ def _to_write(leaf: Any) -> jax.Array | np.ndarray:
     """A leaf as it is written: spread arrays unchanged, all others as NumPy arrays."""
     data = _data(leaf)
     return data if _is_spread(data) else np.asarray(data)
-
-
-def _check_same(arrays: dict[str, np.ndarray]) -> None:
-    bits = {name: array.reshape(-1).view(np.uint8) for name, array in arrays.items()}
-    try:
-        multihost_utils.assert_equal(bits)
-    except AssertionError:
-        raise ValueError(
-            "state must hold arrays that are spread over the processes or the same in all of them, "
-            "but some are neither: convert these to global arrays with "
-            "jax.make_array_from_process_local_data"
-        ) from None
 
 
 def _as_before(array: Any, leaf: Any) -> Any:
