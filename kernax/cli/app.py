@@ -46,7 +46,6 @@ from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.base.whole_files import write_whole
 from kernax.files import load_predictor, save_predictor
 from kernax.preparation.cells import plural, quoted
-from kernax.preparation.predictors import Predictor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -276,18 +275,15 @@ def describe(model: options.Model) -> None:
     with one_line_errors(), jax.enable_x64(True):
         predictor = load_predictor(model)
         console = _console()
-        for line in (*summary(predictor), f"kernel {_kernel_in_words(predictor)}"):
+        try:
+            kernel = expression_on(predictor.kernel, predictor.inputs)
+        except ValueError:
+            kernel = eqx.tree_pformat(predictor.kernel, width=1000)
+        for line in (*summary(predictor), f"kernel {kernel}"):
             console.print(line, markup=False)
         columns = predictor.inputs.columns
         rows = parameter_rows(predictor.kernel, columns)
         print_parameters(console, rows, title_of("its parameters", columns))
-
-
-def _kernel_in_words(predictor: Predictor) -> str:
-    try:
-        return expression_on(predictor.kernel, predictor.inputs)
-    except ValueError:
-        return eqx.tree_pformat(predictor.kernel, width=1000)
 
 
 @app.command()

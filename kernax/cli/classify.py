@@ -1,7 +1,5 @@
 """`kernax fit` for classes: learns a kernel and a penalty, and scores the held-out rows."""
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +64,12 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
     # relevance vectors are fitted in the end.
     unused = {"slope", "ridge"} if model == RVM else {"slope"}
     rows = parameter_rows(chosen, parts.inputs.columns)
+    before = written.model
+    after = learned.model
+    if model in (SVM, IVM, RVM):
+        remarks = (*remarks, vectors(learned))
+    elif isinstance(before, Posterior) and isinstance(after, Posterior):
+        remarks = (*remarks, evidences(plan.inference, len(parts.y), before, after))
     return FitReport(
         title="held-out scores",
         scores={
@@ -75,7 +79,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
         },
         parameters=tuple(row for row in rows if row[0] not in unused),
         predictor=learned,
-        remarks=(*remarks, *_last_remarks(plan, parts, written, learned)),
+        remarks=remarks,
     )
 
 
@@ -87,26 +91,19 @@ def _targets(parts: Split) -> Float[np.ndarray, "n *c"]:
     return signs_of_columns(columns) if len(parts.classes) == 2 else columns
 
 
-def _last_remarks(
-    plan: Plan, parts: Split, written: ClassPredictor, learned: ClassPredictor
-) -> tuple[str, ...]:
-    if plan.model in (SVM, IVM, RVM):
-        return (vectors(learned),)
-    before = written.model
-    after = learned.model
-    if isinstance(before, Posterior) and isinstance(after, Posterior):
-        return (evidences(plan.inference, len(parts.y), before, after),)
-    return ()
-
-
 def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned, tuple[str, ...]]:
     """The model that is kept, and remarks on why."""
     is_latent = isinstance(start, LatentModel)
     rows = first_of_each(parts.y, most_rows(start.inference) if is_latent else MOST_ROWS)
     names = parts.y[rows]
-    too_few = _too_few_for_folds(names, parts.classes)
-    if too_few is not None:
-        return start, (f"{too_few}: nothing was learned, and the model is as written",)
+    counts = {name: int(np.sum(names == name)) for name in parts.classes}
+    rarest = min(parts.classes, key=lambda name: counts[name])
+    if counts[rarest] < LEAST_OF_A_CLASS:
+        few = (
+            f"class {quoted(rarest)} has {counts[rarest]} of the training rows, but folds need "
+            f"{LEAST_OF_A_CLASS}: nothing was learned, and the model is as written"
+        )
+        return start, (few,)
     if is_latent:
         return learned_latent(start, parts, _targets(parts), parts.y, with_priors)
     fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, points_at(parts.X, rows)))
@@ -116,18 +113,6 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
     is_machine = isinstance(start, MachineModel)
     measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
     return with_texts(choice.kept.model, start), choice.account(measure)
-
-
-def _too_few_for_folds(names: np.ndarray, classes: Sequence[str]) -> str | None:
-    """A clause on a class that has too few rows for folds; None if all have enough."""
-    counts = {name: int(np.sum(names == name)) for name in classes}
-    rarest = min(classes, key=lambda name: counts[name])
-    if counts[rarest] >= LEAST_OF_A_CLASS:
-        return None
-    return (
-        f"class {quoted(rarest)} has {counts[rarest]} of the training rows, but folds need "
-        f"{LEAST_OF_A_CLASS}"
-    )
 
 
 def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:

@@ -81,22 +81,21 @@ def cluster(
     verb = kernel_kmeans if method == Method.KMEANS else spectral_clustering
     solution = verb(kernel, points, clusters, key=jax.random.key(seed))
     labels = np.asarray(solution.value.labels)
-    remark = _explained(solution.stats, kernel, points, clusters, method)
-    return Clusters(labels, points, solution.value.function, kernel, inputs, remark, method)
-
-
-def _explained(
-    stats: dict, kernel: AbstractKernel, points: PyTree, clusters: int, method: Method
-) -> str:
-    """The share of the variance, or of the cut, that the clusters attain."""
+    # The share of the cut, or of the variance, that the clusters attain.
+    stats = solution.stats
+    objective = float(stats["objective"])
     if method == Method.SPECTRAL:
-        attained = float(stats["objective"]) / float(stats["relaxation"])
-        return f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
-    alone = kernel_kmeans(kernel, points, 1, key=jax.random.key(0)).stats["objective"]
-    if alone <= 0 or stats["distinct"] == 1 < clusters:
-        return "the clusters do not differ, up to rounding: they explain nothing"
-    left = float(stats["objective"]) / float(alone)
-    return f"the clusters explain {1 - left:.1%} of the variance in the space of the kernel"
+        attained = objective / float(stats["relaxation"])
+        remark = f"the partition attains {attained:.1%} of the bound of the relaxed normalised cut"
+    else:
+        one = kernel_kmeans(kernel, points, 1, key=jax.random.key(0))
+        alone = float(one.stats["objective"])
+        if alone <= 0 or stats["distinct"] == 1 < clusters:
+            remark = "the clusters do not differ, up to rounding: they explain nothing"
+        else:
+            share = 1 - objective / alone
+            remark = f"the clusters explain {share:.1%} of the variance in the space of the kernel"
+    return Clusters(labels, points, solution.value.function, kernel, inputs, remark, method)
 
 
 def summary(found: Clusters, table: InputTable) -> tuple[list[str], list[list[str]]]:

@@ -135,17 +135,13 @@ def _advice(column: Column, table: InputTable) -> str:
     are_numbers = is_mostly_numbers(column) or remedy_of(cells[0])
     if are_numbers or unclear_dates(column) is not None:
         return f"correct such cells, or {leave_out}"
-    if _holds_words(column) and 2 * long >= len(cells):
-        return f"{_how_to_compare(column, table)}; or {leave_out}"
-    return leave_out
-
-
-def _how_to_compare(column: Column, table: InputTable) -> str:
+    if not _holds_words(column) or 2 * long < len(cells):
+        return leave_out
     if len(table.columns) == 1:
-        return f"{_EXAMPLE} compares text"
+        return f"{_EXAMPLE} compares text; or {leave_out}"
     name = column.name.replace("\\", "\\\\").replace('"', '\\"')
     kernel = f'rbf + text("{name}", normalised(spectrum(3)))'
-    return f"--kernel {shlex.quote(kernel)} compares this text"
+    return f"--kernel {shlex.quote(kernel)} compares this text; or {leave_out}"
 
 
 def _sees_one_part(node: PyTree) -> bool:

@@ -261,7 +261,17 @@ class _Reader:
 
     def kernel(self, name: str, values: dict[str, Any]) -> AbstractKernel:
         kind = kernel_class(name)
-        _check_integers(name, values)
+        if "degree" in values:
+            _check_degree(values["degree"])
+        for field in values.keys() & {"k", "m", "length"}:
+            length = values[field]
+            what = f"{name}'s {field}"
+            check_count(length, what, int(field != "m"))
+            if length > _LONGEST_SUBSTRING:
+                raise ValueError(
+                    f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is "
+                    f"{length:.6g}"
+                )
         fields = {field.name: field for field in dataclasses.fields(kind)}
         for word, field in fields.items():
             defaults = (field.default, field.default_factory)
@@ -282,20 +292,6 @@ _EXAMPLES = {"k": "3", "length": "2"}  # of parameters that have no default
 def _normalisations(kernel: AbstractKernel) -> int:
     """How deeply `normalised` is nested in a kernel."""
     return isinstance(kernel, Normalised) + max(map(_normalisations, parts_of(kernel)), default=0)
-
-
-def _check_integers(name: str, values: dict[str, Any]) -> None:
-    if "degree" in values:
-        _check_degree(values["degree"])
-    for field in values.keys() & {"k", "m", "length"}:
-        length = values[field]
-        what = f"{name}'s {field}"
-        check_count(length, what, int(field != "m"))
-        if length > _LONGEST_SUBSTRING:
-            raise ValueError(
-                f"{what} must be at most {_LONGEST_SUBSTRING} in a kernel expression, but is "
-                f"{length:.6g}"
-            )
 
 
 def _check_degree(degree: Any) -> None:

@@ -63,14 +63,11 @@ def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
             f"{name} of a kernel is not a kernel in general, and a kernel expression cannot hold "
             "functions"
         )
-    raise ValueError(f"there is no kernel called {short(name)}: {_hint(name)}")
-
-
-def _hint(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
+    hint = f"the kernels are {', '.join(KERNELS)}; of text spectrum, ..."
     if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"the kernels are {', '.join(KERNELS)}; of text spectrum, ..."
+        hint = f"did you mean {' or '.join(near)}?"
+    raise ValueError(f"there is no kernel called {short(name)}: {hint}")
 
 
 NO_PLACE = "on takes one kernel and the number of a column, as in on(rbf, 2)"
@@ -225,8 +222,11 @@ def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
             paths[_without_numbers(part)].append(path)
     names = {}
     for path, part in parts:
-        name = _short_name(part)
-        alike = paths[_without_numbers(part)]
+        # The name of a part is its expression, in parentheses if it consists of operators.
+        text = _without_numbers(part)
+        is_one_word = text.isidentifier() or isinstance(_unscaled(part), Normalised)
+        name = short(text if is_one_word else f"({text})")
+        alike = paths[text]
         if len(alike) > 1:  # a scale has the number of the kernel that it multiplies
             name = f"{name} ({alike.index(path + _way_inside(part)) + 1})"
         for field in dataclasses.fields(part):
@@ -234,18 +234,14 @@ def parameter_names(kernel: AbstractKernel, prefix: str = "") -> dict[str, str]:
                 joined = f"{prefix}{path}.{field.name}"
                 parameter = joined.replace("..", ".").lstrip(".")
                 names[parameter] = f"{name}.{field.name}"
-    return _all_different(names)
-
-
-def _all_different(names: dict[str, str]) -> dict[str, str]:
-    """The names, numbered if they are still the same, as for one scale around another."""
+    # Names that are still the same, as for one scale around another, are numbered.
     repeated = {name for name, times in collections.Counter(names.values()).items() if times > 1}
     numbers = collections.Counter()
-    different = {}
     for path, name in names.items():
         numbers[name] += 1
-        different[path] = f"{name} ({numbers[name]})" if name in repeated else name
-    return different
+        if name in repeated:
+            names[path] = f"{name} ({numbers[name]})"
+    return names
 
 
 def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -259,16 +255,11 @@ def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, 
         names = parameter_names(model.kernel, "kernel.")
     rows = []
     for path, *rest in describe(model, interior(model), columns).rows:
-        rows.append((_renamed(path, names), *rest))
+        # A path may end with the name of a column, as in `lengthscale[age]`.
+        known = next((known for known in names if f"{path}[".startswith(f"{known}[")), None)
+        name = path if known is None else names[known] + path.removeprefix(known)
+        rows.append((name, *rest))
     return tuple(rows)
-
-
-def _renamed(path: str, names: dict[str, str]) -> str:
-    """The name of the parameter at a path, with an index such as in `lengthscale[age]`, if any."""
-    for known, name in names.items():
-        if f"{path}[".startswith(f"{known}["):
-            return name + path.removeprefix(known)
-    return path
 
 
 def _parts(kernel: AbstractKernel, path: str) -> Iterator[tuple[str, AbstractKernel]]:
@@ -285,14 +276,6 @@ def _parts(kernel: AbstractKernel, path: str) -> Iterator[tuple[str, AbstractKer
 
 def _way_inside(part: AbstractKernel) -> str:
     return f".kernel{_way_inside(part.kernel)}" if isinstance(part, (Scaled, On)) else ""
-
-
-def _short_name(kernel: AbstractKernel) -> str:
-    """A name for messages: its expression, in parentheses if it consists of operators."""
-    text = _without_numbers(kernel)
-    if text.isidentifier() or isinstance(_unscaled(kernel), Normalised):
-        return short(text)
-    return short(f"({text})")
 
 
 def _unscaled(kernel: AbstractKernel) -> AbstractKernel:

@@ -68,20 +68,6 @@ def _seconds_of_a_product() -> float:
     return min(times[1:])
 
 
-def _settings_of_cache(keep: bool) -> dict[str, Any]:
-    if not keep:
-        return {"jax_enable_compilation_cache": False}
-    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore
-    folder = None if chosen else _cache_folder()
-    if folder is None:
-        return {}
-    return {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-
-
 @contextlib.contextmanager
 def compiled_programs(keep: bool) -> Iterator[None]:
     """Keeps JAX's compiled programs in the user's cache folder.
@@ -90,7 +76,15 @@ def compiled_programs(keep: bool) -> Iterator[None]:
     to use (JAX_COMPILATION_CACHE_DIR) has precedence; where no folder can be written to, there is
     no cache.
     """
-    settings = _settings_of_cache(keep)
+    settings: dict[str, Any] = {}
+    if not keep:
+        settings["jax_enable_compilation_cache"] = False
+    elif not jax.config.jax_compilation_cache_dir:  # pyright: ignore
+        folder = _cache_folder()
+        if folder is not None:
+            settings["jax_compilation_cache_dir"] = str(folder)
+            settings["jax_persistent_cache_min_compile_time_secs"] = 0.0
+            settings["jax_persistent_cache_min_entry_size_bytes"] = 0
     before = {name: getattr(jax.config, name) for name in settings}
     try:
         for name, value in settings.items():

@@ -13,7 +13,6 @@ from kernax.cli.auto import AUTO
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
 from kernax.cli.resources import MATRICES, expected_cost, in_time, seconds_of_learning
-from kernax.core.base.boundary import count
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.structures import structure_of_many
@@ -94,10 +93,14 @@ def way_for(
         raise ValueError(f"{option}: {why_none}")
     if centres is not None and wanted != RouteName.CENTRES:
         raise ValueError(f"--centres {centres} goes with --route centres, not with {asked}")
-    name = wanted or _by_size(plan, parts, kernel, why_none)
+    n = len(parts.y)
+    name = wanted
+    if name is None:
+        fits = n <= MOST_WHOLE and 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
+        few = RouteName.ROWS if why_none else RouteName.CENTRES
+        name = RouteName.WHOLE if fits or _is_line(plan, parts, kernel) else few
     if name == RouteName.CENTRES:
         return _over_centres(plan, parts, centres)
-    n = len(parts.y)
     if name == RouteName.ROWS and rows is None and n > FEW_ROWS:
         because = f": {why_none}" if why_none else ""
         words = (
@@ -109,14 +112,6 @@ def way_for(
         exactly = "one column and a kernel with a state-space model: fitted along the line, exactly"
         return Way(name, exactly)
     return Way(name)
-
-
-def _by_size(plan: Plan, parts: Split, kernel: str, why_none: str | None) -> RouteName:
-    n = count(parts.X)
-    fits = 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
-    if _is_line(plan, parts, kernel) or (n <= MOST_WHOLE and fits):
-        return RouteName.WHOLE
-    return RouteName.ROWS if why_none else RouteName.CENTRES
 
 
 def _is_line(plan: Plan, parts: Split, kernel: str) -> bool:
@@ -148,7 +143,13 @@ def _over_centres(plan: Plan, parts: Split, centres: int | None) -> Way:
     n = len(parts.y)
     route = INDUCING if plan.model == GP else CENTRES
     dtype = jnp.zeros(()).dtype
-    number = min(centres or _centres_for(n, route), n - 1)
+    # By default a thousand, but at most half of the points, and at most as many as fit into half of
+    # the memory.
+    number = centres or min(1000, n // 2)
+    half = available_memory(jax.devices()[:1]) // 2
+    while centres is None and number > 1 and held_by(route, n, number, dtype) > half:
+        number //= 2
+    number = min(number, n - 1)
     few = few_of(n, plan)
     words = (
         f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
@@ -157,18 +158,6 @@ def _over_centres(plan: Plan, parts: Split, centres: int | None) -> Way:
         "takes another number"
     )
     return Way(RouteName.CENTRES, words, number)
-
-
-def _centres_for(n: int, route: str) -> int:
-    """The number of centres for n points: a thousand, but at most half of the points, and at most
-    as many as fit into half of the memory.
-    """
-    half = available_memory(jax.devices()[:1]) // 2
-    dtype = jnp.zeros(()).dtype
-    number = min(1000, n // 2)
-    while number > 1 and held_by(route, n, number, dtype) > half:
-        number //= 2
-    return number
 
 
 _OF_NUMBERS = 2000  # rows, of which the matrix is whole

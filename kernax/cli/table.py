@@ -250,7 +250,14 @@ def _text(path: Path) -> str:
         what = getattr(problem, "strerror", None) or problem
         raise ValueError(f"{path} cannot be read: {what}") from None
     except UnicodeDecodeError as problem:
-        raise ValueError(_not_in_utf8(path, problem)) from None
+        for beginning, words in _BEGINNINGS.items():
+            if problem.object.startswith(beginning):
+                raise ValueError(f"{path} {words}") from None
+        line = problem.object[: problem.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path} is not text in UTF-8: byte {problem.start}, in line {line}, cannot be "
+            "decoded: save it in UTF-8"
+        ) from None
 
 
 def _decoded(path: Path, contents: bytes) -> str:
@@ -289,18 +296,6 @@ _BEGINNINGS = {
     b"\xd0\xcf\x11\xe0": "is a spreadsheet: save it as CSV in UTF-8",
     b"PAR1": "is a Parquet file: write it as CSV, by pandas.read_parquet and to_csv",
 }
-
-
-def _not_in_utf8(path: Path, problem: UnicodeDecodeError) -> str:
-    contents = problem.object
-    for beginning, words in _BEGINNINGS.items():
-        if contents.startswith(beginning):
-            return f"{path} {words}"
-    line = contents[: problem.start].count(b"\n") + 1
-    return (
-        f"{path} is not text in UTF-8: byte {problem.start}, in line {line}, cannot be decoded: "
-        "save it in UTF-8"
-    )
 
 
 def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
