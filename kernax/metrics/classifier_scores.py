@@ -142,7 +142,9 @@ def _area(y, values, weights):
 def _classes(
     y: ArrayLike, values: ArrayLike, weights: ArrayLike | None
 ) -> tuple[Float[Array, "n *c"], Float[Array, "n *c"], AbstractWeights]:
-    """Classes, values of the same shape, and weights, all of one dtype."""
+    """Classes, NaN for a traced row that is not one, values of the same shape, and weights, all of
+    one dtype.
+    """
     dtype = common_dtype(y, values)
     n = row_count(y, "y")
     y = as_targets(y, n, dtype)
@@ -158,22 +160,17 @@ def _classes(
             "y[:, 0] and values[:, 0]"
         )
     checked_weights = as_weights(weights, n, dtype)
-    return _as_classes(y), values, checked_weights
-
-
-def _as_classes(y: Float[Array, "n *c"]) -> Float[Array, "n *c"]:
-    """Checked classes. Raises ValueError for a row that is not a class; while tracing it is NaN."""
     if not is_concrete(y):
-        return jnp.where(_are_classes(y), y, jnp.nan)
+        return jnp.where(_are_classes(y), y, jnp.nan), values, checked_weights
     known = np.asarray(y)
-    good = np.broadcast_to(_are_classes(known), known.shape).reshape(len(known), -1)[:, 0]
+    good = np.broadcast_to(_are_classes(known), known.shape).reshape(n, -1)[:, 0]
     if not good.all():
         first = int(np.argmin(good))
         raise ValueError(
             f"y must hold -1 and +1, or one 1 and zeros in each row, but row {first} is "
             f"{known[first]}: see kernax.signs and kernax.one_hot"
         )
-    return y
+    return y, values, checked_weights
 
 
 def _are_classes(y: Any) -> Any:

@@ -95,7 +95,16 @@ def decision_regions(
             f"f must have a value for each of {number} classes, or one for two, but has "
             f"{values.shape[-1]}"
         )
-    _paint(ax, grid, values)
+    # Regions in the colours of the classes, and lines between them.
+    if values.ndim == 2:
+        _tint(ax, grid, (values > 0).astype(int), 2)
+        draw_levels(ax, grid, values, [0.0], linewidths=1.3)
+    else:
+        _tint(ax, grid, values.argmax(-1), number)
+        for i in range(number):
+            # The boundary of a class is where its value equals the largest of the others.
+            lead = values[..., i] - np.delete(values, i, axis=-1).max(-1)
+            draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
     if support is not None and values.ndim == 2:
         # Dashed lines show the margins, where the values are -1 and 1.
         draw_levels(ax, grid, values, [-1.0, 1.0], linewidths=0.8, linestyles="dashed")
@@ -166,20 +175,6 @@ def values_of_classes(
     quieten(ax)
     legend_above(ax, title)
     return ax
-
-
-def _paint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> None:
-    """Regions in the colours of the classes, and lines between them."""
-    if values.ndim == 2:
-        _tint(ax, grid, (values > 0).astype(int), 2)
-        draw_levels(ax, grid, values, [0.0], linewidths=1.3)
-        return
-    count = values.shape[-1]
-    _tint(ax, grid, values.argmax(-1), count)
-    for i in range(count):
-        # The boundary of a class is where its value equals the largest of the others.
-        lead = values[..., i] - np.delete(values, i, axis=-1).max(-1)
-        draw_levels(ax, grid, lead, [0.0], linewidths=0.9)
 
 
 def _tint(ax: "Axes", grid: tuple[np.ndarray, np.ndarray], place: np.ndarray, count: int) -> None:

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.plot.style import (
@@ -159,14 +158,21 @@ def _draw_bands(
 ) -> None:
     """Each cell in the colour of its band, with a colour bar; hatched where there is no loss."""
     from matplotlib import colormaps
+    from matplotlib.collections import PolyCollection
     from matplotlib.colors import BoundaryNorm
 
     tints = colormaps["cividis_r"]
     norm = BoundaryNorm(levels, tints.N)
     mesh = ax.pcolormesh(*edges, losses.T, cmap=tints, norm=norm, rasterized=True, linewidth=0)
-    missing = np.isnan(losses)
-    if np.any(missing):
-        _hatch(ax, edges, missing)
+    # Hatched rectangles where there is no loss, with one entry in the legend.
+    corners = []
+    for i, j in np.argwhere(np.isnan(losses)):
+        left, right = edges[0][i : i + 2]
+        low, high = edges[1][j : j + 2]
+        corners.append([(left, low), (right, low), (right, high), (left, high)])
+    if corners:
+        style: dict[str, Any] = {"facecolors": "#f1f1f4", "edgecolors": "#a8a8b2", "linewidths": 0}
+        ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
     ax.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][0], edges[1][-1]))
     # The colour bar has a number at every other end of a band.
     figure = ax.figure
@@ -185,19 +191,6 @@ def _few_digits(values: np.ndarray) -> list[str]:
         if len(set(texts)) == len(texts):
             return texts
     return [f"{value:.9g}" for value in values]
-
-
-def _hatch(ax: "Axes", edges: list[np.ndarray], missing: Bool[np.ndarray, "a b"]) -> None:
-    """Hatched rectangles where there is no loss, with one entry in the legend."""
-    from matplotlib.collections import PolyCollection
-
-    corners = []
-    for i, j in np.argwhere(missing):
-        left, right = edges[0][i : i + 2]
-        low, high = edges[1][j : j + 2]
-        corners.append([(left, low), (right, low), (right, high), (left, high)])
-    style: dict[str, Any] = {"facecolors": "#f1f1f4", "edgecolors": "#a8a8b2", "linewidths": 0}
-    ax.add_collection(PolyCollection(corners, hatch="////", label="not finite", **style))
 
 
 def _draw_path(ax: "Axes", steps: np.ndarray) -> None:

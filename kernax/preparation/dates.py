@@ -193,14 +193,10 @@ def unclear_dates(column: Column) -> str | None:
     like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
     if 2 * max(dated, like) < len(column.present):
         return None
-    usual = max(counts, key=lambda form: counts[form])
-    return _first_unclear(column, usual if counts[usual] else None)
-
-
-def _first_unclear(column: Column, usual: str | None) -> str | None:
-    """Names cells that are written unlike the others; if no order is usual, the first cell."""
+    # Cells that are written unlike the others; if no order is usual, the first cell.
     known = column.known
-    if usual is None:
+    usual = max(counts, key=lambda form: counts[form])
+    if not counts[usual]:
         cell = quoted(known.cells[0])
         orders = ", ".join(FORMATS)
         place = known.place(0)

@@ -97,7 +97,15 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         projections = projections / np.where(weights > 0, weights, np.inf)[:, None]
         largest = np.argmax(np.abs(projections), axis=0)
         signs = np.where(np.take_along_axis(projections, largest[None], 0)[0] < 0, -1.0, 1.0)
-        self.function_ = _some_outputs(function, kept, signs[kept])
+        dtype = function.coefficients.dtype
+        coefficients = np.asarray(function.coefficients)[:, kept] * signs[kept]
+        bias = np.asarray(function.bias)[kept] * signs[kept]
+        self.function_ = KernelExpansion(
+            function.kernel,
+            function.points,
+            jnp.asarray(coefficients).astype(dtype),
+            jnp.asarray(bias).astype(dtype),
+        )
         self.eigenvalues_ = variances[kept] * weights.sum()
         coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
@@ -131,13 +139,3 @@ class KernelPCA(KernelFeatures, KernelOfRows):
     @property
     def _n_features_out(self):
         return len(self.eigenvalues_)
-
-
-def _some_outputs(function, kept, signs):
-    """The function with some of its outputs, times -1 or +1."""
-    coefficients = jnp.asarray(np.asarray(function.coefficients)[:, kept] * signs)
-    bias = jnp.asarray(np.asarray(function.bias)[kept] * signs)
-    dtype = function.coefficients.dtype
-    return KernelExpansion(
-        function.kernel, function.points, coefficients.astype(dtype), bias.astype(dtype)
-    )

@@ -49,22 +49,6 @@ def minus_evidence(model, X, y, weights, alpha):
     return -log_marginal_likelihood(model.kernel, X, y, noise, weights=weights)
 
 
-def _check_ending(solution):
-    """Raises an exception if the solve failed, and warns if rounding leaves few digits.
-
-    The warning occurs for scikit-learn's default alpha and a smooth kernel.
-    """
-    if bool(solution.result == RESULTS.inaccurate):
-        warn(
-            "GaussianProcessRegressor: rounding leaves few digits, because the matrix is nearly "
-            "singular: a larger alpha makes it exact",
-            ConditionWarning,
-        )
-        return
-    # `condition` has already warned of jitter in a successful solve.
-    finish(solution, True, "GaussianProcessRegressor: a larger alpha may help.", quiet=True)
-
-
 class ProcessEstimator(RowsEstimator):
     """The base class of both processes: which kernel is learned, from where, and which of its
     parameters.
@@ -228,7 +212,17 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         noise = self.noise_ if np.ndim(self.noise_) == 0 else rows.column(self.noise_)
         targets = rows.column(y)
         solution = condition(prior, rows.given, targets, noise, weights=rows.weights, throw=False)
-        _check_ending(solution)
+        if bool(solution.result == RESULTS.inaccurate):
+            # As for scikit-learn's default alpha and a smooth kernel.
+            warn(
+                "GaussianProcessRegressor: rounding leaves few digits, because the matrix is "
+                "nearly singular: a larger alpha makes it exact",
+                ConditionWarning,
+            )
+        else:
+            # `condition` has already warned of jitter in a successful solve.
+            hint = "GaussianProcessRegressor: a larger alpha may help."
+            finish(solution, True, hint, quiet=True)
         self.process_ = rows.restored(solution.value)
         self.log_marginal_likelihood_value_ = float(solution.stats["log_evidence"])
         self.alpha_ = np.asarray(self.process_.mean.coefficients)[: rows.n]

@@ -138,23 +138,19 @@ def learned_within_bounds(
             for start in inside
         ]
     else:
-        found = [_minimum_by(optimiser, loss, start, kernel.bounds) for start in starts]
+
+        def objective(theta: Any, eval_gradient: bool = True) -> Any:
+            value, gradient = loss(np.asarray(theta, float))
+            return (value, gradient) if eval_gradient else value
+
+        found = []
+        for start in starts:
+            theta, value = optimiser(objective, start, bounds=kernel.bounds)
+            given = {"x": np.asarray(theta), "fun": float(value), "success": True}
+            found.append(scipy.optimize.OptimizeResult(given))
     best = min(found, key=lambda result: result.fun)
     if not best.success and np.max(np.abs(best.jac), initial=0) > _NATS:
         warnings.warn(
             f"learning the kernel ended early: {best.message}", ConvergenceWarning, stacklevel=2
         )
     return cast(TheirKernel, kernel.clone_with_theta(best.x))
-
-
-def _minimum_by(
-    optimiser: Callable[..., tuple], loss: ThetaLoss, start: np.ndarray, bounds: np.ndarray
-) -> Any:
-    """The result of the user's optimiser, in the form of scipy's."""
-
-    def objective(theta: Any, eval_gradient: bool = True) -> Any:
-        value, gradient = loss(np.asarray(theta, float))
-        return (value, gradient) if eval_gradient else value
-
-    theta, value = optimiser(objective, start, bounds=bounds)
-    return scipy.optimize.OptimizeResult(x=np.asarray(theta), fun=float(value), success=True)

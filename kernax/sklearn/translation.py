@@ -53,11 +53,8 @@ def translated(kernel: theirs.Kernel, columns: int) -> Parts:
 
 
 def _is_inside(kind: type, kernel: Any) -> bool:
-    return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in _inner(kernel))
-
-
-def _inner(kernel: Any) -> list[Any]:
-    return [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
+    inner = [getattr(kernel, name) for name in ("k1", "k2", "kernel") if hasattr(kernel, name)]
+    return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in inner)
 
 
 # Kernels that hold no others.
@@ -190,10 +187,6 @@ def _values(kernel: Any, ours: Any) -> dict[str, Any]:
 
 def _with(kernel: theirs.Kernel, **values: Any) -> theirs.Kernel:
     """A copy with other values, numbers where they are scalars."""
-    plain = {name: _plain(value) for name, value in values.items()}
+    arrays = {name: np.asarray(value, float) for name, value in values.items()}
+    plain = {name: array if array.ndim else float(array) for name, array in arrays.items()}
     return clone(kernel).set_params(**plain)
-
-
-def _plain(value: Any) -> Any:
-    array = np.asarray(value, float)
-    return float(array) if array.ndim == 0 else array

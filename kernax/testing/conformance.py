@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.parameters import check_intervals, interior, parameters, unconstrain
@@ -244,16 +244,15 @@ def neighbours(kernel: AbstractKernel) -> list[AbstractKernel]:
     if not theta:
         return []
     rng = np.random.default_rng(1)
-    shifts = {path: _shift(value, rng) for path, value in theta.items()}
-    ahead = {path: value + shifts[path] for path, value in theta.items()}
-    behind = {path: value - shifts[path] for path, value in theta.items()}
+    ahead = {}
+    behind = {}
+    for path, value in theta.items():
+        shape = np.shape(value)
+        draw = rng.choice([-1, 1], shape) * rng.uniform(0.5, 1, shape)
+        shift = jnp.asarray(draw, value.dtype)
+        ahead[path] = value + shift
+        behind[path] = value - shift
     return [rebuild(ahead), rebuild(behind)]
-
-
-def _shift(value: Array, rng: np.random.Generator) -> Array:
-    shape = np.shape(value)
-    draw = rng.choice([-1, 1], shape) * rng.uniform(0.5, 1, shape)
-    return jnp.asarray(draw, value.dtype)
 
 
 PROPERTIES: tuple[Callable, ...] = (

@@ -99,27 +99,19 @@ def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None
         return KernelReport(False, float("nan"), float("nan"), None)
     rtol = 8 * count(X) * eps if rtol is None else rtol
     asymmetry = largest(K - K.T)
-    smallest_eigenvalue, witness = _negative_direction((K + K.T) / 2, rtol)
+    # c^T K c of an eigenvector c is its eigenvalue; its largest entry is positive.
+    values, vectors = np.linalg.eigh((K + K.T) / 2)
+    smallest = float(values[0])
+    witness = None
+    if smallest < -rtol * largest(values):
+        c = vectors[:, 0]
+        witness = c * np.sign(c[np.argmax(np.abs(c))])
     return KernelReport(
         symmetric=asymmetry <= rtol * largest(K),
         asymmetry=asymmetry,
-        smallest_eigenvalue=smallest_eigenvalue,
+        smallest_eigenvalue=smallest,
         witness=witness,
     )
-
-
-def _negative_direction(K: np.ndarray, tolerance: float) -> tuple[float, np.ndarray | None]:
-    """The smallest eigenvalue of a symmetric matrix, and its eigenvector if it is negative.
-
-    An eigenvalue is negative if it is below minus the tolerance, relative to the largest eigenvalue
-    in size. The largest entry of the vector is positive.
-    """
-    values, vectors = np.linalg.eigh(K)
-    smallest = float(values[0])
-    if smallest >= -tolerance * largest(values):
-        return smallest, None
-    vector = vectors[:, 0]
-    return smallest, vector * np.sign(vector[np.argmax(np.abs(vector))])
 
 
 def pairs(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> tuple[np.ndarray, float]:
