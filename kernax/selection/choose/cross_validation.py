@@ -46,13 +46,13 @@ class CrossValidation(Printed):
         As folds share training rows, it tends to be too small (Bengio & Grandvalet 2004). It is NaN
         for a single fold.
         """
-        return jax.tree.map(_standard_error, self.scores)
 
+        def of_folds(scores: Array) -> Array:
+            # sqrt(sum_i (s_i - mean)^2 / (k - 1)) / sqrt(k)
+            deviation = jnp.std(scores, 0, ddof=1)
+            return deviation / np.sqrt(len(scores)).astype(deviation.dtype)
 
-def _standard_error(scores: Array) -> Array:
-    # sqrt(sum_i (s_i - mean)^2 / (k - 1)) / sqrt(k).
-    deviation = jnp.std(scores, 0, ddof=1)
-    return deviation / np.sqrt(len(scores)).astype(deviation.dtype)
+        return jax.tree.map(of_folds, self.scores)
 
 
 def cross_validate(

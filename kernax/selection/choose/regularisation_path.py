@@ -72,7 +72,9 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
     found = (first.value.coefficients, first.value.bias)
     _, later = lax.scan(step, found, values[1:])
     at_first = (found, first.result, first.stats)
-    found, result, stats = jax.tree.map(_after, at_first, later)
+    # The first solution and the others, as one batch.
+    after = lambda one, others: jnp.concatenate([jnp.asarray(one)[None], others])
+    found, result, stats = jax.tree.map(after, at_first, later)
     outputs = (jnp.moveaxis(stack, 0, -1) for stack in found)
     return Solution(_in_place_of(first.value, *outputs), result, stats)
 
@@ -80,8 +82,3 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
 def _in_place_of(f: KernelExpansion, coefficients: Array, bias: Array) -> KernelExpansion:
     """The expansion with other coefficients, of the same kernel and points."""
     return KernelExpansion(f.kernel, f.points, coefficients, bias)
-
-
-def _after(first: Array, later: Array) -> Array:
-    """The first solution of a batch, and the others."""
-    return jnp.concatenate([jnp.asarray(first)[None], later])

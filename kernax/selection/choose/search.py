@@ -153,8 +153,13 @@ def random_search(
         low, high = _checked_range(ranges[end], spot, f"ranges[{end!r}]")
         shape = (n_candidates, *spot.shape)
         share = jax.random.uniform(of_one, shape, low.dtype)
-        ends = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-        candidates[spot.path] = _between(*ends, share, spot.entry.interval)
+        # t(value) = t(low) + share (t(high) - t(low)), t the map to unconstrained values.
+        low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        interval = spot.entry.interval
+        start = interval.unconstrain(low)
+        end = interval.unconstrain(high)
+        value = interval.constrain(start + share * (end - start))
+        candidates[spot.path] = jnp.clip(value, low, high)  # rounding may exceed the end
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
     losses = search(candidates, model, args)
     return _best(model, candidates, losses, (n_candidates,), throw, "random_search")
@@ -294,11 +299,3 @@ def _checked_range(ends: Any, spot: _Spot, name: str) -> tuple[Array, Array]:
     if is_concrete(low, high) and np.any(np.asarray(low) > np.asarray(high)):
         raise ValueError(f"{name} must be a pair (low, high), but {low} is above {high}")
     return low, high
-
-
-def _between(low: Array, high: Array, share: Array, interval: Interval) -> Array:
-    """The point at that share of the way from low to high, in unconstrained values."""
-    start = interval.unconstrain(low)
-    end = interval.unconstrain(high)
-    value = interval.constrain(start + share * (end - start))
-    return jnp.clip(value, low, high)  # rounding may exceed the end

@@ -162,11 +162,6 @@ def _in_order(terms: Sequence[InheritedTerm]) -> tuple[InheritedTerm, ...]:
 
 def written(structure: Structure, columns: Sequence[str] = ()) -> str:
     """The structure as text, such as `linear + periodic*rbf`; `rbf[age]` where there are names."""
-    return " + ".join(_product(term, columns) for term in structure)
-
-
-def _product(term: Term, columns: Sequence[str]) -> str:
-    if not term:
-        return "constant"
-    words = [f.word + (f"[{columns[f.column]}]" if columns else "") for f in term]
-    return "*".join(words)
+    names = [f"[{column}]" for column in columns]
+    products = [[f.word + (names[f.column] if names else "") for f in term] for term in structure]
+    return " + ".join("*".join(factors) or "constant" for factors in products)

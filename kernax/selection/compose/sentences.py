@@ -77,7 +77,14 @@ def components_of(
     solution = condition(GaussianProcess(kernel), X, y, noise, throw=False)
     variance = float(np.var(np.asarray(y, float)))
     terms = kernel.summands or (kernel,)
-    columns = _columns(np.asarray(X, float), units, names)
+    columns = []
+    for place, x in enumerate(np.asarray(X, float).T):
+        centre = units.centres[place]
+        scale = units.scales[place]
+        values = np.unique(x) * scale + centre
+        spacing = float(np.median(np.diff(values))) if len(values) > 1 else 0.0
+        name = names[place] if len(names) > 1 else ""
+        columns.append(_Range(name, float(values[0]), float(values[-1]), spacing, centre, scale))
     found = []
     for place, term in enumerate(terms):
         process = component(solution.value, place) if len(terms) > 1 else solution.value
@@ -107,20 +114,6 @@ class _Range:
     @property
     def called(self) -> str:
         return f" of {self.name}" if self.name else ""
-
-
-def _columns(
-    X: Float[np.ndarray, "n d"], units: DataUnits, names: Sequence[str]
-) -> tuple[_Range, ...]:
-    ranges = []
-    for place, x in enumerate(X.T):
-        centre = units.centres[place]
-        scale = units.scales[place]
-        places = np.unique(x) * scale + centre
-        spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
-        name = names[place] if len(names) > 1 else ""
-        ranges.append(_Range(name, float(places[0]), float(places[-1]), spacing, centre, scale))
-    return tuple(ranges)
 
 
 def sentence(term: AbstractKernel, columns: Sequence[_Range]) -> str:

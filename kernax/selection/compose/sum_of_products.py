@@ -70,16 +70,13 @@ def _product(x, z, kinds, columns, log_scale, theta):
     return lax.scan(multiplied, jnp.exp(log_scale), (kinds, columns, theta))[0]
 
 
-def _no_factor(theta, x, z):
-    return jnp.ones((), x.dtype)
-
-
 def _branch_of(base: Any) -> Any:
     """A base kernel as a function of its parameters and two numbers."""
     return jax.checkpoint(lambda theta, x, z: base.kernel(theta)(x[None], z[None]))
 
 
-_BRANCHES = [_no_factor, *(_branch_of(base) for base in BASES)]
+# The first stands for a factor that is absent.
+_BRANCHES = [lambda theta, x, z: jnp.ones((), x.dtype), *(_branch_of(base) for base in BASES)]
 
 
 class CompositionModel(Printed):

@@ -1,9 +1,8 @@
 """Many fits in one program: one after another on each core of a CPU, together elsewhere."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
-from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh
 from jaxtyping import PyTree
 
 from kernax.core.base.boundary import as_arrays, check_axes, check_mesh
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import bar_of
+from kernax.core.base.stacks import points_at
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.operators.memory import available_memory
-from kernax.core.operators.mesh import rows_over_mesh
+from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh
 
 _PIECES = 50  # how often the bar is redrawn
 _SHARE = 0.5  # of an accelerator's free memory that the members computed together may take
@@ -111,7 +111,12 @@ def batched(
         members, others = eqx.partition(args, has_members)
         fit = _Fit(function, others)
         size = _size_of(members)
-        over = _checked_spread(members) if chosen is None else chosen
+        over = chosen
+        if chosen is None:
+            # The mesh that the members are spread over already.
+            for leaf in jax.tree.leaves(members):
+                check_axes(leaf, "members")
+            over = rows_over_mesh(members)
         if over is not None:
             check_mesh(over.mesh.abstract_mesh, "devices")
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
@@ -130,7 +135,7 @@ def batched(
             results = []
             with bar_of("fitting", size) as show:
                 for piece in pieces:
-                    out = _run_and_wait(fit, _members_at(members, piece), layout)
+                    out = _run_and_wait(fit, points_at(members, piece), layout)
                     results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
                     show(min(size, len(results) * length), size)
             parts, rests = zip(*results)
@@ -141,33 +146,21 @@ def batched(
     return of_batches
 
 
-class _Spread(NamedTuple):
-    """The mesh axes that share the members."""
-
-    mesh: Mesh | AbstractMesh
-    axes: tuple[str, ...]
-
-    @property
-    def shares(self) -> int:
-        """The number of parts that a batch is divided into."""
-        return math.prod(self.mesh.shape[axis] for axis in self.axes)
-
-
 class _Layout(eqx.Module):
     """How many members are computed together, and the mesh they are spread over; None leaves them
     where they are.
     """
 
     batch_size: int = eqx.field(static=True)
-    over: _Spread | None = eqx.field(static=True)
+    over: RowsOverMesh | None = eqx.field(static=True)
 
     @property
     def shares(self) -> int:
         """The number of parts that a batch is divided into."""
-        return 1 if self.over is None else self.over.shares
+        return 1 if self.over is None else self.over.parts
 
 
-def _checked_devices(devices: Any) -> _Spread | None:
+def _checked_devices(devices: Any) -> RowsOverMesh | None:
     """The devices to spread members over. Raises ValueError for anything else."""
     if devices is None:
         return None
@@ -182,22 +175,12 @@ def _checked_devices(devices: Any) -> _Spread | None:
     return _all_axes(np.array(given), (_AXIS,))
 
 
-def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> _Spread:
+def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> RowsOverMesh:
     """Every axis of a mesh."""
-    return _Spread(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
+    return RowsOverMesh(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
 
 
-def _checked_spread(members: PyTree) -> _Spread | None:
-    """The mesh that the arrays of members are already spread over. Raises ValueError for axes of a
-    mesh that are not automatic.
-    """
-    for leaf in jax.tree.leaves(members):
-        check_axes(leaf, "members")
-    rows = rows_over_mesh(members)
-    return None if rows is None else _Spread(rows.mesh, rows.axes)
-
-
-def _usual_batch_size(fit: "_Fit", members: PyTree, over: _Spread | None) -> int:
+def _usual_batch_size(fit: "_Fit", members: PyTree, over: RowsOverMesh | None) -> int:
     """One on a CPU; elsewhere as many members as fit into the memory of a device."""
     mesh = None if over is None else over.mesh
     if isinstance(mesh, Mesh):
@@ -246,7 +229,7 @@ def _size_of(members: PyTree) -> int:
 
 def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
     """A power of two, at least one, of members that together need at most that many bytes."""
-    one = jax.tree.map(lambda leaf: leaf[0], members)
+    one = points_at(members, 0)
     lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
     memory = lowered.compile().compiled.memory_analysis()
     held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
@@ -281,29 +264,20 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
     else:
         # Members are divided evenly among devices.
-        missing = -_size_of(members) % layout.over.shares
+        missing = -_size_of(members) % layout.over.parts
         again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
         shared = jax.tree.map(again, members) if missing else members
-        constants, fixed = eqx.partition(fit, eqx.is_array)
         besides = []
 
-        def of_share(share: PyTree, constants: PyTree) -> PyTree:
-            arrays, other = _on_one_device(eqx.combine(constants, fixed), share, layout.batch_size)
+        def of_share(fit: _Fit, share: PyTree) -> PyTree:
+            arrays, other = _on_one_device(fit, share, layout.batch_size)
             besides.append(other)
             return arrays
 
-        spec = PartitionSpec(layout.over.axes)
-        # Without a record of what varies over devices: with it, a gradient that a member takes in
-        # something that is the same in all members, such as where learning starts, would be the sum
-        # over devices.
-        on_shares = jax.shard_map(
-            of_share,
-            mesh=layout.over.mesh,
-            in_specs=(spec, PartitionSpec()),
-            out_specs=spec,
-            check_vma=False,
-        )
-        arrays = on_shares(shared, constants)
+        # `on_parts` has no record of what varies over devices: with it, a gradient that a member
+        # takes in something that is the same in all members, such as where learning starts, would
+        # be the sum over devices.
+        arrays = on_parts(of_share, layout.over, fit, shared)
         rest = besides[-1]
     return eqx.combine(arrays, rest)
 
@@ -331,7 +305,3 @@ def _first(size: int, results: PyTree) -> PyTree:
     return jax.tree.map(
         lambda leaf: leaf[:size] if eqx.is_array(leaf) and len(leaf) > size else leaf, results
     )
-
-
-def _members_at(members: PyTree, places: np.ndarray) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[places], members)

@@ -91,16 +91,16 @@ def resumed(checkpoint: Checkpoint, facts: dict[str, str], steps: int, state: An
     if steps < kept.steps:
         fewer = f"steps ({steps} in this call, {kept.steps} in the file)"
         check_same_call(checkpoint.path, [fewer])
-    state = jax.tree.map(_lengthened, kept.state, state)
+
+    # The losses of a run of fewer steps, extended by those of the start state, which are NaN.
+    def lengthened(kept: Any, start: Any) -> Any:
+        if not eqx.is_array(start) or kept.shape == start.shape:
+            return kept
+        return start.at[..., : kept.shape[-1]].set(kept)
+
+    state = jax.tree.map(lengthened, kept.state, state)
     is_over = kept.ended or found.step == steps or not bool(state.running.any())
     return Reached(state, found.step, is_over)
-
-
-def _lengthened(kept: Any, start: Any) -> Any:
-    """The losses of a run of fewer steps, extended by those of the start state, which are NaN."""
-    if not eqx.is_array(start) or kept.shape == start.shape:
-        return kept
-    return start.at[..., : kept.shape[-1]].set(kept)
 
 
 def keeper(checkpoint: Checkpoint, facts: dict[str, str], steps: int) -> Observer:

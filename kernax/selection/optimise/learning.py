@@ -42,15 +42,8 @@ def learned(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
             "progress=True, callback and checkpoint need concrete values: leave them out under "
             "jit, grad and vmap"
         )
-    return search.close(_watched(search, call, watchers, state).state)
-
-
-def _watched(search: LearningRun, call: Call, watchers: Watchers, state: Any) -> Reached:
-    """The end of a run with observers.
-
-    The callback comes first, as it may end the run; the checkpoint comes last, to record that.
-    """
     reached = Reached(state, 0, over=False)
+    # The callback comes first, as it may end the run; the checkpoint comes last, to record that.
     last = []
     if watchers.checkpoint is not None:
         facts = facts_of_call(call, search)
@@ -62,7 +55,8 @@ def _watched(search: LearningRun, call: Call, watchers: Watchers, state: Any) ->
             observers.append(caller(watchers.callback, search))
         if watchers.progress:
             observers.append(stack.enter_context(bar(reached, call.steps)))
-        return run(search, reached, call.steps, [*observers, *last])
+        reached = run(search, reached, call.steps, [*observers, *last])
+    return search.close(reached.state)
 
 
 def ended(solution: Solution, throw: bool, verb: str) -> Solution:

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -135,16 +134,15 @@ def start(problem: LearningProblem, steps: int) -> OptimiserState:
         result=RESULTS.successful,
         running=jnp.array(True),
     )
-    return jax.tree.map(_strongly_typed, state)
 
+    # The types that the state has after reading it from a file, so that a continued run uses the
+    # same program.
+    def strongly_typed(leaf: Any) -> Any:
+        if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return leaf
+        return lax.convert_element_type(leaf, leaf.dtype)
 
-def _strongly_typed(leaf: Any) -> Any:
-    """The state with the types it has after reading it from a file, so that a continued run uses
-    the same program.
-    """
-    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf
-    return lax.convert_element_type(leaf, leaf.dtype)
+    return jax.tree.map(strongly_typed, state)
 
 
 @compiled
@@ -154,44 +152,43 @@ def advance(problem: LearningProblem, state: OptimiserState, until: Array) -> Op
     It stops earlier if the loss or its gradient is not finite, the gradient is zero, or the
     validation loss has not improved for `patience` steps.
     """
-    goes_on = lambda state: state.running & (state.step < until)
-    return lax.while_loop(goes_on, partial(_step, problem), state)
 
-
-def _step(problem: LearningProblem, state: OptimiserState) -> OptimiserState:
-    """One update of the optimiser, from the loss and the gradient at the present parameters."""
-    value, grad, unit = _value_and_gradient(problem, state)
-    judgement = problem.validation_loss(state.theta)
-    norm = _length(grad, value.dtype)
-    whole_value, whole_norm = times_power_of_two((value, norm), unit)
-    state = _record(state, whole_value, judgement)
-    finite = jnp.isfinite(value) & jnp.isfinite(norm)
-    validation = problem.validation
-    is_patient = jnp.array(True)
-    if validation is not None and validation.patience is not None:
-        is_patient = state.step - state.best_step < validation.patience
-    # A gradient that is zero up to rounding ends the run.
-    running = finite & (norm > _rounding(value)) & is_patient
-    # The step of the optimiser.
-    optimiser = optax.with_extra_args_support(problem.optimiser)
-    objective = problem.objective
-    if _has_own_unit(state.memory):
-        objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
-    with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
-        updates, memory = optimiser.update(
-            grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
+    def step(state: OptimiserState) -> OptimiserState:
+        """One update of the optimiser, from the loss and the gradient at the present parameters."""
+        value, grad, unit = _value_and_gradient(problem, state)
+        judgement = problem.validation_loss(state.theta)
+        norm = _length(grad, value.dtype)
+        whole_value, whole_norm = times_power_of_two((value, norm), unit)
+        state = _record(state, whole_value, judgement)
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        validation = problem.validation
+        is_patient = jnp.array(True)
+        if validation is not None and validation.patience is not None:
+            is_patient = state.step - state.best_step < validation.patience
+        # A gradient that is zero up to rounding ends the run.
+        running = finite & (norm > _rounding(value)) & is_patient
+        optimiser = optax.with_extra_args_support(problem.optimiser)
+        objective = problem.objective
+        if _has_own_unit(state.memory):
+            objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
+            updates, memory = optimiser.update(
+                grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
+            )
+        theta: Any = optax.apply_updates(state.theta, updates)
+        return dataclasses.replace(
+            state,
+            theta=tree_where(running, theta, state.theta),
+            memory=memory,
+            gradient_norm=jnp.where(jnp.isfinite(value), whole_norm, jnp.nan).astype(value.dtype),
+            unit=unit,
+            step=state.step + 1,
+            result=RESULTS.where(finite, state.result, RESULTS.nonfinite),
+            running=running,
         )
-    theta: Any = optax.apply_updates(state.theta, updates)
-    return dataclasses.replace(
-        state,
-        theta=tree_where(running, theta, state.theta),
-        memory=memory,
-        gradient_norm=jnp.where(jnp.isfinite(value), whole_norm, jnp.nan).astype(value.dtype),
-        unit=unit,
-        step=state.step + 1,
-        result=RESULTS.where(finite, state.result, RESULTS.nonfinite),
-        running=running,
-    )
+
+    goes_on = lambda state: state.running & (state.step < until)
+    return lax.while_loop(goes_on, step, state)
 
 
 def _rounding(value: Array) -> Array:

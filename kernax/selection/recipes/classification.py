@@ -126,15 +126,15 @@ def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     """
     signs = signs_of_columns(Y)
     columns = [(values, signs)] if values.ndim == 1 else zip(values.T, signs.T)
-    losses = [_calibrated_losses_of_column(column, sign) for column, sign in columns]
+    losses = []
+    for column, sign in columns:
+        finite = jnp.all(jnp.isfinite(column))
+        sigmoid = platt(jnp.where(finite, column, 0), sign, throw=False)
+        # log(1 + exp(-y f)), f the log odds by the sigmoid
+        of_column = jax.nn.softplus(-sign * sigmoid.value.log_odds(column))
+        is_fitted = finite & (sigmoid.result == RESULTS.successful)
+        losses.append(jnp.where(is_fitted, of_column, jnp.nan))
     return jnp.mean(jnp.stack(losses), 0)
-
-
-def _calibrated_losses_of_column(values: Array, signs: Array) -> Float[Array, " n"]:
-    finite = jnp.all(jnp.isfinite(values))
-    sigmoid = platt(jnp.where(finite, values, 0), signs, throw=False)
-    losses = jax.nn.softplus(-signs * sigmoid.value.log_odds(values))
-    return jnp.where(finite & (sigmoid.result == RESULTS.successful), losses, jnp.nan)
 
 
 def learn_classifier(

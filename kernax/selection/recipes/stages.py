@@ -169,22 +169,19 @@ def last_that_pays(stages: Sequence[Stage]) -> StageChoice:
     kept = stages[0]
     comparisons = []
     for stage in stages[1:]:
-        comparison = _compared(kept, stage)
+        # A stage that can be computed is better than one that cannot.
+        if not np.isfinite(stage.losses).all():
+            comparison = Comparison(-np.inf, 0.0)
+        elif not np.isfinite(kept.losses).all():
+            comparison = Comparison(np.inf, 0.0)
+        else:
+            comparison = _of_rows(kept.losses, stage.losses)
+            if kept.errors is not None and stage.errors is not None:
+                of_squares = _of_rows(kept.errors, stage.errors)
+                comparison = dataclasses.replace(comparison, of_squares=of_squares)
         comparisons.append(comparison)
         kept = stage if comparison.keeps else kept
     return StageChoice(kept, tuple(stages), tuple(comparisons))
-
-
-def _compared(kept: Stage, stage: Stage) -> Comparison:
-    """The gain of a stage. A stage that can be computed is better than one that cannot."""
-    if not np.isfinite(stage.losses).all():
-        return Comparison(-np.inf, 0.0)
-    if not np.isfinite(kept.losses).all():
-        return Comparison(np.inf, 0.0)
-    if kept.errors is None or stage.errors is None:
-        return _of_rows(kept.losses, stage.losses)
-    of_squares = _of_rows(kept.errors, stage.errors)
-    return dataclasses.replace(_of_rows(kept.losses, stage.losses), of_squares=of_squares)
 
 
 def _of_rows(before: Float[np.ndarray, " n"], after: Float[np.ndarray, " n"]) -> Comparison:
