@@ -359,8 +359,8 @@ BATCHES = {
         ),
         Mutant(  # anything is taken for points
             "files/field_checks.py",
-            "return hint is not jaxtyping.PyTree or is_of_arrays",
-            "return True",
+            "if not fits(value, field.type) or (is_tree_of_data and not is_of_arrays):",
+            "if not fits(value, field.type):",
             "files/test_hostile_files.py::test_points_are_arrays[3]",
         ),
         Mutant(  # a list in place of a tuple of dimensions
@@ -388,8 +388,8 @@ BATCHES = {
         ),
         Mutant(  # another learning rate passes for the same call
             "core/checkpoint/facts.py",
-            "for name in others or programs[:1]]",
-            "for name in others]",
+            "for name in others or programs[:1]:",
+            "for name in others:",
             "selection/test_checkpoints.py"
             "::test_a_checkpoint_of_another_call_is_refused_by_what_differs_and_kept[rate]",
         ),
