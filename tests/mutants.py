@@ -803,7 +803,7 @@ BATCHES = {
         ),
         Mutant(  # a derivative of zero where the value is NaN
             "core/base/guards.py",
-            "each.value * jnp.where(is_inside, jnp.ones_like(each.value), jnp.nan)",
+            "each.value * where_or(is_inside, jnp.ones_like(each.value), jnp.nan)",
             "jnp.where(is_inside, each.value, jnp.nan)",
             "core/test_guards.py"
             "::test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum[evidence]",

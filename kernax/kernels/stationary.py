@@ -72,7 +72,7 @@ class RBF(AbstractScaleMixture):
     separates: ClassVar[bool] = True
 
     def of_squared_distance(self, s):
-        return jnp.exp(-s / 2)
+        return jnp.exp(-0.5 * s)
 
     def unit_density(self, f, dim):
         # S(w) = (2 pi)^(d/2) exp(-2 pi^2 |w|^2).

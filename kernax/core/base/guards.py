@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from kernax.core.base.intervals import Interval, flushed
-from kernax.core.base.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete, where_or
 
 
 class Parameter(NamedTuple):
@@ -54,7 +54,7 @@ def guarded_parameters(
         are_inside = [is_inside & sound for is_inside in are_inside]
     # A product makes the derivative NaN as well (see `Interval.guarded`).
     return [
-        each.value * jnp.where(is_inside, jnp.ones_like(each.value), jnp.nan)
+        each.value * where_or(is_inside, jnp.ones_like(each.value), jnp.nan)
         for each, is_inside in zip(parameters, are_inside)
     ]
 

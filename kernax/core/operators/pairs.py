@@ -75,10 +75,11 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     else:
         K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
     check_scalar(kernel, K)
-    diagonal = _diagonal(kernel, X)
-    finite = jnp.all(jnp.isfinite(diagonal)) & _all_finite(K)
-    exact = jnp.where(jnp.eye(n, dtype=bool), diagonal[:, None], symmetric)
-    return CheckedPairs(_valued(K, stop_gradient(exact)), finite, (stop_gradient(diagonal),))
+    diagonal = _diagonal(*stop_gradient((kernel, X)))
+    i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
+    in_rows = lax.broadcast_in_dim(diagonal, (n, n), (0,))
+    exact = lax.select(i == j, in_rows, lax.stop_gradient(symmetric))
+    return CheckedPairs(_valued(K, exact), _all_finite(exact), (diagonal,))
 
 
 def _by_rows_over_mesh(
@@ -197,14 +198,14 @@ def _by_mirrored_tiles(kernel: AbstractKernel, X: PyTree, side: int) -> Float[Ar
 
 def _symmetric(K: Array, mirrored: bool) -> Array:
     """The larger of K and K^T, entry by entry; on a CPU K itself if the kernel is `mirrored`."""
+
     # The matrix product of a CPU is already bitwise symmetric, and a transposition there would cost
     # twice the product. The mean of both would not be symmetric: XLA may fuse the last
     # multiplication of K, but not that of K.T, into the addition, unrounded. K.T is avoided
     # because, fused with the maximum and the diagonal, it takes jaxlib 0.10.2 minutes to compile
     # from n = 1000 on.
-    i = jnp.arange(len(K), dtype=jnp.int32)
-
     def larger(K):
+        i = jnp.arange(len(K), dtype=jnp.int32)
         transposed = K.at[i[None, :], i[:, None]].get(
             mode="promise_in_bounds", wrap_negative_indices=False
         )
