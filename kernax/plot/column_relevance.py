@@ -124,7 +124,16 @@ def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndar
     is_leaf = lambda part: isinstance(part, On) or _has_lengthscale(part)
     for part in jax.tree.leaves(node, is_leaf=is_leaf):
         if isinstance(part, On):
-            yield from _kernels_of(part.kernel, _chosen(part.where, places))
+            # The columns that it chooses; the key of a part leaves all of them.
+            where = part.where if isinstance(part.where, (str, slice)) else np.asarray(part.where)
+            try:
+                inside = places if isinstance(where, str) else np.atleast_1d(places[where])
+            except IndexError:
+                raise ValueError(
+                    f"On(kernel, {part.where!r}) chooses dimensions that {len(places)} columns do "
+                    "not have"
+                ) from None
+            yield from _kernels_of(part.kernel, inside)
         elif _has_lengthscale(part):
             yield part, places
 
@@ -132,20 +141,6 @@ def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndar
 def _has_lengthscale(part: Any) -> bool:
     is_named = hasattr(part, "lengthscale") or isinstance(part, Mahalanobis)
     return isinstance(part, AbstractKernel) and is_named
-
-
-def _chosen(where: Any, places: np.ndarray) -> np.ndarray:
-    """The columns that a choice of dimensions leaves; the key of a part leaves all of them. Raises
-    ValueError for dimensions that do not exist.
-    """
-    if isinstance(where, str):
-        return places
-    try:
-        return np.atleast_1d(places[where if isinstance(where, slice) else np.asarray(where)])
-    except IndexError:
-        raise ValueError(
-            f"On(kernel, {where!r}) chooses dimensions that {len(places)} columns do not have"
-        ) from None
 
 
 def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:

@@ -72,7 +72,18 @@ def predicted_against_true(
     if spread is None:
         ax.scatter(true, predicted, color=DOT, zorder=2, **_dots(len(true)))
     else:
-        _draw_bars(ax, true, predicted, 2 * spread)
+        # Predictions with a bar that does not reach the diagonal are diamonds.
+        reach = 2 * spread
+        beyond = np.abs(true - predicted) > reach
+        groups = (("o", DOT, ~beyond, "within two sigma"), ("D", LINE, beyond, "beyond two sigma"))
+        faint = float(np.clip(60 / len(true), 0.15, 0.45))
+        for marker, colour, chosen, label in groups:
+            x = true[chosen]
+            y = predicted[chosen]
+            bars = {"color": colour, "linewidth": 1.0, "alpha": faint, "zorder": 1.5}
+            ax.vlines(x, y - reach[chosen], y + reach[chosen], **bars)
+            text = f"{label} ({len(x)})"
+            ax.scatter(x, y, color=colour, marker=marker, label=text, zorder=2, **_dots(len(true)))
     name_axes(ax, f"true {name}", f"predicted {name}")
     quieten(ax)
     if title is None:
@@ -86,21 +97,6 @@ def predicted_against_true(
     else:
         legend_above(ax, title)
     return ax
-
-
-def _draw_bars(ax: "Axes", true: np.ndarray, predicted: np.ndarray, reach: np.ndarray) -> None:
-    """Predictions with bars; those with a bar that does not reach the diagonal are diamonds."""
-    beyond = np.abs(true - predicted) > reach
-    groups = (("o", DOT, ~beyond, "within two sigma"), ("D", LINE, beyond, "beyond two sigma"))
-    faint = float(np.clip(60 / len(true), 0.15, 0.45))
-    for marker, colour, chosen, label in groups:
-        x = true[chosen]
-        y = predicted[chosen]
-        low = y - reach[chosen]
-        high = y + reach[chosen]
-        ax.vlines(x, low, high, color=colour, linewidth=1.0, alpha=faint, zorder=1.5)
-        text = f"{label} ({len(x)})"
-        ax.scatter(x, y, color=colour, marker=marker, label=text, zorder=2, **_dots(len(true)))
 
 
 def _dots(n: int) -> dict[str, Any]:

@@ -272,8 +272,15 @@ def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw
     """The best structure in the units of the data."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)
-    model, is_sound = _on_all_rows(search, best, X, y, steps)
-    sound = is_sound and math.isfinite(best.criterion)
+    # The best model, learned on all rows if the search saw fewer and the learned one has a score.
+    model = model_of(best.structure, best.values, X.dtype)
+    has_score = False
+    if len(search.y) < len(y):
+        learned = polished(best, X, y, steps)
+        has_score = _has_a_score(learned, X, y)
+        model = learned if has_score else model
+    has_score = has_score or _has_a_score(model, X, y)
+    sound = has_score and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)
     noise = float(model.noise) * data.units.of_target**2
     components = []
@@ -307,21 +314,6 @@ def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw
     else:
         what = "no candidate"
     return finish(solution, throw, f"compositional_search: {what} has a finite evidence.")
-
-
-def _on_all_rows(
-    search: CompositionSearch, best: Fit, X: Array, y: Array, steps: int
-) -> tuple[CompositionModel, bool]:
-    """The best model, learned on all rows if the search saw fewer, and whether it has a score.
-
-    If the learned model has no score, the model of the search is returned.
-    """
-    found = model_of(best.structure, best.values, X.dtype)
-    if len(search.y) < len(y):
-        learned = polished(best, X, y, steps)
-        if _has_a_score(learned, X, y):
-            return learned, True
-    return found, _has_a_score(found, X, y)
 
 
 def _has_a_score(model: CompositionModel, X: Array, y: Array) -> bool:

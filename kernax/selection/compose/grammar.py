@@ -89,7 +89,12 @@ class Grammar:
         inherited = inheriting(structure)
         found: dict[Structure, Candidate] = {structure: Candidate(inherited, "unchanged")}
         for terms, step in self._steps(inherited):
-            candidate = Candidate(_in_order(terms), step)
+            # Factors and terms in the order of their names; constants come first.
+            ordered = []
+            for term in terms:
+                factors = sorted(term.factors, key=lambda heir: heir.factor)
+                ordered.append(dataclasses.replace(term, factors=tuple(factors)))
+            candidate = Candidate(tuple(sorted(ordered, key=lambda term: term.term)), step)
             if self.allows(candidate.structure):
                 found.setdefault(candidate.structure, candidate)
         del found[structure]
@@ -149,15 +154,6 @@ def inheriting(structure: Structure) -> tuple[InheritedTerm, ...]:
         heirs = [InheritedFactor(factor, (i, j)) for j, factor in enumerate(term)]
         terms.append(InheritedTerm(tuple(heirs), i))
     return tuple(terms)
-
-
-def _in_order(terms: Sequence[InheritedTerm]) -> tuple[InheritedTerm, ...]:
-    """Factors and terms in the order of their names; constants come first."""
-    in_order = []
-    for term in terms:
-        factors = sorted(term.factors, key=lambda heir: heir.factor)
-        in_order.append(dataclasses.replace(term, factors=tuple(factors)))
-    return tuple(sorted(in_order, key=lambda term: term.term))
 
 
 def written(structure: Structure, columns: Sequence[str] = ()) -> str:
