@@ -70,6 +70,12 @@ def compiled(function: Callable) -> Callable:
     return asked
 
 
+@compiled
+def compiled_call(function: Callable, *args: Any) -> Any:
+    """`function(*args)` as a compiled program, for a function, a module or a method of a module."""
+    return function(*args)
+
+
 def nothing_is_traced() -> bool:
     """Whether no JAX transformation is active, so that a call is compiled as its own program."""
     return jex.get_opaque_trace_state() == _state_without_trace()

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
@@ -36,7 +36,7 @@ from kernax.scale.centres.kept_minimum import KeptFit, check_kept, facts_of_fit
 from kernax.scale.centres.loss_in_units import LossInUnits
 from kernax.scale.centres.normal_equations import solve_normal_equations
 from kernax.scale.centres.preconditioner import size_of_sample
-from kernax.scale.centres.problem import CentresProblem, FitPlan, RiskOverCentres, solution_of
+from kernax.scale.centres.problem import CentresProblem, FitPlan, solution_of
 from kernax.scale.centres.row_sums import rows_of_tile
 from kernax.scale.centres.span import FALKON, OfCentres, OfFeatures
 from kernax.scale.data.chunks import Chunks
@@ -150,7 +150,11 @@ def falkon(
     rtol, max_steps = as_stopping(rtol, max_steps)
     checkpoint = as_checkpoint(checkpoint)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
-    plan_of = partial(_plan, loss, rtol=rtol, max_steps=max_steps, bias=bool(bias))
+
+    def plan_of(n, m, dtype, spread=None):
+        sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
+        return FitPlan(rows_of_tile(m), sample, rtol, max_steps, bool(bias), spread)
+
     if isinstance(X, Chunks):
         if y is not None or weights is not None:
             name = "weights" if y is None else "y"
@@ -171,8 +175,43 @@ def falkon(
             raise ValueError(
                 "progress=True draws a bar of passes over chunks, but X holds arrays: leave it out"
             )
-        of_call = plan_of, checkpoint, throw
-        solution = _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, *of_call)
+        # Squares take several columns of targets together.
+        instead_of_columns = (
+            None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
+        )
+        task = check_task(
+            "falkon",
+            kernel,
+            X,
+            y,
+            weights,
+            targets=partial(as_targets_of, loss),
+            one_column=instead_of_columns,
+            holds_gram=False,
+            throw=throw,
+        )
+        # The functions to sum, on every device that has some of the rows.
+        spread = task.layout.spread
+        if centres is None:
+            span = OfFeatures.of(task.kernel, task.X)
+        else:
+            Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
+            span = OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
+        ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
+        plan = plan_of(task.n, span.size, task.dtype, spread)
+        loss = task.module(loss, throw=throw)
+        one_column = task.y.ndim == 1
+        of_risk = span, task.X, task.weights, (task.columns, loss, ridge), plan
+        first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
+        check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
+        if checkpoint is None:
+            solution = _falkon(*of_risk, one_column)
+        else:
+            # The same steps in a Python loop, which saves its state.
+            risk, points = _risk(*of_risk)
+            kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, points, plan))
+            end = risk.minimum(task.columns.shape[1], plan, kept)
+            solution = _solution(end, span, risk.risk.loss, task.columns.dtype, plan, one_column)
     hint = "falkon: a larger ridge, or centres further apart, may help."
     return finish(solution, throw, _cost_of_jitter(solution) + hint)
 
@@ -195,53 +234,6 @@ def _cost_of_jitter(solution: Solution[Any]) -> str:
     )
 
 
-def _of_arrays(kernel, X, y, ridge, centres, loss, weights, key, plan_of, checkpoint, throw):
-    """`falkon` for arrays; the plan is for n points, m centres and a dtype."""
-    # Squares take several columns of targets together.
-    instead_of_columns = (
-        None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
-    )
-    task = check_task(
-        "falkon",
-        kernel,
-        X,
-        y,
-        weights,
-        targets=partial(as_targets_of, loss),
-        one_column=instead_of_columns,
-        holds_gram=False,
-        throw=throw,
-    )
-    # The functions to sum, on every device that has some of the rows.
-    if centres is None:
-        span = OfFeatures.of(task.kernel, task.X)
-    else:
-        Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
-        spread = task.layout.spread
-        span = OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    plan = plan_of(task.n, span.size, task.dtype, spread=task.layout.spread)
-    guarded_loss = task.module(loss, throw=throw)
-    arguments = task.columns, guarded_loss, ridge
-    one_column = task.y.ndim == 1
-    of_risk = span, task.X, task.weights, arguments, plan
-    first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
-    check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
-    if checkpoint is not None:
-        # The same steps in a Python loop, which saves its state.
-        of_rows = _risk(*of_risk)
-        facts = facts_of_fit(span, guarded_loss, ridge, of_rows.points, plan)
-        end = of_rows.risk.minimum(task.columns.shape[1], plan, KeptFit(checkpoint, facts))
-        return _solution(end, span, of_rows.risk.risk.loss, task.columns.dtype, plan, one_column)
-    return _falkon(span, task.X, task.weights, arguments, plan, one_column)
-
-
-def _plan(loss: AbstractSmoothLoss, n: int, m: int, dtype: Any, **options: Any) -> FitPlan:
-    """The plan of a fit, made before anything is compiled."""
-    sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
-    return FitPlan(tile=rows_of_tile(m), sample=sample, **options)
-
-
 @compiled
 def _falkon(span, X, weights, arguments, plan, one_column):
     problem = _problem(span, X, weights, arguments)
@@ -257,17 +249,11 @@ def _problem(span, X, weights, arguments) -> CentresProblem:
     return CentresProblem(span, X, weights.values, y, loss, ridge)
 
 
-class _Rows(NamedTuple):
-    """A risk, and how many points there are that count."""
-
-    risk: RiskOverCentres
-    points: Array
-
-
 @compiled
 def _risk(span, X, weights, arguments, plan):
+    """The risk, and the number of points of positive weight."""
     problem = _problem(span, X, weights, arguments)
-    return _Rows(problem.over_centres(plan), jnp.count_nonzero(problem.weights))
+    return problem.over_centres(plan), jnp.count_nonzero(problem.weights)
 
 
 @compiled

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -51,7 +50,18 @@ def falkon_of_chunks(
             "hold known numbers; for derivatives pass arrays as X and y"
         )
     as_scalar(ridge, dtype_of(kernel), "ridge", POSITIVE)  # before anything is read
-    check = partial(_checked_targets, loss)
+
+    def check(y: Any, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+        # The targets of a chunk, in several columns for squares alone.
+        signs = {"both_signs": False} if loss.targets == "signs" else {}
+        columns = as_targets_of(loss, y, n, dtype, weights, **signs)
+        if columns.ndim != 1 and not isinstance(loss, Squared):
+            raise ValueError(
+                f"y must have shape ({n},), but has shape {columns.shape}: make one fit for each "
+                "column"
+            )
+        return columns
+
     span = _span(chunks, kernel, check, centres, key)
     check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(dtype_of(kernel)))
     with bar_of("chunks", 1) if progress else contextlib.nullcontext(not_shown) as show:
@@ -95,16 +105,3 @@ def _span(
     Z = as_stack(centres, "centres")
     kernel.check_points(Z)
     return OfCentres(kernel, Z)
-
-
-def _checked_targets(
-    loss: AbstractSmoothLoss, y: Any, n: int, dtype: Any, weights: AbstractWeights
-) -> Array:
-    """Targets of a chunk. Raises ValueError for several columns where only one is allowed."""
-    signs = {"both_signs": False} if loss.targets == "signs" else {}
-    columns = as_targets_of(loss, y, n, dtype, weights, **signs)
-    if columns.ndim != 1 and not isinstance(loss, Squared):
-        raise ValueError(
-            f"y must have shape ({n},), but has shape {columns.shape}: make one fit for each column"
-        )
-    return columns

@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.boundary import count
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled_call
 from kernax.core.base.numerics import requested_matmul
 from kernax.core.base.stacks import points_at
 from kernax.core.linalg.centre_factor import wide
@@ -124,13 +124,13 @@ def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
     total, excess = state
     added = jax.tree.map(jnp.subtract, part(tile, known), excess)
     after = jax.tree.map(jnp.add, total, added)
-    return after, jax.tree.map(_rounding, after, total, added)
 
+    def rounding(after: Array, total: Array, added: Array) -> Array:
+        # Zero if the sum is not finite, which then stays as it is.
+        excess = (after - total) - added
+        return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
 
-def _rounding(after: Array, total: Array, added: Array) -> Array:
-    """The excess of a sum; zero if the sum is not finite, which then stays as it is."""
-    excess = (after - total) - added
-    return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
+    return after, jax.tree.map(rounding, after, total, added)
 
 
 class ArrayRows(AbstractRows):
@@ -199,7 +199,7 @@ class ArrayRows(AbstractRows):
         return lax.while_loop(lambda now: go_on(now), lambda now: step(now), state)
 
     def run(self, function, *args):
-        return _called(function, *args)
+        return compiled_call(function, *args)
 
     def either(self, condition, yes, no, state):
         return lax.cond(condition, yes, no, state)
@@ -217,11 +217,6 @@ class ArrayRows(AbstractRows):
         """Other rows for the same functions."""
         known = {"tile": self.tile, "bias": self.bias, "spread": self.spread}
         return ArrayRows(self.span, X, y, weights, **known)
-
-
-@compiled
-def _called(function: Callable, *args: Any) -> Any:
-    return function(*args)
 
 
 # The number of entries of a tile: on a CPU as many as fit into its caches, elsewhere enough to keep

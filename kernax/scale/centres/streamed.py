@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from kernax.core.base.boundary import as_stack, as_targets, as_weights, cast, count, dtype_of
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled_call
 from kernax.core.base.intervals import flushed
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
@@ -209,7 +209,7 @@ class StreamedRows(AbstractRows):
             rows += size
             # Wait for the result, so that no more than one chunk is in memory, and no two programs
             # wait for each other's threads.
-            state = jax.block_until_ready(_folded(filled, step, state, known, tile))
+            state = jax.block_until_ready(compiled_call(filled.fold, step, state, known, tile))
         if rows != self.surveyed.n:
             raise ValueError(
                 f"the chunks gave {self.surveyed.n} rows in the first pass and {rows} in this one: "
@@ -245,11 +245,6 @@ class StreamedRows(AbstractRows):
 
     def either(self, condition, yes, no, state):
         return yes(state) if bool(condition) else no(state)
-
-
-@compiled
-def _folded(rows, step, state, known, tile):
-    return rows.fold(step, state, known, tile)
 
 
 def first_points(chunks: Chunks, kernel: AbstractKernel, check: Check) -> PyTree:

@@ -58,8 +58,20 @@ def rows_over(
         )
     types = (AxisType.Auto,) * len(mesh.axis_names)
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
-    over = RowsOverMesh(automatic, _checked_axes(mesh, axis))
-    stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=_is_list)
+    # The axes that rows lie over.
+    names = mesh.axis_names
+    if axis is None:
+        axes = names if len(names) == 1 else ()
+    else:
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+    if not axes or not all(name in names and axes.count(name) == 1 for name in axes):
+        came = "none was named" if axis is None else f"axis is {axis!r}"
+        raise ValueError(
+            f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: name the one to lay "
+            f"rows over, such as axis={names[0]!r}"
+        )
+    over = RowsOverMesh(automatic, axes)
+    stacks = jax.tree.map(_as_array, (X, y, weights), is_leaf=lambda value: isinstance(value, list))
     # All arrays must have the same number of rows, at least one.
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(stacks)]
     lengths = {shape[:1] for shape in shapes}
@@ -109,10 +121,6 @@ def _laid_out(stack: _Filled, layout: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(stack.shape, layout, part, dtype=stack.dtype)
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
 def _as_array(value: Any) -> Any:
     """A list or a table as a NumPy array; arrays and `ParquetRows` as they are, with the same
     warning about their precision as functions give.
@@ -133,21 +141,3 @@ def _as_array(value: Any) -> Any:
             "labels into targets"
         )
     return array
-
-
-def _checked_axes(mesh: Mesh, axis: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the axes that rows lie over. Raises ValueError for a name that the mesh does not
-    have.
-    """
-    names = mesh.axis_names
-    if axis is None:
-        axes = names if len(names) == 1 else ()
-    else:
-        axes = (axis,) if isinstance(axis, str) else tuple(axis)
-    if axes and all(name in names and axes.count(name) == 1 for name in axes):
-        return axes
-    came = "none was named" if axis is None else f"axis is {axis!r}"
-    raise ValueError(
-        f"the mesh has the axes {', '.join(map(repr, names))}, but {came}: name the one to lay "
-        f"rows over, such as axis={names[0]!r}"
-    )

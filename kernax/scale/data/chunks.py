@@ -110,26 +110,20 @@ class Chunks:
         for each in paths:
             check_columns(parquet, each, columns)
 
+        def chunk_of(batch: Any) -> Chunk:
+            def numbers(name: str) -> np.ndarray:
+                column = batch[name].to_numpy(zero_copy_only=False)
+                return numbers_of_column(column, name, dtype)
+
+            X = np.stack([numbers(name) for name in inputs], 1)
+            y = np.stack([numbers(name) for name in targets], 1)
+            y = y[:, 0] if isinstance(target, str) else y
+            return (X, y, numbers(weights)) if weights else (X, y)
+
         def read() -> Iterator[Chunk]:
             for each in paths:
                 with parquet.ParquetFile(each) as file:
                     for batch in file.iter_batches(batch_size=chunk_size, columns=columns):
-                        yield _chunk_of(batch, inputs, target, weights, dtype)
+                        yield chunk_of(batch)
 
         return Chunks(read)
-
-
-def _chunk_of(
-    batch: Any, inputs: Sequence[str], target: str | Sequence[str], weights: str | None, dtype: Any
-) -> Chunk:
-    """The columns of some rows of a Parquet file, as a chunk."""
-
-    def numbers(name: str) -> np.ndarray:
-        return numbers_of_column(batch[name].to_numpy(zero_copy_only=False), name, dtype)
-
-    X = np.stack([numbers(name) for name in inputs], 1)
-    if isinstance(target, str):
-        y = numbers(target)
-    else:
-        y = np.stack([numbers(name) for name in target], 1)
-    return (X, y, numbers(weights)) if weights else (X, y)

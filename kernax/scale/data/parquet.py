@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +36,17 @@ class ParquetRows:
         dtype: Any = np.float64,
     ):
         self._columns = [columns] if isinstance(columns, str) else list(columns)
-        paths = [path] if isinstance(path, (str, Path)) else path
-        groups = [group for each in paths for group in _groups_of(each, self._columns)]
-        self._groups = [(group.path, group.number) for group in groups]
+        parquet = pyarrow_parquet()
+        self._groups = []
+        sizes = []
+        for each in [path] if isinstance(path, (str, Path)) else path:
+            check_columns(parquet, each, self._columns)
+            found = parquet.read_metadata(each)
+            for number in range(found.num_row_groups):
+                self._groups.append((each, number))
+                sizes.append(found.row_group(number).num_rows)
         # The first row of each row group, and the end of the last one.
-        self._starts = [0, *accumulate(group.rows for group in groups)]
+        self._starts = [0, *accumulate(sizes)]
         n = self._starts[-1]
         self.shape = (n,) if isinstance(columns, str) else (n, len(self._columns))
         self.dtype = np.dtype(dtype)
@@ -76,23 +82,6 @@ class ParquetRows:
             numbers_of_column(table[name].to_numpy(), name, self.dtype) for name in self._columns
         ]
         return np.stack(columns, 1)
-
-
-class _Group(NamedTuple):
-    """A row group: its file, its index there, and its number of rows."""
-
-    path: Any
-    number: int
-    rows: int
-
-
-def _groups_of(path: Any, columns: Sequence[str]) -> list[_Group]:
-    """The row groups of a file. Raises ValueError for columns that it does not have."""
-    parquet = pyarrow_parquet()
-    check_columns(parquet, path, columns)
-    found = parquet.read_metadata(path)
-    numbers = range(found.num_row_groups)
-    return [_Group(path, number, found.row_group(number).num_rows) for number in numbers]
 
 
 def pyarrow_parquet() -> Any:

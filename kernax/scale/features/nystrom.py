@@ -90,15 +90,12 @@ def nystrom(
     """
     kernel, X, _ = prepare_stacks(kernel, X, thrown_by="nystrom" if throw else None)
     Z = checked_centres(kernel, X, centres, key)
-    eqx.filter_eval_shape(_of_first_points, kernel, X, Z)  # raises for centres of another kind
+    # k(x_1, z_1) raises for centres of another kind.
+    first_value = lambda X, Z: kernel(points_at(X, 0), points_at(Z, 0))
+    eqx.filter_eval_shape(first_value, X, Z)
     check_memory(Z, footprint=_FOOTPRINT, dtype=wide(dtype_of(X)))
     hint = "nystrom: fewer centres, or centres further apart, need no jitter."
     return FeatureMap(finish(_nystrom(kernel, Z), throw, hint).value)
-
-
-def _of_first_points(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> Float[Array, ""]:
-    """`k(x_1, z_1)`."""
-    return kernel(points_at(X, 0), points_at(Z, 0))
 
 
 @compiled
