@@ -131,14 +131,13 @@ def _left(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " u
     return jnp.concatenate([of_mode, of_precisions, of_noise[None]])
 
 
-def _derivative(
-    now: _Figures, root: Root, conditions: Conditions
-) -> Float[Array, "unknowns unknowns"]:
-    """The derivative of the left-hand sides at the root, in `A^1/2 dw`, the logarithms of the
-    precisions and the logarithm of the noise.
+def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
+    """Newton's step, in `A^1/2 dw`, the logarithms of the precisions and the logarithm of the
+    noise.
 
-    `dP_ii / d log alpha_j = P_ii delta_ij - P_ij^2` and `dP_ii / d log noise = P_ii - (P^2)_ii`;
-    with `X = J A^-1/2 P`, `dP_ii = - sum_n X_ni . dB_n X_ni` for a change of the curvatures.
+    The derivative of the left-hand sides follows from `dP_ii / d log alpha_j = P_ii delta_ij -
+    P_ij^2`, `dP_ii / d log noise = P_ii - (P^2)_ii` and, for a change of the curvatures, `dP_ii =
+    - sum_n X_ni . dB_n X_ni` with `X = J A^-1/2 P`.
     """
     # The rows of the conditions of the mode. At the root A^-1/2 J^T r = v. With log alpha_i the
     # left side changes by -v_i / 2 and the right side by v_i / 2; with log noise, r changes by -r.
@@ -182,12 +181,8 @@ def _derivative(
         jnp.where(learned, -through_noise / count, 0)[None],
         jnp.where(learned, -total / count, -1)[None, None],
     ]
-    return jnp.block([of_mode, of_precisions, of_noise])
-
-
-def _step(now: _Figures, root: Root, conditions: Conditions) -> Float[Array, " unknowns"]:
-    """Newton's step, in the unknowns of `_derivative`."""
-    return -solve_by_lu(_derivative(now, root, conditions), _left(now, root, conditions))
+    derivative = jnp.block([of_mode, of_precisions, of_noise])
+    return -solve_by_lu(derivative, _left(now, root, conditions))
 
 
 def _moved(root: Root, conditions: Conditions, step: Float[Array, " unknowns"]) -> Root:
@@ -212,32 +207,6 @@ _MOST_STEPS = 40
 _SHORTEST = 0.01
 
 
-def _polished(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, ""]]:
-    """The root near a start, and the largest left-hand side there."""
-
-    def go_on(now: _Polish) -> Array:
-        unfinished = (now.left > eps_of(now.left)) & (now.steps < _MOST_STEPS)
-        return unfinished & (now.length > _SHORTEST)
-
-    def step_that_lowers(now: _Polish) -> _Polish:
-        # A step of Newton's method; the next one is shorter if this one lowers nothing.
-        step = _step(_Figures.of(now.root, conditions), now.root, conditions)
-        # A step changes no precision, nor the noise, by more than a factor e.
-        longest = jnp.max(abs(step[len(now.root.weights) :]))
-        root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
-        left = _left_at(root, conditions)
-        better = left < now.left
-        length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
-        root = tree_where(better, root, now.root)
-        return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
-
-    zero = jnp.zeros((), jnp.int32)
-    left = _left_at(start, conditions)
-    first = _Polish(start, left, jnp.ones_like(left), zero)
-    end = lax.while_loop(go_on, step_that_lowers, first)
-    return end.root, end.left
-
-
 def _left_at(root: Root, conditions: Conditions) -> Float[Array, ""]:
     """The largest left-hand side. That of the mode is measured by its effect on the weights,
     because it is a difference of terms that are large where the noise is small.
@@ -253,19 +222,40 @@ def root_near(start: Root, conditions: Conditions) -> tuple[Root, Float[Array, "
     """The root near a start, differentiable in the conditions to any order, and the largest
     left-hand side there.
     """
-    args = stop_gradient(start), conditions
-    return implicit(lambda args: _polished(*stop_gradient(args)), _with_derivative, args)
 
+    def solve(args: tuple[Root, Conditions]) -> tuple[Root, Float[Array, ""]]:
+        start, conditions = stop_gradient(args)
 
-def _with_derivative(
-    end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]
-) -> tuple[Root, Float[Array, ""]]:
-    """The root after one more step of Newton's method, which has the derivative of the root."""
-    root, left = end
-    _, conditions = args
-    now = _Figures.of(root, conditions)
-    one_more = _moved(root, conditions, _step(now, root, conditions))
-    return one_more, stop_gradient(left)
+        def go_on(now: _Polish) -> Array:
+            unfinished = (now.left > eps_of(now.left)) & (now.steps < _MOST_STEPS)
+            return unfinished & (now.length > _SHORTEST)
+
+        def step_that_lowers(now: _Polish) -> _Polish:
+            # A step of Newton's method; the next one is shorter if this one lowers nothing.
+            step = _step(_Figures.of(now.root, conditions), now.root, conditions)
+            # A step changes no precision, nor the noise, by more than a factor e.
+            longest = jnp.max(abs(step[len(now.root.weights) :]))
+            root = _moved(now.root, conditions, step * now.length / jnp.maximum(1, longest))
+            left = _left_at(root, conditions)
+            better = left < now.left
+            length = jnp.where(better, jnp.minimum(2 * now.length, 1), now.length / 4)
+            root = tree_where(better, root, now.root)
+            return _Polish(root, jnp.minimum(left, now.left), length, now.steps + 1)
+
+        zero = jnp.zeros((), jnp.int32)
+        left = _left_at(start, conditions)
+        first = _Polish(start, left, jnp.ones_like(left), zero)
+        end = lax.while_loop(go_on, step_that_lowers, first)
+        return end.root, end.left
+
+    def one_step(end: tuple[Root, Float[Array, ""]], args: tuple[Root, Conditions]) -> tuple:
+        # One more step of Newton's method has the derivative of the root.
+        root, left = end
+        _, conditions = args
+        step = _step(_Figures.of(root, conditions), root, conditions)
+        return _moved(root, conditions, step), stop_gradient(left)
+
+    return implicit(solve, one_step, (stop_gradient(start), conditions))
 
 
 def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Float[Array, ""]:
@@ -273,12 +263,12 @@ def evidence_at(root: Root, conditions: Conditions, *, stationary: bool) -> Floa
 
     It is stationary for numbers with a flat hyperprior, but not in a given noise.
     """
-    if stationary:
-        return at_stationary_point(_log_evidence_of_noise, root, conditions)
-    return log_evidence(root, conditions)
+    if not stationary:
+        return log_evidence(root, conditions)
 
+    def of_noise(root: Root, conditions: Conditions) -> Float[Array, ""]:
+        # As a function of the given noise, if there is one.
+        log_noise = jnp.where(conditions.learns_noise, root.log_noise, conditions.log_noise)
+        return log_evidence(eqx.tree_at(lambda root: root.log_noise, root, log_noise), conditions)
 
-def _log_evidence_of_noise(root: Root, conditions: Conditions) -> Float[Array, ""]:
-    """The log evidence, as a function of the given noise if there is one."""
-    log_noise = jnp.where(conditions.learns_noise, root.log_noise, conditions.log_noise)
-    return log_evidence(eqx.tree_at(lambda root: root.log_noise, root, log_noise), conditions)
+    return at_stationary_point(of_noise, root, conditions)

@@ -1,14 +1,12 @@
 """The original maximisation of the evidence, with all functions at once (Tipping 2001)."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from kernax.core.base.annotations import ArrayLike, ParameterArray
+from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import check_share, check_steps, nonnegative
@@ -58,13 +56,48 @@ class EvidenceIteration(AbstractRelevanceSolver):
         check_steps(self.max_steps)
 
     def solve(self, problem):
+        # gamma_i = 1 - P_ii is off by some eps, below which no gamma_i differs from zero.
+        least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
+
         def go_on(now: _Round) -> Array:
             return ~(now.change <= self.rtol) & (now.steps < self.max_steps)
 
-        # gamma_i = 1 - P_ii is off by some eps, below which no gamma_i differs from zero.
-        least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
-        step = partial(_renewed, problem, least)
-        end = lax.while_loop(go_on, step, _Round.first(problem))
+        def renewed(now: _Round) -> _Round:
+            active = now.active
+            fit = problem.posterior(active, now.noise)
+            gamma = jnp.maximum(fit.determined, 0)
+            # The new alpha is (gamma + 2 shape) / (mu^2 + 2 rate), at most a million times the old
+            # one. mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate
+            # alpha).
+            mass = fit.mode**2 + 2 * problem.rates[active.column] * active.precisions
+            ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
+            ratio = jnp.clip(ratio, 1e-6, 1e6)
+            design = problem.design(active)
+            # gamma_i <= c_i / (alpha_i + c_i) < c_i / alpha_i with c the diagonal of J^T B J, here
+            # of the new alpha_i.
+            curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
+            used = active.used & (curvature > least * active.precisions * ratio)
+            determined = jnp.sum(jnp.where(active.used, gamma, 0))
+            noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
+            # The remaining functions, with the weights for the previous precisions.
+            remaining = ActiveFunctions(
+                active.column,
+                active.output,
+                used,
+                jnp.where(used, active.precisions * ratio, 1),
+                jnp.where(used, fit.mode * active.deviations, 0),
+            )
+            # The largest absolute logarithm of a ratio of precisions, or of the ratio of the noise.
+            changes = jnp.where(used, abs(jnp.log(ratio)), 0)
+            largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
+            return _Round(
+                active=remaining,
+                noise=noise,
+                change=largest_change,
+                steps=now.steps + 1,
+            )
+
+        end = lax.while_loop(go_on, renewed, _Round.first(problem))
         return self._ended(problem, end)
 
     def _ended(self, problem: RelevanceProblem, end: "_Round") -> RelevanceChoice:
@@ -120,38 +153,3 @@ class _Round(eqx.Module):
         weights = jnp.zeros_like(precisions)
         active = ActiveFunctions(numbers // c, numbers % c, used, precisions, weights)
         return _Round(active, noise, never, jnp.zeros((), jnp.int32))
-
-
-def _renewed(problem: RelevanceProblem, least: ArrayLike, now: _Round) -> _Round:
-    active = now.active
-    fit = problem.posterior(active, now.noise)
-    gamma = jnp.maximum(fit.determined, 0)
-    # The new alpha is (gamma + 2 shape) / (mu^2 + 2 rate), at most a million times the old one.
-    # mode^2 = alpha mu^2, so that the ratio is (gamma + 2 shape) / (mode^2 + 2 rate alpha).
-    mass = fit.mode**2 + 2 * problem.rates[active.column] * active.precisions
-    ratio = (gamma + 2 * problem.shape) / jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
-    ratio = jnp.clip(ratio, 1e-6, 1e6)
-    design = problem.design(active)
-    # gamma_i <= c_i / (alpha_i + c_i) < c_i / alpha_i with c the diagonal of J^T B J, here of the
-    # new alpha_i.
-    curvature = jnp.sum(design * curved(fit.curvatures, design), (0, 1))
-    used = active.used & (curvature > least * active.precisions * ratio)
-    determined = jnp.sum(jnp.where(active.used, gamma, 0))
-    noise = problem.noise.renewed(problem.observations, fit.values, now.noise, determined)
-    # The remaining functions, with the weights for the previous precisions.
-    remaining = ActiveFunctions(
-        active.column,
-        active.output,
-        used,
-        jnp.where(used, active.precisions * ratio, 1),
-        jnp.where(used, fit.mode * active.deviations, 0),
-    )
-    # The largest absolute logarithm of a ratio of precisions, or of the ratio of the noise.
-    changes = jnp.where(used, abs(jnp.log(ratio)), 0)
-    largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
-    return _Round(
-        active=remaining,
-        noise=noise,
-        change=largest_change,
-        steps=now.steps + 1,
-    )

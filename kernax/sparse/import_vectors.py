@@ -1,6 +1,5 @@
 """The import vector machine: sparse kernel logistic regression."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -143,13 +142,20 @@ def import_vector_machine(
         >>> round(float(machine.probability(jnp.array([0.9]))), 2)
         0.93
     """
+
+    def labels(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+        y = as_targets(y, n, dtype)
+        if y.ndim == 1:
+            return as_signs(y, n, dtype, weights)
+        return as_one_hot(y, n, dtype, weights, bool(bias))
+
     task = check_task(
         "import_vector_machine",
         kernel,
         X,
         y,
         weights,
-        targets=partial(_as_labels, bias=bool(bias)),
+        targets=labels,
         block_size=block_size,
         in_features=True,
         throw=throw,
@@ -164,12 +170,6 @@ def import_vector_machine(
     return finish(solution, throw, hint)
 
 
-def _as_labels(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, bias: bool) -> Array:
-    """Signs (n,), or one-hot rows (n, classes)."""
-    y = as_targets(y, n, dtype)
-    return as_signs(y, n, dtype, weights) if y.ndim == 1 else as_one_hot(y, n, dtype, weights, bias)
-
-
 @compiled
 def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
@@ -181,9 +181,8 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
         block = max(64, min(task.n // 8, 2**18 // task.n))
     block = min(block, task.n)
     search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
-    subset = sequential_vmap(
-        ImportSearch.run, stop_gradient(search)
-    )  # each member of a batch stops when it is done
+    # Each member of a batch stops when it is done.
+    subset = sequential_vmap(ImportSearch.run, stop_gradient(search))
     fit = SubsetFit.of(task, subset, loss, ridge, bias)
     residual = stop_gradient(fit).residual(subset.objective)
     # The problem must not contain NaN or inf.

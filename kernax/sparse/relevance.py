@@ -148,39 +148,29 @@ def relevance_vector_machine(
     if max_vectors is not None:
         size = min(most, check_count(max_vectors, "max_vectors"))
     solution = _relevance_vector_machine(task, noise, likelihood, bool(bias), solver, size)
-    _warn(solution)
-    return finish(solution, throw, _hint(solution, size))
-
-
-def _hint(solution: Solution[RelevanceVectors], size: int) -> str:
-    left_out = solution.stats["left_out"]
-    if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
-        return (
+    stats = solution.stats
+    places = solution.value.places
+    if is_concrete(solution.result, places):
+        is_empty = not np.any(np.asarray(places) != _UNUSED)
+        if is_empty and np.all(solution.result == RESULTS.successful):
+            warn(
+                "relevance_vector_machine: no function is relevant, not even the bias: the model "
+                "is zero everywhere",
+                RelevanceWarning,
+            )
+        if np.any(np.asarray(stats["reproduced"])):
+            warn(
+                "relevance_vector_machine: the targets are reproduced, and the evidence rises "
+                "without bound as the noise goes to zero: it was stopped at a bound; pass noise=",
+                RunawayWarning,
+            )
+    hint = "relevance_vector_machine: more steps of its solver, or another kernel, may help."
+    if is_concrete(stats["left_out"]) and np.any(np.asarray(stats["left_out"]) > 0):
+        hint = (
             f"relevance_vector_machine: all {size} slots are used, and more functions are "
             "relevant: a larger max_vectors, or a smoother kernel, may help."
         )
-    return "relevance_vector_machine: more steps of its solver, or another kernel, may help."
-
-
-def _warn(solution: Solution[RelevanceVectors]) -> None:
-    """Warnings where nothing is relevant, and where the noise has no maximum."""
-    value = solution.value
-    if not is_concrete(solution.result, value.places):
-        return
-    if not np.any(np.asarray(value.places) != _UNUSED) and np.all(
-        solution.result == RESULTS.successful
-    ):
-        warn(
-            "relevance_vector_machine: no function is relevant, not even the bias: the model is "
-            "zero everywhere",
-            RelevanceWarning,
-        )
-    if np.any(np.asarray(solution.stats["reproduced"])):
-        warn(
-            "relevance_vector_machine: the targets are reproduced, and the evidence rises without "
-            "bound as the noise goes to zero: it was stopped at a bound; pass noise=",
-            RunawayWarning,
-        )
+    return finish(solution, throw, hint)
 
 
 @compiled

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.boundary import as_point, cast, check_one_point
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import is_concrete, matmul
 from kernax.core.base.parameters import data
@@ -113,7 +113,7 @@ class RelevanceVectors(Printed):
         if isinstance(self.likelihood, Categorical):
             probability = self.probability(x)
             return probability, probability * (1 - probability)
-        return _moments(self.likelihood, self(x), self.variance(x))
+        return compiled_call(self.likelihood.predicted_moments, self(x), self.variance(x))
 
     @renamed(nodes="n_nodes")
     def probability(self, x: PyTree, *, n_nodes: int = NODES) -> Float[Array, "*outputs"]:
@@ -154,11 +154,6 @@ def _covariance_at(machine, x):
     by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
     covariance = matmul(by_output, matmul(machine.covariance, by_output.T))
     return (covariance + covariance.T) / 2
-
-
-@compiled
-def _moments(likelihood, mean, variance):
-    return likelihood.predicted_moments(mean, variance)
 
 
 @compiled

@@ -86,8 +86,28 @@ def climbed(
     def go_on(now: _Sweep) -> Array:
         return ~now.finished & (now.steps < most)
 
-    step = partial(_swept_in_few_places, problem, products, tol)
-    end = lax.while_loop(go_on, step, _Sweep.first(active, noise))
+    of_places = lambda now: (now.active, now.trend)
+    whole = partial(_swept, problem, products, tol)
+
+    def few(now: _Sweep) -> _Sweep:
+        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
+        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
+        end = whole(eqx.tree_at(of_places, now, first))
+        return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
+
+    def sweep(now: _Sweep) -> _Sweep:
+        # A step costs the square of the number of slots. Slots are filled from the first on, and a
+        # sweep uses only the first slots while they are enough.
+        if problem.capacity <= 2 * _FEW:
+            return whole(now)
+        # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
+        numbers = jnp.arange(problem.capacity)
+        last = jnp.max(jnp.where(now.active.used, numbers, -1))
+        needed = last + 1 + _steps_of_a_sweep(problem)
+        needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
+        return lax.switch(needs_all, (few, whole), now)
+
+    end = lax.while_loop(go_on, sweep, _Sweep.first(active, noise))
     return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 
@@ -117,31 +137,6 @@ def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
     labels.
     """
     return 10 if isinstance(problem.observations, NoisyObservations) else 1
-
-
-def _swept_in_few_places(
-    problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
-) -> _Sweep:
-    """A sweep that uses only the first slots while they are enough: a step costs the square of
-    their number. Slots are filled from the first on.
-    """
-    if problem.capacity <= 2 * _FEW:
-        return _swept(problem, products, tol, now)
-    whole = partial(_swept, problem, products, tol)
-    of_places = lambda now: (now.active, now.trend)
-
-    def few(now: _Sweep) -> _Sweep:
-        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
-        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
-        end = whole(eqx.tree_at(of_places, now, first))
-        return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
-
-    # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
-    numbers = jnp.arange(problem.capacity)
-    last = jnp.max(jnp.where(now.active.used, numbers, -1))
-    needed = last + 1 + _steps_of_a_sweep(problem)
-    needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
-    return lax.switch(needs_all, (few, whole), now)
 
 
 def _swept(

@@ -1,6 +1,7 @@
 """The derivative of a fit on a subset of the points, and how accurate the fit is."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -86,7 +87,7 @@ class SubsetFit(eqx.Module):
 
     def minimum(self) -> Float[Array, "m1 c"]:
         """The coefficients above the bias, with their derivative."""
-        return implicit(_end_of, _one_more, self)
+        return implicit(lambda fit: fit.end, lambda x, fit: x + fit.correction(x), self)
 
     def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:
         """The objective: the known `value`, with the derivative of its formula."""
@@ -128,11 +129,16 @@ class SubsetFit(eqx.Module):
     def correction(self, x: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
         """Newton's step, differentiable through the products with the Hessian."""
         W = self.loss.hessian(self.values(x))
-        solve = partial(_solved, stop_gradient((self, W)))
+        fixed, fixed_W = stop_gradient((self, W))
+
+        def solve(_: Any, r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
+            # H^-1 r, by the Hessian in the weights of the features.
+            quadratic = Quadratic.of(fixed.risk(), fixed_W)
+            roughly = lambda r: fixed.coefficients(quadratic.solve(fixed.pulled_back(r)))
+            return refined(roughly, partial(_applied, fixed, fixed_W), r)[0]
+
         apply = partial(_applied, self, W)
-        step = lax.custom_linear_solve(
-            apply, -self.gradient(x), lambda _, r: solve(r), symmetric=True
-        )
+        step = lax.custom_linear_solve(apply, -self.gradient(x), solve, symmetric=True)
         return self.loss.balanced(step)
 
 
@@ -146,22 +152,3 @@ def _applied(
     if not (fit.bias and fit.loss.has_free_shift):
         return product
     return product.at[-1].add(matmul(curvature_of_shift(W), v[-1]))
-
-
-def _solved(of_stopped: tuple[SubsetFit, Array], r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-    """`H^-1 r`, by the Hessian in the weights of the features."""
-    fit, W = of_stopped
-    quadratic = Quadratic.of(fit.risk(), W)
-
-    def roughly(r: Float[Array, "m1 c"]) -> Float[Array, "m1 c"]:
-        return fit.coefficients(quadratic.solve(fit.pulled_back(r)))
-
-    return refined(roughly, partial(_applied, fit, W), r)[0]
-
-
-def _end_of(fit: SubsetFit) -> Float[Array, "m1 c"]:
-    return fit.end
-
-
-def _one_more(x: Float[Array, "m1 c"], fit: SubsetFit) -> Float[Array, "m1 c"]:
-    return x + fit.correction(x)

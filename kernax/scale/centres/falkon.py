@@ -147,13 +147,13 @@ def falkon(
     if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
         raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
     check_convex("falkon", loss)
-    rtol, max_steps = as_stopping(rtol, max_steps)
+    stopping = as_stopping(rtol, max_steps)
     checkpoint = as_checkpoint(checkpoint)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
 
     def plan_of(n, m, dtype, spread=None):
         sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
-        return FitPlan(rows_of_tile(m), sample, rtol, max_steps, bool(bias), spread)
+        return FitPlan(rows_of_tile(m), sample, *stopping, bool(bias), spread)
 
     if isinstance(X, Chunks):
         if y is not None or weights is not None:
