@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, as_scalar, cast, described
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -68,7 +68,7 @@ class ApproximatePosterior(Printed):
         """The mean and the variance of y at x; signs have the mean `p(+1) - p(-1)`, and ordered
         classes count from 0.
         """
-        return _moments(self.likelihood, *self._latent(x))
+        return compiled_call(self.likelihood.predicted_moments, *self._latent(x))
 
     def log_density(self, x: PyTree, y: ArrayLike) -> Float[Array, ""]:
         """`log p(y | x)`, the logarithm of the mean of p(y | f(x))."""
@@ -76,7 +76,7 @@ class ApproximatePosterior(Printed):
         targets = jnp.asarray(as_scalar(y, mean.dtype, "y", REAL))[None]
         unit = UnitWeights(1, mean.dtype)
         y = as_targets_of(self.likelihood, targets, 1, mean.dtype, unit, both_signs=False)[0]
-        return _log_density(self.likelihood, y, mean, variance)
+        return compiled_call(self.likelihood.log_normaliser, y, mean, variance)
 
     def probability(self, x: PyTree) -> Float[Array, "*c"]:
         """The probability of +1 at x; of ordered classes that of each class, (classes,). Raises
@@ -116,16 +116,6 @@ class ApproximatePosterior(Printed):
         """The mean and the variance of f(x)."""
         x = point_for(self.process.covariance, as_point(x))
         return self.process.mean(x), self.process.variance(x)
-
-
-@compiled
-def _moments(likelihood, mean, variance):
-    return likelihood.predicted_moments(mean, variance)
-
-
-@compiled
-def _log_density(likelihood, y, mean, variance):
-    return likelihood.log_normaliser(y, mean, variance)
 
 
 @compiled

@@ -17,7 +17,7 @@ from kernax.core.base.numerics import (
     stop_gradient,
     sum_of_rows,
 )
-from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
+from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.density import cholesky
 from kernax.core.linalg.low_rank import factor_beside_identity
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
@@ -72,7 +72,16 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     square = _weighted_square(U, gains)
     B = square + jnp.eye(len(U), dtype=U.dtype)
     # Derivatives treat the factor as a constant; `cholesky` adds its derivatives in B.
-    factor, rounding = _factor_of(stop_gradient(B), stop_gradient((U, gains)))
+    fixed_B, fixed_U, fixed_gains = stop_gradient((B, U, gains))
+    if B.dtype == jnp.float64:
+        factor = cholesky_factor(DenseGram(fixed_B))
+        rounding = factor.rounding(jnp.diagonal(fixed_B))
+    else:
+        # In float32 a large U would round the identity away. B = I + A A^T with A = U
+        # diag(gains)^1/2 has a factor by a QR of A, which takes longer.
+        factor = factor_beside_identity(fixed_U * safe_sqrt(fixed_gains)[None, :])
+        sizes = jnp.sqrt(1 + fixed_gains * sum_of_rows(fixed_U**2))
+        rounding = eps_of(B) * jnp.linalg.norm(sizes)
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
     # B mean = U diag(gains) r, with its relative residual.
     rhs = matmul(U, gains[:, None] * seen.targets)
@@ -208,20 +217,3 @@ def _weighted_square_jvp(primals, tangents):
     # d(U G U^T) = H + H^T with H = (dU G + U dG / 2) U^T, G = diag(gains).
     half = matmul(dU * gains[None, :] + U * (d_gains[None, :] / 2), U.T)
     return _weighted_square(U, gains), half + half.T
-
-
-def _factor_of(
-    B: Float[Array, "m m"], parts: tuple[Float[Array, "m n"], Float[Array, " n"]]
-) -> tuple[CholeskyFactor, Float[Array, ""]]:
-    """The Cholesky factor of `B = I + U diag(gains) U^T`, and the rounding error of log |B|.
-
-    In float32 a large U would round the identity away, so the factor comes from a QR of U, which
-    takes longer.
-    """
-    if B.dtype == jnp.float64:
-        factor = cholesky_factor(DenseGram(B))
-        return factor, factor.rounding(jnp.diagonal(B))
-    U, gains = parts
-    # B = I + A A^T with A = U diag(gains)^1/2.
-    factor = factor_beside_identity(U * safe_sqrt(gains)[None, :])
-    return factor, eps_of(B) * jnp.linalg.norm(jnp.sqrt(1 + gains * sum_of_rows(U**2)))

@@ -234,7 +234,13 @@ def _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps):
     residuals = task.y - means_at(mean, task)[:, 0]
     offset = means_at(mean_of_log, of_noise)[:, 0]
     rule = _LogNoiseRule(gram, residuals, offset, task.weights.values)
-    observations = _observations_at_start(rule, gram_of_g)
+    # Start from residuals that are the roots of E (y - f)^2, with f fitted to noise of variance
+    # exp(prior mean of g).
+    nothing = jnp.zeros_like(offset)
+    of_prior = rule.precisions(Marginals(nothing, nothing))
+    roots = jnp.sqrt(stop_gradient(rule.squares(of_prior)))
+    weighted = Powered(Shifted(ResidualOfLogNoise(), offset), rule.weights)
+    observations = Observations(gram_of_g, roots, weighted)
     sites = fixed_point(observations, rule, rtol, max_steps)
     of_g, of_normal, figures = normal_of(gram_of_g, sites.sites)
     result = RESULTS.where(sites.result == RESULTS.successful, of_normal, sites.result)
@@ -256,17 +262,6 @@ def _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps):
     rounding = jnp.sqrt(figures["rounding"] ** 2 + figures_of_f["rounding"] ** 2)
     stats = sites.stats | {"jitter": jitter, "rounding": rounding, "log_evidence": bound}
     return Solution(posterior, result, stats)
-
-
-def _observations_at_start(rule: _LogNoiseRule, gram_of_g: AbstractGram) -> Observations:
-    """The roots of `E (y - f)^2`, with f fitted to noise of variance exp(prior mean of g); they
-    stand for residuals.
-    """
-    nothing = jnp.zeros_like(rule.offset)
-    of_prior = rule.precisions(Marginals(nothing, nothing))
-    roots = jnp.sqrt(stop_gradient(rule.squares(of_prior)))
-    likelihood = Powered(Shifted(ResidualOfLogNoise(), rule.offset), rule.weights)
-    return Observations(gram_of_g, roots, likelihood)
 
 
 def _bound(

@@ -47,16 +47,13 @@ def projected(kernel: AbstractKernel, Z: PyTree, X: PyTree) -> Projection:
     """The projection of values at X onto those at Z, for checked points; differentiable."""
     at = factor_at(kernel, Z)
     cross = gram_of_prepared(kernel, Z, X)
-    return Projection(at, cross, diagonal_of(kernel, X), _whitened(at.lower, cross))
-
-
-def _whitened(lower: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "m n"]:
-    """`L^-1 k(Z, X)`."""
-    if cross.dtype != jnp.float64:
+    if cross.dtype == jnp.float64:
+        # A product with the inverse takes three quarters of the time, including its derivative.
+        whitened = matmul(inverse_of_lower(at.lower), cross)
+    else:
         # With the inverse the trace of the remaining variance would have five times the error.
-        return solve_lower(lower, cross)
-    # A product with the inverse takes three quarters of the time, including its derivative.
-    return matmul(inverse_of_lower(lower), cross)
+        whitened = solve_lower(at.lower, cross)
+    return Projection(at, cross, diagonal_of(kernel, X), whitened)
 
 
 def times_inverse_transposed(

@@ -135,14 +135,11 @@ class Natural(eqx.Module):
         """The mean and root of the distribution; NaN unless the precision is positive definite."""
         # Factorising the precision from its last row to its first gives `P = N N^T` with an upper
         # triangular N, so that `S = N^-T N^-1` has a lower triangular root.
-        flipped = sequential_vmap(_lower_factor, self.precision[::-1, ::-1])
+        cholesky = lambda A: lax.linalg.cholesky(A, symmetrize_input=False)
+        flipped = sequential_vmap(cholesky, self.precision[::-1, ::-1])
         root = inverse_of_lower(flipped)[::-1, ::-1].T
         # The mean is S shift = root (root^T shift).
         return InducingNormal(matmul(root, matmul(self.shift, root)), root)
-
-
-def _lower_factor(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
-    return lax.linalg.cholesky(A, symmetrize_input=False)
 
 
 def stepped(

@@ -21,7 +21,7 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
@@ -262,20 +262,12 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
     result = ending_of(mode.result, known_evidence, figures["jitter"])
     log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)
-    process = _posterior_process(task, mean, a, parts)
+    # G^-1 A_c for each class.
+    classes, n, _ = parts.shape
+    solved = solve_by_lu(jnp.sum(parts, 0), jnp.moveaxis(parts, 0, 1).reshape(n, classes * n))
+    solved_by_sum = jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)
+    # The process over points (x, c).
+    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, solved_by_sum)
+    process = GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))
     stats = mode.stats | figures | {"log_evidence": log_evidence}
     return Solution(CategoricalPosterior(process, likelihood, log_evidence), result, stats)
-
-
-def _posterior_process(
-    task: Task, mean: Callable, a: Float[Array, "n c"], parts: Float[Array, "c n n"]
-) -> GaussianProcess:
-    """The process over points (x, c), from the coefficients and the A_c."""
-    weights = task.weights.values
-    # `G^-1 A_c` for each class.
-    classes, n, _ = parts.shape
-    columns = jnp.moveaxis(parts, 0, 1).reshape(n, classes * n)
-    solved = solve_by_lu(jnp.sum(parts, 0), columns)
-    solved_by_sum = jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)
-    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, solved_by_sum)
-    return GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))

@@ -234,9 +234,36 @@ def posterior_kernel(
     does not exist or is not finite.
     """
     if isinstance(factor, CholeskyFactor):
-        return _by_cholesky(factor, prior, points, system, result)
+        system = system.with_jitter(factor)
+        # L L^T = S K S + diag(noise), with the jitter in the noise.
+        # NaN is inserted before L is used; later it would need a copy of the matrix.
+        lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
+        if not system.weights.removes:
+            return PosteriorKernel(prior, points, lower, system.shift)
+        weights = system.weights.values
+        roots = safe_sqrt(weights)
+        # L^-1 S K, so that c(x, X) = k(x, X) - v(x)^T L^-1 S K.
+        cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
+        # w / noise where a weight w is zero, and zero elsewhere.
+        removed = weights == 0  # their shift is positive; that of a point without noise is zero
+        gains = jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
+        return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)
     if isinstance(factor, LowRankFactor):
-        return _in_features(factor, prior, points, system, result)
+        weights = system.weights.values
+        # T = W Phi Phi^T + D. D holds the noise, and the part of the diagonal of W K that the
+        # features Phi lack.
+        noise = weights * low_rank(system).remainder + system.shift
+        features = low_rank(system).features
+        # L L^T = I + Phi^T diag(w / noise) Phi.
+        squares = matmul(features.T, (weights / noise)[:, None] * features)
+        inner = squares + jnp.eye(len(squares), dtype=squares.dtype)
+        # The factor is not computed from `inner`, where rounding may lose the ones, but from the
+        # rows of Q^T Phi, which has the same inner products as the scaled features Phi, because
+        # the columns of Q span it.
+        scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
+        few = stop_gradient(matmul(factor.basis.T, scaled))
+        lower = cholesky(inner, factor_beside_identity(few.T))
+        return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
     explanation = factor.covariance_reduction(system)
     if explanation is None:
         raise ValueError(
@@ -246,50 +273,3 @@ def posterior_kernel(
     arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
     known = eqx.combine(void_unless_known(arrays, result), rest)
     return ExplainedPosteriorKernel(prior, points, known)
-
-
-def _by_cholesky(
-    factor: CholeskyFactor,
-    prior: AbstractKernel,
-    points: PyTree,
-    system: WeightedSystem,
-    result: Any,
-) -> AbstractPosterior:
-    system = system.with_jitter(factor)
-    # L L^T = S K S + diag(noise), with the jitter in the noise.
-    # NaN is inserted before L is used; later it would need a copy of the matrix.
-    lower = void_unless_known(cholesky(system.symmetric_form().as_matrix(), factor), result)
-    if not system.weights.removes:
-        return PosteriorKernel(prior, points, lower, system.shift)
-    roots = safe_sqrt(system.weights.values)
-    # L^-1 S K, so that c(x, X) = k(x, X) - v(x)^T L^-1 S K.
-    cross = solve_lower(lower, roots[:, None] * system.gram.as_matrix())
-    # w / noise where a weight w is zero, and zero elsewhere.
-    weights = system.weights.values
-    removed = weights == 0  # their shift is positive; that of a point without noise is zero
-    gains = jnp.where(removed, weights, 0) / jnp.where(removed, system.shift, 1)
-    return WeightedPosteriorKernel(prior, points, lower, roots, gains, cross, system.shift)
-
-
-def _in_features(
-    factor: LowRankFactor,
-    prior: AbstractKernel,
-    points: PyTree,
-    system: WeightedSystem,
-    result: Any,
-) -> AbstractPosterior:
-    """The covariance by explicit features Phi: `I + Phi^T diag(w / noise) Phi = L L^T`."""
-    weights = system.weights.values
-    # T = W Phi Phi^T + D. D holds the noise, and the part of the diagonal of W K that the features
-    # lack.
-    noise = weights * low_rank(system).remainder + system.shift
-    features = low_rank(system).features
-    squares = matmul(features.T, (weights / noise)[:, None] * features)
-    inner = squares + jnp.eye(len(squares), dtype=squares.dtype)
-    # The factor is not computed from `inner`, where rounding may lose the ones, but from the rows
-    # of Q^T Phi, which has the same inner products as the scaled features Phi, because the columns
-    # of Q span it.
-    scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
-    few = stop_gradient(matmul(factor.basis.T, scaled))
-    lower = cholesky(inner, factor_beside_identity(few.T))
-    return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))

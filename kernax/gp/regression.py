@@ -145,17 +145,12 @@ def condition(
     solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
     ran = solver_that_ran(task, solver, named=solver)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
-    hint = _advice(process, task.kernel_name, solver)
+    hint = f"condition with {task.kernel_name}: more noise or rescaled inputs may help"
+    if not isinstance(process.mean, FixedMean):
+        hint += ", and the mean must be finite at every point"
+    hint += f".{advice_on(solver)}"
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw, hint, suspect=task.suspect)
-
-
-def _advice(process: GaussianProcess, kernel: str, solver: lx.AbstractLinearSolver | None) -> str:
-    """Advice after a failure."""
-    advice = f"condition with {kernel}: more noise or rescaled inputs may help"
-    if isinstance(process.mean, FixedMean):
-        return f"{advice}.{advice_on(solver)}"
-    return f"{advice}, and the mean must be finite at every point.{advice_on(solver)}"
 
 
 def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, hint: str) -> None:

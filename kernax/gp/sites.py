@@ -7,7 +7,6 @@ from `P = (S^2 K + I)^-1`; K is not inverted.
 """
 
 import abc
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -316,8 +315,13 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
     found = fixed_point(observations, rule, rtol, max_steps)
     normal, of_normal, figures = normal_of(observations.gram, found.sites)
     result = RESULTS.where(found.result == RESULTS.successful, of_normal, found.result)
-    of_sites = partial(_log_evidence, rule)
-    log_evidence = at_stationary_point(of_sites, found.sites, (observations, normal.factor))
+
+    def evidence(sites: Sites, given: tuple[Observations, AbstractFactor]) -> Float[Array, ""]:
+        observations, factor = given
+        q = moments(observations.gram, sites, factor)
+        return rule.log_evidence(observations, sites, q)
+
+    log_evidence = at_stationary_point(evidence, found.sites, (observations, normal.factor))
     stats = found.stats | figures
     return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
 
@@ -330,12 +334,3 @@ def normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, di
     coefficients, of_solve, _ = weighted_solve(system, shift, JitteredCholesky(), factor=factor)
     result = RESULTS.where(of_factor == RESULTS.successful, of_solve, of_factor)
     return NormalAtPoints(system, factor, coefficients[:, 0]), result, figures
-
-
-def _log_evidence(
-    rule: AbstractPointwiseRule, sites: Sites, given: tuple[Observations, AbstractFactor]
-) -> Float[Array, ""]:
-    """The log evidence of a rule, which is stationary at its fixed point."""
-    observations, factor = given
-    q = moments(observations.gram, sites, factor)
-    return rule.log_evidence(observations, sites, q)

@@ -139,7 +139,7 @@ def svgp(
         size = int(batch_size)
     if optimiser is None:
         optimiser = _STILL
-        trainable = _nothing
+        trainable = lambda path, value: False
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise ValueError(
             f"optimiser must be None or one of optax, such as optax.adam(0.1), but is {optimiser!r}"
@@ -190,10 +190,6 @@ def _check_memory(
     """Raises MemoryBudgetError where m x m numbers do not fit into memory."""
     first = lambda: eqx.filter_eval_shape(function, *arguments)
     check_memory(model.Z, footprint=footprint, first=first)
-
-
-def _nothing(path: str, value: Array) -> bool:
-    return False
 
 
 def svgp_bound(
@@ -310,7 +306,15 @@ def _advanced(problem: _Problem, state: _State) -> _State:
         first = turn * problem.batch_size
         places = lax.dynamic_slice_in_dim(order, first, problem.batch_size)
     batch = problem.batch(places)
-    objective = partial(_objective, problem, state.q, batch)
+
+    def objective(theta: list[Array]) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
+        # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points, over
+        # n; and the terms that it was computed from, as constants.
+        model = _model(problem, theta)
+        at = marginals(model, state.q, batch.X)
+        loss = problem.scale * batch_loss(model, at, batch) + state.q.divergence()
+        return loss / problem.task.n, stop_gradient((model, at))
+
     (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
     # The parameters after a step of the optimiser, and the state of the optimiser.
     optimiser = optax.with_extra_args_support(problem.optimiser)
@@ -337,17 +341,6 @@ def _advanced(problem: _Problem, state: _State) -> _State:
         q=tree_where(sound & possible, q, state.q),
         skipped=state.skipped + (sound & ~possible).astype(jnp.int32),
     )
-
-
-def _objective(
-    problem: _Problem, q: InducingNormal, batch: Batch, theta: list[Array]
-) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
-    """Minus the bound per point, and the terms it was computed from, as constants."""
-    model = _model(problem, theta)
-    at = marginals(model, q, batch.X)
-    # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points.
-    loss = problem.scale * batch_loss(model, at, batch) + q.divergence()
-    return loss / problem.task.n, stop_gradient((model, at))
 
 
 @compiled
