@@ -222,21 +222,16 @@ def disjunction_bound(
     """
     k = check_count(relevant, "relevant")
     theta = float(n if threshold is None else threshold)
-    _check_disjunction(k, check_count(n, "n"), promotion, theta)
-    # The sum of all weights stays positive: with p promotions and d demotions
-    # 0 <= n + p (a - 1) theta - d (1 - 1 / a) theta. The mistakes are p + d.
-    promotions = k * (1 + math.log(theta) / math.log(promotion))
-    return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
-
-
-def _check_disjunction(k: int, n: int, promotion: float, theta: float) -> None:
-    """Raises ValueError for numbers to which the bound does not apply."""
-    if k > n:
+    if k > check_count(n, "n"):
         raise ValueError(f"relevant must be at most n = {n}, but is {k}")
     if not promotion > 1:
         raise ValueError(f"promotion must be greater than 1, but is {promotion}")
     if not theta >= 1:
         raise ValueError(f"threshold must be at least 1, but is {theta:g}")
+    # The sum of all weights stays positive: with p promotions and d demotions
+    # 0 <= n + p (a - 1) theta - d (1 - 1 / a) theta. The mistakes are p + d.
+    promotions = k * (1 + math.log(theta) / math.log(promotion))
+    return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
 
 
 class Costs(NamedTuple):

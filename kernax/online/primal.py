@@ -80,10 +80,6 @@ def features_for(kernel: AbstractKernel, point: PyTree) -> FeaturesOf:
     return FeaturesOf(cast(kernel, dtype_of(point)))
 
 
-def _as_they_are(weights: Float[Array, " D"], step: Float[Array, ""]) -> Float[Array, " D"]:
-    return weights
-
-
 def weights_of_zero(kernel: AbstractKernel, point: PyTree, is_averaged: bool) -> PrimalState:
     """The state of the function zero, in the features of a kernel, for points like this one."""
     features = features_for(kernel, point)
@@ -102,7 +98,7 @@ def moved_by_rule(
     state: PrimalState,
     x: PyTree,
     y: Float[Array, ""],
-    afterwards: Callable = _as_they_are,
+    afterwards: Callable = lambda weights, step: weights,
 ) -> tuple[PrimalState, Float[Array, ""]]:
     """The state after one more point, by the rule of a learner with explicit features, and the
     prediction before it.

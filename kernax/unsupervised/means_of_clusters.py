@@ -269,24 +269,22 @@ def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
         )
         return lax.while_loop(go_on, lambda now: task.after(now), start)
 
-    return implicit(solve, _one_newton_step, (task, max_steps))
+    def one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> SoftState:
+        task, _ = arguments
+        R = root.memberships
+        left = _LeftToRenew(stop_gradient(task), R)
+        # R + (I - F'(R))^-1 (F(R) - R), F the renewal of memberships.
+        off = task.renewed(R) - R
+        tol = accurate_change(R.dtype)
+        step = solve_by_products(left, off, tol, restart=50, max_steps=500)
+        return SoftState(R + step, root.change, root.steps)
+
+    return implicit(solve, one_newton_step, (task, max_steps))
 
 
 def accurate_change(dtype: jnp.dtype) -> float:
     """The change of a membership below which it counts as unchanged."""
     return 1e-10 if dtype == jnp.float64 else 1e-5
-
-
-def _one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> SoftState:
-    """`R + (I - F')^-1 (F(R) - R)`, F the renewal of memberships."""
-    task, _ = arguments
-    R = root.memberships
-    left = _LeftToRenew(stop_gradient(task), R)
-    # (I - F'(R)) V = F(R) - R.
-    off = task.renewed(R) - R
-    tol = accurate_change(R.dtype)
-    step = solve_by_products(left, off, tol, restart=50, max_steps=500)
-    return SoftState(R + step, root.change, root.steps)
 
 
 class _LeftToRenew(eqx.Module):

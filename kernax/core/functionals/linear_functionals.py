@@ -74,9 +74,18 @@ class Functionals(Printed):
             raise ValueError(
                 f"one functional is needed, but this is a batch of {len(self)}: use jax.vmap"
             )
+
+        def term(node: PyTree, weight: Array, direction: PyTree) -> Array:
+            if not jax.tree.leaves(direction):
+                return weight * function(node)
+            # direction . grad f(node) takes one tangent in any dimension.
+            value, slope = eqx.filter_jvp(function, (node,), (direction,))
+            # A constant function has no tangent.
+            of_value = weight * value
+            return of_value if slope is None else of_value + slope
+
         # sum_j weights_j f(nodes_j) + directions_j . grad f(nodes_j).
-        terms = jax.vmap(functools.partial(_term, function))
-        return jnp.sum(terms(self.nodes, self.weights, self.directions), 0)
+        return jnp.sum(jax.vmap(term)(self.nodes, self.weights, self.directions), 0)
 
     def joined(self, other: "Functionals") -> "Functionals":
         """Concatenates the functionals of two batches."""
@@ -131,17 +140,6 @@ class Functionals(Printed):
 
     def __sub__(self, other: "Functionals") -> "Functionals":
         return self + -other
-
-
-def _term(function: Callable, node: PyTree, weight: Array, direction: PyTree) -> Array:
-    """`weight f(node) + direction . grad f(node)`."""
-    if not jax.tree.leaves(direction):
-        return weight * function(node)
-    # direction . grad f(node) takes one tangent in any dimension.
-    value, slope = eqx.filter_jvp(function, (node,), (direction,))
-    # A constant function has no tangent.
-    of_value = weight * value
-    return of_value if slope is None else of_value + slope
 
 
 def _alike(F: Functionals, G: Functionals) -> tuple[Functionals, Functionals]:
@@ -299,11 +297,26 @@ def derivatives_at(X: PyTree, directions: PyTree) -> Functionals:
                 "stay fixed"
             )
         directions = np.asarray(directions)  # a list of numbers
-    along = jax.tree.map(
-        lambda leaf, direction: None if direction is None else _direction(leaf, direction),
-        X,
-        directions,
-    )
+
+    def checked(leaf: Array, direction: ArrayLike | None) -> Array | None:
+        # A direction for each point.
+        if direction is None:
+            return None
+        if not eqx.is_inexact_array(leaf):
+            raise ValueError(
+                "integers have no derivatives: pass None as the direction of such a part"
+            )
+        direction = jnp.asarray(direction).astype(leaf.dtype)
+        if direction.shape not in (leaf.shape, leaf.shape[1:]):
+            raise ValueError(
+                f"directions must have shape {leaf.shape}, or {leaf.shape[1:]} for all points, but "
+                f"have shape {direction.shape}"
+            )
+        direction = jnp.broadcast_to(direction, leaf.shape)
+        check_finite(direction, "directions")
+        return direction
+
+    along = jax.tree.map(checked, X, directions)
     if not jax.tree.leaves(along):
         raise ValueError("directions must hold a direction for some part of X, but all are None")
     # 0 f(x_i) + directions_i . grad f(x_i).
@@ -390,21 +403,6 @@ def joined(*stacks: Functionals) -> Functionals:
 def _one_node(X: PyTree) -> PyTree:
     """A batch of points as nodes, one for each functional."""
     return jax.tree.map(lambda leaf: leaf[:, None], X)
-
-
-def _direction(leaf: Array, direction: ArrayLike) -> Array:
-    """A direction for each point of a batch. Raises ValueError for other shapes."""
-    if not eqx.is_inexact_array(leaf):
-        raise ValueError("integers have no derivatives: pass None as the direction of such a part")
-    direction = jnp.asarray(direction).astype(leaf.dtype)
-    if direction.shape not in (leaf.shape, leaf.shape[1:]):
-        raise ValueError(
-            f"directions must have shape {leaf.shape}, or {leaf.shape[1:]} for all points, but "
-            f"have shape {direction.shape}"
-        )
-    direction = jnp.broadcast_to(direction, leaf.shape)
-    check_finite(direction, "directions")
-    return direction
 
 
 def _vectors(X: ArrayLike, name: str) -> Array:

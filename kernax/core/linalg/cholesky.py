@@ -1,6 +1,5 @@
 """The Cholesky factor of a dense matrix, with jitter on its diagonal if necessary."""
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -49,7 +48,8 @@ class CholeskyFactor(AbstractDirectFactor):
         return self.packed.reshape(n, n).T
 
     def solve(self, B):
-        return jnp.where(self.exists, sequential_vmap(_solved_by_cholesky, self.lower, B), jnp.nan)
+        solve = lambda L, B: cho_solve((L, True), B, check_finite=False)
+        return jnp.where(self.exists, sequential_vmap(solve, self.lower, B), jnp.nan)
 
     def solve_and_report(self, B):
         return self.solve(B), (self.result, {"jitter": self.jitter})
@@ -76,10 +76,6 @@ class CholeskyFactor(AbstractDirectFactor):
 
     def rounding_of_inverse(self, diagonal):
         return rounding_of_entries(self.solve, diagonal)
-
-
-def _solved_by_cholesky(L, B):
-    return cho_solve((L, True), B, check_finite=False)
 
 
 def _solved_halfway(L, B):
@@ -139,26 +135,24 @@ def cholesky_factor(
 def _cholesky_with_jitter(
     operator: lx.AbstractLinearOperator, scale: Float[Array, ""]
 ) -> CholeskyFactor:
+    """The factor exists if all squared pivots are above eps times the diagonal."""
     diagonal = lx.diagonal(operator)
-    attempt = functools.partial(_attempt, operator, least=eps_of(diagonal) * diagonal)
-    return with_jitter(attempt, lambda factor: factor.exists, scale)
-
-
-def _attempt(
-    operator: lx.AbstractLinearOperator, jitter: Float[Array, ""], least: Float[Array, " n"]
-) -> CholeskyFactor:
-    """The factor with that jitter, which exists if all squared pivots are above `least`."""
-    # The matrix is built here, so that it only exists where LAPACK overwrites it. LAPACK is
-    # column-major and the matrix symmetric: with transpositions before and after, nothing is
-    # copied. A flat result keeps its memory layout through the loop.
+    least = eps_of(diagonal) * diagonal
     arrays, rest = eqx.partition(operator, eqx.is_array)
-    tied, jitter = lax.optimization_barrier((arrays, jitter))
-    operator = eqx.combine(tied, rest)
-    n = operator.in_size()
-    A = operator.as_matrix() + jitter * jnp.eye(n, dtype=jitter.dtype)
-    packed = _upper_factor(A).reshape(-1)
-    # False for NaN. Reading the diagonal of A itself would prevent A from being overwritten.
-    return CholeskyFactor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > least))
+
+    def attempt(jitter: Float[Array, ""]) -> CholeskyFactor:
+        # The matrix is built here, so that it only exists where LAPACK overwrites it. LAPACK is
+        # column-major and the matrix symmetric: with transpositions before and after, nothing is
+        # copied. A flat result keeps its memory layout through the loop.
+        tied, jitter = lax.optimization_barrier((arrays, jitter))
+        operator = eqx.combine(tied, rest)
+        n = operator.in_size()
+        A = operator.as_matrix() + jitter * jnp.eye(n, dtype=jitter.dtype)
+        packed = _upper_factor(A).reshape(-1)
+        # False for NaN. Reading the diagonal of A itself would prevent A from being overwritten.
+        return CholeskyFactor(packed, jitter, jnp.all(packed[:: n + 1] ** 2 > least))
+
+    return with_jitter(attempt, lambda factor: factor.exists, scale)
 
 
 _LONGEST_COLUMN = 90_000  # bytes: 11250 numbers of float64, 22500 of float32

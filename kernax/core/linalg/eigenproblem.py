@@ -183,7 +183,10 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
     if truncated:
         values, U, steps = sequential_vmap(partial(_by_products, count), problem, max_steps)
     else:
-        values, U, steps = sequential_vmap(_by_lapack, problem)
+        # All eigenvalues of S^T K S, descending.
+        eigh = lambda problem: jnp.linalg.eigh(problem.symmetric())
+        values, U = (part[..., ::-1] for part in sequential_vmap(eigh, problem))
+        steps = jnp.zeros((), jnp.int32)
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
     held = jnp.where(kept, values, 0)
@@ -219,12 +222,6 @@ def zero_below(largest: Array, scale: Array, n: int) -> Array:
     of the largest eigenvalue and the scale.
     """
     return 8 * n * eps_of(largest) * jnp.maximum(jnp.maximum(largest, 0), scale)
-
-
-def _by_lapack(problem: AbstractProblem) -> tuple[Array, Array, Array]:
-    """All eigenvalues of `S^T K S`, descending, and the eigenvectors."""
-    values, vectors = jnp.linalg.eigh(problem.symmetric())
-    return values[::-1], vectors[:, ::-1], jnp.zeros((), jnp.int32)
 
 
 def _by_products(

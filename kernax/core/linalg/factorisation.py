@@ -392,15 +392,15 @@ class AbstractSolvedInverse(AbstractInverse):
 
 @eqx.filter_custom_jvp
 def _inverse(system, factor):
-    return (
-        sequential_vmap(_inverse_by, factor, system) if system.weights.removes else factor.inverse()
-    )
+    if not system.weights.removes:
+        return factor.inverse()
 
+    def with_removed(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:
+        shift = system.with_jitter(factor).shift
+        return system.weights.inverse(factor.inverse(), system.gram.mv, shift)
 
-def _inverse_by(factor: AbstractFactor, system: WeightedSystem) -> Float[Array, "n n"]:
     # One by one for a batch, so that a product that only removed points need is skipped.
-    shift = system.with_jitter(factor).shift
-    return system.weights.inverse(factor.inverse(), system.gram.mv, shift)
+    return sequential_vmap(with_removed, factor, system)
 
 
 @_inverse.def_jvp

@@ -38,7 +38,21 @@ class LowRankFactor(AbstractDirectFactor):
     @staticmethod
     def of(operator: LowRankGram) -> "LowRankFactor":
         """The factor of an operator with a positive remainder."""
-        return sequential_vmap(_low_rank_factor, operator)
+
+        def factorised(operator: LowRankGram) -> LowRankFactor:
+            # Phi / sqrt(r) = Q R, with the remainder r.
+            root = jnp.sqrt(operator.remainder)
+            basis, R = tsqr(operator.features / root[:, None], operator.spread)
+            inside = factor_beside_identity(R)
+            return LowRankFactor(
+                basis=basis,
+                root=root,
+                inside=inside,
+                jitter=jnp.asarray(inside.jitter),
+                exists=inside.exists,
+            )
+
+        return sequential_vmap(factorised, operator)
 
     def solve(self, B):
         root = expand_to(self.root, B)
@@ -87,19 +101,6 @@ class LowRankFactor(AbstractDirectFactor):
         outside = B - matmul(self.basis, within)
         # Project twice, because rounding leaves a part in the span.
         return within, outside - matmul(self.basis, matmul(self.basis.T, outside))
-
-
-def _low_rank_factor(operator: LowRankGram) -> LowRankFactor:
-    root = jnp.sqrt(operator.remainder)
-    basis, R = tsqr(operator.features / root[:, None], operator.spread)
-    inside = factor_beside_identity(R)
-    return LowRankFactor(
-        basis=basis,
-        root=root,
-        inside=inside,
-        jitter=jnp.asarray(inside.jitter),
-        exists=inside.exists,
-    )
 
 
 def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:

@@ -53,7 +53,16 @@ class OrderAlongLine(AbstractStructure):
             # XLA would sort constants during compilation, which takes a thousand times as long.
             places = lax.optimization_barrier(places)
             is_sorted = jnp.all(jnp.diff(places) >= 0)
-            order, ranks = lax.cond(is_sorted, _as_they_stand, _sorted, places)
+            numbers = jnp.arange(len(places))
+
+            def as_they_stand(_: Array) -> tuple[Array, Array]:
+                return numbers, numbers
+
+            def sort(places: Array) -> tuple[Array, Array]:
+                order = jnp.argsort(places)
+                return order, jnp.argsort(order)
+
+            order, ranks = lax.cond(is_sorted, as_they_stand, sort, places)
         return OrderAlongLine(order, ranks, column, harmonics, recursions_for(parallel))
 
     def gram(self, kernel, X):
@@ -79,18 +88,6 @@ def recursions_for(parallel: bool | None) -> AbstractRecursions:
 def _is_on_cpu() -> bool:
     """Whether the default device is a CPU."""
     return jax.default_backend() == "cpu"
-
-
-def _as_they_stand(places: Float[Array, " n"]) -> tuple[Array, Array]:
-    """Order and ranks of sorted points."""
-    numbers = jnp.arange(len(places))
-    return numbers, numbers
-
-
-def _sorted(places: Float[Array, " n"]) -> tuple[Array, Array]:
-    """Order and ranks of unsorted points."""
-    order = jnp.argsort(places)
-    return order, jnp.argsort(order)
 
 
 class LineGram(AbstractComputedGram):

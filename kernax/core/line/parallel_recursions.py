@@ -45,7 +45,14 @@ class ParallelRecursions(AbstractRecursions):
 
     def covariances(self, A, a, scales, *, back=False):
         parts = _blocks((_all_directed(A, back), a, scales), back)
-        runs = _prefixes(_congruence_after, jax.vmap(_as_congruence)(*parts))
+
+        def after(first, second):
+            # B (A Z A^T + F) B^T + G.
+            A, F = first
+            B, G = second
+            return small_product(B, A), congruence(B, F) + G
+
+        runs = _prefixes(after, jax.vmap(_as_congruence)(*parts))
         found = jax.vmap(covariances_from)(_before(runs[1]), *parts)
         return _joined(found, len(A), back)
 
@@ -141,20 +148,6 @@ def _as_fractional(
 # The composition of the maps of two consecutive runs of points.
 
 
-def _affine_after(first, second):
-    # B (A z + x) + y.
-    A, x = first
-    B, y = second
-    return small_product(B, A), small_product(B, x) + y
-
-
-def _congruence_after(first, second):
-    # B (A Z A^T + F) B^T + G.
-    A, F = first
-    B, G = second
-    return small_product(B, A), congruence(B, F) + G
-
-
 def _fractional_after(first: _Fractional, second: _Fractional) -> _Fractional:
     """The composition with `E = (I - C1 J2)^-1`: `M = M2 E M1`, `C = C2 + M2 E C1 M2^T`, `J = J1 +
     M1^T J2 E M1`.
@@ -181,7 +174,14 @@ def _affine(run: Callable, parts: tuple[Array, ...], back: bool) -> Array:
     """A recursion of vectors, with all blocks in parallel."""
     A, *others = parts
     blocks = _blocks((_all_directed(A, back), *others), back)
-    runs = _prefixes(_affine_after, jax.vmap(_as_affine)(*blocks[:3]))
+
+    def after(first, second):
+        # B (A z + x) + y.
+        A, x = first
+        B, y = second
+        return small_product(B, A), small_product(B, x) + y
+
+    runs = _prefixes(after, jax.vmap(_as_affine)(*blocks[:3]))
     return _joined(jax.vmap(run)(_before(runs[1]), *blocks), len(A), back)
 
 

@@ -1,7 +1,6 @@
 """Newton's method for convex functions."""
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -156,19 +155,46 @@ def newton(
     goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
     def again(now: _Progress) -> _Progress:
-        now = _evaluated(problem, now)
-        arrived = now.stationarity.within(goal, excuse=1 / 16)
+        # Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
+        # decrease and did not, or x or its stationarity residual is not finite.
+        point = problem.at(now.tried)
+        stationarity = problem.stationarity(point)
+        finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(
+            jnp.isfinite(stationarity.left + stationarity.size)
+        )
+        left = stationarity.relative()
+        further = ~jnp.all(stationarity.left <= now.stationarity.left)
+        worse = jnp.where(now.settling, further, now.must_help & ~(left < now.left))
+        back = (worse | ~finite) & (now.steps >= 0)  # the start is always accepted
+        stuck = now.must_help & ~(left < now.left / 2)
+        best = (now.point, now.stationarity, now.left)
+        point, stationarity, left = tree_where(back, best, (point, stationarity, left))
+        before_settling = (now.steps, now.stuck, now.finite)
+        evaluated = (now.steps + 1, stuck, finite)
+        steps, stuck, finite = tree_where(now.settling, before_settling, evaluated)
+        ended = now.settling
+        arrived = stationarity.within(goal, excuse=1 / 16)
         # A finished member of a batch must not request steps while others continue.
-        no_more = arrived | now.stuck | ~now.finite | (now.steps >= max_steps) | now.ended
+        no_more = arrived | stuck | ~finite | (steps >= max_steps) | ended
         # Chooses the next point to evaluate: a Newton step, or the settled point if `no_more`
         # follow.
         step = partial(_step, problem, bar)
         no_step = lambda point, stationarity: (point.x, jnp.array(False))
         # A batch computes no step if no member takes one, as before it ends.
         any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
-        x, must_help = lax.cond(any_steps, step, no_step, now.point, now.stationarity)
-        tried = jnp.where(no_more, problem.settled(now.point), x)
-        return dataclasses.replace(now, tried=tried, must_help=must_help, settling=no_more)
+        x, must_help = lax.cond(any_steps, step, no_step, point, stationarity)
+        return _Progress(
+            point=point,
+            stationarity=stationarity,
+            left=left,
+            tried=jnp.where(no_more, problem.settled(point), x),
+            steps=steps,
+            stuck=stuck,
+            finite=finite,
+            must_help=must_help,
+            settling=no_more,
+            ended=ended,
+        )
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)
     # The status of Newton's method, from its last step and the residual of the point.
@@ -181,36 +207,6 @@ def newton(
     objective = problem.objective(end.point)
     stats = {"steps": end.steps, "objective": objective, "residual": end.left}
     return end.point, result, stats
-
-
-def _evaluated(problem: AbstractConvexProblem, now: _Progress) -> _Progress:
-    """Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
-    decrease and did not, or x or its stationarity residual is not finite.
-    """
-    point = problem.at(now.tried)
-    stationarity = problem.stationarity(point)
-    finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(
-        jnp.isfinite(stationarity.left + stationarity.size)
-    )
-    left = stationarity.relative()
-    further = ~jnp.all(stationarity.left <= now.stationarity.left)
-    worse = jnp.where(now.settling, further, now.must_help & ~(left < now.left))
-    back = (worse | ~finite) & (now.steps >= 0)  # the start is always accepted
-    slow = now.must_help & ~(left < now.left / 2)
-    best = (now.point, now.stationarity, now.left)
-    point, stationarity, left = tree_where(back, best, (point, stationarity, left))
-    before_settling = (now.steps, now.stuck, now.finite)
-    steps, stuck, finite = tree_where(now.settling, before_settling, (now.steps + 1, slow, finite))
-    return dataclasses.replace(
-        now,
-        point=point,
-        stationarity=stationarity,
-        left=left,
-        steps=steps,
-        stuck=stuck,
-        finite=finite,
-        ended=now.settling,
-    )
 
 
 def _step(
@@ -269,24 +265,23 @@ def _length(
         fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)  # not NaN
         return ~(skip | fits) & (now.tries < 80)
 
+    def narrowed(now: _Bracket) -> _Bracket:
+        # The bracket that ends at the tried length, and the next length to try inside.
+        short = now.tried.value <= 0
+        low = tree_where(short, now.tried, now.low)
+        high = tree_where(short, now.high, now.tried)
+        # The zero of the chord is at slope(low) / (slope(low) - slope(high)) of the way from low
+        # to high, and is kept at least a tenth of the way from either end.
+        secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
+        secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
+        t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
+        return _Bracket(low, high, _Slope(t, slope(t)), now.tries + 1)
+
     # The bracket between 0 and 1, where 1 is tried first.
     low = _Slope(jnp.zeros_like(at_zero), at_zero)
     high = _Slope(jnp.ones_like(at_one), at_one)
     start = _Bracket(low, high, high, jnp.zeros((), jnp.int32))
-    return lax.while_loop(go_on, partial(_narrowed, slope), start).tried.t
-
-
-def _narrowed(slope: Callable[[Array], Array], now: _Bracket) -> _Bracket:
-    """The bracket that ends at the tried length, and the next length to try inside."""
-    short = now.tried.value <= 0
-    low = tree_where(short, now.tried, now.low)
-    high = tree_where(short, now.high, now.tried)
-    # The zero of the chord is at slope(low) / (slope(low) - slope(high)) of the way from low to
-    # high, and is kept at least a tenth of the way from either end.
-    secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
-    secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
-    t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
-    return _Bracket(low, high, _Slope(t, slope(t)), now.tries + 1)
+    return lax.while_loop(go_on, narrowed, start).tried.t
 
 
 def minimum(

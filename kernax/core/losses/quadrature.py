@@ -187,19 +187,17 @@ class _Bracket(eqx.Module):
 
 def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """The zero of a decreasing function for each entry, by bisection; the nearest end if none."""
-    halved = functools.partial(_halved, function)
+
+    def halved(now: _Bracket) -> _Bracket:
+        middle = (now.low + now.high) / 2
+        above = function(middle) > 0
+        low = jnp.where(above, middle, now.low)
+        high = jnp.where(above, now.high, middle)
+        return _Bracket(low, high, now.steps + 1)
+
     start = _Bracket(low, high, jnp.zeros((), jnp.int32))
     end = lax.while_loop(lambda now: now.steps < _HALVINGS, halved, start)
     return (end.low + end.high) / 2
-
-
-def _halved(function: Callable[[Array], Array], now: _Bracket) -> _Bracket:
-    """The half of a bracket in which a decreasing function is zero."""
-    middle = (now.low + now.high) / 2
-    above = function(middle) > 0
-    low = jnp.where(above, middle, now.low)
-    high = jnp.where(above, now.high, middle)
-    return _Bracket(low, high, now.steps + 1)
 
 
 def window(likelihood: Any, y: Values, mean: Values, variance: Values) -> tuple[Values, Values]:

@@ -142,7 +142,14 @@ class SoftmaxSystem(eqx.Module):
         of_border = jnp.moveaxis(jax.vmap(inverse.solve)(border), 0, 2)
         # Use units of the border's solution, because with a tiny ridge its sum would overflow.
         size = positive_or_one(jnp.max(abs(of_border)))
-        inverse_of_pull = _inverse_of_pull(jnp.sum(of_border / size, 0))
+        pull = jnp.sum(of_border / size, 0)
+        trace = jnp.trace(pull)
+        # The inverse of the pull, which maps constants to zero, for vectors without a constant
+        # part. In pull + tr(pull) / c^2 1 1^T constants have the eigenvalue tr(pull) / c, and the
+        # rest is unchanged. A pull of zero, where the class of every point is certain, counts as
+        # the identity.
+        certain = jnp.where(trace > 0, 0, jnp.eye(len(pull), dtype=pull.dtype))
+        inverse_of_pull = jnp.linalg.inv(pull + trace / len(pull) ** 2 + certain)
 
         def solve(rhs):
             # a = u - (W K + ridge)^-1 border b, u = (W K + ridge)^-1 r, and sum a = total give b.
@@ -159,17 +166,6 @@ def balanced(x: Float[Array, "m c"]) -> Float[Array, "m c"]:
     may be much larger than x.
     """
     return x - jnp.mean(x, 1, keepdims=True)
-
-
-def _inverse_of_pull(pull: Float[Array, "c c"]) -> Float[Array, "c c"]:
-    """The inverse of a matrix that maps constants to zero, for vectors without a constant part; the
-    identity if it is zero, because the class of every point is certain.
-    """
-    trace = jnp.trace(pull)
-    identity = jnp.eye(len(pull), dtype=pull.dtype)
-    # In pull + tr(pull) / c^2 1 1^T constants, which pull maps to zero, have the eigenvalue
-    # tr(pull) / c. The inverse for vectors without a constant part is unchanged.
-    return jnp.linalg.inv(pull + trace / len(pull) ** 2 + jnp.where(trace > 0, 0, identity))
 
 
 class AbstractHessianInverse(abc.ABC):
@@ -241,7 +237,21 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
         # u = F^T a solves (ridge + F^T W F) u = F^T r, where W couples the classes, and a is (r - W
         # F u) / ridge.
         self.args = (gram, P, ridge, weights)
-        curvature = _curvature_of_features(gram.features, P, weights)
+        F = gram.features
+        others = sum_of_others(P)
+        d = F.shape[1]
+        c = P.shape[1]
+
+        def block(pair):
+            i, j = pair
+            # The block of classes i and j is F^T diag(w P_i (delta_ij - P_j)) F.
+            of_both = jnp.where(i == j, others[:, i], -P[:, j])
+            return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
+
+        # F^T W F over all combinations of features and classes, ordered by class.
+        classes = jnp.arange(c)
+        blocks = lax.map(block, (jnp.repeat(classes, c), jnp.tile(classes, c)))
+        curvature = blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)
         identity = jnp.eye(len(curvature), dtype=P.dtype)
         self.inside = cholesky_factor(DenseGram(curvature + ridge * identity))
 
@@ -251,20 +261,3 @@ class HessianInverseOfFeatures(AbstractHessianInverse):
         of_features = matmul(F.T, r)
         u = self.inside.solve(of_features.T.reshape(-1)).reshape(of_features.T.shape).T
         return (r - hessian(P, weights, matmul(F, u))) / ridge
-
-
-def _curvature_of_features(F: Float[Array, "n d"], P, weights) -> Float[Array, "m m"]:
-    """`F^T W F` over all m combinations of features and classes, ordered by class."""
-    others = sum_of_others(P)
-    d = F.shape[1]
-    c = P.shape[1]
-
-    def block(pair):
-        i, j = pair
-        # The block of classes i and j is F^T diag(w P_i (delta_ij - P_j)) F.
-        of_both = jnp.where(i == j, others[:, i], -P[:, j])
-        return matmul(F.T, (weights * P[:, i] * of_both)[:, None] * F)
-
-    classes = jnp.arange(c)
-    blocks = lax.map(block, (jnp.repeat(classes, c), jnp.tile(classes, c)))
-    return blocks.reshape(c, c, d, d).transpose(0, 2, 1, 3).reshape(c * d, c * d)

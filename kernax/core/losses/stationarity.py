@@ -24,27 +24,23 @@ def values_at_points(gram: AbstractGram, a: Float[Array, "n *c"]) -> Float[Array
     plain = gram.mv(a)
     if not gram.is_dense:
         return plain
+
+    def compensated_where_needed(gram, a, plain):
+        def careful(a):
+            return gram.compensated_mv(a) if a.ndim == 1 else jax.vmap(gram.compensated_mv, 1, 1)(a)
+
+        # Whether a third of the digits of f = K a is lost, from a bound on the terms of the sums.
+        # As |K_ij| <= sqrt(K_ii K_jj), |K_ij a_j| sums to at most sqrt(K_ii) sum_j sqrt(K_jj)
+        # |a_j|.
+        root = jnp.sqrt(abs(gram.diagonal()))
+        terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
+        cancels = terms * eps_of(plain) ** (1 / 3) > jnp.max(abs(plain))
+        return lax.cond(cancels, careful, lambda _: plain, a)
+
     # A batch is computed one by one, each with the product that it needs.
-    value = sequential_vmap(_compensated_where_needed, gram, a, plain)
-    return plain + (
-        value - stop_gradient(plain)
-    )  # the compensated value, with the derivative of the plain one
-
-
-def _compensated_where_needed(
-    gram: AbstractGram, a: Float[Array, "n *c"], plain: Float[Array, "n *c"]
-) -> Float[Array, "n *c"]:
-    """`K a`, which is `plain` if few digits cancel."""
-
-    def careful(a):
-        return gram.compensated_mv(a) if a.ndim == 1 else jax.vmap(gram.compensated_mv, 1, 1)(a)
-
-    # Whether a third of the digits of `f = K a` is lost, from a bound on the terms of the sums.
-    root = jnp.sqrt(abs(gram.diagonal()))
-    # As |K_ij| <= sqrt(K_ii K_jj), |K_ij a_j| sums to at most sqrt(K_ii) sum_j sqrt(K_jj) |a_j|.
-    terms = jnp.max(root) * jnp.max(matmul(root, abs(a)))
-    cancels = terms * eps_of(plain) ** (1 / 3) > jnp.max(abs(plain))
-    return lax.cond(cancels, careful, lambda _: plain, a)
+    value = sequential_vmap(compensated_where_needed, gram, a, plain)
+    # The compensated value, with the derivative of the plain one.
+    return plain + (value - stop_gradient(plain))
 
 
 def unseen(gram: AbstractGram, dtype: Any) -> float:
@@ -139,19 +135,15 @@ def stationarity_of(
             rounding=jnp.max(jnp.sum(rounding, 0)),
         )
         stationarity = jax.tree.map(jnp.append, stationarity, stationarity_of_sums)
-    most = _most_excused(abs(of_loss) + at_zero, bias)
+    # The limits on the rounding of the largest entry and, with a bias, of the sum, which uses the
+    # 2-norm of the terms instead of their maximum.
+    terms = abs(of_loss) + at_zero
+    largest = jnp.max(terms)
+    most = eps_of(terms) ** (1 / 3) / 12 * largest
+    if bias:
+        in_units = terms / positive_or_one(largest)
+        length = jnp.sqrt(jnp.sum(in_units**2))
+        most = most * jnp.stack([jnp.ones_like(length), length])
     hidden = unseen * stationarity.rounding
     left = stationarity.left + jnp.where(hidden > most, 4 * hidden, 0)
     return Stationarity(left, stationarity.size, jnp.minimum(stationarity.rounding, most))
-
-
-def _most_excused(terms: Float[Array, "n *c"], bias: bool) -> Float[Array, "..."]:
-    """The limits on the rounding of the largest entry and, with a bias, of the sum."""
-    largest = jnp.max(terms)
-    most = eps_of(terms) ** (1 / 3) / 12 * largest
-    if not bias:
-        return most
-    # The limit for the sum uses the 2-norm of the terms instead of their maximum.
-    in_units = terms / positive_or_one(largest)
-    length = jnp.sqrt(jnp.sum(in_units**2))
-    return most * jnp.stack([jnp.ones_like(length), length])
