@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, as_scalar, cast
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.implicit import at_stationary_point
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import matmul, stop_gradient
@@ -69,7 +69,9 @@ class HeteroscedasticPosterior(Printed):
 
     def noise(self, x: PyTree) -> Float[Array, ""]:
         """The mean of the variance of the noise at x, `E exp(g(x))`."""
-        return _mean_noise(*_latent(self.log_noise, x))
+        # E exp(g) for g ~ N(mean, variance).
+        mean, variance = _latent(self.log_noise, x)
+        return jnp.exp(mean + variance / 2)
 
     def predict(self, x: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean and the variance of y at x, noise included."""
@@ -82,26 +84,15 @@ class HeteroscedasticPosterior(Printed):
         """
         mean, variance = _latent(self.process, x)
         y = as_scalar(y, mean.dtype, "y", REAL)
-        return _log_density(y - mean, variance, *_latent(self.log_noise, x))
+        # log E N(y - mean | 0, variance + exp(g)).
+        normaliser = ResidualOfLogNoise(variance).log_normaliser
+        return compiled_call(normaliser, y - mean, *_latent(self.log_noise, x))
 
 
 def _latent(process: GaussianProcess, x: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The mean and the variance of a function at x."""
     x = point_for(process.covariance, as_point(x))
     return process.mean(x), process.variance(x)
-
-
-@compiled
-def _mean_noise(mean, variance):
-    # E exp(g) for g ~ N(mean, variance).
-    return jnp.exp(mean + variance / 2)
-
-
-@compiled
-def _log_density(residual, variance, mean_of_log, variance_of_log):
-    # log E N(residual | 0, variance + exp(g)).
-    likelihood = ResidualOfLogNoise(variance)
-    return likelihood.log_normaliser(residual, mean_of_log, variance_of_log)
 
 
 def variational_of_two(

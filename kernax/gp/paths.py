@@ -1,7 +1,6 @@
 """Sample paths of a process as functions of a point, by Matheron's rule."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -198,8 +197,34 @@ def pathwise_sample(
     check_process(process)
     check_key(key)
     check_count(n_samples, "n_samples")
-    kernel, points = _prepared(process.covariance, point, throw)
-    frequencies, stand_in = _features(n_features, points)
+    # The covariance, and one of its points as a batch, in one dtype.
+    kernel = process.covariance
+    if isinstance(kernel, AbstractPosterior):
+        points = points_at(kernel.points, slice(1))
+        if point is not None:
+            check_one_point(as_point(point), points)
+    elif point is None:
+        raise ValueError(
+            "pathwise_sample of a prior needs a point, to know the shape of all points, such as "
+            "point=jnp.zeros(dim)"
+        )
+    else:
+        points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))
+        thrown_by = "pathwise_sample" if throw else None
+        kernel, points, _ = prepare_stacks(kernel, as_stack(points, "point"), thrown_by=thrown_by)
+    # The number of frequencies, or the kernel that approximates the prior covariance.
+    frequencies = 1
+    stand_in = None
+    if not isinstance(n_features, AbstractKernel):
+        hint = ": or a kernel with explicit features"
+        frequencies = check_count(n_features, "n_features", hint=hint)
+    elif n_features.explicit_features() is None:
+        raise ValueError(
+            "n_features must be a number, or a kernel with explicit features, such as FeatureMap, "
+            f"but is a {type(n_features).__name__}"
+        )
+    else:
+        stand_in = cast(as_kernel(n_features), dtype_of(points))
     mean = cast(process.mean, dtype_of(points))
     first = points_at(points, 0)
     outputs = eqx.filter_eval_shape(mean, first).shape
@@ -220,42 +245,6 @@ def pathwise_sample(
     hint = "pathwise_sample: check the result of conditioning the process."
     draw = finish(solution, throw, hint).value
     return SamplePaths(mean, draw, (n_samples,), points)
-
-
-def _prepared(
-    kernel: AbstractKernel, point: PyTree | None, throw: bool
-) -> tuple[AbstractKernel, PyTree]:
-    """A covariance, and one of its points as a batch, in one dtype."""
-    if isinstance(kernel, AbstractPosterior):
-        points = points_at(kernel.points, slice(1))
-        if point is not None:
-            check_one_point(as_point(point), points)
-        return kernel, points
-    if point is None:
-        raise ValueError(
-            "pathwise_sample of a prior needs a point, to know the shape of all points, such as "
-            "point=jnp.zeros(dim)"
-        )
-    points = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], as_point(point))
-    thrown_by = "pathwise_sample" if throw else None
-    kernel, points, _ = prepare_stacks(kernel, as_stack(points, "point"), thrown_by=thrown_by)
-    return kernel, points
-
-
-def _features(features: Any, points: PyTree) -> tuple[int, AbstractKernel | None]:
-    """The number of frequencies, and the kernel that approximates the prior covariance.
-
-    Raises ValueError for anything but a number or a kernel with explicit features.
-    """
-    if not isinstance(features, AbstractKernel):
-        hint = ": or a kernel with explicit features"
-        return check_count(features, "n_features", hint=hint), None
-    if features.explicit_features() is None:
-        raise ValueError(
-            "n_features must be a number, or a kernel with explicit features, such as FeatureMap, "
-            f"but is a {type(features).__name__}"
-        )
-    return 1, cast(as_kernel(features), dtype_of(points))
 
 
 @compiled

@@ -141,8 +141,15 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
             "component needs a process whose prior is a sum of kernels, such as RBF() + Linear(), "
             f"but the prior is a {type(prior).__name__}"
         )
-    places = _places(terms, len(summands))
-    everything = tuple(range(len(summands)))
+    count = len(summands)
+    several: list[Any] = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
+    if not several or not all(_is_place(i, count) for i in several):
+        raise ValueError(
+            f"terms must be the index of one of {count} terms, from 0 to {count - 1}, or several "
+            f"indices, but is {terms!r}"
+        )
+    places = tuple(sorted({int(i) % count for i in several}))
+    everything = tuple(range(count))
 
     def joint(kernel: AbstractKernel) -> Any:
         return _with_prior(kernel, JointTerms(summands), lambda X: OfTerms(X, everything))
@@ -301,17 +308,6 @@ def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) ->
 
 def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
     return terms[places[0]] if len(places) == 1 else Sum(*(terms[place] for place in places))
-
-
-def _places(terms: Any, count: int) -> tuple[int, ...]:
-    """Indices of terms as increasing numbers from zero. Raises ValueError for anything else."""
-    several = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
-    if not several or not all(_is_place(i, count) for i in several):
-        raise ValueError(
-            f"terms must be the index of one of {count} terms, from 0 to {count - 1}, or several "
-            f"indices, but is {terms!r}"
-        )
-    return tuple(sorted({int(i) % count for i in several}))
 
 
 def _is_place(i: Any, count: int) -> bool:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.solution import (
     RESULTS,
@@ -96,7 +96,9 @@ class GaussianProcess(Printed):
         x = point_for(self.covariance, as_point(x))
         check_point(self.covariance, x)
         dtype = dtype_of(x)
-        return _variance(cast(self.covariance, dtype), cast(x, dtype))
+        x = cast(x, dtype)
+        # k(x, x) - |v(x)|^2 may be negative by rounding.
+        return jnp.maximum(compiled_call(cast(self.covariance, dtype), x, x), 0)
 
     def sample(
         self, X: PyTree, *, key: Key[Array, ""], shape: tuple[int, ...] = (), throw: bool = True
@@ -121,7 +123,13 @@ class GaussianProcess(Printed):
             raise ValueError(f"shape must be a tuple of integers, such as (5,), but is {shape!r}")
         covariance, X = prepare(self.covariance, X, thrown_by="sample" if throw else None)
         shape = tuple(shape)
-        sampler = _sampler_along_line(covariance, X)
+        # A sampler that draws in O(n), or None where a dense factorisation is used.
+        if isinstance(covariance, ExplainedPosteriorKernel):
+            sampler = sampler_of_posterior(covariance.explanation, X)
+        elif isinstance(covariance, AbstractPosterior):
+            sampler = None
+        else:
+            sampler = sampler_of_prior(covariance, X)
         if sampler is None:
             arguments = covariance, self.mean, X, key, shape
             first = lambda: eqx.filter_eval_shape(_sample, *arguments)
@@ -170,21 +178,6 @@ def check_process(process: Any) -> None:
             f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
             "GaussianProcess(kernel)"
         )
-
-
-def _sampler_along_line(covariance: AbstractKernel, X: PyTree) -> Any:
-    """A sampler that draws in O(n), or None where a dense factorisation is used."""
-    if isinstance(covariance, ExplainedPosteriorKernel):
-        return sampler_of_posterior(covariance.explanation, X)
-    if isinstance(covariance, AbstractPosterior):
-        return None
-    return sampler_of_prior(covariance, X)
-
-
-@compiled
-def _variance(covariance, x):
-    # k(x, x) - |v(x)|^2 may be negative by rounding.
-    return jnp.maximum(covariance(x, x), 0)
 
 
 @compiled

@@ -129,7 +129,13 @@ class Labels(AbstractObservations):
 
     def curvatures(self, f, noise):
         if isinstance(self.loss, Categorical):
-            blocks = jax.vmap(_of_softmax)(f)
+
+            def of_softmax(f: Float[Array, " c"]) -> Float[Array, "c c"]:
+                # diag(p) - p p^T, the second derivative of log sum exp f.
+                p = jax.nn.softmax(f)
+                return jnp.diag(p) - p[:, None] * p[None, :]
+
+            blocks = jax.vmap(of_softmax)(f)
         else:
             blocks = self.loss.curvature(self.y[:, 0], f[:, 0])[:, None, None]
         return self.weights[:, None, None] * blocks
@@ -152,12 +158,6 @@ class Labels(AbstractObservations):
 
     def mode(self, design, start, noise):
         return newton(_PenalisedLoss(self, design, start, noise))[0].x
-
-
-def _of_softmax(f: Float[Array, " c"]) -> Float[Array, "c c"]:
-    """`diag(p) - p p^T`, the second derivative of `log sum exp f`."""
-    p = jax.nn.softmax(f)
-    return jnp.diag(p) - p[:, None] * p[None, :]
 
 
 class _PenalisedLoss(AbstractConvexProblem):
@@ -248,17 +248,15 @@ def posterior(
     B = observations.curvatures(f, noise)
     factor = lower_factor(second_derivative(B, design))
     identity = jnp.eye(len(v), dtype=v.dtype)
-    return Posterior(v, f, B, sequential_vmap(_solved_halfway, factor, identity))
+    # L^-1, with L L^T the inverse of the covariance.
+    halfway = partial(jax.scipy.linalg.solve_triangular, lower=True, check_finite=False)
+    return Posterior(v, f, B, sequential_vmap(halfway, factor, identity))
 
 
 def lower_factor(system: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """The lower factor of `I + system`."""
     whole = system + jnp.eye(len(system), dtype=system.dtype)
     return sequential_vmap(jnp.linalg.cholesky, whole)
-
-
-def _solved_halfway(L: Float[Array, "M M"], B: Float[Array, "M p"]) -> Float[Array, "M p"]:
-    return jax.scipy.linalg.solve_triangular(L, B, lower=True, check_finite=False)
 
 
 def _solved(L: Float[Array, "M M"], b: Float[Array, " M"]) -> Float[Array, " M"]:

@@ -29,7 +29,7 @@ from kernax.core.base.solution import (
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.core.operators.memory import Footprint
@@ -180,11 +180,49 @@ def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
     weights = task.weights.values
     basis = Basis.of(K, weights, bias)
     setting = _Setting(basis, weights, noise, likelihood, solver, size)
-    if isinstance(likelihood, Categorical):
+    of_classes = isinstance(likelihood, Categorical)
+    # Fits along the first axis: one for each column of y, or one of all classes.
+    if of_classes:
         fits = jax.tree.map(lambda leaf: leaf[None], _fitted(setting, task.columns))
     else:
         fits = each(lambda y: _fitted(setting, y[:, None]), task.columns.T)
-    return _solution(task, setting, fits)
+    # The slots of all fits in one row. Unless columns are classes, the output of each fit is the
+    # number of its column.
+    active = fits.active
+    if not of_classes:
+        numbers = jnp.arange(len(active.used), dtype=jnp.int32)
+        outputs = jnp.broadcast_to(numbers[:, None], active.used.shape)
+        active = eqx.tree_at(lambda active: active.output, active, outputs)
+    active = jax.tree.map(lambda leaf: leaf.reshape(-1), active)
+    places = jnp.where(active.used, active.column - int(basis.has_bias), _UNUSED)
+    # Coefficients and biases of the outputs; the weight of the bias is not a coefficient.
+    by_output = jax.nn.one_hot(active.output, task.columns.shape[1], dtype=active.weights.dtype)
+    by_output = by_output * active.weights[:, None]
+    is_bias = (places == _BIAS)[:, None]
+    coefficients = jnp.where(is_bias, 0, by_output)
+    constant = jnp.sum(jnp.where(is_bias, by_output, 0), 0)
+    result = of_all(fits.result)
+    known = coefficients, constant, fits.covariance, fits.noise, fits.log_evidence
+    coefficients, constant, covariance, noise, log_evidence = void_unless_known(known, result)
+    # One number for each model, or the only one.
+    shape = task.y.shape[1:]
+    by_fit = partial(jnp.reshape, shape=() if of_classes else shape)
+    function = KernelExpansion(
+        task.kernel,
+        points_at(task.X, jnp.maximum(places, 0)),
+        coefficients.reshape(len(places), *shape),
+        constant.reshape(shape),
+    )
+    value = RelevanceVectors(
+        function=function,
+        places=places,
+        outputs=active.output,
+        precisions=active.precisions,
+        covariance=jax.scipy.linalg.block_diag(*covariance),
+        likelihood=Gaussian(by_fit(noise)) if likelihood is None else likelihood,
+        log_evidence=by_fit(log_evidence),
+    )
+    return Solution(value, result, jax.tree.map(by_fit, fits.stats))
 
 
 class _Setting(eqx.Module):
@@ -313,49 +351,3 @@ def _fit_of(
     )
     ending = first_that_holds(endings, RESULTS.successful)
     return _Fit(active, covariance, noise, evidence, ending, stats)
-
-
-def _solution(task: Task, setting: _Setting, fits: _Fit) -> Solution[RelevanceVectors]:
-    """The model of all outputs, from fits along the first axis: one for each column of y, or one of
-    all classes.
-    """
-    of_classes = isinstance(setting.likelihood, Categorical)
-    # The slots of all fits in one row. Unless columns are classes, the output of each fit is the
-    # number of its column.
-    active = fits.active
-    fits_count, size = active.used.shape
-    if not of_classes:
-        numbers = jnp.arange(fits_count, dtype=jnp.int32)
-        outputs = jnp.broadcast_to(numbers[:, None], (fits_count, size))
-        active = eqx.tree_at(lambda active: active.output, active, outputs)
-    active = jax.tree.map(lambda leaf: leaf.reshape(-1), active)
-    places = jnp.where(active.used, active.column - int(setting.basis.has_bias), _UNUSED)
-    # Coefficients and biases of the outputs; the weight of the bias is not a coefficient.
-    weights = jax.nn.one_hot(active.output, task.columns.shape[1], dtype=active.weights.dtype)
-    weights = weights * active.weights[:, None]
-    is_bias = (places == _BIAS)[:, None]
-    coefficients = jnp.where(is_bias, 0, weights)
-    bias = jnp.sum(jnp.where(is_bias, weights, 0), 0)
-    result = of_all(fits.result)
-    known = coefficients, bias, fits.covariance, fits.noise, fits.log_evidence
-    coefficients, bias, covariance, noise, log_evidence = void_unless_known(known, result)
-    # One number for each model, or the only one.
-    shape = task.y.shape[1:]
-    by_fit = partial(jnp.reshape, shape=() if of_classes else shape)
-    function = KernelExpansion(
-        task.kernel,
-        points_at(task.X, jnp.maximum(places, 0)),
-        coefficients.reshape(len(places), *shape),
-        bias.reshape(shape),
-    )
-    likelihood = setting.likelihood
-    value = RelevanceVectors(
-        function=function,
-        places=places,
-        outputs=active.output,
-        precisions=active.precisions,
-        covariance=jax.scipy.linalg.block_diag(*covariance),
-        likelihood=Gaussian(by_fit(noise)) if likelihood is None else likelihood,
-        log_evidence=by_fit(log_evidence),
-    )
-    return Solution(value, result, jax.tree.map(by_fit, fits.stats))

@@ -128,7 +128,10 @@ class RelevanceVectors(Printed):
                 f"{type(self.likelihood).__name__} is not a likelihood of classes: "
                 "predict(x) gives the mean and the variance of y"
             )
-        return _of_plus_one(self.likelihood, self(x), self.variance(x))
+        mean = self(x)
+        plus_one = jnp.ones_like(mean)
+        normaliser = self.likelihood.log_normaliser
+        return jnp.exp(compiled_call(normaliser, plus_one, mean, self.variance(x)))
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -154,11 +157,6 @@ def _covariance_at(machine, x):
     by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
     covariance = matmul(by_output, matmul(machine.covariance, by_output.T))
     return (covariance + covariance.T) / 2
-
-
-@compiled
-def _of_plus_one(likelihood, mean, variance):
-    return jnp.exp(likelihood.log_normaliser(jnp.ones_like(mean), mean, variance))
 
 
 @compiled

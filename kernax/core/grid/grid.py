@@ -111,7 +111,13 @@ class GridGram(AbstractComputedGram):
         grid = self.grid
         kernels = grid.kernels(self.kernel)
         if grid.lags is None:
-            return KroneckerMatrix(tuple(map(_of_axis, kernels, grid.axes)))
+
+            def of_axis(kernels: list[AbstractKernel], places: Array) -> Float[Array, "m m"]:
+                ones = jnp.ones_like(places, shape=(len(places), len(places)))
+                matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]
+                return functools.reduce(operator.mul, matrices, ones)
+
+            return KroneckerMatrix(tuple(map(of_axis, kernels, grid.axes)))
 
         def at(lags: Float[Array, " m"]) -> Float[Array, " m"]:
             points = grid.axes[0].at[:, grid.columns[0][0]].set(lags)
@@ -146,12 +152,6 @@ class GridGram(AbstractComputedGram):
 
     def symmetric_form(self, weights, shift):
         return GridForm(self, weights, shift)
-
-
-def _of_axis(kernels: list[AbstractKernel], places: Float[Array, "m d"]) -> Float[Array, "m m"]:
-    ones = jnp.ones_like(places, shape=(len(places), len(places)))
-    matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]
-    return functools.reduce(operator.mul, matrices, ones)
 
 
 def _row_of_axis(

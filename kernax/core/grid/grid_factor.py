@@ -259,7 +259,23 @@ class GridInverse(AbstractSolvedInverse):
         return jnp.where(factor.exists, found, jnp.nan)
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        return _diagonals(stop_gradient(self.system), _held_fixed(self.factor, self.system))
+        """The diagonals of P and of `K P`."""
+        system = stop_gradient(self.system)
+        factor = _held_fixed(self.factor, self.system)
+        inverse = factor.inverse_diagonal()
+        shift = system.with_jitter(factor).shift
+        of_product = 1 - shift * inverse
+        eliminated = factor.eliminated
+        if eliminated is not None:
+            # (K P)_ii is the posterior variance divided by d_i. At s the covariance given the data
+            # is V - V S R^-1 S V; elsewhere w = 1 and (K P)_ii = 1 - d P_ii.
+            grid = factor.grid
+            V = eliminated.covariance
+            scaled = eliminated.roots[:, None] * V
+            posterior = jnp.diagonal(V) - jnp.sum(scaled * eliminated.by_outer(scaled), 0)
+            of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
+            of_product = of_product.at[grid.weighted].set(of_weighted)
+        return inverse, of_product
 
 
 @eqx.filter_custom_jvp
@@ -276,26 +292,6 @@ def _held_fixed_jvp(primals, tangents):
         "on a grid the evidence has first derivatives only: use solver=JitteredCholesky() for "
         "second ones"
     )
-
-
-def _diagonals(
-    system: WeightedSystem, factor: GridFactor
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The diagonals of P and of `K P`."""
-    inverse = factor.inverse_diagonal()
-    shift = system.with_jitter(factor).shift
-    of_product = 1 - shift * inverse
-    eliminated = factor.eliminated
-    if eliminated is not None:
-        # (K P)_ii is the posterior variance divided by d_i. At s the covariance given the data is V
-        # - V S R^-1 S V; elsewhere w = 1 and (K P)_ii = 1 - d P_ii.
-        grid = factor.grid
-        V = eliminated.covariance
-        scaled = eliminated.roots[:, None] * V
-        posterior = jnp.diagonal(V) - jnp.sum(scaled * eliminated.by_outer(scaled), 0)
-        of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
-        of_product = of_product.at[grid.weighted].set(of_weighted)
-    return inverse, of_product
 
 
 class GridExplanation(AbstractExplanation):

@@ -61,7 +61,9 @@ class CholeskyFactor(AbstractDirectFactor):
         return sequential_vmap(_inverse_of_product, self.lower, jnp.where(self.exists, 1, jnp.nan))
 
     def inverse_diagonal(self):
-        return jnp.where(self.exists, sequential_vmap(_diagonal_of_inverse, self.lower), jnp.nan)
+        # (M^-1)_ii = sum_k (L^-1)_ki^2.
+        diagonal = lambda L: jnp.sum(_solved_halfway(L, jnp.eye(len(L), dtype=L.dtype)) ** 2, 0)
+        return jnp.where(self.exists, sequential_vmap(diagonal, self.lower), jnp.nan)
 
     def products_and_diagonal(self, system, B):
         return products_and_diagonal(system, B, stop_gradient(self))
@@ -80,11 +82,6 @@ class CholeskyFactor(AbstractDirectFactor):
 
 def _solved_halfway(L, B):
     return solve_triangular(L, B, lower=True, check_finite=False)
-
-
-def _diagonal_of_inverse(L: Float[Array, "n n"]) -> Float[Array, " n"]:
-    # (M^-1)_ii = sum_k (L^-1)_ki^2.
-    return jnp.sum(_solved_halfway(L, jnp.eye(len(L), dtype=L.dtype)) ** 2, 0)
 
 
 def _inverse_of_product(L: Float[Array, "n n"], one: Float[Array, ""]) -> Float[Array, "n n"]:

@@ -190,7 +190,11 @@ class HessianInverse(AbstractHessianInverse):
         # w^1/2 q = w^1/2 sum_c P_c S_c r_c: a matrix with eigenvalues between 0 and 1, of which
         # sums lose no more than eps.
         self.args = (P, ridge, weights)
-        lower = _root(gram)
+        # L L^T = K to a few eps of its mean diagonal; zero if K is zero.
+        mean = jnp.mean(gram.diagonal())
+        first, _ = range_of_jitter(mean)
+        scale = 2 * eps_of(mean) * mean**2 / positive_or_one(first)
+        lower = jnp.where(mean == 0, 0, cholesky_factor(gram, scale).lower)
         identity = jnp.eye(len(lower), dtype=P.dtype)
         root_of_weights = jnp.sqrt(weights)
 
@@ -220,14 +224,6 @@ class HessianInverse(AbstractHessianInverse):
     def _values(self, r):
         """`K (ridge + D_c K)^-1 r_c` for each class."""
         return jax.vmap(matmul, (0, 1), 1)(self.of_classes, r)
-
-
-def _root(gram: DenseGram) -> Float[Array, "n n"]:
-    """L with `L L^T = K` to a few eps of its mean diagonal; zero if K is zero."""
-    mean = jnp.mean(gram.diagonal())
-    first, _ = range_of_jitter(mean)
-    lower = cholesky_factor(gram, 2 * eps_of(mean) * mean**2 / positive_or_one(first)).lower
-    return jnp.where(mean == 0, 0, lower)
 
 
 class HessianInverseOfFeatures(AbstractHessianInverse):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import COMPARED, IN_FEATURES, over_centres
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import with_arrays
@@ -262,7 +262,8 @@ def leave_one_out(
     if bias and task.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
-    return residuals_or_warning(_leave_one_out(task, ridge, bool(bias)), "leave_one_out")
+    solution = compiled_call(leave_one_out_of_task, task, ridge, bool(bias))
+    return residuals_or_warning(solution, "leave_one_out")
 
 
 def residuals_or_warning(solution: Solution[Array], verb: str) -> Array:
@@ -273,14 +274,8 @@ def residuals_or_warning(solution: Solution[Array], verb: str) -> Array:
     return finish(solution, throw=False, hint=hint).value
 
 
-@compiled
-def _leave_one_out(task, ridge, bias):
-    """The leave-one-out residuals, with the result and stats of the factorisation."""
-    return leave_one_out_of_task(task, ridge, bias)
-
-
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
-    """`leave_one_out` of checked arguments."""
+    """`leave_one_out` of checked arguments, with the result and stats of the factorisation."""
     # P may be very large or small: products with it are computed in units of y, to stay in range.
     unit = own_unit(task.columns, 0)
     parts, result, stats = influence_on(task.columns / unit, task, ridge, bias)

@@ -99,8 +99,17 @@ def _ridge_path(task, ridges, bias):
         with_constant = jnp.append(task.columns, jnp.ones_like(task.columns[:, :1]), 1)
         solved, factors = solutions_of_weighted(systems, with_constant)
         a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
-    known = stop_gradient((systems.with_jitter(factors.jitter), a, b, task.columns))
-    residuals = _residuals(*known, bias=bias)
+    # The relative residual of T_j a_j = W (y - b_j), T_j = W K + ridge_j I, computed with K itself.
+    fixed, fixed_a, fixed_b, columns = stop_gradient(
+        (systems.with_jitter(factors.jitter), a, b, task.columns)
+    )
+    rhs = fixed.weights.times(columns)
+
+    def residual_of(ridge, a, b):
+        system = WeightedSystem.of(fixed.gram, fixed.weights, ridge)
+        return residual_of_fit(system, a, b, rhs, bias)
+
+    residuals = jax.vmap(residual_of, (0, -1, -1))(fixed.ridges, fixed_a, fixed_b)
     # The status of each ridge.
     finite = jnp.all(jnp.isfinite(a), (0, 1)) & jnp.all(jnp.isfinite(b), 0)
     accurate = residuals <= direct_accuracy(a.dtype)
@@ -112,25 +121,6 @@ def _ridge_path(task, ridges, bias):
     shape = (*task.y.shape, len(ridges))
     value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})
-
-
-def _residuals(
-    systems: RidgeSystems,
-    a: Float[Array, "n p r"],
-    b: Float[Array, "p r"],
-    columns: Float[Array, "n p"],
-    *,
-    bias: bool,
-) -> Float[Array, " r"]:
-    """The relative residual for each ridge, computed with K itself."""
-    rhs = systems.weights.times(columns)
-
-    def of_ridge(ridge, a, b):
-        # T_j a_j = W (y - b_j), T_j = W K + ridge_j I.
-        system = WeightedSystem.of(systems.gram, systems.weights, ridge)
-        return residual_of_fit(system, a, b, rhs, bias)
-
-    return jax.vmap(of_ridge, (0, -1, -1))(systems.ridges, a, b)
 
 
 def _result(given: Array, exists: Array, finite: Array, accurate: Array) -> Any:

@@ -235,18 +235,17 @@ def solutions_of_weighted(
 
 @eqx.filter_custom_jvp
 def _solutions(systems, columns):
-    return sequential_vmap(_solved, systems, columns)
+    def solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array, Factors]:
+        # T^-1 W C = S (S K S + ridge)^-1 S C: nothing is divided by a weight.
+        factors = _factorised(systems)
+        weights = systems.weights
+        columns, unit = in_own_unit(columns, 0)
+        rooted = weights.times_roots(columns)
+        alike = jnp.broadcast_to(rooted[:, :, None], (*columns.shape, len(systems.ridges)))
+        A = times_power_of_two(weights.times_roots(factors.solve(alike)), unit[:, :, None])
+        return jnp.where(factors.exists[None, None, :], A, jnp.nan), factors
 
-
-def _solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array, Factors]:
-    # T^-1 W C = S (S K S + ridge)^-1 S C: nothing is divided by a weight.
-    factors = _factorised(systems)
-    weights = systems.weights
-    columns, unit = in_own_unit(columns, 0)
-    rooted = weights.times_roots(columns)
-    alike = jnp.broadcast_to(rooted[:, :, None], (*columns.shape, len(systems.ridges)))
-    A = times_power_of_two(weights.times_roots(factors.solve(alike)), unit[:, :, None])
-    return jnp.where(factors.exists[None, None, :], A, jnp.nan), factors
+    return sequential_vmap(solved, systems, columns)
 
 
 @_solutions.def_jvp

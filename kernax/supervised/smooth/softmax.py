@@ -17,7 +17,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.task import check_task
 from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.operators.memory import Footprint
 
@@ -73,20 +73,16 @@ def kernel_softmax(
     )
     in_features = isinstance(kernel, AbstractKernel) and kernel.explicit_features() is not None
     task = checked(in_features=in_features)
-    if task.layout.in_features and not _are_worth_it(task):
-        task = checked()
+    if task.layout.in_features:
+        # One factorisation of size features times classes must be faster than the `classes + 1` of
+        # size n with their inverses.
+        width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
+        if width * task.y.shape[1] > 2 * task.n:
+            task = checked()
     ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
     solution = _kernel_softmax(task, ridge, bool(bias), *stopping)
     hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
-
-
-def _are_worth_it(task: Task) -> bool:
-    """Whether one factorisation of size features times classes is faster than the `classes + 1` of
-    size n with their inverses.
-    """
-    width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
-    return width * task.y.shape[1] <= 2 * task.n
 
 
 @compiled
