@@ -16,7 +16,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import check_count
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.printing import Printed
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -56,7 +56,7 @@ def _root_mean_square(y, mean, weights):
     # the other squares do not.
     errors, unit = in_own_unit(jnp.where(weights.values > 0, y - mean, 0))
     mean_square = mean_of_rows(errors**2, weights)
-    return times_power_of_two(safe_sqrt(mean_square), unit)
+    return safe_sqrt(mean_square) * unit
 
 
 def negative_log_predictive_density(

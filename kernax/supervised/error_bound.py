@@ -16,7 +16,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient, values_of
 from kernax.core.base.parameters import check_count
-from kernax.core.base.powers import in_own_unit, lengths, times_power_of_two
+from kernax.core.base.powers import in_own_unit, lengths
 from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import joined
 from kernax.core.learner.expansion import KernelExpansion
@@ -287,7 +287,7 @@ class _Problem(eqx.Module):
         sizes = self.root * abs(g)
         rounding = jnp.sqrt(self.relative * jnp.sum(sizes, 0) * _sum_of_errors(sizes))
         underflow = len(g) * jnp.sqrt(jnp.finfo(g.dtype).tiny)
-        return times_power_of_two(jnp.sqrt(square) + rounding + underflow, unit[0])
+        return (jnp.sqrt(square) + rounding + underflow) * unit[0]
 
     def distance_by_residual(
         self, c: Float[Array, "m p"], g: Float[Array, "n p"], error: Float[Array, "n p"]
@@ -348,7 +348,7 @@ class _Problem(eqx.Module):
         Kr = self.gram.mv(r)
         zero = jnp.zeros_like(r)
         e, *_ = lax.while_loop(goes_on, step, (zero, zero, r, Kr, r, Kr, 0))
-        return times_power_of_two(e, unit)
+        return e * unit
 
 
 def _sum_of_errors(errors: Float[Array, "n p"]) -> Float[Array, " p"]:

@@ -16,7 +16,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, place_of_largest, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import (
     RESULTS,
@@ -220,7 +220,7 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
         memberships=R,
         temperature=jnp.zeros((), task.dtype) if temperature is None else temperature,
     )
-    objective = times_power_of_two(found.stats["objective"], unit)
+    objective = found.stats["objective"] * unit
     stats = found.stats | {"objective": objective} | task.figures(cloud.gram)
     return Solution(value, result, stats)
 

@@ -11,9 +11,10 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps, check_count, data
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, void_unless_known
-from kernax.core.base.weights import in_own_unit
+from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
@@ -190,7 +191,11 @@ def kernel_pca(
 @compiled
 def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
     gram = task.gram()
-    weights = in_own_unit(task.weights)
+    weights = task.weights
+    if weights.given is not None:
+        # A common factor of all weights changes nothing, but squares and sums of weights near the
+        # largest float would be inf.
+        weights = PointWeights(in_own_unit(weights.values)[0])
     centred = CentredGram.of(gram, weights, held=not truncated)
     size = stop_gradient(centred.largest() * jnp.max(weights.values))
     problem = WeightedGram(centred, weights, size)

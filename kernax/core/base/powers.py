@@ -58,8 +58,7 @@ def own_unit(x: Array, axis: int | None = None) -> Array:
     """The largest power of two up to the largest entry of x, of each row or column with an axis,
     which is kept; 1 if that entry is zero, subnormal or not finite.
 
-    Quotients by it are exact. Cheaper than `in_own_unit`; use it where products with the unit stay
-    in the range of floats.
+    Quotients by it and products with it are exact, but for results outside of the range of floats.
     """
     unit = power_of_two_below(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     # XLA multiplies by the reciprocal, which would be zero for the largest power of two.
@@ -68,11 +67,9 @@ def own_unit(x: Array, axis: int | None = None) -> Array:
 
 
 def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:
-    """`x 2^-e`, with squares and products in the range of floats, and e, `exponent_of` the largest
-    entry of x. With an axis, each row or column is scaled by itself, and the axis is kept.
-    """
-    unit = exponent_of(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
-    return times_power_of_two(x, -unit), unit
+    """`x / unit`, with squares and products in the range of floats, and the unit, `own_unit`."""
+    unit = own_unit(x, axis)
+    return x / unit, unit
 
 
 def normal_power_of_two(exponent: Int[Array, "*n"], dtype: Any) -> Array:
@@ -85,7 +82,7 @@ def normal_power_of_two(exponent: Int[Array, "*n"], dtype: Any) -> Array:
 def lengths(A: Float[Array, "n p"]) -> Float[Array, " p"]:
     """The length of each column, with squares in the range of floats."""
     A, unit = in_own_unit(A, 0)
-    return times_power_of_two(jnp.linalg.norm(A, axis=0), unit[0])
+    return jnp.linalg.norm(A, axis=0) * unit[0]
 
 
 def _power_of_two(exponent: Array, dtype: jnp.dtype) -> Array:

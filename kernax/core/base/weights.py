@@ -254,16 +254,6 @@ def weights_of(given: Float[Array, " n"] | None, n: int, dtype: Any) -> Abstract
     return UnitWeights(n, dtype) if given is None else PointWeights(given)
 
 
-def in_own_unit(weights: AbstractWeights) -> AbstractWeights:
-    """The weights divided by a power of two near the largest, for results that a common factor does
-    not change: squares and sums of weights near the largest float would be inf.
-    """
-    if weights.given is None:
-        return weights
-    values = weights.values
-    return PointWeights(times_power_of_two(values, -exponent_of(jnp.max(values))))
-
-
 def in_common_unit(
     weights: Float[Array, " n"], ridge: Float[Array, ""]
 ) -> tuple[Float[Array, " n"], Float[Array, ""], Int[Array, ""]]:

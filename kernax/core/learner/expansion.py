@@ -13,7 +13,7 @@ from kernax.core.base.boundary import as_point, cast, check_one_point, count, dt
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, requested_precision, safe_sqrt
 from kernax.core.base.parameters import data
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
@@ -141,7 +141,7 @@ class KernelExpansion(Printed):
         scaled = KernelExpansion(self.kernel, self.points, coefficients, self.bias)
         # c^T K c may be negative by rounding.
         root = safe_sqrt(jnp.maximum(scaled.inner(scaled), 0))
-        return times_power_of_two(root, unit[0])
+        return root * unit[0]
 
     def distance(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
         """`|f - g|`, for each output."""

@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.numerics import eps_of, positive_or_one
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 
 
 class _Refinement(eqx.Module):
@@ -58,4 +58,4 @@ def refined(
     # The first solve is part of the loop, so that the program contains it once.
     end = lax.while_loop(go_on, once, _Refinement.of(b))
     relative = end.size / positive_or_one(whole)
-    return times_power_of_two(end.solution, unit), relative
+    return end.solution * unit, relative

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import matmul, positive_or_one
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 
 
 def solve_lower(L: Float[Array, "n n"], B: Float[Array, "n *p"]) -> Float[Array, "n *p"]:
@@ -65,7 +65,7 @@ def solve_by_products(
         operator = lx.FunctionLinearOperator(multiply, jax.eval_shape(lambda: rhs))
         solution = lx.linear_solve(operator, in_units, solver, throw=False)
         sound = solution.result == lx.RESULTS.successful
-        return jnp.where(sound, times_power_of_two(solution.value, unit), jnp.nan)
+        return jnp.where(sound, solution.value * unit, jnp.nan)
 
     return lax.custom_linear_solve(multiply, rhs, solve, solve)
 

@@ -22,7 +22,7 @@ from kernax.core.base.numerics import (
     requested_matmul,
     stop_gradient,
 )
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.operators.cancellation import compensated_product, extra_bits
 
@@ -216,7 +216,7 @@ class LowRankGram(AbstractGram):
         # The products of large features with a large vector would overflow.
         scaled, unit = in_own_unit(vector)
         inside = compensated_product(self.features.T, scaled)
-        of_features = times_power_of_two(matmul(self.features, inside), unit)
+        of_features = matmul(self.features, inside) * unit
         return of_features + self.remainder * vector
 
     def squares_in_products(self, vector):

@@ -26,7 +26,7 @@ from kernax.core.base.numerics import (
     stop_gradient,
     sums_and_maxima,
 )
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
 from kernax.core.operators.operators import AbstractGram
 
@@ -340,5 +340,5 @@ def size_of_targets(
     count = jnp.sum(present, dtype=y.dtype)
     mean = jnp.sum(y) / count if bias else jnp.zeros((), y.dtype)
     squares = jnp.where(present, (y - mean) ** 2, 0)
-    size = times_power_of_two(jnp.sqrt(jnp.sum(squares) / count), unit)
+    size = jnp.sqrt(jnp.sum(squares) / count) * unit
     return positive_or_one(size)

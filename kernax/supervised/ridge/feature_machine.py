@@ -16,7 +16,6 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import check_count
-from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, with_slopes_by_products
 from kernax.core.kernel.mahalanobis import Mahalanobis
@@ -198,7 +197,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     solution = ridge_of_task(transformed(factor), ridge, bias, JitteredCholesky(), None)
     f = solution.value
     value = KernelExpansion(Mahalanobis(task.kernel, factor), task.X, f.coefficients, f.bias)
-    errors = times_power_of_two(errors, 2 * unit)
+    errors = errors * unit * unit
     stats = solution.stats | {"leave_one_out": errors, "round": best}
     return Solution(value, solution.result, stats)
 

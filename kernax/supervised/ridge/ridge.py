@@ -13,7 +13,7 @@ from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.numerics import eps_of, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.powers import in_own_unit, own_unit, times_power_of_two
+from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -315,15 +315,15 @@ def influence_on(
 
 
 def targets_in_unit(task: Task, axis: int | None = None) -> tuple[Float[Array, "n p"], Array]:
-    """`2^-e y` and e, the exponent of the largest target of a point that has a weight, or for axis
+    """`y / unit` and the unit, that of the largest target of a point that has a weight, or for axis
     0 of each column, because squares of targets may leave the range of floats.
 
     Targets of removed points may have any size. Here they are at most the cube root of the largest
     float, so that their squares are finite.
     """
     kept = task.weights.values[:, None] > 0
-    _, unit = in_own_unit(jnp.where(kept, task.columns, 0), axis)
-    y = times_power_of_two(task.columns, -unit)
+    unit = own_unit(jnp.where(kept, task.columns, 0), axis)
+    y = task.columns / unit
     most = jnp.finfo(y.dtype).max ** (1 / 3)
     return jnp.where(kept, y, jnp.clip(y, -most, most)), unit
 
@@ -425,5 +425,5 @@ def generalised_cross_validation(
 def _generalised_cross_validation(task, ridge, bias):
     columns, unit = targets_in_unit(task, 0)
     parts, result, stats = influence_on(columns, task, ridge, bias)
-    values = times_power_of_two(parts.generalised(), 2 * unit[0])
+    values = parts.generalised() * unit[0] * unit[0]
     return Solution(values.reshape(task.y.shape[1:]), result, stats)

@@ -12,7 +12,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import split_by_tangent, stop_gradient
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -211,7 +211,7 @@ def _left_out(task, ridges, *, bias):
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
     residuals = jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each)
-    return times_power_of_two(residuals, unit[:, :, None]), factors
+    return residuals * unit[:, :, None], factors
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:

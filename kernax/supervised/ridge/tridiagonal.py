@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.numerics import eps_of, split_by_tangent, stop_gradient
-from kernax.core.base.powers import in_own_unit, times_power_of_two
+from kernax.core.base.powers import in_own_unit
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.jitter import range_of_jitter
 from kernax.core.operators.operators import AbstractGram
@@ -242,7 +242,7 @@ def _solutions(systems, columns):
         columns, unit = in_own_unit(columns, 0)
         rooted = weights.times_roots(columns)
         alike = jnp.broadcast_to(rooted[:, :, None], (*columns.shape, len(systems.ridges)))
-        A = times_power_of_two(weights.times_roots(factors.solve(alike)), unit[:, :, None])
+        A = weights.times_roots(factors.solve(alike)) * unit[:, :, None]
         return jnp.where(factors.exists[None, None, :], A, jnp.nan), factors
 
     return sequential_vmap(solved, systems, columns)
