@@ -258,32 +258,19 @@ def recommend(
     eqx.filter_eval_shape(kernel, X[0], X[0])  # raises ValueError for a kernel of other points
     centres = math.ceil(accuracy**-2 * (1 - 1e-9))
     problem = FitProblem(kernel, n, d, dtype, centres)
-    routes = [_judged(_route(problem, name), int(memory), accuracy) for name in _RULES]
-    # Ties of the key are in the order of the work, which is that of the table.
-    ordered = tuple(sorted(routes, key=_place))
+
+    def position(route: Route) -> tuple:
+        if route.impossible:
+            return (3,)
+        if route.given:
+            return (2,)
+        # Errors are only estimates: equal first digits count as equal.
+        return (1,) if route.slow else (0, float(f"{route.relative:.0e}"))
+
+    # Ties are in the order of the work, which is that of the table.
+    routes = (_route(problem, name, int(memory), accuracy) for name in _RULES)
+    ordered = tuple(sorted(routes, key=position))
     return Recommendation(ordered, n, d, int(memory), float(accuracy))
-
-
-def _judged(route: Route, memory: int, accuracy: float) -> Route:
-    """The method, or why it cannot be used."""
-    if route.impossible:
-        return route
-    if route.held > memory:
-        why = f"it holds {in_bytes(route.held)}, more than {in_bytes(memory)}"
-        return route._replace(impossible=why)
-    if route.relative > accuracy * (1 + 1e-6):
-        return route._replace(impossible=f"its relative error is {route.relative:.0e}")
-    return route
-
-
-def _place(route: Route) -> tuple:
-    """The position of a method in the order."""
-    if route.impossible:
-        return (3,)
-    if route.given:
-        return (2,)
-    # Errors are only estimates: equal first digits count as equal.
-    return (1,) if route.slow else (0, float(f"{route.relative:.0e}"))
 
 
 class FitProblem(NamedTuple):
@@ -296,7 +283,7 @@ class FitProblem(NamedTuple):
     centres: int
 
 
-def _route(problem: FitProblem, name: str) -> Route:
+def _route(problem: FitProblem, name: str, memory: int, accuracy: float) -> Route:
     """A method of the table for a problem: its error and its memory, or why it is impossible."""
     kernel, n, d, dtype, m = problem
     rule = _RULES[name]
@@ -358,7 +345,12 @@ def _route(problem: FitProblem, name: str) -> Route:
     if impossible:
         return Route(name, call, impossible=impossible)
     held = held_by(name, n, size, dtype)
-    return Route(name, call, rule.gives, held, rule.operations, error, relative, slow, given=given)
+    if held > memory:
+        impossible = f"it holds {in_bytes(held)}, more than {in_bytes(memory)}"
+    elif relative > accuracy * (1 + 1e-6):
+        impossible = f"its relative error is {relative:.0e}"
+    figures = held, rule.operations, error, relative
+    return Route(name, call, rule.gives, *figures, slow, impossible=impossible, given=given)
 
 
 _HARMONICS = 16  # terms of a periodic kernel along a line

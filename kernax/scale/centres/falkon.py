@@ -234,10 +234,46 @@ def _cost_of_jitter(solution: Solution[Any]) -> str:
     )
 
 
+_MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
+
+
 @compiled
 def _falkon(span, X, weights, arguments, plan, one_column):
     problem = _problem(span, X, weights, arguments)
-    *end, _ = implicit(_solved, _one_step, (problem, plan))
+
+    def solve(args: tuple[CentresProblem, FitPlan]) -> tuple:
+        # The minimum, and the settings of its solve.
+        problem, plan = args
+        end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
+        return end.a, end.result, end.stats, end.P
+
+    def one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
+        # One more Newton step, which has the derivative of the minimum.
+        problem, plan = args
+        a, result, stats, P = end
+        risk = problem.over_centres(plan).risk
+        fixed = stop_gradient(P)
+        tolerance = risk.eps ** (2 / 3)
+        accurate = 4 * risk.eps ** (1 / 3)
+
+        def inverse(multiply, b):
+            d = solve_normal_equations(
+                multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
+            ).x
+            # The residual of the recurrence drifts from the true one, which is computed here.
+            left = fixed.length_of_step(b - multiply(d))
+            sound = left <= accurate * fixed.length_of_step(b)
+            return jnp.where(sound[None, :], d, jnp.nan)
+
+        multiply = lambda V: risk.product(a, V)
+        # The remaining gradient has no part in the derivative, and no solve is spent on it.
+        gradient = risk.gradient(a)
+        moved = gradient - lax.stop_gradient(gradient)
+        # a - F''(a)^-1 F'(a).
+        d = lax.custom_linear_solve(multiply, moved, inverse, symmetric=True)
+        return a - d, result, stats, P
+
+    *end, _ = implicit(solve, one_step, (problem, plan))
     dtype = problem.y.dtype
     return solution_of(tuple(end), problem.span, problem.loss, dtype, plan, one_column)
 
@@ -260,40 +296,3 @@ def _risk(span, X, weights, arguments, plan):
 def _solution(end, span, loss, dtype, plan, one_column):
     of_end = end.a, end.result, end.stats
     return solution_of(of_end, span, loss, dtype, plan, one_column)
-
-
-def _solved(args: tuple[CentresProblem, FitPlan]) -> tuple:
-    """The minimum, and the settings of its solve."""
-    problem, plan = args
-    end = problem.over_centres(plan).minimum(problem.y.shape[1], plan)
-    return end.a, end.result, end.stats, end.P
-
-
-_MOST_FOR_DERIVATIVE = 500  # steps of conjugate gradients
-
-
-def _one_step(end: tuple, args: tuple[CentresProblem, FitPlan]) -> tuple:
-    """The minimum after one more Newton step, which has the derivative of the minimum."""
-    problem, plan = args
-    a, result, stats, P = end
-    risk = problem.over_centres(plan).risk
-    fixed = stop_gradient(P)
-    tolerance = risk.eps ** (2 / 3)
-    accurate = 4 * risk.eps ** (1 / 3)
-
-    def solve(multiply, b):
-        d = solve_normal_equations(
-            multiply, fixed, b, tolerance, _MOST_FOR_DERIVATIVE, lax.while_loop
-        ).x
-        # The residual of the recurrence drifts from the true one, which is computed here.
-        left = fixed.length_of_step(b - multiply(d))
-        sound = left <= accurate * fixed.length_of_step(b)
-        return jnp.where(sound[None, :], d, jnp.nan)
-
-    multiply = lambda V: risk.product(a, V)
-    # The remaining gradient has no part in the derivative, and no solve is spent on it.
-    gradient = risk.gradient(a)
-    moved = gradient - lax.stop_gradient(gradient)
-    # a - F''(a)^-1 F'(a).
-    d = lax.custom_linear_solve(multiply, moved, solve, symmetric=True)
-    return a - d, result, stats, P
