@@ -501,7 +501,8 @@ def sums_and_maxima(
     sums, maxima = stop_gradient((list(sums), list(maxima)))
     zeros = [jnp.zeros_like(v) for v in sums]
     operands = (*sums, *zeros, *maxima)
-    lowest = [_lowest(v.dtype) for v in maxima]
+    # The neutral element of the maximum: minus infinity, or False.
+    lowest = [np.array(False if v.dtype == bool else -np.inf, v.dtype) for v in maxima]
     start = (*(np.zeros((), v.dtype) for v in (*sums, *zeros)), *lowest)
     k = len(sums)
 
@@ -520,11 +521,6 @@ def sums_and_maxima(
     # An infinite sum has an error of NaN.
     exact = [jnp.where(jnp.isfinite(t), t + e, t) for t, e in zip(totals, lost)]
     return exact, list(reduced[2 * k :])
-
-
-def _lowest(dtype: Any) -> Any:
-    """The neutral element of the maximum: minus infinity, or False."""
-    return np.array(False) if jnp.issubdtype(dtype, bool) else np.array(-np.inf, dtype)
 
 
 def sum_of_rows(A: Float[Array, "m n"]) -> Float[Array, " n"]:

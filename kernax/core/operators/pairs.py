@@ -222,7 +222,7 @@ def pairs_at_once(
     A kernel of vectors needs a number or two for each pair, and all pairs are computed in one
     program that stores the matrix and little else. A kernel of strings may need a table for each
     pair, with as many numbers as the product of two lengths, which for 400 strings together would
-    be gigabytes. `_held_by` determines this.
+    be gigabytes. Traces of the kernel for a few points tell.
 
     - At most 4 numbers per pair: all pairs at once, unless the numbers for each point (such as a
       histogram of substrings) exceed the large budget; then a square block of them.
@@ -235,15 +235,28 @@ def pairs_at_once(
     m = count(Z)
     if block_size is not None:
         return block_size * m
-    if _holds_little(kernel, X, Z):
+    # Every intermediate result of i and j points has a size `pair i j + row i + column j + rest`,
+    # of which none is negative. The largest one counts, because XLA frees most of them in turn.
+    sizes = partial(_sizes_of_results, kernel, X, Z)
+    # For r points a side it is at least pair r^2 and at least row r. One such trace is enough for
+    # most kernels.
+    r = 1024
+    largest = int(sizes(r, r).max())
+    if largest <= 4 * r * r and n * (largest // r) <= _LARGE_BUDGET:
         return n * m
-    held = _held_by(kernel, X, Z)
-    if n * held.row > _LARGE_BUDGET:
-        n = m = max(1, min(n, m, _LARGE_BUDGET // held.row))
-    if held.pair <= 4:
+    # A second difference gives the numbers for each pair, a first difference those for each row.
+    of_2_and_2 = sizes(2, 2)
+    of_3_and_2 = sizes(3, 2)
+    of_pair = sizes(3, 3) - of_3_and_2 - sizes(2, 3) + of_2_and_2
+    of_row = of_3_and_2 - of_2_and_2 - 2 * of_pair
+    pair = int(of_pair.max())
+    row = int(of_row.max())
+    if n * row > _LARGE_BUDGET:
+        n = m = max(1, min(n, m, _LARGE_BUDGET // row))
+    if pair <= 4:
         return n * m
     budget = _BUDGET.get(jax.default_backend(), _LARGE_BUDGET)
-    return min(n * m, max(1, budget // held.pair))
+    return min(n * m, max(1, budget // pair))
 
 
 def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int:
@@ -251,39 +264,6 @@ def rows_at_once(kernel: AbstractKernel, X: PyTree, Z: PyTree, most: int) -> int
     number from `pairs_at_once` for a kernel that needs much memory per pair.
     """
     return max(1, min(most, pairs_at_once(kernel, X, Z) // max(1, count(Z))))
-
-
-def _holds_little(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> bool:
-    """Whether one trace shows what `pairs_at_once` asks for: no result of more than 4 numbers a
-    pair, and no more than the large budget for the points of X. False where it leaves that open.
-    """
-    # A result of r points a side holds `pair r^2 + row r + column r + rest` numbers, none of these
-    # negative: at least `pair r^2` and at least `row r`.
-    r = 1024
-    largest = int(_sizes_of_results(kernel, X, Z, r, r).max())
-    return largest <= 4 * r * r and count(X) * (largest // r) <= _LARGE_BUDGET
-
-
-class _Held(NamedTuple):
-    """The number of numbers in the largest intermediate result of a kernel."""
-
-    pair: int  # for each pair
-    row: int  # for each point of the first batch
-
-
-def _held_by(kernel: AbstractKernel, X: PyTree, Z: PyTree) -> _Held:
-    """The memory of a kernel, from its traces with 2 and 3 points per side.
-
-    Every intermediate result of i and j points has a size `pair i j + row i + column j + rest`: a
-    second difference gives the numbers for each pair, a first difference those for each row. The
-    largest result counts, because XLA frees most of them in turn.
-    """
-    sizes = partial(_sizes_of_results, kernel, X, Z)
-    of_2_and_2 = sizes(2, 2)
-    of_3_and_2 = sizes(3, 2)
-    of_pair = sizes(3, 3) - of_3_and_2 - sizes(2, 3) + of_2_and_2
-    of_row = of_3_and_2 - of_2_and_2 - 2 * of_pair
-    return _Held(int(of_pair.max()), int(of_row.max()))
 
 
 def _sizes_of_results(
