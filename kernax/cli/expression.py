@@ -196,8 +196,7 @@ class _Reader:
             if field in values:
                 raise ValueError(f"{name} is given its {field} twice")
             what = f"{name}'s {field}"
-            per_column = field in _PER_COLUMN
-            values[field] = self.argument(value, what, per_column)
+            values[field] = self.argument(value, what, field in _PER_COLUMN)
         return values
 
     def normalised(self, node: ast.Call, depth: int) -> AbstractKernel:

@@ -92,7 +92,7 @@ class MeanOfFunctionals(eqx.Module):
         return applied(x, self.mean)
 
 
-def mean_beside(kernel: Any, mean: Any) -> Callable:
+def mean_for_kernel(kernel: Any, mean: Any) -> Callable:
     """The mean of a process with that kernel; for `OfFunctionals`, functionals of the mean."""
     module = as_mean(mean)
     is_zero = is_concrete(mean) and eqx.is_array_like(mean) and not np.any(mean)

@@ -31,7 +31,7 @@ from kernax.core.linalg.density import cholesky
 from kernax.core.operators.gram import gram
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.core.operators.operators import DenseGram
-from kernax.gp.means import mean_beside
+from kernax.gp.means import mean_for_kernel
 from kernax.gp.posterior import (
     AbstractPosterior,
     ExplainedPosteriorKernel,
@@ -87,7 +87,7 @@ class GaussianProcess(Printed):
 
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
         self.covariance = as_kernel(kernel)
-        self.mean = mean_beside(kernel, mean)
+        self.mean = mean_for_kernel(kernel, mean)
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise and never negative; for a batch use

@@ -79,7 +79,7 @@ class RBF(AbstractScaleMixture):
         return (2 * jnp.pi) ** (dim / 2) * jnp.exp(-2 * jnp.pi**2 * f)
 
     @property
-    def further(self):
+    def n_normals(self):
         return 0
 
     def precisions(self, normal):
@@ -103,7 +103,7 @@ class AbstractMatern(AbstractScaleMixture):
         return jnp.exp(constant - scaled_log1p(q, b) - dim / 2 * jnp.log1p(b * q))
 
     @property
-    def further(self):
+    def n_normals(self):
         return round(2 * self.nu) if isinstance(self.nu, float) else 1
 
     def precisions(self, normal):
@@ -228,7 +228,7 @@ class RationalQuadratic(AbstractScaleMixture):
         return (2 * jnp.pi) ** (dim / 2) * mean
 
     @property
-    def further(self):
+    def n_normals(self):
         return 1
 
     def precisions(self, normal):
@@ -392,7 +392,7 @@ class ZeroMeanPeriodic(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.lengthscale, self.period)
         sines = jnp.sin(jnp.pi * turns(x, z, self.period))
-        return jnp.prod(_about_zero(sines, floored(self.lengthscale)))
+        return jnp.prod(_zero_mean_periodic(sines, floored(self.lengthscale)))
 
     def spectral_parts(self, dim):
         # k = sum_j a_j cos(2 pi w_j t) / sum_j a_j, the series of `Periodic` without its constant.
@@ -423,7 +423,9 @@ _TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(1
 
 
 @jax.custom_jvp
-def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> Float[Array, " d"]:
+def _zero_mean_periodic(
+    sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]
+) -> Float[Array, " d"]:
     """`(exp(-2 b sines^2) - m) / (1 - m)` with `m = exp(-b) I_0(b)`, `b = 1 / lengthscale^2`."""
     # With F(c) = (exp(b c) - I_0(b)) / b and c = 1 - 2 sines^2 it is F(c) / F(1), where neither
     # cancels at small b.
@@ -440,13 +442,13 @@ def _about_zero(sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]) -> F
     return jnp.where(is_long, by_series, plain)
 
 
-@_about_zero.defjvp
-def _about_zero_jvp(primals, tangents):
+@_zero_mean_periodic.defjvp
+def _zero_mean_periodic_jvp(primals, tangents):
     # With one product for each argument its adjoint is a single sum over pairs; the chain rule
     # would sum once for each occurrence of the lengthscale.
     sines, lengthscale = primals
-    of_sines = lambda values: _about_zero.fun(values, lengthscale)
-    of_lengthscale = lambda values: _about_zero.fun(sines, values)
+    of_sines = lambda values: _zero_mean_periodic.fun(values, lengthscale)
+    of_lengthscale = lambda values: _zero_mean_periodic.fun(sines, values)
     value, slope = jax.jvp(of_sines, (sines,), (jnp.ones_like(sines),))
     _, growth = jax.jvp(of_lengthscale, (lengthscale,), (jnp.ones_like(lengthscale),))
     return value, slope * tangents[0] + growth * tangents[1]

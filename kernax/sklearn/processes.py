@@ -1,4 +1,6 @@
-"""Gaussian process regression."""
+"""Gaussian process regression with scikit-learn's arguments, and the base class of both
+processes.
+"""
 
 import abc
 from dataclasses import KW_ONLY, dataclass
@@ -229,7 +231,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         self.X_train_ = X
         self.y_train_ = self._fitted_targets = y
         self._prior_kernel = self.kernel_
-        ratio = self._white / self._noise if self._noise else 1.0
+        ratio = self._predicted_noise / self._noise if self._noise else 1.0
         self.kernel_ = self._shown(self.kernel_, ratio)
 
     def _normalised(self, y, weights):
@@ -243,14 +245,14 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
         return standards.standardised(y)
 
     def _kernel_to_fit(self, kernel, points, y, weights):
-        """The kernel; with `learn=` the one with the largest evidence. Sets `noise_`, and how much
-        of it is new.
+        """Returns the kernel, learned if `learn=` says so. Sets `noise_`, the variance in the fit,
+        and `_predicted_noise`, its part that predictions include.
 
         The noise of `WhiteKernel`s is added to alpha; that of kernels of kernax replaces it.
         """
         alpha = self._checked_alpha(len(y))
         self._weights = weights
-        self._white = self._noise
+        self._predicted_noise = self._noise
         self.noise_ = alpha + self._noise
         if not self._is_learned:
             return kernel
@@ -259,8 +261,8 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             if len(self._given_kernel.theta) == 0:
                 return kernel
             parts = self._learned_parts(points, y, weights)
-            self._white = float(parts.noise)
-            self.noise_ = alpha + self._white
+            self._predicted_noise = float(parts.noise)
+            self.noise_ = alpha + self._predicted_noise
             return parts.kernel
         if alpha.ndim:
             raise ValueError(
@@ -280,7 +282,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             key=key_of(self.random_state),
             trainable=self._free(start),
         ).value
-        self._white = self.noise_ = float(model.noise)
+        self._predicted_noise = self.noise_ = float(model.noise)
         return model.kernel
 
     def _theta_loss(self, kernel, points, y, weights, /):
@@ -317,7 +319,7 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             outputs = () if self.n_targets in (None, 1) else (self.n_targets,)
             other._y_train_mean = np.zeros(outputs, other._dtype)
             other._y_train_std = np.ones(outputs, other._dtype)
-            other._white = other._noise
+            other._predicted_noise = other._noise
             other.process_ = GaussianProcess(other.kernel_)
             return other.predict(X, return_std, return_cov)
         points, n, X = self._new_points(X)
@@ -326,11 +328,12 @@ class GaussianProcessRegressor(MultiOutputMixin, ProcessEstimator, NumberEstimat
             points = jax.tree.map(jnp.asarray, points)
             mean = self._means(process, points)[:n] * self._y_train_std + self._y_train_mean
             if return_std:
-                variance = np.asarray(jax.vmap(process.variance)(points))[:n] + self._white
+                of_function = np.asarray(jax.vmap(process.variance)(points))[:n]
+                variance = of_function + self._predicted_noise
                 return mean, self._in_units(np.sqrt(variance), self._y_train_std)
             if return_cov:
                 covariance = np.asarray(gram(process.covariance, points))[:n, :n]
-                white = self._white * np.eye(n, dtype=self._dtype)
+                white = self._predicted_noise * np.eye(n, dtype=self._dtype)
                 return mean, self._in_units(covariance + white, self._y_train_std**2)
         return mean
 

@@ -61,6 +61,13 @@ class Checkpoint:
     `DamagedCheckpointWarning` is issued, and the previous checkpoint is used. If all are damaged,
     or the folder belongs to another call, a `KernaxFileError` says what differs and what to do.
 
+    What identifies a call of `minimise` or `multi_start` are the values, shapes and structure of
+    its models and arguments, what is trainable, the names of the loss and the optimiser, their
+    compiled programs (with the hyperparameters and arrays that they close over), the validation,
+    the precision, the kind of device, and the versions of JAX, Equinox, Lineax and Optax. This
+    takes one more trace of the loss, and one of a step. Host computations inside the loss
+    (`jax.pure_callback`) are not included.
+
     A state is any pytree, whose arrays may be spread over devices and processes. Several processes
     write it together, by orbax, into a folder that all of them see: `pip install
     'kernax-toolkit[cluster]'`. A state whose rows were padded to divide evenly over the devices can

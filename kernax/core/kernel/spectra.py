@@ -11,13 +11,14 @@ from kernax.core.base.numerics import safe_sqrt
 
 class SpectralPart(NamedTuple):
     """A part of a spectrum, a mixture of normal distributions: frequencies are `centre + deviation
-    z` with z standard normal, and centre and deviation are functions of further normal numbers.
+    z` with z standard normal, and centre and deviation are functions of further normal
+    numbers.
 
     Attributes:
         weight: the integral over this part, ().
         columns: the entries of a point with nonzero frequencies.
-        further: the number of standard normal numbers, in addition to z, that a frequency needs.
-        law: a function from further numbers (count, further) to centres and deviations, each
+        n_normals: the number of standard normal numbers, in addition to z, that a frequency needs.
+        law: a function from those numbers (count, n_normals) to centres and deviations, each
             (count, columns).
         share: the number of frequencies of this part, relative to others.
         is_fixed: whether all frequencies are the same, so that one is enough.
@@ -26,7 +27,7 @@ class SpectralPart(NamedTuple):
 
     weight: Float[Array, ""]
     columns: tuple[int, ...]
-    further: int
+    n_normals: int
     law: Callable[[Array], tuple[Array, Array]]
     share: float = 1.0
     is_fixed: bool = False
@@ -74,21 +75,21 @@ def _convolved_parts(a: SpectralPart, b: SpectralPart) -> Parts:
 
 
 def _sum_of_frequencies(a: SpectralPart, b: SpectralPart) -> SpectralPart:
-    """Sums of independent frequencies. Given their further numbers they are normal, and means and
-    variances add up.
+    """Sums of independent frequencies. Given the normal numbers of both, they are normal, and
+    means and variances add up.
     """
     columns = tuple(sorted({*a.columns, *b.columns}))
 
     def law(normal):
-        centre, deviation = _spread(a, normal[:, : a.further], columns)
-        other_centre, other_deviation = _spread(b, normal[:, a.further :], columns)
+        centre, deviation = _spread(a, normal[:, : a.n_normals], columns)
+        other_centre, other_deviation = _spread(b, normal[:, a.n_normals :], columns)
         # N(c, s^2) + N(c', s'^2) = N(c + c', s^2 + s'^2).
         return centre + other_centre, safe_sqrt(deviation**2 + other_deviation**2)
 
     return SpectralPart(
         weight=a.weight * b.weight,
         columns=columns,
-        further=a.further + b.further,
+        n_normals=a.n_normals + b.n_normals,
         law=law,
         share=a.share * b.share,
         is_fixed=a.is_fixed and b.is_fixed,
@@ -97,7 +98,7 @@ def _sum_of_frequencies(a: SpectralPart, b: SpectralPart) -> SpectralPart:
 
 
 def _spread(
-    part: SpectralPart, normal: Float[Array, "count further"], columns: tuple[int, ...]
+    part: SpectralPart, normal: Float[Array, "count n_normals"], columns: tuple[int, ...]
 ) -> tuple[Array, Array]:
     """Centres and deviations of a part over more columns, zero in the columns that it lacks."""
     places = jnp.asarray([columns.index(column) for column in part.columns], int)

@@ -63,7 +63,7 @@ def frequencies_of_parts(
         # centre + deviation normal, in the columns of the part; all with equal weights.
         dtype = part.weight.dtype
         columns = len(part.columns)
-        normal = vectors_of(its_key, number, columns, part.further, dtype)
+        normal = vectors_of(its_key, number, columns, part.n_normals, dtype)
         centres, deviations = part.law(normal[:, columns:])
         inside = centres + deviations * normal[:, :columns]
         places = np.asarray(part.columns, int)
@@ -123,7 +123,7 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
 
     @property
     @abc.abstractmethod
-    def further(self) -> int:
+    def n_normals(self) -> int:
         """The number of standard normal numbers from which a precision is computed."""
 
     @abc.abstractmethod
@@ -148,4 +148,4 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
             return jnp.zeros_like(deviations), deviations
 
         weight = jnp.ones_like(lengthscale, shape=())
-        return (SpectralPart(weight, tuple(range(dim)), self.further, law),)
+        return (SpectralPart(weight, tuple(range(dim)), self.n_normals, law),)

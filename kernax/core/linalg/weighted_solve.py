@@ -70,19 +70,18 @@ def _solved(system, rhs, factor, options, solver):
         # of `S^-1 rhs`: rhs itself is as large as the weights, and in its units the solution would
         # leave that range for very large or small weights.
         unit = own_unit(B, 0)
-        in_units, (word, stats) = factor.solve_and_report(B / unit)
+        in_units, (status, stats) = factor.solve_and_report(B / unit)
         is_finite = jnp.all(jnp.isfinite(in_units))
-        return in_units * unit, (word, stats, is_finite)
+        return in_units * unit, (status, stats, is_finite)
 
-    A, (word, stats, is_finite) = system.weights.solve(inner, system.gram.mv, system.shift, rhs)
+    A, (status, stats, is_finite) = system.weights.solve(inner, system.gram.mv, system.shift, rhs)
     # The residual is that of the returned solution: in the units of the problem, entries may be
     # below the smallest float.
-    off, size = system.residual_and_size(A, rhs)
-    relative = jnp.linalg.norm(off, axis=0) / size
+    residuals, size = system.residual_and_size(A, rhs)
     # The status over all columns; success also requires a small true residual.
-    residual = jnp.max(relative)
-    unsound = (word == RESULTS.successful) & ~is_finite
-    result = RESULTS.where((word == RESULTS.singular) | unsound, RESULTS.not_psd, word)
+    residual = jnp.max(jnp.linalg.norm(residuals, axis=0) / size)
+    unsound = (status == RESULTS.successful) & ~is_finite
+    result = RESULTS.where((status == RESULTS.singular) | unsound, RESULTS.not_psd, status)
     claimed = result == RESULTS.successful
     large = residual > factor.accurate_residual(residual.dtype)
     result = RESULTS.where(claimed & large, factor.status_if_inaccurate, result)
@@ -93,10 +92,10 @@ def _solved(system, rhs, factor, options, solver):
     # With a direct factor finite values suffice, so that jit can omit an unused residual.
     sound = is_known if factor.is_direct else result != RESULTS.nonfinite
     A = jnp.where(sound, A, jnp.nan)
-    stats = stats | {"residual": jnp.max(relative)}
+    stats = stats | {"residual": residual}
     # The factor, if all its leaves are arrays, so that a compiled function can return it.
-    of_arrays = factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
-    return A, of_arrays, result, stats
+    returned_factor = factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
+    return A, returned_factor, result, stats
 
 
 @_weighted_solve.def_jvp
@@ -106,11 +105,11 @@ def _weighted_solve_jvp(primals, tangents, *, solver):
     # factor, and in a form that JAX can transpose and differentiate again. A failed solve gives NaN
     # tangents, not an exception.
     outputs = _weighted_solve(*primals, solver=solver)
-    A, reusable, *_ = outputs
+    A, returned_factor, *_ = outputs
     system, _, _, options = primals
-    if reusable is None:
-        reusable = factor_by(solver, system.symmetric_form(), options)
-    factor = stop_gradient(reusable)
+    if returned_factor is None:
+        returned_factor = factor_by(solver, system.symmetric_form(), options)
+    factor = stop_gradient(returned_factor)
     moving, known = split_by_tangent(primals[:2], tangents[:2])
 
     def left_of(moving):

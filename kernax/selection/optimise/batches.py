@@ -121,29 +121,34 @@ def batched(
             check_mesh(over.mesh.abstract_mesh, "devices")
         layout = _Layout(batch_size or _usual_batch_size(fit, members, over), over)
         if progress:
-            # The results of all members, some at a time, with a bar redrawn between them.
             if not is_concrete(members, fit):
                 raise ValueError(
                     "progress=True needs concrete values: leave it out under jit, grad and vmap"
                 )
-            length = -(-size // _PIECES)
-            of_each_device = -(-size // layout.shares)
-            length += -length % (layout.shares * min(layout.batch_size, of_each_device))
-            # The last member is repeated until all pieces have one length.
-            places = np.pad(np.arange(size), (0, -size % length), mode="edge")
-            pieces = places.reshape(-1, length)
-            results = []
-            with bar_of("fitting", size) as show:
-                for piece in pieces:
-                    out = _run_and_wait(fit, points_at(members, piece), layout)
-                    results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
-                    show(min(size, len(results) * length), size)
-            parts, rests = zip(*results)
-            joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-            return _first(size, eqx.combine(joined, rests[0]))
+            return _first(size, _with_bar(fit, members, layout))
         return _first(size, _run_and_wait(fit, members, layout))
 
     return of_batches
+
+
+def _with_bar(fit: "_Fit", members: PyTree, layout: "_Layout") -> Any:
+    """The results of all members, piece by piece, with a bar redrawn after each piece."""
+    size = _size_of(members)
+    # A piece fills the batches of all devices.
+    length = -(-size // _PIECES)
+    of_each_device = -(-size // layout.shares)
+    length += -length % (layout.shares * min(layout.batch_size, of_each_device))
+    # The last member is repeated until all pieces have one length.
+    places = np.pad(np.arange(size), (0, -size % length), mode="edge")
+    results = []
+    with bar_of("fitting", size) as show:
+        for piece in places.reshape(-1, length):
+            out = _run_and_wait(fit, points_at(members, piece), layout)
+            results.append(eqx.partition(jax.block_until_ready(out), eqx.is_array))
+            show(min(size, len(results) * length), size)
+    parts, rests = zip(*results)
+    joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return eqx.combine(joined, rests[0])
 
 
 class _Layout(eqx.Module):
@@ -267,33 +272,33 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
         missing = -_size_of(members) % layout.over.parts
         again = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
         shared = jax.tree.map(again, members) if missing else members
-        besides = []
+        static_parts = []  # filled while tracing
 
         def of_share(fit: _Fit, share: PyTree) -> PyTree:
             arrays, other = _on_one_device(fit, share, layout.batch_size)
-            besides.append(other)
+            static_parts.append(other)
             return arrays
 
-        # `on_parts` has no record of what varies over devices: with it, a gradient that a member
-        # takes in something that is the same in all members, such as where learning starts, would
-        # be the sum over devices.
+        # `on_parts` does not track what varies over devices. With that record, the gradient that a
+        # member takes in a value that all members share, such as the start of learning, would be
+        # summed over the devices.
         arrays = on_parts(of_share, layout.over, fit, shared)
-        rest = besides[-1]
+        rest = static_parts[-1]
     return eqx.combine(arrays, rest)
 
 
 def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
-    """The results of members, computed `size` at a time, as arrays and other leaves."""
-    besides = []
+    """The results of members, computed `batch_size` at a time: the arrays, and the other leaves."""
+    static_parts = []  # filled while tracing, because lax.map returns arrays only
 
     def arrays_of(member: PyTree) -> PyTree:
         arrays, rest = eqx.partition(fit(member), eqx.is_array)
-        besides.append(rest)
+        static_parts.append(rest)
         return arrays
 
     together = min(batch_size, _size_of(members))
     arrays = lax.map(arrays_of, members, batch_size=None if together == 1 else together)
-    return arrays, besides[-1]
+    return arrays, static_parts[-1]
 
 
 def _first(size: int, results: PyTree) -> PyTree:

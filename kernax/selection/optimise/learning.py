@@ -32,7 +32,7 @@ def watchers(progress: bool, callback: Any, checkpoint: Any) -> Watchers:
     )
 
 
-def learned(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
+def run_watched(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
     """The outcome of a call. Raises ValueError for watchers under a transformation."""
     state = search.start(call.steps)
     if not any(watchers):
@@ -59,7 +59,7 @@ def learned(search: LearningRun, call: Call, watchers: Watchers) -> Solution:
     return search.close(reached.state)
 
 
-def ended(solution: Solution, throw: bool, verb: str) -> Solution:
+def finish_learning(solution: Solution, throw: bool, verb: str) -> Solution:
     """`finish`, plus a warning that names the parameters at their bounds.
 
     The warning requires concrete values.

@@ -21,7 +21,7 @@ from kernax.core.base.solution import Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.kept_learning import Call
-from kernax.selection.optimise.learning import ended, learned, watchers
+from kernax.selection.optimise.learning import finish_learning, run_watched, watchers
 from kernax.selection.optimise.progress import LearningRun
 from kernax.selection.optimise.steps import LearningProblem, advance, close, start
 from kernax.selection.optimise.validation import Validation, check_validation
@@ -79,13 +79,8 @@ def minimise(
             result. `kernax.Checkpoint(path, every=100)` is written after every 100 steps; with
             `seconds=` every step is a call of its own. A finished run is not repeated: the call
             returns its result. With more `n_steps`, a run that had used up its steps continues; one
-            that ended earlier, by itself or by a callback, does not. What identifies the call are
-            the values, shapes and structure of `model` and `args`, what is trainable, the names of
-            `loss` and `optimiser`, their compiled programs (with the hyperparameters and arrays
-            that they close over), the validation, the precision, the kind of device, and the
-            versions of JAX, Equinox, Lineax and Optax: this takes one more trace of the loss, and
-            one of a step. Host computations inside the loss (`jax.pure_callback`) are not included.
-            Not under a transformation.
+            that ended earlier, by itself or by a callback, does not. `kernax.Checkpoint` says what
+            identifies a call. Not under a transformation.
         throw: raise `NonFiniteError` if the loss or its gradient becomes NaN or inf,
             `DivergedError` if the steps were too long, `BreakdownError` if no step was long enough
             to move a parameter; otherwise look at `result`.
@@ -97,12 +92,12 @@ def minimise(
         more at the end: where rounding is large, that of the steps may differ), `losses` (n_steps +
         1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step, with
         respect to the unconstrained parameters, with a validation `validation_loss` (of `value`)
-        and `validation_losses` (n_steps + 1,), and `runaways`: which parameters are at their
-        bounds. A positive parameter may move eight powers of ten from its start, a parameter in an
-        interval as far in logits; one that gets there is stopped, and a warning names it. The
-        status is `diverged` if the run stopped at a bound and no step improved on the start, which
-        is then `value`: the gradient is zero at a bound, but nothing was learned. It is
-        `stagnation` if no step moved a parameter, although the gradient is not zero.
+        and `validation_losses` (n_steps + 1,), and `runaways`: for each parameter, by name,
+        whether it is at a bound. A positive parameter may move eight powers of ten from its start,
+        a parameter in an interval as far in logits; one that gets there is stopped, and a warning
+        names it. The status is `diverged` if the run stopped at a bound and no step improved on the
+        start, which is then `value`: the gradient is zero at a bound, but nothing was learned. It
+        is `stagnation` if no step moved a parameter, although the gradient is not zero.
 
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
@@ -134,7 +129,8 @@ def minimise(
         Partial(start, problem), Partial(advance, problem), Partial(close, problem)
     )
     call = Call("minimise", loss, [model], rebuild.free, optimiser, n_steps, args, validation)
-    return ended(learned(search, call, watching), throw, "minimise")
+    solution = run_watched(search, call, watching)
+    return finish_learning(solution, throw, "minimise")
 
 
 def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable: Any) -> int:

@@ -26,7 +26,7 @@ from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
 from kernax.selection.optimise.kept_learning import Call
-from kernax.selection.optimise.learning import ended, learned, watchers
+from kernax.selection.optimise.learning import finish_learning, run_watched, watchers
 from kernax.selection.optimise.minimise import check_arguments, unconstrained
 from kernax.selection.optimise.progress import LearningRun
 from kernax.selection.optimise.steps import LearningProblem, OptimiserState, advance, close, start
@@ -117,7 +117,8 @@ def multi_start(
     )
     free = members.rebuild.free
     call = Call("multi_start", loss, models, free, optimiser, n_steps, args, validation)
-    return ended(learned(search, call, watching), throw, "multi_start")
+    solution = run_watched(search, call, watching)
+    return finish_learning(solution, throw, "multi_start")
 
 
 def _form(model: PyTree) -> tuple:

@@ -263,10 +263,10 @@ def leave_one_out(
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
     solution = compiled_call(leave_one_out_of_task, task, ridge, bool(bias))
-    return residuals_or_warning(solution, "leave_one_out")
+    return value_with_warning(solution, "leave_one_out")
 
 
-def residuals_or_warning(solution: Solution[Array], verb: str) -> Array:
+def value_with_warning(solution: Solution[Array], verb: str) -> Array:
     """The value, with a warning where rounding leaves few digits of it."""
     hint = f"{verb}: a larger ridge makes the residuals exact."
     most = eps_of(solution.value) ** (1 / 4)
@@ -418,7 +418,7 @@ def generalised_cross_validation(
     )
     ridge = task.scalar(ridge, "ridge", POSITIVE)
     solution = _generalised_cross_validation(task, ridge, bool(bias))
-    return residuals_or_warning(solution, "generalised_cross_validation")
+    return value_with_warning(solution, "generalised_cross_validation")
 
 
 @compiled

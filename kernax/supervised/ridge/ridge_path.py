@@ -26,7 +26,7 @@ from kernax.supervised.ridge.ridge import (
     Influence,
     leave_one_out_of_task,
     residual_of_fit,
-    residuals_or_warning,
+    value_with_warning,
 )
 from kernax.supervised.ridge.tridiagonal import RidgeSystems, solutions_of_weighted
 
@@ -167,7 +167,7 @@ def leave_one_out_path(
         )
     ridges = task.numbers(ridges, "ridges", POSITIVE)
     solution = _leave_one_out_path(task, ridges, bool(bias))
-    return residuals_or_warning(solution, "leave_one_out_path")
+    return value_with_warning(solution, "leave_one_out_path")
 
 
 @compiled
