@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -26,8 +26,8 @@ class GlobalAlignment(AbstractWideRange):
     vectors with values in (0, 1], such as RBF: then kappa, and this kernel, are positive definite
     (Cuturi 2011, "Fast global alignment kernels", section 3.2). Values grow by up to 5.8 for each
     vector of a series; `Normalised(GlobalAlignment(...))` is the usual form and does not overflow.
-    Cuturi suggests the median distance of two vectors, times the root of the median length, as
-    lengthscale. It costs the product of the two lengths.
+    `kernax.selection.median_lengthscale` is the lengthscale that Cuturi suggests. A value costs
+    the product of the two lengths.
 
     Points are series of vectors: a batch (n, L, d), or series of different lengths by
     `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as four times the smallest
@@ -47,6 +47,10 @@ class GlobalAlignment(AbstractWideRange):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
+
+    encoding: ClassVar[str] = (
+        "kernax.kernels.GlobalAlignment.pad converts time series of different lengths to points"
+    )
 
     @staticmethod
     def pad(

@@ -131,6 +131,42 @@ def test_what_is_no_series_is_refused():
 
 
 @needs_x64
+@pytest.mark.parametrize(
+    "learn",
+    [
+        lambda kernel, X: kernax.gram(kernel, X),
+        lambda kernel, X: kernax.svm(kernel, X, jnp.array([1.0, -1.0]), 1.0),
+        lambda kernel, X: kernax.kernel_ridge(kernel, X, jnp.array([1.0, 2.0]), 0.1),
+    ],
+)
+def test_series_of_different_lengths_in_a_list_are_sent_to_the_function_that_pads_them(learn):
+    X = series([3, 2])
+    stored = np.empty(2, object)
+    stored[:] = X
+    for kernel in (GlobalAlignment(kernax.RBF()), kernax.Normalised(GlobalAlignment(kernax.RBF()))):
+        for came in (X, stored):
+            with pytest.raises(
+                ValueError, match=r"points .*: kernax\.kernels\.GlobalAlignment\.pad"
+            ):
+                learn(kernel, came)
+        learn(kernel, pad(X))
+
+
+def test_the_median_lengthscale_of_series_is_cuturis():
+    X = series([3, 2, 5, 5])
+    vectors = np.concatenate(X).astype(float)
+    gaps = np.linalg.norm(vectors[:, None] - vectors, axis=-1)[np.triu_indices(len(vectors), 1)]
+    found = kernax.selection.median_lengthscale(pad(X, 7))
+    assert found.dtype == DTYPE
+    np.testing.assert_allclose(found, 2 * np.median(gaps), rtol=1e-5)  # of a median length of 4
+    same = np.stack(X[2:])
+    np.testing.assert_array_equal(
+        kernax.selection.median_lengthscale(same),
+        kernax.selection.median_lengthscale(pad(same)),
+    )
+
+
+@needs_x64
 def test_a_length_outside_of_the_series_is_no_number():
     """Also where padding of the other series leaves room for it."""
     X = pad(series([3, 2]), 3)

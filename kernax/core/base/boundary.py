@@ -120,11 +120,16 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
             concrete = is_concrete(value)
             array = np.asarray(value) if concrete else jnp.stack(list(map(jnp.asarray, value)))
         except ValueError as problem:
-            raise ValueError(
-                f"{name} is a list that cannot be made into an array ({problem}): the points of a "
-                "batch have one shape, and mixed points are a tuple of batches, such as "
-                "(vectors, strings)"
-            ) from None
+            of_kernel = "" if encoding is None else encoding()
+            if of_kernel:
+                came = f"is a list of parts of different shapes: {of_kernel}"
+            else:
+                came = (
+                    f"is a list that cannot be made into an array ({problem}): the points of a "
+                    "batch have one shape, and mixed points are a tuple of batches, such as "
+                    "(vectors, strings)"
+                )
+            raise ValueError(f"{name} {came}") from None
         value = array.astype(jnp.result_type(float)) if array.dtype == np.float64 else array
     source = value
     if hasattr(value, "__array__") and not eqx.is_array_like(value):
@@ -178,10 +183,13 @@ def _advice_for_columns(table: Any) -> str:
 def _advice(value: Any, name: str, encoding: Encoding | None) -> str:
     """Advice for an argument that has no numbers, for the end of a message."""
     words = []
+    of_kernel = "" if encoding is None else encoding()
     if hasattr(value, "dtype"):
-        words = [word for word in np.ravel(value)[:1000] if isinstance(word, str)]
+        parts = np.ravel(value)[:1000]
+        words = [word for word in parts if isinstance(word, str)]
+        if of_kernel and any(np.ndim(part) > 0 for part in parts):
+            return f": {of_kernel}"  # an array of arrays
     if name == "points" and words:
-        of_kernel = "" if encoding is None else encoding()
         # Advice on how to encode words as points: trees, columns of groups, or texts.
         ndim = np.ndim(value)
         if of_kernel and ndim == 1:

@@ -2,15 +2,14 @@
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack
 
 _MOST = 1000  # the largest number of points for distances
 
 
-def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Array, "*d"]:
+def median_lengthscale(X: PyTree, *, per_dimension: bool = False) -> Float[Array, "*d"]:
     """The median heuristic: the median distance between two different points of X (n, d), as a
     lengthscale to start from (Garreau et al. 2017).
 
@@ -19,9 +18,13 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
     Points that coincide are left out, and a constant dimension has the median 1. For more than 1000
     points, 1000 evenly spaced rows are used.
 
+    For time series, X (n, L, d) or what `kernels.GlobalAlignment.pad` returns, it is the median
+    distance between two vectors of the series, times the root of the median length: the lengthscale
+    that Cuturi (2011) suggests for the kernel in a `GlobalAlignment`.
+
     X must be concrete: call it outside of `jit`.
 
-    Raises ValueError for fewer than two points, or points that are not vectors.
+    Raises ValueError for fewer than two points, or points that are neither vectors nor series.
 
     Examples:
         >>> X = jnp.array([[0.0], [1.0], [3.0]])
@@ -29,23 +32,36 @@ def median_lengthscale(X: ArrayLike, *, per_dimension: bool = False) -> Float[Ar
         2.0
     """
     points = as_stack(X, "X")
-    shape = getattr(points, "shape", None)
-    if shape is None or len(shape) != 2 or len(points) < 2:
-        came = f"is of type {type(points).__name__}" if shape is None else f"has shape {shape}"
-        raise ValueError(f"X must be an array of at least two vectors (n, d), but {came}")
-    n, d = points.shape
+    is_padded = isinstance(points, tuple) and len(points) == 2
+    values, lengths = points if is_padded else (points, None)
+    shape = getattr(values, "shape", None)
+    of_series = shape is not None and len(shape) == 3
+    if shape is None or not (of_series or (len(shape) == 2 and not is_padded)) or shape[0] < 2:
+        is_array = hasattr(points, "shape")
+        came = f"has shape {shape}" if is_array else f"is of type {type(points).__name__}"
+        raise ValueError(
+            "X must be an array of at least two vectors (n, d), or time series: an array (n, L, d) "
+            f"or what kernax.kernels.GlobalAlignment.pad returns, but {came}"
+        )
+    dtype = values.dtype
+    root = 1.0
+    if of_series:
+        lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
+        values = np.asarray(values)[np.arange(shape[1]) < lengths[:, None]]
+        root = np.sqrt(np.median(lengths))
+    n, d = values.shape
     places = np.linspace(0, n - 1, min(n, _MOST)).astype(int)
-    rows = np.asarray(points, float)[places]
+    rows = np.asarray(values, float)[places]
     upper = np.triu_indices(len(rows), 1)
     # One column at a time: the gaps of many columns together would take gigabytes.
     gaps = (np.abs(column[:, None] - column)[upper] for column in rows.T)
     if per_dimension:
         # l_j = sqrt(d) median |x_j - z_j|.
-        medians = [_median(gap) * np.sqrt(d) for gap in gaps]
-        return jnp.asarray(medians, points.dtype)
+        medians = [root * _median(gap) * np.sqrt(d) for gap in gaps]
+        return jnp.asarray(medians, dtype)
     # l = median |x - z|, |x - z|^2 = sum_j (x_j - z_j)^2.
     distances = np.sqrt(sum(gap**2 for gap in gaps))
-    return jnp.asarray(_median(distances), points.dtype)
+    return jnp.asarray(root * _median(distances), dtype)
 
 
 def _median(gaps: np.ndarray) -> float:
