@@ -213,6 +213,20 @@ def test_an_infeasible_nu_is_no_success_while_tracing():
     np.testing.assert_array_equal(good, [True, False])
 
 
+def test_one_class_while_tracing_has_no_numbers():
+    """Catches coefficients and a gap that look plausible beside the failure."""
+    labels = np.stack([np.ones(N), np.where(np.arange(N) < 3, 1.0, -1.0)]).astype(DTYPE)
+    fit = jax.jit(lambda y, nu: kernax.nu_svm(RBF, X, y, nu, throw=False))
+    for y, nu in ((labels[0], 0.3), (-labels[0], 0.3), (labels[1], 0.5)):
+        solution = fit(y, jnp.asarray(nu, DTYPE))
+        assert solution.result == kernax.RESULTS.nonfinite
+        function = solution.value
+        assert np.all(np.isnan(function.coefficients))
+        assert np.isnan(function.bias)
+        assert all(np.isnan(solution.stats[name]) for name in ("primal", "dual", "gap", "rho"))
+    assert fit(labels[1], jnp.asarray(0.2, DTYPE)).result == kernax.RESULTS.successful
+
+
 @pytest.mark.slow
 def test_a_failure_says_its_figures_also_where_they_are_differentiated():
     """Catches a figure with a derivative, rho, that is not known under `jax.jvp`."""

@@ -330,7 +330,9 @@ def nu_svm(
 
     Arguments, stats and errors are those of `svm`, except for
 
-        nu: in (0, 1], and at most twice the smaller class's share of the weights.
+        nu: in (0, 1], and at most twice the smaller class's share of the weights. While tracing,
+            one that is larger, and labels of one class, end with the status `nonfinite`; the
+            function, its objectives and rho are then NaN.
 
     `primal`, `dual` and `gap` are those of the problem in g. Stats also hold `rho`.
 
@@ -388,6 +390,13 @@ def _nu_svm(task, nu, solver):
         weights = task.weights.values
         half = nu * jnp.sum(weights) / 2
         negative = y < 0
+        # NaN where a class weighs less than nu sum w / 2; labels of one class are NaN while
+        # tracing, and no label is then negative.
+        of_negative = jnp.sum(jnp.where(negative, weights, 0))
+        smaller = jnp.minimum(of_negative, jnp.sum(weights) - of_negative)
+        slack = 4 * eps_of(y) * jnp.sum(weights)
+        known = jnp.where(half <= smaller + slack, jnp.ones_like(half), jnp.nan)
+        half, weights = half * known, weights * known
         return BoxProblem(
             operator=operator,
             targets=jnp.zeros_like(y),
