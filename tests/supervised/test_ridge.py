@@ -456,6 +456,23 @@ def test_generalised_cross_validation_does_not_see_the_target_of_a_removed_point
     np.testing.assert_allclose(score(X, other, 0.1, weights=weights), expected, rtol=SOLVE["rtol"])
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_leave_one_out_residuals_do_not_see_the_target_of_a_removed_point(bias, data):
+    """Catches targets of the others that underflow in units of its target: they were zero."""
+    X, y, _ = data
+    y = np.asarray(1e-10 * y, DTYPE)
+    weights = np.ones(len(y), DTYPE)
+    weights[3] = 0
+    kept = weights > 0
+    huge = np.asarray(1e308 if X64 else 1e30, DTYPE)
+    others = partial(kernax.leave_one_out, RBF, ridge=0.1, bias=bias)
+    expected = others(X[kept], y[kept])
+    found = np.asarray(others(X, np.where(kept, y, huge), weights=weights))
+    scale = np.max(np.abs(expected))
+    np.testing.assert_allclose(found[kept] / scale, expected / scale, atol=SOLVE["rtol"])
+    assert found[3] == huge
+
+
 @needs_x64
 def test_the_stats_say_which_solver_ran_and_why(data):
     X, y = data[:2]

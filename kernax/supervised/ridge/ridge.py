@@ -276,10 +276,16 @@ def value_with_warning(solution: Solution[Array], verb: str) -> Array:
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments, with the result and stats of the factorisation."""
+    # Residuals of other points do not depend on the target of a removed point, which may have any
+    # size: it is zero here, and added at the end.
+    kept = None if task.weights.given is None else task.weights.values[:, None] > 0
+    y = task.columns if kept is None else jnp.where(kept, task.columns, 0)
     # P may be very large or small: products with it are computed in units of y, to stay in range.
-    unit = own_unit(task.columns, 0)
-    parts, result, stats = influence_on(task.columns / unit, task, ridge, bias)
+    unit = own_unit(y, 0)
+    parts, result, stats = influence_on(y / unit, task, ridge, bias)
     residuals = parts.left_out() * unit
+    if kept is not None:
+        residuals = jnp.where(kept, residuals, residuals + task.columns)
     return Solution(residuals.reshape(task.y.shape), result, stats)
 
 
