@@ -11,6 +11,7 @@ import pytest
 from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, needs_x64, temporary_bytes
 
 import kernax
+from kernax.core.linalg.preconditioners import shift_of
 from kernax.core.operators.pairs import pairs_at_once
 from kernax.errors import MemoryBudgetError, NonFiniteError
 
@@ -68,6 +69,7 @@ def test_operators_multiply_like_the_matrix_and_carry_the_ridge(stacks, rng):
         operator = kernax.gram_operator(KERNEL, X, ridge=0.3, block_size=block_size)
         assert lx.is_positive_semidefinite(operator)
         assert lx.is_symmetric(operator)
+        np.testing.assert_array_equal(shift_of(operator), np.full(33, 0.3))  # for bounds
         figures = jax.jit(
             lambda v, operator=operator: (
                 operator.mv(v),

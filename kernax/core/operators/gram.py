@@ -140,8 +140,6 @@ def gram_operator(
             return operator
         ridge = as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE)
         n = operator.in_size()
-        if operator.is_dense:
-            return DenseGram(operator.as_matrix() + ridge * jnp.eye(n, dtype=ridge.dtype))
         return WeightedForm(operator, UnitWeights(n, ridge.dtype), jnp.full(n, ridge))
     if ridge is not None:
         raise ValueError("ridge goes with one batch of points, but Z came too: omit one of them")
