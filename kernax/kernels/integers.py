@@ -39,7 +39,7 @@ def _symmetric_block(K: Any, name: str) -> Any:
     """The symmetric part of a block. Raises ValueError unless it is square, finite and symmetric up
     to rounding, as far as is known.
     """
-    K = matrix_or_none(K)
+    K = as_floats(K, name)
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
         raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
     check_finite(K, name)
@@ -51,7 +51,7 @@ def _symmetric_block(K: Any, name: str) -> Any:
 
 def _block_or_diagonal(new: Any) -> Any:
     """The symmetric part of a block, its diagonal as it is, or None. Raises ValueError."""
-    new = matrix_or_none(new)
+    new = matrix_or_none(new, "new")
     if new is None:
         return None
     if new.ndim != 1:
@@ -78,7 +78,9 @@ class Precomputed(AbstractKernel):
     """
 
     K: Float[Array, "n n"] = data(converter=partial(_symmetric_block, name="K"))
-    cross: Float[Array, "n m"] | None = data(converter=matrix_or_none, default=None)
+    cross: Float[Array, "n m"] | None = data(
+        converter=partial(matrix_or_none, name="cross"), default=None
+    )
     new: Float[Array, "m *m"] | None = data(converter=_block_or_diagonal, default=None)
 
     mirrors: ClassVar[bool] = True
@@ -119,7 +121,10 @@ class Precomputed(AbstractKernel):
             new: (m, m), among the new points; or (m,), its diagonal: enough for variances, and for
                 `gram(kernel, old, new)`, which computes the diagonals; or None.
         """
-        blocks = [as_floats(block) for block in (K, cross, new) if block is not None]
+        given = {"K": K, "cross": cross, "new": new}
+        if new is None:
+            given.pop("new")
+        blocks = [as_floats(block, name) for name, block in given.items()]
         dtype = np.result_type(*(block.dtype for block in blocks))
         return Precomputed(*(block.astype(dtype) for block in blocks))
 

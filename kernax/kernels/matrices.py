@@ -9,7 +9,7 @@ from kernax.core.base.parameters import as_floats
 from kernax.core.operators.memory import check_numbers
 
 
-def matrix_or_none(value: Any) -> Any:
+def matrix_or_none(value: Any, name: str) -> Any:
     """A matrix as an array of floats, or None: the converter of a field.
 
     Raises MemoryBudgetError for a view of NumPy, such as one that repeats a row, whose numbers do
@@ -24,7 +24,7 @@ def matrix_or_none(value: Any) -> Any:
             what=f"a matrix of shape {value.shape}",
             instead="take fewer points",
         )
-    return None if value is None else as_floats(value)
+    return None if value is None else as_floats(value, name)
 
 
 def check_symmetric(K: np.ndarray, name: str, tolerance: float) -> None:

@@ -5,6 +5,7 @@ declared parameters of a module, but not its `data()` fields.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -106,7 +107,9 @@ class FisherKernel(AbstractKernel):
     """
 
     log_density: Callable = eqx.field(converter=as_module)
-    information: Float[Array, "p p"] | None = data(converter=matrix_or_none, default=None)
+    information: Float[Array, "p p"] | None = data(
+        converter=partial(matrix_or_none, name="information"), default=None
+    )
 
     mirrors: ClassVar[bool] = True
 

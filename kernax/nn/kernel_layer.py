@@ -60,7 +60,7 @@ class KernelLayer(Printed):
     ):
         check_key(key)
         self.kernel = as_kernel(kernel)
-        self.inducing = as_floats(inducing)
+        self.inducing = as_floats(inducing, "inducing")
         shape = self.inducing.shape
         if len(shape) != 2 or 0 in shape:
             raise ValueError(

@@ -104,7 +104,10 @@ def as_number_if_given(number: Any, interval: Interval, words: str) -> Any:
     """
     if number is None:
         return None
-    given: Any = np.nan if isinstance(number, (bool, str)) else as_floats(number)
+    try:
+        given: Any = np.nan if isinstance(number, bool) else as_floats(number)
+    except ValueError:
+        given = np.nan
     if not is_concrete(given):
         return interval.guarded(given)
     if not interval.contains(given):

@@ -303,10 +303,19 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
     [
         (
             lambda: kernax.RBF("a"),
-            "a parameter must be a number or an array of numbers, but is 'a'",
+            r"lengthscale must be a number or an array of numbers, but is 'a': pass a float, or an "
+            r"array such as jnp\.array\(\[1\.0, 2\.0\]\)$",
         ),
-        (lambda: kernax.RBF(None), "but is None"),
-        (lambda: kernax.RBF(np.ones(2) * 1j), "a parameter must be real"),
+        (lambda: kernax.RBF(None), "lengthscale must be .* but is None"),
+        (lambda: kernax.RBF([[1.0], [1.0, 2.0]]), "lengthscale must be .* but is"),
+        (lambda: kernax.RBF(np.array([None])), "lengthscale must be .* dtype=object"),
+        (lambda: kernax.RBF({"a": 1.0}), "lengthscale must be .* but is {'a': 1.0}"),
+        (lambda: kernax.RBF(jax.random.key(0)), "lengthscale must be .* but is Array"),
+        (lambda: kernax.RBF(np.ones(2) * 1j), "lengthscale must be real"),
+        (
+            lambda: kernax.online.Winnow(threshold=np.array(["a"])),
+            "threshold must be .* but is",
+        ),
         (
             lambda: as_kernel(kernax.RBF),
             r"but is the class RBF: call it, as in RBF\(1\.0\)$",
@@ -335,6 +344,18 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kernax.Custom, "function"), (kernax.likelihoods.CustomLikelihood, "log_density")],
+)
+def test_what_is_no_function_is_refused_by_name(kind, name):
+    made = object.__new__(kind)  # in the tests beartype would refuse it first
+    object.__setattr__(made, name, None)
+    with pytest.raises(ValueError, match=f"{name} must be a function, but is None"):
+        kind.__check_init__(made)
 
 
 @needs_x64

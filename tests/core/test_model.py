@@ -138,7 +138,7 @@ def test_a_number_that_is_not_positive_and_finite_is_refused_by_name(ridge):
 @needs_x64
 @pytest.mark.parametrize("ridge", [None, "one", 1j])
 def test_what_is_no_number_is_refused(ridge):
-    with pytest.raises(ValueError, match="a parameter must be"):
+    with pytest.raises(ValueError, match="ridge must be"):
         kernax.Model(kernax.RBF(), ridge)
 
 

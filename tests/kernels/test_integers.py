@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, matrix, needs_x64, untyped
 
 import kernax
 from kernax.errors import NonFiniteError
@@ -84,6 +84,30 @@ def test_a_precomputed_kernel_refuses_what_is_no_gram_matrix():
     for points in (np.arange(3.0), np.arange(3)[:, None]):
         with pytest.raises(ValueError, match=r"compares integers, X of shape \(n,\)"):
             kernax.gram(kernax.Precomputed(good), points)
+
+
+@needs_x64
+@pytest.mark.parametrize("value", [None, "abc", np.array([None]), [[1.0], [1.0, 2.0]], {}])
+def test_a_precomputed_matrix_that_is_no_array_is_refused_by_name(value):
+    good = np.eye(2)
+    from_blocks = untyped(kernax.Precomputed.from_blocks)
+    for call, name in (
+        (lambda: kernax.Precomputed(value), "K"),
+        (lambda: from_blocks(value, good), "K"),
+        (lambda: from_blocks(good, value), "cross"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} must be a number or an array of numbers"):
+            call()
+    if value is not None:
+        with pytest.raises(ValueError, match=r"^new must be a number or an array of numbers"):
+            kernax.Precomputed(good, good, value)
+
+
+@needs_x64
+def test_a_precomputed_matrix_may_be_a_table_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    K = kernax.Precomputed(pandas.DataFrame(2.0 * np.eye(2))).K
+    np.testing.assert_array_equal(K, 2.0 * np.eye(2))
 
 
 @needs_x64

@@ -30,3 +30,9 @@ def as_module(function: Any) -> Any:
     if not callable(function):
         raise ValueError(f"a function or a module is needed, but {function!r} is neither")
     return function if isinstance(function, eqx.Module) else Static(function)
+
+
+def check_callable(function: Any, name: str) -> None:
+    """Raises ValueError unless the argument is a function."""
+    if not callable(function):
+        raise ValueError(f"{name} must be a function, but is {function!r}")

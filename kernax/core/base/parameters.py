@@ -157,26 +157,40 @@ def integer(name: str, least: int = 1, hint: str = "", **kwargs) -> Any:
 
 
 def _parameter(interval: Interval, **kwargs):
-    return eqx.field(converter=as_floats, metadata={"role": interval}, **kwargs)
+    # A field knows its name once its class is made.
+    converter = lambda value: as_floats(value, field.name)
+    field = eqx.field(converter=converter, metadata={"role": interval}, **kwargs)
+    return field
 
 
-def as_floats(value: Any) -> Any:
-    """A strongly typed array of the value's own float dtype, or of JAX's default float."""
+def as_floats(value: Any, name: str = "a parameter") -> Array:
+    """A strongly typed array of the value's own float dtype, or of JAX's default float.
+
+    Raises ValueError for anything but real numbers.
+    """
     if isinstance(value, (bool, int, float)) and nothing_is_traced():
         return as_array(np.asarray(value, float))
-    if isinstance(value, (bool, int, float, list, tuple)):
+    is_list = isinstance(value, (list, tuple))
+    if isinstance(value, (bool, int, float)) or (is_list and not is_concrete(value)):
         return jnp.asarray(value, dtype=float)
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        array = as_array(value)
-        inexact = jnp.issubdtype(array.dtype, jnp.inexact)
-        dtype = array.dtype if inexact else jnp.result_type(float)
-        if jnp.issubdtype(dtype, jnp.complexfloating):
-            raise ValueError(f"a parameter must be real, but is of type {dtype}")
-        # Without a weak type, which would make jit compile again.
-        return lax.convert_element_type(array, dtype)
-    if value is None or isinstance(value, (str, complex)):
-        raise ValueError(f"a parameter must be a number or an array of numbers, but is {value!r}")
-    return value  # a placeholder of a tree transformation
+    array: Any = value
+    if not isinstance(value, (np.ndarray, jax.Array)) and (is_list or hasattr(value, "__array__")):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # rows of different lengths
+            array = None
+    kind = getattr(array, "dtype", None)
+    if kind is None or not (kind == np.bool_ or jnp.issubdtype(kind, np.number)):
+        raise ValueError(
+            f"{name} must be a number or an array of numbers, but is {value!r}: pass a float, or "
+            "an array such as jnp.array([1.0, 2.0])"
+        )
+    if jnp.issubdtype(kind, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but is of type {kind}")
+    array = as_array(array)
+    is_float = jnp.issubdtype(array.dtype, jnp.inexact) and not is_list
+    dtype = array.dtype if is_float else jnp.result_type(float)
+    return lax.convert_element_type(array, dtype)  # a weak type would make jit compile again
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import count, dtype_of
+from kernax.core.base.functions import check_callable
 from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
@@ -731,6 +732,9 @@ class Custom(AbstractKernel):
 
     function: Callable = eqx.field(static=True)
     parameters: PyTree = eqx.field(converter=_strong, default=())
+
+    def __check_init__(self):
+        check_callable(self.function, "function")
 
     def __call__(self, *points):
         return self.function(self.parameters, *points)

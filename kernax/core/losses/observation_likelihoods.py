@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.deprecation import renamed
+from kernax.core.base.functions import check_callable
 from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
 from kernax.core.base.special_functions import log_rising, scaled_log1p
@@ -353,6 +354,11 @@ class CustomLikelihood(AbstractLikelihood):
     log_density: Callable = eqx.field(static=True)
     parameters: PyTree = ()
     mean_and_variance: Callable | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def __check_init__(self):
+        check_callable(self.log_density, "log_density")
+        if self.mean_and_variance is not None:
+            check_callable(self.mean_and_variance, "mean_and_variance")
 
     def __call__(self, y, f):
         return _element_by_element(self._one, y, f)
