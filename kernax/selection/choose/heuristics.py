@@ -1,5 +1,7 @@
 """Heuristics for where to start learning."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
@@ -31,7 +33,7 @@ def median_lengthscale(X: PyTree, *, per_dimension: bool = False) -> Float[Array
         >>> float(kernax.selection.median_lengthscale(X))  # of the distances 1, 2 and 3
         2.0
     """
-    points = as_stack(X, "X")
+    points: Any = as_stack(X, "X")
     is_padded = isinstance(points, tuple) and len(points) == 2
     values, lengths = points if is_padded else (points, None)
     shape = getattr(values, "shape", None)
