@@ -35,7 +35,8 @@ def median_lengthscale(X: PyTree, *, per_dimension: bool = False) -> Float[Array
     """
     points: Any = as_stack(X, "X")
     is_padded = isinstance(points, tuple) and len(points) == 2
-    values, lengths = points if is_padded else (points, None)
+    values: Any = points[0] if is_padded else points
+    lengths: Any = points[1] if is_padded else None
     shape = getattr(values, "shape", None)
     of_series = shape is not None and len(shape) == 3
     if shape is None or not (of_series or (len(shape) == 2 and not is_padded)) or shape[0] < 2:
