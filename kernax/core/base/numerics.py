@@ -17,7 +17,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import nothing_is_traced
@@ -61,14 +61,20 @@ def requested_matmul(A: Array, B: Array) -> Array:
 
 
 def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
-    """`A_ii`: like `jnp.diagonal`, with a quarter of its operations and none on all of A."""
-    i = jnp.arange(len(A), dtype=jnp.int32)
-    return A.at[i, i].get(
-        mode="promise_in_bounds",
-        wrap_negative_indices=False,
-        indices_are_sorted=True,
-        unique_indices=True,
-    )
+    """`A_ii`: like `jnp.diagonal`, with a tenth of its operations and none on all of A."""
+    return A.reshape(-1)[:: len(A) + 1]
+
+
+def plus_diagonal(A: Float[Array, "n n"], diagonal: Float[Array, "*n"]) -> Float[Array, "n n"]:
+    """`A + diag(diagonal)`, for a vector or a number."""
+    everywhere = A + jnp.broadcast_to(diagonal, len(A))[:, None]
+    return lax.select(is_on_diagonal(len(A)), everywhere, A)
+
+
+def is_on_diagonal(n: int) -> Bool[Array, "n n"]:
+    """Whether `i = j`."""
+    i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
+    return i == j
 
 
 def expand_to(vector: Array, columns: Array) -> Array:
@@ -307,7 +313,7 @@ def _zero_where_infinite(s):
     """A factor s of a derivative, zero where s has overflowed: a kernel that is zero there has the
     derivative zero, but 0 * inf is NaN.
     """
-    return jnp.where(s == jnp.inf, 0, s)
+    return lax.select(s == jnp.inf, jnp.zeros_like(s), s)
 
 
 def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False) -> Array:
@@ -419,8 +425,8 @@ def _exponential_or_constant_jvp(primals, tangents):
 
 
 def where_or(condition: Array, x: Array, otherwise: float) -> Array:
-    """`jnp.where(condition, x, otherwise)` for a condition of the shape of x and a number, in one
-    operation for a scalar x where `jnp.where` takes three.
+    """`jnp.where(condition, x, otherwise)` for a condition that is a scalar or has the shape of x,
+    and a number, in one operation for a scalar x where `jnp.where` takes three.
     """
     return lax.select(condition, x, jnp.full_like(x, otherwise))
 

@@ -8,6 +8,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from kernax.core.base.numerics import where_or
+
 
 def times_power_of_two(x: Any, exponent: Array) -> Any:
     """`x 2^exponent`, exactly, for integer exponents that are constants for derivatives.
@@ -63,7 +65,7 @@ def own_unit(x: Array, axis: int | None = None) -> Array:
     unit = power_of_two_below(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     # XLA multiplies by the reciprocal, which would be zero for the largest power of two.
     most = 1 / jnp.finfo(x.dtype).tiny
-    return jnp.where((unit > 0) & (unit < jnp.inf), jnp.minimum(unit, most), 1)
+    return where_or((unit > 0) & (unit < jnp.inf), jnp.minimum(unit, most), 1.0)
 
 
 def in_own_unit(x: Array, axis: int | None = None) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from kernax.core.base.numerics import (
     expand_to,
     main_diagonal,
     matmul,
+    plus_diagonal,
     requested_matmul,
     stop_gradient,
 )
@@ -345,7 +346,7 @@ class WeightedForm(lx.AbstractLinearOperator):
         return self.weights.times_roots(inside) + self.shift * vector
 
     def as_matrix(self):
-        return self.weights.congruence(self.gram.as_matrix()) + jnp.diag(self.shift)
+        return plus_diagonal(self.weights.congruence(self.gram.as_matrix()), self.shift)
 
     def diagonal(self) -> Float[Array, " n"]:
         """The diagonal, without computing the matrix."""

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from kernax.core.base.batching import on_cpu_or_elsewhere
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import matmul, stop_gradient
+from kernax.core.base.numerics import is_on_diagonal, matmul, stop_gradient
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
@@ -76,9 +76,8 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
         K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
     check_scalar(kernel, K)
     diagonal = _diagonal(*stop_gradient((kernel, X)))
-    i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
     in_rows = lax.broadcast_in_dim(diagonal, (n, n), (0,))
-    exact = lax.select(i == j, in_rows, lax.stop_gradient(symmetric))
+    exact = lax.select(is_on_diagonal(n), in_rows, lax.stop_gradient(symmetric))
     return CheckedPairs(_valued(K, exact), _all_finite(exact), (diagonal,))
 
 
