@@ -1,5 +1,6 @@
 """Recursive feature machines, the metric that they learn, and the root of a matrix."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -343,3 +344,20 @@ def test_gradients_of_rough_kernels_are_products_that_keep_the_digits_of_close_p
 
     assert "scan" in program(both)  # over the coordinates
     assert "scan" not in program(in_products)
+
+
+def test_the_average_outer_product_of_a_module_is_compiled_once():
+    traces = []
+
+    class Scaled(eqx.Module):
+        scale: jax.Array
+
+        def __call__(self, x):
+            traces.append(1)
+            return self.scale * x[0] ** 2
+
+    X = jnp.asarray([[1.0, 0.0], [2.0, 5.0]], DTYPE)
+    for scale in (1.0, 2.0, 3.0):
+        M = kernax.average_gradient_outer_product(Scaled(jnp.asarray(scale, DTYPE)), X)
+        np.testing.assert_allclose(M, [[10 * scale**2, 0], [0, 0]], rtol=1e-6)
+    assert len(traces) == 1

@@ -247,11 +247,13 @@ def average_gradient_outer_product(
     _check_vectors(points)
     points = cast(points, dtype_of(points))
     checked = as_weights(weights, count(points), points.dtype).values
-    return _outer_products(f, points, checked / jnp.sum(checked))
+    # A plain function may read what changes between two calls, and is not compiled.
+    function = _compiled_outer_products if isinstance(f, eqx.Module) else _outer_products
+    return function(f, points, checked / jnp.sum(checked))
 
 
 def _outer_products(
-    f: Callable[[Array], Array], X: Float[Array, "n d"], shares: Float[Array, " n"]
+    f: Any, X: Float[Array, "n d"], shares: Float[Array, " n"]
 ) -> Float[Array, "d d"]:
     """`sum_io w_i grad f_o(x_i) grad f_o(x_i)^T`."""
     values = jax.vmap(f)
@@ -270,3 +272,6 @@ def _outer_products(
     # One output after the other, because each takes a matrix for all pairs of points.
     G = lax.map(gradients, jnp.eye(outputs.shape[1], dtype=outputs.dtype))
     return jnp.einsum("i,oij,oik->jk", shares, G, G, precision=lax.Precision.HIGHEST)
+
+
+_compiled_outer_products = compiled(_outer_products)
