@@ -256,7 +256,7 @@ def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, 
     rows = []
     for path, *rest in describe(model, interior(model), columns).rows:
         # A path may end with the name of a column, as in `lengthscale[age]`.
-        known = next((known for known in names if f"{path}[".startswith(f"{known}[")), None)
+        known = next((start for start in names if f"{path}[".startswith(f"{start}[")), None)
         name = path if known is None else names[known] + path.removeprefix(known)
         rows.append((name, *rest))
     return tuple(rows)

@@ -98,13 +98,15 @@ def _chosen(
     if model in _CLASSIFIERS:
         return Plan(model, Likelihood.BERNOULLI)
     approximation = inference or Inference.LAPLACE
-    # A column with text, but with numbers in most of its cells, is one of numbers with mistakes.
-    numbers = sum(as_number(cell) is not None for cell in target.cells)
-    has_mistakes = target.first_text is not None and 2 * numbers > len(target.cells)
-    if model in (GP, RVM) and likelihood is None and not has_mistakes:
-        as_numbers = "--likelihood gaussian"
-        otherwise = as_numbers if model == GP else f"--model {GP} {as_numbers}"
-        reason = why_classes(target, "the likelihood is one of classes", otherwise)
-        kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
-        return Plan(model, kind, approximation, reason)
+    if model in (GP, RVM) and likelihood is None:
+        # A column with text, but with numbers in most of its cells, is one of numbers with
+        # mistakes.
+        numbers = sum(as_number(cell) is not None for cell in target.cells)
+        has_mistakes = target.first_text is not None and 2 * numbers > len(target.cells)
+        if not has_mistakes:
+            as_numbers = "--likelihood gaussian"
+            otherwise = as_numbers if model == GP else f"--model {GP} {as_numbers}"
+            reason = why_classes(target, "the likelihood is one of classes", otherwise)
+            kind = Likelihood.BERNOULLI if reason else Likelihood.GAUSSIAN
+            return Plan(model, kind, approximation, reason)
     return Plan(model, likelihood or Likelihood.GAUSSIAN, approximation)

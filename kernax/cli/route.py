@@ -97,8 +97,12 @@ def way_for(
     name = wanted
     if name is None:
         fits = n <= MOST_WHOLE and 8 * MATRICES * n**2 <= available_memory(jax.devices()[:1])
-        few = RouteName.ROWS if why_none else RouteName.CENTRES
-        name = RouteName.WHOLE if fits or _is_line(plan, parts, kernel) else few
+        if fits or _is_line(plan, parts, kernel):
+            name = RouteName.WHOLE
+        elif why_none:
+            name = RouteName.ROWS
+        else:
+            name = RouteName.CENTRES
     if name == RouteName.CENTRES:
         return _over_centres(plan, parts, centres)
     if name == RouteName.ROWS and rows is None and n > FEW_ROWS:

@@ -30,9 +30,9 @@ def check_fields(module: eqx.Module) -> None:
         role = field.metadata.get("role")
         # A data field that is declared as a pytree has leaves, all of them arrays; other
         # declarations are more specific.
-        leaves = jax.tree.leaves(value)
-        is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
         is_tree_of_data = role == DATA and field.type is jaxtyping.PyTree
+        leaves = jax.tree.leaves(value) if is_tree_of_data else []
+        is_of_arrays = bool(leaves) and all(isinstance(leaf, _ARRAYS) for leaf in leaves)
         if not fits(value, field.type) or (is_tree_of_data and not is_of_arrays):
             shown = getattr(field.type, "__name__", None) or str(field.type)
             raise ValueError(f"{where} must be of type {shown}, but is {str(value)[:60]!r}")

@@ -34,7 +34,6 @@ def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int
     if isinstance(node, Static):
         return {"wrapped": _name_of_function(node.function, path)}
     if isinstance(node, eqx.Module):
-        # The name of its class, and its fields.
         if isinstance(node, MeshGram):  # files have no meshes: a loaded model is on one device
             node = BlockedGram(node.kernel, node.points, node.block_size)
         if name_of(type(node)) is None:

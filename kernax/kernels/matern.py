@@ -229,7 +229,8 @@ def _debye_quotients() -> np.ndarray:
         D.append(rest)
     quotients = np.zeros((_DEBYE_TERMS, len(D[-1]) - 1))
     for k in range(1, _DEBYE_TERMS + 1):
-        # (D(p) - D(1)) / (1 - p): the coefficient of p^i is minus the sum of those of D above i.
+        # (-1)^k (D_k(p) - D_k(1)) / (1 - p): the coefficient of p^i is -(-1)^k times the sum of
+        # those of D_k above i.
         for i in range(len(D[k]) - 1):
             quotients[k - 1, i] = float(-((-1) ** k) * sum(D[k][i + 1 :]))
     return quotients

@@ -150,8 +150,8 @@ class Mismatch(AbstractKernel):
         # sum_u m_u(x) m_u(z), by features where these are few enough.
         if len(x.alphabet) ** self.k <= _MOST_FEATURES:
             return dot(_neighbourhoods(x, self.k, self.m), _neighbourhoods(z, self.k, self.m))
-        # Of strings that differ in 0, 1, ... positions, up to 2 m. The counts are floats because
-        # integers would overflow.
+        # counts[i]: how many strings lie within m mismatches of both of two strings that differ in
+        # i positions; none does beyond 2 m. They are floats because integers would overflow.
         counts = [
             float(_shared_neighbours(self.k, self.m, len(x.alphabet), apart))
             for apart in range(min(2 * self.m, self.k) + 1)

@@ -97,9 +97,9 @@ class DampedOscillations(AbstractStateSpace):
         return jnp.eye(2, dtype=self.rate.dtype)
 
     def transition(self, step):
-        # exp(F z) with z = rate step and F = [[0, 1], [-1, -1 / Q]].
+        # exp(F z) = [[k, r], [-r, k - r / Q]] with z = rate step, F = [[0, 1], [-1, -1 / Q]], and r
+        # the response to an impulse, dk/dz = -r.
         z = self.rate * step
-        # It is [[k, r], [-r, k - r / Q]] with r the response to an impulse, dk/dz = -r.
         k = damped_oscillation(z, self.quality)
         response = z * _response(z, self.quality)
         return jnp.stack([k, response, -response, k - response / self.quality]).reshape(2, 2)

@@ -529,7 +529,6 @@ class DampedOscillator(AbstractKernel):
                 f"DampedOscillator compares numbers, but points have shape {x.shape}: select one "
                 "with On(kernel, dimension)"
             )
-        # z = 2 pi (x - z) / period.
         angle = 2 * jnp.pi * (x[0] - z[0]) / floored(self.period)
         return damped_oscillation(angle, self.quality)
 

@@ -69,7 +69,8 @@ def _common_fragments_jvp(primals, tangents):
     (d_decay, dx, dz) = tangents
     total, E = _inside(decay, x, z)
     share = E * _outside(decay * x.weights[:, None] * z.weights[None] * E, x, z)
-    # d total / d(decay w_a w_b) = A E = share, summed over b and over a.
+    # d total / d(decay w_a w_b) = A E = share. `by_x` sums it over b, weighted by w_b; `by_z` over
+    # a, weighted by w_a.
     by_x = matmul(share, z.weights)
     by_z = matmul(x.weights, share)
     return total, d_decay * dot(by_x, x.weights) + decay * (

@@ -112,11 +112,10 @@ def encode(
     weights = np.zeros((len(rows), length))
     for i, row in enumerate(rows):
         for j, token in enumerate(row):
-            if token in place:
-                codes[i, j] = place[token]
-                weights[i, j] = 1
-            elif unknown == "refuse":
+            if token not in place and unknown == "refuse":
                 raise not_in_alphabet(f"texts[{i}] has {token!r} at position {j}", known)
+        codes[i, : len(row)] = [place.get(token, 0) for token in row]
+        weights[i, : len(row)] = [token in place for token in row]
     return Strings(
         codes=jnp.asarray(codes),
         weights=jnp.asarray(weights, jnp.result_type(float)),

@@ -193,7 +193,7 @@ def unclear_dates(column: Column) -> str | None:
     like = sum(_LIKE_A_DATE.fullmatch(cell) is not None for cell in column.present)
     if 2 * max(dated, like) < len(column.present):
         return None
-    # Cells that are written unlike the others; if no order is usual, the first cell.
+    # Name the cells that are written unlike the others; if no order is usual, the first cell.
     known = column.known
     usual = max(counts, key=lambda form: counts[form])
     if not counts[usual]:

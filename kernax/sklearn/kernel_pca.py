@@ -98,16 +98,12 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         largest = np.argmax(np.abs(projections), axis=0)
         signs = np.where(np.take_along_axis(projections, largest[None], 0)[0] < 0, -1.0, 1.0)
         dtype = function.coefficients.dtype
-        coefficients = np.asarray(function.coefficients)[:, kept] * signs[kept]
-        bias = np.asarray(function.bias)[kept] * signs[kept]
+        coefficients = (np.asarray(function.coefficients)[:, kept] * signs[kept]).astype(dtype)
+        bias = (np.asarray(function.bias)[kept] * signs[kept]).astype(dtype)
         self.function_ = KernelExpansion(
-            function.kernel,
-            function.points,
-            jnp.asarray(coefficients).astype(dtype),
-            jnp.asarray(bias).astype(dtype),
+            function.kernel, function.points, jnp.asarray(coefficients), jnp.asarray(bias)
         )
         self.eigenvalues_ = variances[kept] * weights.sum()
-        coefficients = np.asarray(self.function_.coefficients)
         self.eigenvectors_ = coefficients * np.sqrt(self.eigenvalues_)
         self.X_fit_ = X
         # Learn X from the components, with the same kernel.

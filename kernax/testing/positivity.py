@@ -99,7 +99,8 @@ def check_kernel(kernel: AbstractKernel, X: PyTree, *, rtol: float | None = None
         return KernelReport(False, float("nan"), float("nan"), None)
     rtol = 8 * count(X) * eps if rtol is None else rtol
     asymmetry = largest(K - K.T)
-    # c^T K c of an eigenvector c is its eigenvalue; its largest entry is positive.
+    # For a unit eigenvector c, c^T K c is the eigenvalue. The largest entry of the witness is
+    # positive.
     values, vectors = np.linalg.eigh((K + K.T) / 2)
     smallest = float(values[0])
     witness = None

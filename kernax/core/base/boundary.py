@@ -117,8 +117,10 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
     if isinstance(value, list):
         # A list as an array: numbers in JAX's default precision, or words.
         try:
-            concrete = is_concrete(value)
-            array = np.asarray(value) if concrete else jnp.stack(list(map(jnp.asarray, value)))
+            if is_concrete(value):
+                array = np.asarray(value)
+            else:
+                array = jnp.stack([jnp.asarray(part) for part in value])
         except ValueError as problem:
             of_kernel = "" if encoding is None else encoding()
             if of_kernel:

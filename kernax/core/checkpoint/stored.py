@@ -67,7 +67,7 @@ def read_state(folder: Path, like: Any) -> Any:
         with np.load(folder / _FILE, allow_pickle=False) as file:
             arrays = {name: file[name] for name in wanted}
         for name, array in arrays.items():
-            if array.dtype.kind == "V":  # the file only records the size of such as bfloat16
+            if array.dtype.kind == "V":  # the file has only the size of bfloat16
                 arrays[name] = array.view(wanted[name].dtype)
     else:
         arrays = _read_by_orbax(folder / _FOLDER, wanted)

@@ -527,7 +527,7 @@ class Sum(AbstractCombinator):
         parts = [term.explicit_features() for term in self.terms]
         if any(part is None for part in parts):
             return None
-        # phi_1(x).phi_1(z) + phi_2(x).phi_2(z) is the product of both, one after the other.
+        # phi_1(x).phi_1(z) + phi_2(x).phi_2(z) = [phi_1(x), phi_2(x)].[phi_1(z), phi_2(z)].
         return lambda x: jnp.concatenate([part(x) for part in parts if part is not None])
 
     def low_rank(self):

@@ -63,8 +63,9 @@ class On(AbstractKernel):
             fits = x.ndim > 0 and len(range(len(x))[places]) > 0
         else:
             places = np.atleast_1d(np.asarray(self.where))
-            fits = x.ndim == 1 and places.dtype.kind == "i"
-            fits = fits and -len(x) <= places.min() and places.max() < len(x)  # from either end
+            are_indices = x.ndim == 1 and places.dtype.kind == "i"
+            # They count from either end.
+            fits = are_indices and -len(x) <= places.min() and places.max() < len(x)
         if not fits:
             raise ValueError(
                 f"On(kernel, {self.where!r}) selects dimensions of a vector, but a point has shape "

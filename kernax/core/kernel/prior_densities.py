@@ -102,7 +102,7 @@ class Gamma(AbstractPrior):
     support: ClassVar[Interval] = POSITIVE
 
     def log_density(self, value):
-        # rate v has the density Gamma(shape, 1).
+        # rate v ~ Gamma(shape, 1), and log p(v) = log p(rate v) + log rate.
         inside, value = _within(value)
         log_density = stats.gamma.logpdf(value * self.rate, self.shape) + jnp.log(self.rate)
         return jnp.where(inside, log_density, -jnp.inf)

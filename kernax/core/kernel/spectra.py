@@ -83,7 +83,7 @@ def _sum_of_frequencies(a: SpectralPart, b: SpectralPart) -> SpectralPart:
     def law(normal):
         centre, deviation = _spread(a, normal[:, : a.n_normals], columns)
         other_centre, other_deviation = _spread(b, normal[:, a.n_normals :], columns)
-        # N(c, s^2) + N(c', s'^2) = N(c + c', s^2 + s'^2).
+        # The sum of independent N(c, s^2) and N(c', s'^2) is N(c + c', s^2 + s'^2).
         return centre + other_centre, safe_sqrt(deviation**2 + other_deviation**2)
 
     return SpectralPart(

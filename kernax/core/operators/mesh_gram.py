@@ -92,8 +92,9 @@ def _product(
 
 
 def _passed_on(block: PyTree, offset: Int[Array, ""], sign: int, spread: RowsOverMesh) -> PyTree:
-    """The block of the device at an offset that a loop counts, the same on all devices, times a
-    sign. There is a branch for each offset, because offsets must be known at compile time.
+    """The block of the device at `sign * offset` in the ring. A loop counts the offset, which is
+    the same on all devices. There is a branch for each, because offsets must be known at compile
+    time.
     """
     offsets = [sign * each for each in range(1, (spread.parts + 1) // 2)]
     return lax.switch(offset - 1, [partial(_from_offset, each, spread) for each in offsets], block)

@@ -182,19 +182,20 @@ def products_both_ways(
     blocks = -(-count(X) // rows_of_tile)
     parts = jax.tree.map(lambda leaf: _in_blocks(leaf, leaf[-1:], blocks), X)
     values = jnp.swapaxes(_in_blocks(of_X, jnp.zeros_like(of_X[-1:]), blocks), 1, 2)
-    of_Z = of_Z.T
+    of_columns = of_Z.T
 
     @partial(jax.checkpoint, prevent_cse=False)
     def of_tile(rows, of_rows):
-        # V K^T with the vectors of Z gives the rows, U K with those of the rows the columns.
+        # V K^T, with the vectors V for Z, contributes to the rows; U K, with those for X, to the
+        # columns.
         tile = all_pairs(kernel, _copied(rows), Z).astype(of_rows.dtype)
-        return _times(of_Z, tile, 1), _times(of_rows, tile, 0)
+        return _times(of_columns, tile, 1), _times(of_rows, tile, 0)
 
     def step(to_Z, part):
         to_rows, more = of_tile(*part)
         return to_Z + more, to_rows
 
-    to_Z, to_X = lax.scan(step, jnp.zeros_like(of_Z), (parts, values))
+    to_Z, to_X = lax.scan(step, jnp.zeros_like(of_columns), (parts, values))
     return jnp.swapaxes(to_X, 1, 2).reshape(-1, of_X.shape[1])[: count(X)], to_Z.T
 
 

@@ -154,11 +154,12 @@ def random_search(
         shape = (n_candidates, *spot.shape)
         share = jax.random.uniform(of_one, shape, low.dtype)
         # t(value) = t(low) + share (t(high) - t(low)), t the map to unconstrained values.
-        low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        low = jnp.broadcast_to(low, shape)
+        high = jnp.broadcast_to(high, shape)
         interval = spot.entry.interval
-        start = interval.unconstrain(low)
-        end = interval.unconstrain(high)
-        value = interval.constrain(start + share * (end - start))
+        from_low = interval.unconstrain(low)
+        to_high = interval.unconstrain(high)
+        value = interval.constrain(from_low + share * (to_high - from_low))
         candidates[spot.path] = jnp.clip(value, low, high)  # rounding may exceed the end
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
     losses = search(candidates, model, args)

@@ -154,7 +154,7 @@ def compositional_search(
     rows = spread_rows(data.X[:, 0], max_rows, rng)
     data = data.searched_on(rows)
     grammar = _grammar(bases, data, max_terms, max_factors)
-    shown = _bars if progress else lambda candidates, label: candidates
+    shown = _bars if progress else _no_bars
     search = CompositionSearch(
         jnp.asarray(data.X[rows]),
         jnp.asarray(data.y[rows]),
@@ -339,6 +339,10 @@ def kernel_of(structure: Structure, values: Values, units: DataUnits) -> Abstrac
         else:
             terms.append(scale * (factors[0] if len(factors) == 1 else Product(*factors)))
     return terms[0] if len(terms) == 1 else Sum(*terms)
+
+
+def _no_bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:
+    return candidates
 
 
 def _bars(candidates: Sequence[Any], label: str) -> Iterable[Any]:

@@ -77,14 +77,17 @@ def components_of(
     solution = condition(GaussianProcess(kernel), X, y, noise, throw=False)
     variance = float(np.var(np.asarray(y, float)))
     terms = kernel.summands or (kernel,)
+    # The range and the spacing of each column, in the given units.
     columns = []
-    for place, x in enumerate(np.asarray(X, float).T):
-        centre = units.centres[place]
-        scale = units.scales[place]
-        values = np.unique(x) * scale + centre
-        spacing = float(np.median(np.diff(values))) if len(values) > 1 else 0.0
-        name = names[place] if len(names) > 1 else ""
-        columns.append(_Range(name, float(values[0]), float(values[-1]), spacing, centre, scale))
+    for column, x in enumerate(np.asarray(X, float).T):
+        centre = units.centres[column]
+        scale = units.scales[column]
+        in_units = np.unique(x) * scale + centre
+        first = float(in_units[0])
+        last = float(in_units[-1])
+        spacing = float(np.median(np.diff(in_units))) if len(in_units) > 1 else 0.0
+        name = names[column] if len(names) > 1 else ""
+        columns.append(_Range(name, first, last, spacing, centre, scale))
     found = []
     for place, term in enumerate(terms):
         process = component(solution.value, place) if len(terms) > 1 else solution.value

@@ -75,8 +75,11 @@ def _branch_of(base: Any) -> Any:
     return jax.checkpoint(lambda theta, x, z: base.kernel(theta)(x[None], z[None]))
 
 
-# The first stands for a factor that is absent.
-_BRANCHES = [lambda theta, x, z: jnp.ones((), x.dtype), *(_branch_of(base) for base in BASES)]
+def _no_factor(theta: Array, x: Array, z: Array) -> Array:
+    return jnp.ones((), x.dtype)
+
+
+_BRANCHES = [_no_factor, *(_branch_of(base) for base in BASES)]
 
 
 class CompositionModel(Printed):

@@ -279,9 +279,9 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
             static_parts.append(other)
             return arrays
 
-        # `on_parts` does not track what varies over devices. With that record, the gradient that a
-        # member takes in a value that all members share, such as the start of learning, would be
-        # summed over the devices.
+        # `on_parts` does not track variation over devices. If it did, the gradient that a member
+        # takes in a value that all members share, such as the start of learning, would be summed
+        # over the devices.
         arrays = on_parts(of_share, layout.over, fit, shared)
         rest = static_parts[-1]
     return eqx.combine(arrays, rest)
