@@ -29,6 +29,9 @@ demo: .venv/demo
 # TIER='not nightly': one pass starts its processes once, and shares what both tiers compile.
 TIER ?= not slow and not nightly
 test slow slow-float32 nightly: export JAXTYPING_DISABLE = 1
+# Bytecode is kept: the tests' own takes 4 s of processor time in each of their processes, that of kernax
+# 0.3 s in each program that a test starts.
+test slow slow-float32 nightly: export PYTHONDONTWRITEBYTECODE =
 test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m '$(TIER)' --budgets --durations=10
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=0 $(BIN)/python -m pytest --budgets
