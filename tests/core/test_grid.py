@@ -4,15 +4,14 @@ answers as by Cholesky's factor of the whole matrix.
 
 import contextlib
 import warnings
-from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, marked, matrix, needs_x32, needs_x64
-from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
+from conftest import DTYPE, assert_close, marked, matrix, needs_x32, needs_x64
+from references import process_by_numpy
 
 import kernax
 from kernax.core.base.compiled import compiled
@@ -144,25 +143,6 @@ def test_the_evidence_and_its_gradient_are_those_of_the_whole_matrix(dim, name, 
         assert_close(a, b, 1e-6)
 
 
-@pytest.mark.nightly
-@needs_x64
-@pytest.mark.parametrize("dim", [1, 3])
-def test_the_derivative_of_the_posterior_is_that_of_the_whole_matrix(dim):
-    def posterior(solver):
-        def at(lengthscale, noise, x):
-            process = kernax.GaussianProcess(RBF(lengthscale))
-            found = kernax.condition(
-                process, POINTS[dim], Y, noise, weights=WEIGHTS, solver=solver, throw=False
-            ).value
-            return found.mean(x) + found.variance(x)
-
-        arguments = jnp.asarray(0.7), jnp.asarray(0.1), jnp.asarray(NEW[dim][1])
-        return jax.jit(jax.grad(at, (0, 1, 2)))(*arguments)
-
-    for a, b in zip(jax.tree.leaves(posterior(GRID)), jax.tree.leaves(posterior(DENSE))):
-        assert_close(a, b, 1e-7)
-
-
 @needs_x64
 def test_second_derivatives_of_the_evidence_are_refused_not_wrong():
     y = jnp.asarray(Y[:20], DTYPE)
@@ -170,56 +150,6 @@ def test_second_derivatives_of_the_evidence_are_refused_not_wrong():
     of_noise = lambda noise: evidence_of(X, GRID)(RBF(), y, noise)
     with pytest.raises(ValueError, match="first derivatives only"):
         jax.hessian(of_noise)(jnp.asarray(0.1, DTYPE))
-
-
-FACTORS = [
-    (
-        grid([0.0, 0.4, 1.1], [0.3, 0.5, 0.9, 2.0])[:-1],
-        1.3 * On(kernax.Matern32(), 0) * On(RBF(), 1),
-    ),
-    (grid(1 + 0.3 * np.arange(12))[1:], RBF(0.6)),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("points", "kernel"), [FACTORS[0], pytest.param(*FACTORS[1], marks=pytest.mark.nightly)]
-)
-def test_a_factor_on_a_grid_answers_as_every_factor_does(points, kernel):
-    points = points.astype(DTYPE)
-    n = len(points)
-    values = np.array([1, 2, 0, 1, 1, 0.5, 1, 1, 1, 1, 1]).astype(DTYPE)
-    gram = GridGram(kernel, jnp.asarray(points), grid_for(kernel, points, values, 20, 20))
-    weights = PointWeights(jnp.asarray(values))
-    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
-    columns = jnp.asarray(RNG.normal(size=(n, 2)), DTYPE)
-    found = answers_of_a_factor(gram, weights, shift, columns, GridFactor)
-    expected = answers_by_numpy(gram, weights, shift, columns)
-    assert found.pop("result") == kernax.RESULTS.successful
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert_close(found[name], value, TOLERANCE["solve"])
-
-
-@pytest.mark.slow
-def test_one_program_serves_all_values_and_a_batch_of_them_and_of_their_gradients():
-    X = grid(np.linspace(0, 1, 5), np.linspace(0, 1, 6)).astype(DTYPE)[1:]
-    traces = []
-
-    @jax.jit
-    @jax.value_and_grad
-    def evidence(lengthscale, y):
-        traces.append(0)
-        return evidence_of(X, GRID)(RBF(lengthscale), y, 0.1)
-
-    y = jnp.asarray(Y[:29], DTYPE)
-    scales = jnp.asarray([0.3, 0.5, 1.0], DTYPE)
-    alone = [evidence(scale, y) for scale in scales]
-    assert len(traces) == 1
-    together = jax.vmap(evidence, (0, None))(scales, y)
-    for a, b in zip(together, zip(*alone)):
-        assert_close(a, jnp.stack(b), 1e-3 if np.float32 == DTYPE else 1e-8)
-    assert_close(evidence_of(X, GRID)(RBF(1.0), y, 0.1), alone[2][0], 1e-4)
 
 
 @pytest.mark.parametrize("where", [(0, 1), (0, 0), (1, -1), (1, 0, 1)])
@@ -394,21 +324,6 @@ def test_memory_is_linear_in_the_number_of_points(what):
     assert analysis.temp_size_in_bytes < 60 * 8 * len(X)
 
 
-def test_observations_without_noise_are_met_and_those_too_close_take_jitter():
-    X = grid(np.arange(4), np.arange(3)).astype(DTYPE)
-    y = jnp.cos(X[:, 0]) + X[:, 1]
-    process = kernax.GaussianProcess(RBF())
-    exact = kernax.condition(process, X, y, 0.0, solver=GRID)
-    assert_close(jax.vmap(exact.value.mean)(X), y, 1e-3)
-    assert exact.stats["jitter"] == 0
-    with pytest.warns(ConditionWarning):
-        close = kernax.condition(process, X / 1000, 0 * y, 0.0, solver=GRID)
-    assert close.stats["jitter"] > 0
-    line = np.arange(12, dtype=DTYPE)[:, None]
-    met = kernax.condition(process, line, y, 0.0, solver=GRID)
-    assert_close(jax.vmap(met.value.mean)(line), y, 1e-3)
-
-
 def test_times_too_close_for_their_noise_take_jitter_and_have_an_evidence():
     """Beyond a variance within rounding of zero the predictors of higher orders are noise, and that
     of the last order may seem sound.
@@ -455,58 +370,6 @@ def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis
     analysis = jax.jit(known).lower(jnp.ones((), DTYPE)).compile().memory_analysis()
     # By the first axis it is 50 numbers for each cell.
     assert analysis.temp_size_in_bytes < 12 * factor.values[0].itemsize * np.prod(sizes)
-
-
-@pytest.mark.nightly
-@needs_x64
-@pytest.mark.parametrize("dim", [1, 2])
-def test_draws_of_the_posterior_have_its_mean_and_variance(dim):
-    X = np.arange(15.0)[:, None] / 3 if dim == 1 else grid(np.arange(4.0), np.arange(4.0))[1:]
-    weights = np.ones(15)
-    weights[[2, 5]] = [0, 2]
-    process = kernax.GaussianProcess(RBF(1.1))
-    posterior = kernax.condition(process, X, X[:, 0], 0.1, weights=weights, solver=GRID).value
-    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), n_samples=4000, n_features=400)
-    at = lambda x: (paths(x), posterior.mean(x), posterior.variance(x))
-    values, mean, variance = jax.jit(jax.vmap(at))(jnp.asarray(X[:6] + 0.3))
-    off = np.mean(values, 1) - mean
-    assert np.max(np.abs(off) / np.sqrt(variance)) < 0.1
-    np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_a_term_of_a_sum_is_found_again():
-    few = np.argsort(POINTS[1][:, 0])[40:100]
-    X, y, weights = POINTS[1][few], Y[few], WEIGHTS[few]
-
-    def term(lengthscale, solver):
-        process = kernax.GaussianProcess(RBF(lengthscale) + kernax.kernels.Cosine(2.0))
-        posterior = kernax.condition(
-            process, X, y, 0.1, weights=weights, solver=solver, throw=False
-        ).value
-        part = kernax.component(posterior, 1)
-        return part.mean(NEW[1][1]) + part.variance(NEW[1][2])
-
-    both = [
-        jax.jit(jax.value_and_grad(partial(term, solver=solver)))(jnp.asarray(0.6))
-        for solver in (Grid(max_missing=300), DENSE)
-    ]
-    assert_close(jnp.array(both[0]), jnp.array(both[1]), 1e-8)
-
-
-@needs_x64
-@pytest.mark.parametrize("dim", [1, 2])
-def test_a_posterior_on_a_grid_is_saved_and_loaded(tmp_path, dim):
-    X = EVEN if dim == 1 else grid([0.0, 1.0, 3.0], [0.0, 1.0]).astype(DTYPE)
-    weights = np.array([1, 1, 0, 1, 1, 2], DTYPE)
-    process = kernax.GaussianProcess(RBF())
-    posterior = kernax.condition(
-        process, X, X[:, 0], 0.1, weights=weights if dim == 2 else None, solver=GRID
-    ).value
-    kernax.save(tmp_path / "posterior", posterior)
-    loaded = kernax.load(tmp_path / "posterior")
-    assert loaded.variance(X[3]) == posterior.variance(X[3])
 
 
 def ignoring_conditions():

@@ -23,11 +23,9 @@ from kernax.core.operators.operators import WeightedForm
 from kernax.errors import MaxStepsError
 from kernax.solvers import (
     ConjugateGradient,
-    Grid,
     JitteredCholesky,
     NystromPreconditioner,
     PivotedCholesky,
-    StateSpace,
     StochasticLanczos,
 )
 
@@ -353,17 +351,6 @@ def test_a_removed_point_changes_nothing_and_a_doubled_one_is_two():
         assert_close(a, jax.vmap(getattr(repeated, f))(NEW), 1e-8)
 
 
-@pytest.mark.slow
-def test_a_process_conditioned_by_products_goes_through_a_file(tmp_path):
-    solver = ConjugateGradient(preconditioner=PivotedCholesky(KEY, block_size=8))
-    process = kernax.GaussianProcess(KERNEL)
-    for weights in (None, WEIGHTS):
-        posterior = kernax.condition(process, X, Y, NOISE, weights=weights, solver=solver).value
-        kernax.save(tmp_path / "process", posterior)
-        loaded = kernax.load(tmp_path / "process")
-        np.testing.assert_array_equal(loaded.variance(NEW[0]), posterior.variance(NEW[0]))
-
-
 @pytest.mark.nightly
 def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     """A variance is a difference, of which the tolerance of a mean leaves nothing."""
@@ -374,30 +361,6 @@ def test_variances_are_solved_for_to_the_default_tolerance_at_least():
     variances = jax.vmap(found.variance)(NEW)
     # Float32 leaves 1e-5 of k(x, x): measured 0.008; of the tolerance of the mean 0.1 to 0.2.
     np.testing.assert_allclose(variances, jax.vmap(known.variance)(NEW), rtol=1e-3 if X64 else 0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "solver",
-    [StateSpace(), Grid(), JitteredCholesky(), ConjugateGradient()],
-    ids=["line", "grid", "cholesky", "products"],
-)
-def test_draws_do_not_mind_an_observation_that_hardly_counts(solver):
-    """Noise over such a weight is not a float."""
-    times = np.arange(8, dtype=DTYPE)[:, None]
-    process = kernax.GaussianProcess(kernax.Matern32(2.0))
-
-    def draw(weight):
-        weights = np.ones(8, DTYPE)
-        weights[3] = weight
-        posterior = kernax.condition(
-            process, times, times[:, 0], 1e3, weights=weights, solver=solver
-        )
-        path = kernax.pathwise_sample(posterior.value, key=KEY, n_samples=1, n_features=20)
-        return jax.vmap(path)(times + DTYPE(0.5))
-
-    least = 2 * np.finfo(DTYPE).tiny
-    assert_close(draw(least), draw(0), 1e-10 if X64 else 1e-4)
 
 
 @pytest.mark.slow

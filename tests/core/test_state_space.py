@@ -11,19 +11,17 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, matrix, needs_x32, needs_x64
-from references import answers_by_numpy, answers_of_a_factor, process_by_numpy
+from conftest import DTYPE, X64, assert_close, marked, matrix, needs_x32, needs_x64
+from references import process_by_numpy
 
 import kernax
 from kernax.core.base.compiled import compiled
-from kernax.core.base.weights import PointWeights, UnitWeights
+from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.state_space import Chain
 from kernax.core.linalg.linear_solvers import factorise
-from kernax.core.line.kalman_factor import KalmanFactor
 from kernax.core.line.line import LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
-from kernax.errors import ConditionWarning
 from kernax.solvers import JitteredCholesky, StateSpace
 
 LINE = StateSpace()
@@ -106,21 +104,6 @@ def test_the_line_gives_the_answers_of_the_whole_matrix_without_weights():
 @pytest.mark.parametrize("name", ["matern 3/2", "a sum"])  # of few states, and of more
 def test_parallel_scans_give_the_answers_of_the_whole_matrix(name):
     assert_answers_are_those_of_the_whole_matrix(KERNELS[name], WEIGHTS, SCANS)
-
-
-@pytest.mark.slow
-def test_a_factor_along_a_line_answers_as_every_factor_does():
-    points = jnp.asarray(X[:12], DTYPE)
-    gram = LineGram(kernax.Matern32(), points, OrderAlongLine.of(points, 0, 0))
-    weights = PointWeights(jnp.asarray(WEIGHTS[:12], DTYPE))
-    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
-    columns = jnp.asarray(RNG.normal(size=(12, 2)), DTYPE)
-    found = answers_of_a_factor(gram, weights, shift, columns, KalmanFactor)
-    expected = answers_by_numpy(gram, weights, shift, columns)
-    assert found.pop("result") == kernax.RESULTS.successful
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert_close(found[name], value, TOLERANCE["solve"])
 
 
 APART = np.delete(np.arange(N), [40, 41, 42])[:60]
@@ -217,27 +200,6 @@ def test_the_second_derivative_of_the_evidence_is_that_of_the_whole_matrix():
     assert_close(curvature(LINE), curvature(DENSE), 1e-6)
 
 
-@pytest.mark.nightly
-@needs_x64
-def test_the_derivative_of_the_posterior_is_right_also_in_a_weight_of_zero():
-    few = APART[:20]
-    assert np.any(WEIGHTS[few] == 0)
-
-    def posterior(solver):
-        def at(lengthscale, weights, noise):
-            process = kernax.GaussianProcess(kernax.Matern32(lengthscale))
-            found = kernax.condition(
-                process, X[few], Y[few], noise, weights=weights, solver=solver, throw=False
-            ).value
-            return found.mean(NEW[3]) + found.variance(NEW[4])
-
-        arguments = jnp.asarray(0.7), jnp.asarray(WEIGHTS[few]), jnp.asarray(0.1)
-        return jax.jit(jax.grad(at, (0, 1, 2)))(*arguments)
-
-    for a, b in zip(jax.tree.leaves(posterior(LINE)), jax.tree.leaves(posterior(DENSE))):
-        assert_close(a, b, 1e-7)
-
-
 @needs_x64
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_covariance_of_the_states_is_the_kernel(name):
@@ -253,25 +215,6 @@ def test_the_covariance_of_the_states_is_the_kernel(name):
 
     steps = jnp.append(jnp.geomspace(1e-9, 30.0, 40), 0.0)
     np.testing.assert_allclose(*both(steps), rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_one_program_serves_all_values_and_a_batch_of_them():
-    traces = []
-
-    @jax.jit
-    def evidence(lengthscale, y):
-        traces.append(0)
-        kernel = kernax.Matern32(lengthscale)
-        return kernax.log_marginal_likelihood(kernel, X[:30], y, 0.1, solver=LINE)
-
-    y = jnp.asarray(Y[:30], DTYPE)
-    scales = jnp.asarray([0.5, 1.0, 2.0], DTYPE)
-    alone = [evidence(scale, y) for scale in scales]
-    assert len(traces) == 1
-    assert_close(jax.vmap(evidence, (0, None))(scales, y), jnp.stack(alone), 1e-5)
-    one = kernax.log_marginal_likelihood(kernax.Matern32(2.0), X[:30], y, 0.1, solver=LINE)
-    assert_close(one, alone[2], 1e-5)
 
 
 @pytest.mark.slow
@@ -510,58 +453,6 @@ def test_memory_is_linear_in_the_number_of_points(verb):
 
     analysis = jax.jit(jax.grad(value)).lower(points[:, 0]).compile().memory_analysis()
     assert analysis.temp_size_in_bytes < 150 * 8 * n
-
-
-def test_observations_without_noise_are_met_and_copies_of_them_take_jitter():
-    points = jnp.arange(6, dtype=DTYPE)[:, None]
-    y = jnp.cos(points[:, 0])
-    process = kernax.GaussianProcess(kernax.Matern32())
-    exact = kernax.condition(process, points, y, 0.0, solver=LINE)
-    assert_close(jax.vmap(exact.value.mean)(points), y, 1e-4)
-    assert exact.stats["jitter"] == 0
-    with pytest.warns(ConditionWarning):
-        copies = kernax.condition(process, points.at[3].set(2), y.at[3].set(y[2]), 0.0, solver=LINE)
-    assert copies.stats["jitter"] > 0
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_draws_of_the_posterior_have_its_mean_and_variance():
-    few = APART[:15]
-    process = kernax.GaussianProcess(kernax.Matern52(1.1))
-    posterior = kernax.condition(
-        process, X[few], Y[few], NOISE[few], weights=WEIGHTS[few], solver=LINE
-    ).value
-    paths = kernax.pathwise_sample(posterior, key=jax.random.key(0), n_samples=4000, n_features=400)
-    at = lambda x: (paths(x), posterior.mean(x), posterior.variance(x))
-    values, mean, variance = jax.jit(jax.vmap(at))(NEW[2:10])
-    off = np.mean(values, 1) - mean
-    assert np.max(np.abs(off) / np.sqrt(variance)) < 0.1
-    np.testing.assert_allclose(np.var(values, 1), variance, rtol=0.15)
-
-
-@needs_x64
-def test_a_posterior_along_a_line_is_saved_and_loaded(tmp_path):
-    points = jnp.asarray(X[:12], DTYPE)
-    process = kernax.GaussianProcess(kernax.Matern32())
-    posterior = kernax.condition(process, points, points[:, 0], 0.1, solver=LINE).value
-    kernax.save(tmp_path / "posterior", posterior)
-    loaded = kernax.load(tmp_path / "posterior")
-    assert loaded.variance(points[3]) == posterior.variance(points[3])
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_term_of_a_sum_is_found_again():
-    few = APART[:15]
-
-    def term(solver):
-        process = kernax.GaussianProcess(kernax.Matern52(1.1) + kernax.kernels.Cosine(2.0))
-        posterior = kernax.condition(process, X[few], Y[few], NOISE[few], solver=solver).value
-        part = kernax.component(posterior, 1)
-        return part.mean(NEW[3]), part.variance(NEW[3])
-
-    assert_close(jnp.array(term(LINE)), jnp.array(term(DENSE)), 1e-9)
 
 
 def matern_evidence(x, y, noise):
