@@ -2,6 +2,7 @@
 who refuses it.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,18 +33,35 @@ def bound(scales, likelihood, X=X, y=Y, weights=None):
 
 @pytest.mark.parametrize("df", [0.5, 4.0, 30.0, 1e6])
 def test_density_slope_and_curvature_are_those_of_the_distribution(df):
-    likelihood = StudentT(df, 0.3)
+
+    @jax.jit
+    def figures(y, f):
+        likelihood = StudentT(df, 0.3)
+        slope = jax.grad(lambda f: jnp.sum(likelihood(y, f)))
+        by_jax = jax.jvp(slope, (f,), (jnp.ones_like(f),))
+        given = likelihood.derivative(y, f), likelihood.curvature(y, f)
+        return likelihood(y, f), given, by_jax, likelihood.moments(f)
+
     y, f = jnp.asarray([0.1, -2.0, 5.0, 0.4], DTYPE), jnp.asarray([0.0, 0.3, -1.0, 0.4], DTYPE)
     expected = -stats.t.logpdf(np.asarray(y), df, np.asarray(f), 0.3)
-    np.testing.assert_allclose(likelihood(y, f), expected, rtol=10 * TOLERANCE["value"])
-    slope = jax.grad(lambda f: jnp.sum(likelihood(y, f)))
-    np.testing.assert_allclose(likelihood.derivative(y, f), slope(f), rtol=1e-5, atol=1e-7)
-    _, curvature = jax.jvp(slope, (f,), (jnp.ones_like(f),))
-    np.testing.assert_allclose(likelihood.curvature(y, f), curvature, rtol=1e-4, atol=1e-6)
-    mean, variance = likelihood.moments(f)
+    loss, (derivative, curvature), (slope, slope_of_slope), (mean, variance) = figures(y, f)
+    np.testing.assert_allclose(loss, expected, rtol=10 * TOLERANCE["value"])
+    np.testing.assert_allclose(derivative, slope, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(curvature, slope_of_slope, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(mean, f)
     np.testing.assert_allclose(
         variance, stats.t.var(df, scale=0.3) if df > 2 else np.inf, rtol=1e-5
+    )
+
+
+@eqx.filter_jit
+def integrals(likelihood, y, mean, variance):
+    """The log evidence of one observation, its expected loss, and the bound of that."""
+    arguments = y, mean, variance
+    return (
+        likelihood.log_normaliser(*arguments),
+        likelihood.expected_loss(*arguments),
+        likelihood.bounded_loss(*arguments),
     )
 
 
@@ -57,16 +75,14 @@ def test_integrals_are_right_wherever_the_two_densities_are(df, scale, y, varian
     f = np.unique(np.concatenate([deviation * np.linspace(-60, 60, 200_001), about_y]))
     steps = np.gradient(f)
     log_t, log_normal = stats.t.logpdf(y, df, f, scale), stats.norm.logpdf(f, 0, deviation)
-    likelihood = StudentT(df, scale)
     args = [jnp.asarray(value, DTYPE) for value in (y, 0.0, variance)]
     tolerance = 1e-7 if X64 else 2e-4
     log_integral = logsumexp(log_t + log_normal, b=steps)
-    found = likelihood.log_normaliser(*args)
-    np.testing.assert_allclose(found, log_integral, rtol=tolerance, atol=tolerance)
+    evidence, found, bounded = integrals(StudentT(df, scale), *args)
+    np.testing.assert_allclose(evidence, log_integral, rtol=tolerance, atol=tolerance)
     loss = np.sum(-log_t * np.exp(log_normal) * steps)
-    found = likelihood.expected_loss(*args)
     np.testing.assert_allclose(found, loss, rtol=tolerance, atol=tolerance)
-    assert likelihood.bounded_loss(*args) >= found * (1 - tolerance)
+    assert bounded >= found * (1 - tolerance)
 
 
 def test_the_bound_is_the_loss_where_f_is_known_and_for_normal_observations():
