@@ -41,7 +41,7 @@ slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
 	$(MAKE) slow-float32
 
-SLOW_IN_FLOAT32 := tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
+SLOW_IN_FLOAT32 := tests/cli tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
 slow-float32: .venv/test
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)
 

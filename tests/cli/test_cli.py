@@ -62,7 +62,7 @@ def errors_of(output, model):
     return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
 
 
-@pytest.mark.parametrize("model", ["ridge", "gp"])
+@pytest.mark.parametrize("model", ["ridge", pytest.param("gp", marks=pytest.mark.slow)])
 def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
     picture = tmp_path / "fit.png"
     result = run(
@@ -118,6 +118,7 @@ def test_what_takes_long_is_said_on_stderr_with_its_time_and_not_among_the_resul
     assert "learning " not in result.stdout.replace("learning from", "")
 
 
+@pytest.mark.slow
 def test_a_parameter_at_the_end_of_its_support_stays_there(smooth):
     result = run(smooth, "--target", "height", "--kernel", "polynomial(3, 0) + rbf(1)")
     assert result.exit_code == 0, result.stderr
@@ -416,6 +417,7 @@ def test_what_needs_a_missing_package_is_refused_before_the_fit(
     assert_one_line(result.stderr, "pip install 'kernax-toolkit[cli]'")
 
 
+@pytest.mark.slow
 def test_predictions_that_overflow_are_refused(smooth, tmp_path):
     assert (
         run(
@@ -564,6 +566,7 @@ def test_several_starts_are_reported_and_one_input_is_drawn_as_a_band(tmp_path, 
     assert learned < 0.2 * mean
 
 
+@pytest.mark.slow
 def test_few_rows_a_column_share_one_lengthscale_and_say_so(tmp_path, rng):
     X = rng.normal(size=(30, 3))
     path = write(tmp_path / "few.csv", ["a", "b", "c", "y"], np.column_stack([X, np.sin(X[:, 0])]))

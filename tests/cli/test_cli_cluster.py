@@ -70,6 +70,7 @@ def test_moons_need_the_graph_and_are_drawn(tmp_path):
     assert "bound of the relaxed normalised cut" in result.stdout
 
 
+@pytest.mark.slow
 def test_texts_are_grouped_by_a_string_kernel_with_a_typical_one_of_each(tmp_path):
     rng = np.random.default_rng(0)
     letters = lambda count: "".join(rng.choice(list("acgt"), count))

@@ -188,6 +188,7 @@ def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_text
     np.testing.assert_array_equal(kx.gram(kernel, points), kx.gram(kx.Spectrum(1), points))
 
 
+@pytest.mark.slow
 def test_groups_are_found_in_categories_and_filled_numbers(tmp_path):
     rows = [("uv"[i % 2], "" if i == 3 else 10 * (i % 2) + i / 10) for i in range(12)]
     data = write(tmp_path / "groups.csv", ["kind", "x"], rows)

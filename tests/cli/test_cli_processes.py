@@ -47,6 +47,7 @@ def unlearned(monkeypatch):
     monkeypatch.setattr(latent, "learn_latent", not_learned)
 
 
+@pytest.mark.slow
 def test_classes_are_scored_predicted_and_described_as_another_program_would(
     tmp_path, rng, unlearned
 ):
@@ -88,6 +89,7 @@ def test_classes_are_scored_predicted_and_described_as_another_program_would(
     assert_refused(run("predict", model, data, "--interval", "0.9"), "predicts classes")
 
 
+@pytest.mark.slow
 def test_several_classes_are_the_softmax_of_a_process_for_each(tmp_path, rng, unlearned):
     """Against the library on the same standardised rows."""
     X, inside = ring(rng)
@@ -108,6 +110,7 @@ def test_several_classes_are_the_softmax_of_a_process_for_each(tmp_path, rng, un
         assert_refused(run("fit", data, *options, *option), "holds 3 classes")
 
 
+@pytest.mark.slow
 def test_counts_are_scored_beside_a_constant_rate_and_predicted_with_intervals(
     tmp_path, rng, unlearned
 ):

@@ -438,7 +438,7 @@ def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
 
 
 @needs_x32
-@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("dim", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
     """Noise of 1e4 beside a variance of one, which at some neighbours is 0.01."""
     X = GRIDS[dim]

@@ -167,6 +167,7 @@ def test_a_matrix_that_is_not_positive_definite_has_no_estimate():
         assert np.isnan(found.standard_error)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_stats_of_a_process_have_the_bias_bound_of_all_outputs():
     rng = np.random.default_rng(1)

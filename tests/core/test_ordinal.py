@@ -61,6 +61,7 @@ def test_probabilities_slopes_and_curvatures_keep_their_digits_in_both_tails():
         np.testing.assert_allclose(ours, exact, rtol=1e-12 if X64 else 2e-4, atol=1e-30)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_in_all_parameters_are_those_of_differences_to_second_order():
     y = jnp.repeat(jnp.arange(4.0), 4)
@@ -98,6 +99,7 @@ def test_two_classes_are_those_of_a_probit():
         np.testing.assert_allclose(found[2], curvatures, rtol=1e-6)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_bad_parameters_and_bad_classes_are_refused_by_name():
     with pytest.raises(ValueError, match="increments must be in"):

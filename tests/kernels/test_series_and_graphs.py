@@ -36,6 +36,7 @@ def over_all_alignments(x, z, lengthscale):
     return total
 
 
+@pytest.mark.slow
 def test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding():
     some = series([4, 1, 3, 5])
     expected = [[over_all_alignments(x, z, 0.7) for z in some] for x in some]
@@ -47,6 +48,7 @@ def test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding():
     assert_close(apart, np.asarray(expected)[:2, 2:], 10 * TOLERANCE["value"])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_series_of_one_length_need_no_padding():
     X = np.stack(series([4, 4, 4]))
@@ -57,6 +59,7 @@ def test_series_of_one_length_need_no_padding():
     assert f.values(X).shape == (3,)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_long_series_stay_in_range_inside_normalised():
     """The number of alignments of two series of 700 vectors is above the largest float."""
@@ -69,6 +72,7 @@ def test_long_series_stay_in_range_inside_normalised():
     assert 0.9 < K[0, 1] < 1
 
 
+@pytest.mark.slow
 @needs_x64
 def test_vectors_that_are_far_apart_have_finite_values_and_gradients():
     X = pad([[0.0, 1e3, 0.0], [0.0, 1.0]])

@@ -154,6 +154,7 @@ def test_large_alphabets_take_several_numbers_a_substring(compared, monkeypatch)
     np.testing.assert_array_equal(kernax.gram(kernel, X), expected)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_long_paddings_and_small_decays_lose_nothing():
     """What divides a match depends on the strings alone, and never leaves the range of floats."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
+from conftest import DTYPE, TOLERANCE, assert_close, marked, needs_x64
 
 import kernax
 from kernax.nn import LogisticHead, ProcessHead, RidgeHead, SVMHead
@@ -26,6 +26,7 @@ LABELS = np.array([0, 0, 1, 1, 2, 2, 0])
 Y = np.eye(3, dtype=DTYPE)[LABELS]
 EPISODES = 4
 every_head = pytest.mark.parametrize("name", HEADS)
+of_gradients = pytest.mark.parametrize("name", marked(pytest.mark.slow, HEADS, "logistic", "svm"))
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def test_nothing_depends_on_a_support_point_of_weight_zero(name, episodes):
         all_close(changed, head(X[:6], Y[:6], X_new))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_signs_of_two_classes_have_one_value_a_point(episodes):
     X, X_new, weights = (part[0] for part in episodes)
@@ -115,7 +117,7 @@ def with_parameters(name, episodes):
 
 
 @needs_x64
-@every_head
+@of_gradients
 def test_the_gradient_matches_finite_differences_through_the_solve(name, episodes, rng):
     arguments = jax.tree.map(lambda leaf: leaf[3], with_parameters(name, episodes))
     direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), arguments)
@@ -128,7 +130,7 @@ def test_the_gradient_matches_finite_differences_through_the_solve(name, episode
 
 
 @needs_x64
-@every_head
+@of_gradients
 def test_episodes_in_a_batch_have_the_gradients_of_a_loop_and_a_failure_stays_alone(name, episodes):
     """Of the value and of the gradients for the head, the features and the weights."""
     episodes[0][3, 0] = np.nan

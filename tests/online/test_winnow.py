@@ -197,6 +197,7 @@ def test_winnow_never_makes_more_mistakes_on_disjunctions_than_its_bound(seed, r
     assert int(stats["mistakes"]) <= bound
 
 
+@pytest.mark.slow
 @needs_x64
 def test_winnow_errs_less_than_the_perceptron_where_three_of_a_thousand_features_matter():
     """And more where all of them matter and few are set. Both by counting, over three seeds."""

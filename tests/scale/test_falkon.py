@@ -616,6 +616,7 @@ def test_chunks_may_grow_and_more_centres_than_rows_are_warned_of():
         of_chunks._span(few, KERNEL, check_numbers, M, KEY)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_memory_map_is_read_in_parts(tmp_path):
     np.save(tmp_path / "X.npy", X)

@@ -168,6 +168,7 @@ def test_other_data_and_keys_are_the_same_program():
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_go_through_every_resample():
     """Of a mean, intervals move with a shift of all targets, and stretch with their scale."""

@@ -580,6 +580,7 @@ def test_ridge_learns_for_the_targets_that_it_fits(table):
     assert error(learned) < error(written)
 
 
+@pytest.mark.slow
 def test_log_probabilities_keep_their_digits_where_probabilities_are_one(table):
     X, _, _ = table
     labels = X[:, 0] > 0

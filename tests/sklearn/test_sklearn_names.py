@@ -433,6 +433,7 @@ def test_the_affinities_are_those_of_scikit_learn(table):
         assert_close(a.affinity_matrix_, expected)
 
 
+@pytest.mark.slow
 def test_clusters_are_assigned_by_pivots_and_by_as_many_eigenvectors_as_asked_for(table, capsys):
     X, _, _ = table
     given = {"n_clusters": 3, "random_state": 0, "gamma": 0.5}

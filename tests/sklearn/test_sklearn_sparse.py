@@ -122,6 +122,7 @@ def test_gamma_scale_of_sparse_rows_is_that_of_all_their_entries(table):
     np.testing.assert_allclose(nystroem.fit(twice).gamma_, 1 / (8 * X.var()))
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_predicted_a_block_at_a_time(table, monkeypatch):
     X, y, Z = table
     monkeypatch.setattr(sparse_tables, "_BLOCK", 5 * 8 * 8)

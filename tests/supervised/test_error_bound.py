@@ -107,6 +107,7 @@ def test_losses_other_than_squares_have_a_bound_too(loss, rng):
             assert error <= bound.norm <= 3 * error  # 1.02 to 2.2 were measured
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_fit_has_a_bound_near_rounding_and_one_of_falkon_is_larger(rng):
     X, y, w, lengthscale, _ = a_problem(rng)
@@ -120,6 +121,7 @@ def test_a_fit_has_a_bound_near_rounding_and_one_of_falkon_is_larger(rng):
     )  # 10.8 was measured
 
 
+@pytest.mark.slow
 def test_columns_jit_and_vmap_give_the_bounds_of_single_calls(rng):
     X, y, w, lengthscale, ridge = a_problem(rng)
     kernel = kernax.RBF(lengthscale)

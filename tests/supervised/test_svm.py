@@ -120,6 +120,7 @@ def test_the_gap_of_one_class_and_a_small_nu_is_that_of_the_widest_floats(nu):
     assert np.all(off <= 0)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_many_points_and_a_large_penalty_succeed_in_float32():
     """Coefficients within n roundings of a bound were put on it: 0.02 at C = 100, and the gap was
@@ -415,6 +416,7 @@ def test_blocks_change_nothing_and_both_solvers_agree(data, solver, bias):
     assert bias or other.value.bias == 0
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
     X, y = data
@@ -499,6 +501,7 @@ def test_any_number_of_points_fits_into_lanes_with_and_without_a_phantom(n, bias
     assert one.stats["relative_gap"] <= 1e-3
 
 
+@pytest.mark.slow
 @needs_x32
 def test_a_large_penalty_on_classes_that_are_apart_is_the_hard_margin():
     """In float32 C times a rounding of f was counted as a gap."""
