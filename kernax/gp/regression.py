@@ -11,7 +11,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.deprecation import renamed, translated
-from kernax.core.base.numerics import stop_gradient
+from kernax.core.base.numerics import stop_gradient, where_or
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.solution import (
     MOST_NATS,
@@ -171,7 +171,7 @@ def _condition(task, mean, noise, solver):
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
     if factor.knows_determinant:
-        known = jnp.where(result == RESULTS.successful, a, jnp.nan)
+        known = where_or(result == RESULTS.successful, a, jnp.nan)
         stats = stats | {"log_evidence": log_density(system, targets, factor, known)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)

@@ -20,6 +20,7 @@ from kernax.core.base.numerics import (
     positive_or_one,
     split_by_tangent,
     stop_gradient,
+    where_or,
 )
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import own_unit
@@ -91,7 +92,7 @@ def _solved(system, rhs, factor, options, solver):
     result = RESULTS.where(is_finite & ~is_known, RESULTS.nonfinite, result)
     # With a direct factor finite values suffice, so that jit can omit an unused residual.
     sound = is_known if factor.is_direct else result != RESULTS.nonfinite
-    A = jnp.where(sound, A, jnp.nan)
+    A = where_or(sound, A, jnp.nan)
     stats = stats | {"residual": residual}
     # The factor, if all its leaves are arrays, so that a compiled function can return it.
     returned_factor = factor if all(map(eqx.is_array, jax.tree.leaves(factor))) else None
