@@ -28,19 +28,56 @@ def sequential_vmap(function: Callable, matrix: PyTree, *others: PyTree) -> Any:
 
     Derivatives treat it as a constant, because its callers have their own derivative rules.
     """
-    arrays, rest = eqx.partition(stop_gradient((matrix, others)), eqx.is_array)
+    of_matrix = len(jax.tree.leaves(eqx.filter(matrix, eqx.is_array)))
+    return _called_with_leaves(lambda f: _looped(f, of_matrix), function, matrix, *others)
+
+
+def each_of_vmap(function: Callable, *args: PyTree) -> Any:
+    """`function(*args)`, which the innermost `vmap` runs as `each` does: one member after the other
+    on a CPU, together elsewhere. Batches outside of it are batches of that loop.
+
+    Derivatives treat it as a constant, because its callers have their own derivative rules.
+    """
+
+    def in_a_loop(function: Callable) -> Callable:
+        call = custom_vmap(function)
+
+        @call.def_vmap
+        def _(size, batched, *leaves):
+            out = each(*_of_member(function, batched, leaves))
+            return out, jax.tree.map(lambda _: True, out)
+
+        return call
+
+    return _called_with_leaves(in_a_loop, function, *args)
+
+
+def _called_with_leaves(transformed: Callable, function: Callable, *args: PyTree) -> Any:
+    """`function(*args)` by `transformed` of a function of the arrays in the arguments alone."""
+    arrays, rest = eqx.partition(stop_gradient(args), eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
-    of_matrix = len(jax.tree.leaves(arrays[0]))
     static: list[Any] = []  # the outputs of the function that are not arrays
 
     def of_leaves(*leaves):
-        matrix, others = eqx.combine(jax.tree.unflatten(structure, leaves), rest)
-        out, other = eqx.partition(function(matrix, *others), eqx.is_array)
+        out = function(*eqx.combine(jax.tree.unflatten(structure, leaves), rest))
+        out, other = eqx.partition(out, eqx.is_array)
         static.append(other)
         return out
 
-    out = _looped(of_leaves, of_matrix)(*leaves)
+    out = transformed(of_leaves)(*leaves)
     return eqx.combine(out, static[-1])
+
+
+def _of_member(
+    function: Callable, batched: Sequence[bool], leaves: Sequence[Array]
+) -> tuple[Callable, list[Array]]:
+    """`function` of the arrays that are batched, for one member of the batch, and these arrays."""
+
+    def of_member(moving):
+        parts = iter(moving)
+        return function(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
+
+    return of_member, [leaf for leaf, yes in zip(leaves, batched) if yes]
 
 
 def _looped(function: Callable, of_matrix: int) -> Callable:
@@ -52,12 +89,7 @@ def _looped(function: Callable, of_matrix: int) -> Callable:
         together = jax.vmap(function, in_axes=tuple(0 if yes else None for yes in batched))
         if any(batched[:of_matrix]):
             # Member after member on a CPU, all together on an accelerator.
-            moving = [leaf for leaf, yes in zip(leaves, batched) if yes]
-
-            def member(moving):
-                parts = iter(moving)
-                return call(*(next(parts) if yes else leaf for leaf, yes in zip(leaves, batched)))
-
+            member, moving = _of_member(call, batched, leaves)
             out = on_cpu_or_elsewhere(
                 lambda moving: lax.map(member, moving), lambda _: together(*leaves), moving
             )

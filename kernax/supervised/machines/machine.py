@@ -6,6 +6,7 @@ solution is also made exact for its active set, because the derivative is that o
 equations (`active_set`).
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from kernax.core.base.batching import each_of_vmap
 from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.solution import void_unless_known
@@ -37,16 +39,26 @@ _FINEST = 1e-6  # the finest tolerance that is tried, relative to the solver's o
 
 
 def machine(
-    problem: BoxProblem, solver: AbstractDualSolver, start: Float[Array, " n"] | None = None
+    problem: BoxProblem,
+    solver: AbstractDualSolver,
+    start: Float[Array, " n"] | None = None,
+    *,
+    of_columns: bool = False,
 ) -> tuple[Float[Array, " n"], Float[Array, "*groups"], Any, dict[str, Array]]:
     """Coefficients and bias, differentiable in the problem, the result, and stats.
 
     With two groups the bias is two numbers. `start` contains coefficients near the solution, or is
-    None.
+    None. `of_columns` says that the caller is a `vmap` over columns of targets: on a CPU each is
+    then solved by itself, because a batch takes as many steps as its slowest member; all else,
+    derivatives as well, is computed for all columns together.
     """
     units = ProblemUnits.of(stop_gradient(problem))
     scaled = units.problem(problem)
     feasible = _feasible(scaled, units, start)
+
+    def solve(args, *, exact):
+        solve_to_gap = partial(_solve_to_gap, exact=exact)
+        return each_of_vmap(solve_to_gap, *args) if of_columns else solve_to_gap(*args)
 
     # The solver's point has the derivative of the equations of its active set.
     def with_derivative(end, args):
@@ -54,10 +66,10 @@ def machine(
         return with_derivative_of_active_set(point, args[0], factor), certified, factor
 
     point, certified, _ = implicit(
-        lambda args: _solve_to_gap(*args, exact=False),
+        partial(solve, exact=False),
         with_derivative,
         (scaled, feasible, solver),
-        solve_exactly=lambda args: _solve_to_gap(*args, exact=True),
+        solve_exactly=partial(solve, exact=True),
     )
     point = with_all_points_inside(point, scaled)
     # In the user's units the coefficients and the bias may over- or underflow.

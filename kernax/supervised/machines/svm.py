@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax._advice import IN_BLOCKS, IN_FEATURES
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.batching import each
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
@@ -576,19 +576,19 @@ def _machines(
     """
     operator = task.gram()
 
-    def fit(column):
-        y, start = column
-        beta, bias, result, stats = machine(problem(operator, y), solver, start)
+    def fit(y, start):
+        of_columns = task.y.ndim == 2
+        one = problem(operator, y)
+        beta, bias, result, stats = machine(one, solver, start, of_columns=of_columns)
         if function_of is not None:
             beta, bias, result, stats = function_of(beta, bias, result, stats)
         return beta, bias, result, stats
 
-    columns = (task.y.T, None if start is None else start.T)  # transposing a vector does nothing
     if task.y.ndim == 1:
-        beta, bias, result, stats = fit(columns)
+        beta, bias, result, stats = fit(task.y, start)
     else:
         # Coefficients and biases of each column, and one status for all.
-        beta, bias, results, stats = each(fit, columns)
+        beta, bias, results, stats = jax.vmap(fit, in_axes=1)(task.y, start)
         result = of_all(results)
         beta, bias = void_unless_known((beta.T, bias), result)
     stats["indefinite"] = seen_indefinite(*stop_gradient((operator, task.weights.values)))
