@@ -188,8 +188,9 @@ def primitives(jaxpr, counts):
 
 
 # The learners, and in their gradients the number of factors and of loops. A factor has one loop,
-# over jitter. A machine has four of its own, and its derivative solves with the factor of the
-# active set that made its solution exact.
+# over jitter. A machine has three of its own, besides its steps, which have a fixed number between
+# two checks, and its derivative solves with the factor of the active set that made its solution
+# exact.
 ONCE = {
     "log_marginal_likelihood": (lambda s: kernax.log_marginal_likelihood(K, X, Y, s), 1, 1),
     "kernel_ridge": (
@@ -200,7 +201,7 @@ ONCE = {
     "svm": (
         lambda s: kernax.svm(K, X, SIGNS, s, throw=False).value.coefficients.sum(),
         1,
-        4 + 1,
+        3 + 1,
     ),
 }
 

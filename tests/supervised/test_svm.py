@@ -80,7 +80,7 @@ def test_rounding_between_the_slopes_of_one_point_moves_nothing_and_a_lost_sum_i
     part = WorkingSet.of(problem, K, jnp.arange(n), zero + 0.5 * y, zero)
     up = part.residual.at[3].add(jnp.finfo(DTYPE).eps)  # and all the others are equal
     # The two slopes differ also in one program: they are arguments.
-    step = jax.jit(lambda now, floor: part._step(now, floor).beta)
+    step = jax.jit(lambda now, floor: part._step(now, floor, jnp.array(True)).beta)
     beta = step(WorkingState(part.beta, up, part.residual), jnp.finfo(DTYPE).eps)
     np.testing.assert_allclose(jnp.sum(beta), jnp.sum(part.beta), atol=TOLERANCE["value"])
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import each_of_vmap
 from kernax.core.base.implicit import implicit
-from kernax.core.base.numerics import eps_of, stop_gradient
+from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
 from kernax.core.base.solution import void_unless_known
 from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.supervised.machines.active_set import (
@@ -136,7 +136,8 @@ def _solve_to_gap(
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
         # Set coefficients to zero or to a bound where they equal it up to rounding.
         # Otherwise they would count as free.
-        near = 16 * eps_of(beta) * jnp.max(abs(beta))
+        _, (largest,) = sums_and_maxima([], [abs(beta)])
+        near = 16 * eps_of(beta) * largest
         for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
             beta = jnp.where(abs(beta - bound) <= near, bound, beta)
         point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)

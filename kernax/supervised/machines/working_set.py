@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, tree_where
+from kernax.core.base.numerics import eps_of, sums_and_maxima, tree_where
 from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -112,23 +112,32 @@ class WorkingSet(eqx.Module):
     ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
         """Coefficients with a violation within the set of at most `tol`, or if `to_a_tenth` a tenth
         of what it is, and the number of steps.
+
+        The violation must be above `tol`, and `most` positive.
         """
-        variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
+        counted = jnp.where(self.low != self.high, self.diagonal, 0)
+        _, (variance,) = sums_and_maxima([], [counted])
         floor = eps_of(self.K) * variance
         up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
         start = WorkingState(self.beta, up, down)
-        violation = self._violation(start)
-        goal = jnp.maximum(tol, violation / 10) if to_a_tenth else tol
+        goal = jnp.maximum(tol, self._violation(start) / 10) if to_a_tenth else tol
 
         def go_on(run: _Run) -> Array:
             return (run.violation > goal) & (run.steps < most)
 
         def several_steps(run: _Run) -> _Run:
             steps = jnp.minimum(_CHECK_EVERY, most - run.steps)
-            now = lax.fori_loop(0, steps, lambda _, now: self._step(now, floor), run.now)
+
+            # Steps beyond the last one change nothing. A number of steps that differs between the
+            # members of a batch would cost one more selection of all arrays in each step.
+            def step(k: Array, now: WorkingState) -> WorkingState:
+                return self._step(now, floor, k < steps)
+
+            now = lax.fori_loop(0, _CHECK_EVERY, step, run.now)
             return _Run(now, self._violation(now), run.steps + steps)
 
-        end = lax.while_loop(go_on, several_steps, _Run(start, violation, jnp.zeros((), jnp.int32)))
+        unknown = jnp.full_like(tol, jnp.inf)
+        end = lax.while_loop(go_on, several_steps, _Run(start, unknown, jnp.zeros((), jnp.int32)))
         return end.now.beta, end.steps
 
     def _violation(self, now: WorkingState) -> Float[Array, ""]:
@@ -144,13 +153,17 @@ class WorkingSet(eqx.Module):
         )
         return jnp.maximum(of_first, of_second)
 
-    def _step(self, now: WorkingState, floor: Float[Array, ""]) -> WorkingState:
-        """Moves one pair: i rises and j falls by the same amount, which keeps the sum.
+    def _step(
+        self, now: WorkingState, floor: Float[Array, ""], moves: Bool[Array, ""]
+    ) -> WorkingState:
+        """Moves one pair: i rises and j falls by the same amount, which keeps the sum. Nothing
+        changes unless it `moves`.
 
         Scalars are read one by one, and vectors only where all entries are needed, so that XLA
         copies no vector. `floor` replaces smaller curvatures, which are rounding errors.
         """
         pair = self._violating_pair(now, floor)
+        moves = moves & pair.violated
         point_i = pair.point_i
         point_j = pair.point_j
         # A step t along e_i - e_j lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds
@@ -166,7 +179,7 @@ class WorkingSet(eqx.Module):
         room_i = end_i - point_i.now.beta
         room_j = point_j.now.beta - end_j
         within = jnp.minimum(best, jnp.minimum(room_i, room_j))
-        step = jnp.where(pair.violated, within, 0)
+        step = jnp.where(moves, within, 0)
         # A coefficient that reaches its end is set to it exactly.
         beta_i = jnp.where(step == room_i, end_i, point_i.now.beta + step)
         beta_j = jnp.where(step == room_j, end_j, point_j.now.beta - step)
@@ -177,7 +190,7 @@ class WorkingSet(eqx.Module):
         change_j = step * (pair.K_i[pair.j] - point_j.diagonal)
         moved_i = point_i.moved(beta_i, point_i.residual_from_up - change_i)
         moved_j = point_j.moved(beta_j, point_j.residual_from_down - change_j)
-        of_i, of_j = tree_where(pair.violated, (moved_i, moved_j), (point_i.now, point_j.now))
+        of_i, of_j = tree_where(moves, (moved_i, moved_j), (point_i.now, point_j.now))
         # The residuals of all others, and so their slopes, fall by step (K_i - K_j). The -inf on
         # the diagonal may make this NaN at i and j, which are replaced below.
         change = step * (pair.K_i - pair.K_j)
