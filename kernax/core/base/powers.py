@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,23 +12,41 @@ from jaxtyping import Array, Float, Int
 from kernax.core.base.numerics import where_or
 
 
+class PowersOfTwo(eqx.Module):
+    """`2^exponent` for integer exponents that are constants for derivatives, as three factors that
+    are finite for any product; two of them are equal.
+    """
+
+    factor: Array
+    last: Array
+
+    @staticmethod
+    def of(exponent: Array, dtype: Any) -> "PowersOfTwo":
+        """The powers with these exponents, for numbers of a dtype."""
+        exponent = lax.stop_gradient(exponent).astype(jnp.int32)
+        most = 3 * (_bias(dtype) - 3)
+        # With larger exponents the products are zero or inf as well.
+        exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
+        # 2^e = 2^t 2^t 2^(e - 2 t), t = e / 3 towards zero.
+        third = lax.div(exponent, jnp.full_like(exponent, 3))
+        return PowersOfTwo(_power_of_two(third, dtype), _power_of_two(exponent - 2 * third, dtype))
+
+    def unstack(self) -> "list[PowersOfTwo]":
+        """One power for each entry of a vector of them."""
+        return [PowersOfTwo(*parts) for parts in zip(self.factor, self.last)]
+
+    def times(self, x: Any) -> Any:
+        """The exact products with an array, or with a tree of arrays."""
+        return jax.tree.map(lambda x: x * self.factor * self.factor * self.last, x)
+
+
 def times_power_of_two(x: Any, exponent: Array) -> Any:
     """`x 2^exponent`, exactly, for integer exponents that are constants for derivatives.
 
-    x is an array, or a tree of arrays of one dtype. The product is computed in three steps with
-    powers that are finite for any result. (In jax 0.10.2 `jnp.ldexp` has wrong second derivatives
-    inside `scan`, and compiles to a much larger program.)
+    x is an array, or a tree of arrays of one dtype. (In jax 0.10.2 `jnp.ldexp` has wrong second
+    derivatives inside `scan`, and compiles to a much larger program.)
     """
-    dtype = jax.tree.leaves(x)[0].dtype
-    exponent = lax.stop_gradient(exponent).astype(jnp.int32)
-    most = 3 * (_bias(dtype) - 3)
-    # With larger exponents the products are zero or inf as well.
-    exponent = lax.clamp(np.int32(-most), exponent, np.int32(most)).astype(_as_wide(dtype))
-    # 2^e = 2^t 2^t 2^(e - 2 t), t = e / 3 towards zero.
-    third = lax.div(exponent, jnp.full_like(exponent, 3))
-    factor = _power_of_two(third, dtype)
-    last = _power_of_two(exponent - 2 * third, dtype)
-    return jax.tree.map(lambda x: x * factor * factor * last, x)
+    return PowersOfTwo.of(exponent, jax.tree.leaves(x)[0].dtype).times(x)
 
 
 def exponent_of(size: Array) -> Array:

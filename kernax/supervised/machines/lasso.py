@@ -9,7 +9,7 @@ from kernax.core.base.boundary import as_scalar, as_stack, dtype_of
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import PowersOfTwo, exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.learner.task import check_targets
 from kernax.core.operators.operators import DenseGram
@@ -130,7 +130,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     relative_gap = jnp.maximum(stats["relative_gap"], gap_in_features)
     lost = ~(relative_gap <= solver.rtol) & (result == RESULTS.successful)
     result = RESULTS.where(lost, RESULTS.inaccurate, result)
-    objectives = rescaled_objectives(stats, units.of_objective)
+    objectives = rescaled_objectives(stats, PowersOfTwo.of(units.of_objective, c.dtype))
     stats = stats | objectives | {"relative_gap": relative_gap}
     return Solution(void_unless_known(value, result), result, stats)
 

@@ -77,7 +77,7 @@ def machine(
     bias = jnp.where(certified.finite, point.bias, jnp.nan)
     value = units.users(beta, bias)
     result = after_rescaling(certified.result, (beta, bias), units.solution(*value))
-    stats = certified.stats | rescaled_objectives(certified.stats, units.of_objective)
+    stats = certified.stats | rescaled_objectives(certified.stats, units.objective)
     return *void_unless_known(value, result), result, stats | {"steps": point.steps}
 
 
@@ -94,7 +94,7 @@ def _feasible(
     nowhere = problem.start()
     if start is None:
         return nowhere
-    given = units.coefficients(start)
+    given = units.per_beta.times(start)
     near = jnp.where(jnp.all(jnp.isfinite(given)), given, nowhere)
     return project(stop_gradient(problem), near, jnp.zeros_like(problem.scale))
 

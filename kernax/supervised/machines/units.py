@@ -10,73 +10,65 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import PowersOfTwo, exponent_of
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.operators.operators import ScaledGram
 from kernax.supervised.machines.box_problem import BoxProblem
 
 
 class ProblemUnits(eqx.Module):
-    """The sizes of f and of K, as exponents of two.
+    """The units of f, of coefficients and of `b.K b`, and the reciprocals of the first two and of
+    the unit of K.
 
     The unit of coefficients is that of f over that of K. Where it would exceed the largest finite
     bound, coefficients of the size of that bound would be rounded to zero: the unit of K is then
     raised.
     """
 
-    of_f: Int[Array, ""]
-    of_K: Int[Array, ""]
+    f: PowersOfTwo
+    beta: PowersOfTwo
+    objective: PowersOfTwo
+    per_f: PowersOfTwo
+    per_beta: PowersOfTwo
+    per_K: PowersOfTwo
 
     @staticmethod
     def of(problem: BoxProblem) -> "ProblemUnits":
         """The units of a problem."""
-        of_f = exponent_of(problem.scale)
         low, high = (jnp.where(jnp.isfinite(v), abs(v), 0) for v in (problem.low, problem.high))
         _, (variance, *ends) = sums_and_maxima([], [abs(problem.diagonal()), low, high])
         largest = jnp.maximum(*ends)
-        of_K = exponent_of(variance)
-        of_K_at_largest = jnp.maximum(of_K, of_f - exponent_of(largest))
-        return ProblemUnits(of_f, jnp.where(largest > 0, of_K_at_largest, of_K))
-
-    @property
-    def of_beta(self) -> Int[Array, ""]:
-        """The exponent of the unit of coefficients."""
-        return self.of_f - self.of_K
-
-    @property
-    def of_objective(self) -> Int[Array, ""]:
-        """The exponent of the unit of `b.K b`."""
-        return self.of_f + self.of_beta
-
-    def coefficients(self, beta: PyTree[Float[Array, "..."]]) -> Any:
-        """The user's coefficients, or several arrays of them, in these units."""
-        return times_power_of_two(beta, -self.of_beta)
-
-    def values(self, f: PyTree[Float[Array, "..."]]) -> Any:
-        """The user's targets, bias, or values of f, or several arrays of them, in these units."""
-        return times_power_of_two(f, -self.of_f)
+        of_f, of_K, of_largest = map(exponent_of, (problem.scale, variance, largest))
+        of_K = jnp.where(largest > 0, jnp.maximum(of_K, of_f - of_largest), of_K)
+        of_beta = of_f - of_K
+        # All six powers are computed together, as one small kernel each would take longer to
+        # compile.
+        exponents = jnp.stack([of_f, of_beta, of_f + of_beta, -of_f, -of_beta, -of_K])
+        return ProblemUnits(*PowersOfTwo.of(exponents, largest.dtype).unstack())
 
     def solution(
         self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
     ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
         """The user's coefficients and bias, in these units."""
-        return self.coefficients(beta), self.values(bias)
+        return self.per_beta.times(beta), self.per_f.times(bias)
 
     def users(
         self, beta: Float[Array, " n"], bias: Float[Array, "*groups"]
     ) -> tuple[Float[Array, " n"], Float[Array, "*groups"]]:
         """Coefficients and a bias, converted from these units into the user's."""
-        return times_power_of_two(beta, self.of_beta), times_power_of_two(bias, self.of_f)
+        return self.beta.times(beta), self.f.times(bias)
 
     def problem(self, problem: BoxProblem) -> BoxProblem:
         """The user's problem, in these units."""
         # K / 2^of_K times b / 2^of_beta is K b / 2^of_f.
-        gain = times_power_of_two(jnp.ones_like(problem.scale), -self.of_K)
-        targets, epsilon, scale = self.values((problem.targets, problem.epsilon, problem.scale))
-        low, high, total = self.coefficients((problem.low, problem.high, problem.total))
+        gain = self.per_K.times(jnp.ones_like(problem.scale))
+        targets, epsilon, scale = self.per_f.times(
+            (problem.targets, problem.epsilon, problem.scale)
+        )
+        low, high, total = self.per_beta.times((problem.low, problem.high, problem.total))
         return BoxProblem(
             operator=ScaledGram(problem.operator, gain),
             targets=targets,
@@ -90,10 +82,9 @@ class ProblemUnits(eqx.Module):
         )
 
 
-def rescaled_objectives(stats: dict[str, Array], exponent: Int[Array, ""]) -> dict[str, Array]:
-    """The objectives and the gap among the stats, times two to the exponent."""
-    objectives = {name: stats[name] for name in ("primal", "dual", "gap")}
-    return times_power_of_two(objectives, exponent)
+def rescaled_objectives(stats: dict[str, Array], unit: PowersOfTwo) -> dict[str, Array]:
+    """The objectives and the gap among the stats, times a unit."""
+    return unit.times({name: stats[name] for name in ("primal", "dual", "gap")})
 
 
 def after_rescaling(
