@@ -272,7 +272,9 @@ def exact_solution(
     of_free = jnp.where(system.free, of_free, 0)
     of_bias = jnp.zeros_like(point.bias)
     if problem.total is not None:
-        of_bias = jnp.where(system.bordered, problem.total - problem.sums(point.beta), 0)
+        sums, _ = sums_and_maxima(problem.in_groups(point.beta, 0), [])
+        missing = problem.total - jnp.stack(sums).reshape(problem.total.shape)
+        of_bias = jnp.where(system.bordered, missing, 0)
     change = system.solve(jnp.append(of_free, of_bias))
     n = len(point.beta)
     exact = point.beta + change[:n]

@@ -6,6 +6,7 @@ solution is also made exact for its active set, because the derivative is that o
 equations (`active_set`).
 """
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -131,13 +132,17 @@ def _solve_to_gap(
         return ~now.done
 
     def solve_once(now: _Pass) -> _Pass:
+        # Behind a barrier, XLA compiles functions of the bounds and targets into the loops that
+        # use them. It would compute them before the loop, in a small kernel each, of which there
+        # were twenty.
+        problem, now = _tied(unchanged, now)
         # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
         goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
         # Set coefficients to zero or to a bound where they equal it up to rounding.
         # Otherwise they would count as free.
-        _, (largest,) = sums_and_maxima([], [abs(beta)])
-        near = 16 * eps_of(beta) * largest
+        _, ends = sums_and_maxima([], [beta, -beta])  # a reduction of two arrays is one kernel
+        near = 16 * eps_of(beta) * jnp.maximum(*ends)
         for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
             beta = jnp.where(abs(beta - bound) <= near, bound, beta)
         point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
@@ -155,6 +160,7 @@ def _solve_to_gap(
         # more steps.
         return _Pass(point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done)
 
+    unchanged = problem
     size = problem.scale
     if start is None:
         start = jnp.zeros_like(problem.targets)
@@ -179,3 +185,11 @@ def _solve_to_gap(
     first = _Pass(point, nothing, no_factor(problem), tol, jnp.array(False))
     end = lax.while_loop(go_on, solve_once, first)
     return end.point, end.certified, end.factor
+
+
+def _tied(problem: BoxProblem, now: _Pass) -> tuple[BoxProblem, _Pass]:
+    """The same problem and state, where vectors of the problem seem to change with the state."""
+    fields = ("targets", "low", "high", "epsilon", "scale")
+    arrays = {name: getattr(problem, name) for name in fields}
+    arrays, tol = lax.optimization_barrier((arrays, now.tol))
+    return dataclasses.replace(problem, **arrays), dataclasses.replace(now, tol=tol)

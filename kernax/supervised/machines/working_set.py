@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, sums_and_maxima, tree_where
+from kernax.core.base.numerics import eps_of, tree_where
 from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -115,8 +115,7 @@ class WorkingSet(eqx.Module):
 
         The violation must be above `tol`, and `most` positive.
         """
-        counted = jnp.where(self.low != self.high, self.diagonal, 0)
-        _, (variance,) = sums_and_maxima([], [counted])
+        variance = jnp.max(self.diagonal, where=self.low != self.high, initial=0)
         floor = eps_of(self.K) * variance
         up, down = one_sided_slopes(self.beta, self.residual, self.low, self.high, self.epsilon)
         start = WorkingState(self.beta, up, down)
