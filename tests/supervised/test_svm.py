@@ -760,3 +760,23 @@ def test_a_hard_margin_on_contradictory_points_diverges_in_any_unit(unit):
     X = np.array([[1.0], [1.0], [-1.0]], DTYPE)
     with pytest.raises(kernax.errors.DivergedError):
         kernax.svm(unit * kernax.Linear(), X, np.array([1.0, -1.0, -1.0]), jnp.inf)
+
+
+@needs_x64
+@pytest.mark.nightly
+def test_second_derivatives_of_several_columns_are_those_of_each_by_itself():
+    """They were off by a tenth where all columns were differentiated in one loop."""
+    rng = np.random.default_rng(30)
+    X = rng.normal(size=(30, 3))
+    Y = np.sign(X + 0.3 * rng.normal(size=(30, 3)))
+    weights = np.ones(30)
+    weights[3] = 0
+
+    @jax.jit
+    @jax.hessian
+    def second(p, y):
+        fit = kernax.svm(kernax.RBF(p[0]), X, y, p[1], weights=weights, throw=False)
+        return jnp.sum(jnp.sin(fit.value.coefficients))
+
+    p = jnp.ones(2)
+    np.testing.assert_allclose(second(p, Y), sum(second(p, y) for y in Y.T), rtol=1e-6)
