@@ -85,9 +85,9 @@ class GridFactor(AbstractFactor):
         found = self.whole.solve(inside) if self.eliminated is None else self._eliminating(inside)
         return self.grid.of_points(found).reshape(B.shape)
 
-    def _parts(self, inside: Float[Array, "N p"]) -> tuple[Array, Array, Array]:
-        """The data with zero at s, the prediction at s from the other data, and the residual of the
-        data at s.
+    def _predict_special(self, inside: Float[Array, "N p"]) -> tuple[Array, Array, Array]:
+        """The data with zero at s, the prediction at s from the other data, and the innovation, the
+        residual of the data at s.
         """
         assert self.eliminated is not None
         # A^-1 (b_o + U p) vanishes at s for p = -C^-1 U^T A^-1 b_o, and is therefore A_oo^-1 b_o at
@@ -95,15 +95,18 @@ class GridFactor(AbstractFactor):
         there = inside[self.special]
         without = inside.at[self.special].set(0)
         predicted = -self.eliminated.by_inner(self.whole.solve(without)[self.special])
-        off = there - self.eliminated.roots[:, None] * predicted
-        return without, predicted, off
+        innovation = there - self.eliminated.roots[:, None] * predicted
+        return without, predicted, innovation
 
     def _eliminating(self, inside: Float[Array, "N p"]) -> Float[Array, "N p"]:
-        without, predicted, off = self._parts(inside)
+        """`M^-1 b` where some cells s are missing or weighted: x_s from the Schur complement R, then
+        x_o.
+        """
+        without, predicted, innovation = self._predict_special(inside)
         assert self.eliminated is not None
         # x_s = R^-1 (b_s - S p), and x_o = A_oo^-1 (b_o - K_os S x_s): A^-1 U C^-1 S x_s is S x_s
         # at s, and therefore -A_oo^-1 K_os S x_s at o.
-        solved = self.eliminated.by_outer(off)
+        solved = self.eliminated.by_outer(innovation)
         back = self.eliminated.by_inner(self.eliminated.roots[:, None] * solved)
         found = self.whole.solve(without + self._placed(predicted + back))
         return found.at[self.special].set(solved)
@@ -116,9 +119,9 @@ class GridFactor(AbstractFactor):
         if self.eliminated is None:
             return self.whole.whitened(inside)
         # With the predicted values at s, the quadratic form of all data is that of the data at o.
-        without, predicted, off = self._parts(inside)
+        without, predicted, innovation = self._predict_special(inside)
         white = self.whole.whitened(without + self._placed(predicted))
-        return jnp.concatenate([white, solve_lower(self.eliminated.outer, off)])
+        return jnp.concatenate([white, solve_lower(self.eliminated.outer, innovation)])
 
     def inverse(self):
         return self.solve(jnp.eye(len(self.grid.cells), dtype=self.jitter.dtype))
