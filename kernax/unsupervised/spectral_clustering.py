@@ -198,11 +198,11 @@ def spectral_clustering(
     )
     solution = _spectral_clustering(task, options, bool(normalised))
     if normalised:
-        smallest_edge = solution.stats["least"]
-        if is_concrete(smallest_edge) and np.min(np.asarray(smallest_edge)) < 0:
+        least = solution.stats["least"]
+        if is_concrete(least) and np.min(np.asarray(least)) < 0:
             raise ValueError(
                 "kernel must have values >= 0, the edges of a graph, but those of "
-                f"{task.kernel_name} go down to {np.min(np.asarray(smallest_edge)):.3g}: take another, "
+                f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, "
                 "such as RBF, or normalised=False"
             )
     warn_of_copies("spectral_clustering", solution.stats["distinct"], n_clusters)
@@ -258,8 +258,8 @@ def _spectral_clustering(task, rounding, normalised):
     graph = Graph.of(task.gram(), weights, normalised)
     known = graph.eigenvectors(rounding.eigenvectors)
     rows = graph.rows(known.coefficients)
-    # sum_i w_i D_i e_i^2 = 1, where D is in the unit of the weights if normalised, otherwise one: if
-    # w is divided by 2^unit, e is multiplied by 2^unit, or by 2^(unit / 2).
+    # sum_i w_i D_i e_i^2 = 1, where D is in the unit of the weights if normalised, otherwise one.
+    # If w is divided by 2^unit, e is multiplied by 2^unit, or by 2^(unit / 2).
     of_rows = unit if normalised else unit // 2
     cloud = Cloud(LowRankGram(rows, jnp.zeros_like(weights)), weights)
     found = rounding.of(rows, cloud, of_rows)

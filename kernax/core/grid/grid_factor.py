@@ -99,8 +99,8 @@ class GridFactor(AbstractFactor):
         return without, predicted, innovation
 
     def _eliminating(self, inside: Float[Array, "N p"]) -> Float[Array, "N p"]:
-        """`M^-1 b` where some cells s are missing or weighted: x_s from the Schur complement R, then
-        x_o.
+        """`M^-1 b` where some cells s are missing or weighted: x_s from the Schur complement R,
+        then x_o.
         """
         without, predicted, innovation = self._predict_special(inside)
         assert self.eliminated is not None
