@@ -1,6 +1,7 @@
 """Heads of networks that are fitted functions: ridge regression, logistic regression, SVMs."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,11 +11,13 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import dtype_of
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import check_intervals, positive
+from kernax.core.base.parameters import check_intervals, data, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.linalg.linear_solvers import AUTO
+from kernax.supervised.machines.dual_solver import AbstractDualSolver
 from kernax.supervised.machines.svm import svm
 from kernax.supervised.ridge.ridge import kernel_ridge
 from kernax.supervised.smooth.logistic import kernel_logistic
@@ -68,6 +71,8 @@ class RidgeHead(AbstractHead):
         kernel: any kernel; its parameters are learned.
         ridge: > 0, a parameter as well.
         bias: whether to fit a constant that is not penalised.
+        solver: as in `kernel_ridge`, for example `solvers.ConjugateGradient()`; nothing in it is
+            learned.
 
     Arguments of a call:
         X: the support points, a batch of n, such as the features (n, d) of a network.
@@ -100,6 +105,7 @@ class RidgeHead(AbstractHead):
     kernel: AbstractKernel
     ridge: Float[ParameterArray, ""] = positive()
     bias: bool = eqx.field(static=True, kw_only=True, default=False)
+    solver: Any = data(kw_only=True, default=AUTO)
 
     def __check_init__(self):
         as_kernel(self.kernel)
@@ -110,7 +116,14 @@ class RidgeHead(AbstractHead):
     ) -> Solution[KernelExpansion]:
         """The fitted function: `kernel_ridge` with `throw=False`."""
         return kernel_ridge(
-            self.kernel, X, y, self.ridge, weights=weights, bias=self.bias, throw=False
+            self.kernel,
+            X,
+            y,
+            self.ridge,
+            weights=weights,
+            bias=self.bias,
+            solver=self.solver,
+            throw=False,
         )
 
 
@@ -165,6 +178,7 @@ class SVMHead(AbstractHead):
             classes the signs -1 and +1, (n,).
         bias: True by default. Each class needs a support point of positive weight, with a bias and
             without.
+        solver: as in `svm`, for example `solvers.SMO(rtol=1e-6)`.
 
     It returns one decision value for each class (m, classes), the largest for the predicted class,
     or (m,) for signs. The derivative holds while the support vectors stay the same, and is
@@ -184,6 +198,7 @@ class SVMHead(AbstractHead):
     kernel: AbstractKernel
     C: Float[ParameterArray, ""] = positive()
     bias: bool = eqx.field(static=True, kw_only=True, default=True)
+    solver: AbstractDualSolver | None = data(kw_only=True, default=None)
 
     def __check_init__(self):
         as_kernel(self.kernel)
@@ -205,4 +220,13 @@ class SVMHead(AbstractHead):
                         "jax.nn.one_hot(labels, n_classes), or (Y + 1) / 2 for columns of -1 and +1"
                     )
             y = 2 * jnp.asarray(y, dtype_of(X)) - 1
-        return svm(self.kernel, X, y, self.C, weights=weights, bias=self.bias, throw=False)
+        return svm(
+            self.kernel,
+            X,
+            y,
+            self.C,
+            weights=weights,
+            bias=self.bias,
+            solver=self.solver,
+            throw=False,
+        )

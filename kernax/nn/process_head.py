@@ -1,14 +1,17 @@
 """A head of a network that is a Gaussian process."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import as_stack
-from kernax.core.base.parameters import check_intervals, positive
+from kernax.core.base.parameters import check_intervals, data, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution
+from kernax.core.linalg.linear_solvers import AUTO
 from kernax.gp.process import GaussianProcess, as_process
 from kernax.gp.regression import condition
 from kernax.nn.heads import check_one_support_set, nan_unless_successful
@@ -23,6 +26,7 @@ class ProcessHead(Printed):
         process: a prior `GaussianProcess`, or a kernel for the process of mean zero; the parameters
             of both are learned.
         noise: > 0, the variance of the noise, a parameter.
+        solver: as in `condition`.
 
     It returns the mean (m,) or (m, outputs), and the variance (m,) of the function, which all
     outputs share; that of a target is larger by `head.noise`. Both are NaN if the solve fails.
@@ -37,6 +41,7 @@ class ProcessHead(Printed):
 
     process: GaussianProcess = eqx.field(converter=as_process)
     noise: Float[ParameterArray, ""] = positive()
+    solver: Any = data(kw_only=True, default=AUTO)
 
     def __check_init__(self):
         check_intervals(self)
@@ -45,7 +50,9 @@ class ProcessHead(Printed):
         self, X: PyTree, y: ArrayLike, *, weights: ArrayLike | None = None
     ) -> Solution[GaussianProcess]:
         """The posterior process: `condition` with `throw=False`."""
-        return condition(self.process, X, y, self.noise, weights=weights, throw=False)
+        return condition(
+            self.process, X, y, self.noise, weights=weights, solver=self.solver, throw=False
+        )
 
     def __call__(
         self, X: PyTree, y: ArrayLike, X_new: PyTree, *, weights: ArrayLike | None = None

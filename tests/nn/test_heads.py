@@ -229,3 +229,27 @@ def test_the_parameters_of_a_network_and_its_head_are_one_dictionary():
     assert list(theta) == paths
     _, head = rebuild(theta | {"[1].C": theta["[1].C"] + 1})
     assert_close(head.C, 0.7 * np.e)
+
+
+@pytest.mark.parametrize(
+    ("head", "solver"),
+    [
+        (RidgeHead, kernax.solvers.ConjugateGradient()),
+        (ProcessHead, kernax.solvers.JitteredCholesky()),
+        (SVMHead, kernax.solvers.SMO(rtol=1e-2)),
+    ],
+)
+def test_a_head_hands_its_solver_to_its_learner_and_learns_nothing_in_it(head, solver, rng):
+    X = rng.normal(size=(6, 2)).astype(DTYPE)
+    y = np.where(X[:, 0] > np.median(X[:, 0]), 1, -1).astype(DTYPE)
+    made = head(RBF, 0.3, solver=solver)
+    solve = {
+        RidgeHead: functools.partial(kernax.kernel_ridge, throw=False),
+        ProcessHead: functools.partial(kernax.condition, throw=False),
+        SVMHead: functools.partial(kernax.svm, throw=False),
+    }[head]
+    found, expected = made.solve(X, y).stats, solve(RBF, X, y, 0.3, solver=solver).stats
+    assert str(found.get("solver")) == str(expected.get("solver"))
+    assert found.get("steps") == expected.get("steps")
+    learned = kernax.unconstrain(made)[0]
+    assert set(learned) == set(kernax.unconstrain(head(RBF, 0.3))[0])
