@@ -748,6 +748,23 @@ BATCHES = {
             "sklearn/test_sklearn_sparse.py::test_gamma_scale_of_sparse_rows_is_that_of_all_their_entries",
         ),
     ),
+    "factors": (
+        Mutant(  # a density without rounding errors
+            "core/linalg/cholesky.py",
+            "def rounding(self, diagonal):\n"
+            "        return rounding_of_entries(self.solve, diagonal)",
+            "def rounding(self, diagonal):\n        return 0 * jnp.sum(diagonal)",
+            "core/test_seam.py::test_every_factor_answers_as_the_dense_matrix_or_has_a_bad_status"
+            "[cholesky-unit weights]",
+        ),
+        Mutant(  # the largest noise for that of all points
+            "core/grid/grid_factor.py",
+            "end.whole.exists & end.is_positive & is_same",
+            "end.whole.exists & end.is_positive",
+            "core/test_seam.py::test_every_factor_answers_as_the_dense_matrix_or_has_a_bad_status"
+            "[at regular times-unit weights]",
+        ),
+    ),
     "rounding": (
         Mutant(  # half of a bracket that is needed whole
             "core/linalg/lanczos.py",

@@ -34,11 +34,6 @@ def test_every_kernel_of_the_table_has_one_address():
     assert not often & rare
 
 
-def test_kernax_itself_has_at_most_111_names():
-    assert len(kernax.__all__) <= 111
-    assert len(set(kernax.__all__)) == len(kernax.__all__)
-
-
 def test_nothing_has_two_addresses_but_losses_that_are_likelihoods():
     addresses: dict[int, list[str]] = {}
     for name, thing in public_names():

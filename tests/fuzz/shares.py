@@ -1,4 +1,12 @@
-"""How many problems a learner solves, lest a verdict keep every promise by giving up."""
+"""How many problems a learner solves, lest a verdict keep every promise by giving up.
+
+To measure the numbers of a new learner, enter `(1.0, 1.0)`, which no learner reaches, and run
+
+    JAX_ENABLE_X64=1 .venv/bin/python -m pytest tests/fuzz -n 0 -m "" -k "NAME and loop"
+
+and the same with `JAX_ENABLE_X64=0`. The failures say `assert 361 > (1.0 * 400)`: enter the
+quotients less 0.06, which allows for problems of other seeds.
+"""
 
 # of every problem that is looped over, the share that a learner solves, less 0.06: in float64 and
 # in float32

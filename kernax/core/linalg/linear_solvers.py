@@ -16,7 +16,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.cholesky import cholesky_factor, rounding_of_entries
 from kernax.core.linalg.factorisation import AbstractFactor, direct_accuracy
 from kernax.core.linalg.low_rank import LowRankFactor
-from kernax.core.operators.operators import LowRankGram
+from kernax.core.operators.operators import AbstractStructuredForm, LowRankGram
 from kernax.core.operators.structure import AbstractStructure
 
 
@@ -270,9 +270,21 @@ def factorise(
     rounding of zero counts as a failure, because a singular matrix often factorises by accident,
     into noise. It is not differentiable: callers have their own derivative rules.
 
-    For your own operators use `factorise.register(MyOperator)(function)`.
+    For your own operators use `factorise.register(MyOperator)(function)`. Raises TypeError for an
+    `AbstractStructuredForm` without a registered function, because the dense matrix would need n^2
+    numbers.
     """
     return cholesky_factor(operator, scale)
+
+
+@factorise.register
+def _(operator: AbstractStructuredForm, scale: Float[Array, ""] | None = None) -> AbstractFactor:
+    kind = type(operator).__name__
+    raise TypeError(
+        f"factorise has no function for {kind}: import the module that registers it, which has the "
+        f"factor of {kind}, or register one by factorise.register({kind}); a matrix without a "
+        "factor of its own is a WeightedForm"
+    )
 
 
 @factorise.register

@@ -372,8 +372,10 @@ def mean_diagonal(operator: lx.AbstractLinearOperator) -> Float[Array, ""]:
 
 
 class AbstractStructuredForm(lx.AbstractLinearOperator):
-    """`S K S + diag(shift)`, S = sqrt(W), for a K with some structure; `factorise` has a method for
-    each subclass.
+    """`S K S + diag(shift)`, S = sqrt(W), for a K with some structure.
+
+    `factorise` has a function for each subclass, and raises TypeError for one without. The form of
+    a K that is factorised as a dense matrix is the `WeightedForm`.
     """
 
     gram: eqx.AbstractVar[Any]
