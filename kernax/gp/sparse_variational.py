@@ -138,6 +138,7 @@ def svgp(
             )
         size = int(batch_size)
     if optimiser is None:
+        # Nothing is learned but the distribution.
         optimiser = _STILL
         trainable = lambda path, value: False
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):

@@ -26,7 +26,7 @@ class GlobalAlignment(AbstractWideRange):
     vectors with values in (0, 1], such as RBF: then kappa, and this kernel, are positive definite
     (Cuturi 2011, "Fast global alignment kernels", section 3.2). Values grow by up to 5.8 for each
     vector of a series; `Normalised(GlobalAlignment(...))` is the usual form and does not overflow.
-    `kernax.selection.median_lengthscale` is the lengthscale that Cuturi suggests. A value costs
+    `kernax.selection.median_lengthscale` gives the lengthscale that Cuturi suggests. A value costs
     the product of the two lengths.
 
     Points are series of vectors: a batch (n, L, d), or series of different lengths by

@@ -345,12 +345,23 @@ def _route(problem: FitProblem, name: str, memory: int, accuracy: float) -> Rout
     if impossible:
         return Route(name, call, impossible=impossible)
     held = held_by(name, n, size, dtype)
+    # A method that does not fit keeps its figures.
     if held > memory:
         impossible = f"it holds {in_bytes(held)}, more than {in_bytes(memory)}"
     elif relative > accuracy * (1 + 1e-6):
         impossible = f"its relative error is {relative:.0e}"
-    figures = held, rule.operations, error, relative
-    return Route(name, call, rule.gives, *figures, slow, impossible=impossible, given=given)
+    return Route(
+        name,
+        call,
+        gives=rule.gives,
+        held=held,
+        operations=rule.operations,
+        error=error,
+        relative=relative,
+        slow=slow,
+        impossible=impossible,
+        given=given,
+    )
 
 
 _HARMONICS = 16  # terms of a periodic kernel along a line

@@ -144,6 +144,7 @@ def import_vector_machine(
     """
 
     def labels(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
+        # Signs (n,), or one-hot rows (n, classes).
         y = as_targets(y, n, dtype)
         if y.ndim == 1:
             return as_signs(y, n, dtype, weights)

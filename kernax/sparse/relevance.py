@@ -151,7 +151,7 @@ def relevance_vector_machine(
     stats = solution.stats
     places = solution.value.places
     if is_concrete(solution.result, places):
-        is_empty = not np.any(np.asarray(places) != _UNUSED)
+        is_empty = np.all(np.asarray(places) == _UNUSED)
         if is_empty and np.all(solution.result == RESULTS.successful):
             warn(
                 "relevance_vector_machine: no function is relevant, not even the bias: the model "
@@ -165,7 +165,8 @@ def relevance_vector_machine(
                 RunawayWarning,
             )
     hint = "relevance_vector_machine: more steps of its solver, or another kernel, may help."
-    if is_concrete(stats["left_out"]) and np.any(np.asarray(stats["left_out"]) > 0):
+    left_out = stats["left_out"]
+    if is_concrete(left_out) and np.any(np.asarray(left_out) > 0):
         hint = (
             f"relevance_vector_machine: all {size} slots are used, and more functions are "
             "relevant: a larger max_vectors, or a smoother kernel, may help."

@@ -86,20 +86,18 @@ def climbed(
     def go_on(now: _Sweep) -> Array:
         return ~now.finished & (now.steps < most)
 
-    of_places = lambda now: (now.active, now.trend)
+    of_slots = lambda now: (now.active, now.trend)
     whole = partial(_swept, problem, products, tol)
 
+    # A step costs the square of the number of slots. Slots are filled from the first on, and a
+    # sweep uses only the first slots while they are enough.
     def few(now: _Sweep) -> _Sweep:
-        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_places(now))
-        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_places(now))
-        end = whole(eqx.tree_at(of_places, now, first))
-        return eqx.tree_at(of_places, end, jax.tree.map(jnp.append, of_places(end), rest))
+        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_slots(now))
+        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_slots(now))
+        end = whole(eqx.tree_at(of_slots, now, first))
+        return eqx.tree_at(of_slots, end, jax.tree.map(jnp.append, of_slots(end), rest))
 
-    def sweep(now: _Sweep) -> _Sweep:
-        # A step costs the square of the number of slots. Slots are filled from the first on, and a
-        # sweep uses only the first slots while they are enough.
-        if problem.capacity <= 2 * _FEW:
-            return whole(now)
+    def in_few_slots(now: _Sweep) -> _Sweep:
         # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
         numbers = jnp.arange(problem.capacity)
         last = jnp.max(jnp.where(now.active.used, numbers, -1))
@@ -107,7 +105,8 @@ def climbed(
         needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
         return lax.switch(needs_all, (few, whole), now)
 
-    end = lax.while_loop(go_on, sweep, _Sweep.first(active, noise))
+    sweep = whole if problem.capacity <= 2 * _FEW else in_few_slots
+    end = lax.while_loop(go_on, lambda now: sweep(now), _Sweep.first(active, noise))
     return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 

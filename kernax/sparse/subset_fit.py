@@ -87,6 +87,7 @@ class SubsetFit(eqx.Module):
 
     def minimum(self) -> Float[Array, "m1 c"]:
         """The coefficients above the bias, with their derivative."""
+        # The known minimum, and one more Newton step, which has its derivative.
         return implicit(lambda fit: fit.end, lambda x, fit: x + fit.correction(x), self)
 
     def objective(self, x: Float[Array, "m1 c"], value: Float[Array, ""]) -> Float[Array, ""]:

@@ -120,8 +120,7 @@ def batch(name):
         members["negative weight"] = with_a_negative_weight(plain)
     if entry.kernel:
         members["negative lengthscale"] = with_a_negative_lengthscale(plain)
-    # An infeasible nu leaves the iterate that the solver ended at.
-    has_classes = entry.target in ("signs", "classes") and entry.number != "nu"
+    has_classes = entry.target in ("signs", "classes")
     if has_classes and "one class" not in entry.takes:
         members["one class"] = with_one_class(plain)
     if entry.in_units is not None:

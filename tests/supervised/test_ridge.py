@@ -465,12 +465,16 @@ def test_leave_one_out_residuals_do_not_see_the_target_of_a_removed_point(bias, 
     weights[3] = 0
     kept = weights > 0
     huge = np.asarray(1e308 if X64 else 1e30, DTYPE)
-    others = partial(kernax.leave_one_out, RBF, ridge=0.1, bias=bias)
-    expected = others(X[kept], y[kept])
-    found = np.asarray(others(X, np.where(kept, y, huge), weights=weights))
+    expected = kernax.leave_one_out(RBF, X[kept], y[kept], 0.1, bias=bias)
     scale = np.max(np.abs(expected))
-    np.testing.assert_allclose(found[kept] / scale, expected / scale, atol=SOLVE["rtol"])
-    assert found[3] == huge
+    given = {"weights": weights, "bias": bias}
+    y = np.where(kept, y, huge)
+    one = kernax.leave_one_out(RBF, X, y, 0.1, **given)
+    path = kernax.selection.leave_one_out_path(RBF, X, y, np.asarray([0.1, 1], DTYPE), **given)
+    for found in (one, path[:, 0]):
+        found = np.asarray(found)
+        np.testing.assert_allclose(found[kept] / scale, expected / scale, atol=SOLVE["rtol"])
+        assert found[3] == huge
 
 
 @needs_x64

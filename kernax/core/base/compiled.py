@@ -72,7 +72,11 @@ def compiled(function: Callable) -> Callable:
 
 @compiled
 def compiled_call(function: Callable, *args: Any) -> Any:
-    """`function(*args)` as a compiled program, for a function, a module or a method of a module."""
+    """`function(*args)` as a compiled program, for a function, a module or a method of a module.
+
+    The function must be the same in every call: one that is defined anew, such as a lambda, would
+    be compiled in each.
+    """
     return function(*args)
 
 

@@ -111,7 +111,7 @@ class GridGram(AbstractComputedGram):
         grid = self.grid
         kernels = grid.kernels(self.kernel)
         if grid.lags is None:
-
+            # The product of the kernels of an axis, entry by entry.
             def of_axis(kernels: list[AbstractKernel], places: Array) -> Float[Array, "m m"]:
                 ones = jnp.ones_like(places, shape=(len(places), len(places)))
                 matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]

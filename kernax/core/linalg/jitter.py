@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from kernax.core.base.numerics import eps_of, where_or
+from kernax.core.base.numerics import eps_of
 
 
 def range_of_jitter(scale: Float[Array, "*r"]) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
@@ -42,7 +42,9 @@ def with_jitter(
         before = now.made.jitter
         # Zero, first, 10 first, 100 first, ..., most.
         larger = lax.select(before > 0, jnp.minimum(10 * before, most), first)
-        return _Tried(attempt(where_or(~now.is_first, larger, 0.0)), jnp.array(False))
+        return _Tried(
+            attempt(lax.select(now.is_first, jnp.zeros_like(larger), larger)), jnp.array(False)
+        )
 
     # The attempt without jitter is the first of the loop, so that the program contains it once.
     none = jax.tree.map(jnp.zeros_like, eqx.filter_eval_shape(attempt, scale))

@@ -157,25 +157,24 @@ def newton(
     def again(now: _Progress) -> _Progress:
         # Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
         # decrease and did not, or x or its stationarity residual is not finite.
-        point = problem.at(now.tried)
-        stationarity = problem.stationarity(point)
-        finite = jnp.all(jnp.isfinite(point.x)) & jnp.all(
-            jnp.isfinite(stationarity.left + stationarity.size)
+        tried = problem.at(now.tried)
+        of_tried = problem.stationarity(tried)
+        is_finite = jnp.all(jnp.isfinite(tried.x)) & jnp.all(
+            jnp.isfinite(of_tried.left + of_tried.size)
         )
-        left = stationarity.relative()
-        further = ~jnp.all(stationarity.left <= now.stationarity.left)
-        worse = jnp.where(now.settling, further, now.must_help & ~(left < now.left))
-        back = (worse | ~finite) & (now.steps >= 0)  # the start is always accepted
-        stuck = now.must_help & ~(left < now.left / 2)
+        left_of_tried = of_tried.relative()
+        further = ~jnp.all(of_tried.left <= now.stationarity.left)
+        worse = jnp.where(now.settling, further, now.must_help & ~(left_of_tried < now.left))
+        back = (worse | ~is_finite) & (now.steps >= 0)  # the start is always accepted
+        slow = now.must_help & ~(left_of_tried < now.left / 2)
         best = (now.point, now.stationarity, now.left)
-        point, stationarity, left = tree_where(back, best, (point, stationarity, left))
+        point, stationarity, left = tree_where(back, best, (tried, of_tried, left_of_tried))
         before_settling = (now.steps, now.stuck, now.finite)
-        evaluated = (now.steps + 1, stuck, finite)
+        evaluated = (now.steps + 1, slow, is_finite)
         steps, stuck, finite = tree_where(now.settling, before_settling, evaluated)
-        ended = now.settling
         arrived = stationarity.within(goal, excuse=1 / 16)
         # A finished member of a batch must not request steps while others continue.
-        no_more = arrived | stuck | ~finite | (steps >= max_steps) | ended
+        no_more = arrived | stuck | ~finite | (steps >= max_steps) | now.settling
         # Chooses the next point to evaluate: a Newton step, or the settled point if `no_more`
         # follow.
         step = partial(_step, problem, bar)
@@ -193,7 +192,7 @@ def newton(
             finite=finite,
             must_help=must_help,
             settling=no_more,
-            ended=ended,
+            ended=now.settling,
         )
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)

@@ -29,7 +29,7 @@ from kernax.core.losses.loss_functions import (
     check_convex,
 )
 from kernax.core.operators.memory import check_memory
-from kernax.core.operators.mesh import whole_on_each
+from kernax.core.operators.mesh import RowsOverMesh, whole_on_each
 from kernax.scale.centres.choice import checked_centres
 from kernax.scale.centres.fit_of_chunks import falkon_of_chunks
 from kernax.scale.centres.kept_minimum import KeptFit, check_kept, facts_of_fit
@@ -147,13 +147,19 @@ def falkon(
     if not isinstance(loss, AbstractSmoothLoss) or loss.targets == "classes":
         raise ValueError(f"loss must be smooth, such as kernax.losses.Logistic(), but is {loss!r}")
     check_convex("falkon", loss)
-    stopping = as_stopping(rtol, max_steps)
+    tolerance, steps = as_stopping(rtol, max_steps)
     checkpoint = as_checkpoint(checkpoint)
     check_kept(checkpoint, kernel, X, y, ridge, centres, loss, weights)
 
-    def plan_of(n, m, dtype, spread=None):
-        sample = size_of_sample(n, m, isinstance(loss, Squared), dtype)
-        return FitPlan(rows_of_tile(m), sample, *stopping, bool(bias), spread)
+    def plan_of(n: int, m: int, dtype: Any, spread: RowsOverMesh | None = None) -> FitPlan:
+        return FitPlan(
+            tile=rows_of_tile(m),
+            sample=size_of_sample(n, m, isinstance(loss, Squared), dtype),
+            rtol=tolerance,
+            max_steps=steps,
+            bias=bool(bias),
+            spread=spread,
+        )
 
     if isinstance(X, Chunks):
         if y is not None or weights is not None:
@@ -199,9 +205,9 @@ def falkon(
             span = OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
         ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
         plan = plan_of(task.n, span.size, task.dtype, spread)
-        loss = task.module(loss, throw=throw)
+        guarded_loss = task.module(loss, throw=throw)
         one_column = task.y.ndim == 1
-        of_risk = span, task.X, task.weights, (task.columns, loss, ridge), plan
+        of_risk = span, task.X, task.weights, (task.columns, guarded_loss, ridge), plan
         first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
         check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
         if checkpoint is None:
@@ -209,7 +215,7 @@ def falkon(
         else:
             # The same steps in a Python loop, which saves its state.
             risk, points = _risk(*of_risk)
-            kept = KeptFit(checkpoint, facts_of_fit(span, loss, ridge, points, plan))
+            kept = KeptFit(checkpoint, facts_of_fit(span, guarded_loss, ridge, points, plan))
             end = risk.minimum(task.columns.shape[1], plan, kept)
             solution = _solution(end, span, risk.risk.loss, task.columns.dtype, plan, one_column)
     hint = "falkon: a larger ridge, or centres further apart, may help."

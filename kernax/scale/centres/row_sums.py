@@ -127,8 +127,8 @@ def _compensated(part: Part, state: tuple, tile: Tile, known: PyTree) -> tuple:
 
     def rounding(after: Array, total: Array, added: Array) -> Array:
         # Zero if the sum is not finite, which then stays as it is.
-        excess = (after - total) - added
-        return lax.stop_gradient(jnp.where(jnp.isfinite(after), excess, 0))
+        lost = (after - total) - added
+        return lax.stop_gradient(jnp.where(jnp.isfinite(after), lost, 0))
 
     return after, jax.tree.map(rounding, after, total, added)
 

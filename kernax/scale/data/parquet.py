@@ -41,10 +41,10 @@ class ParquetRows:
         sizes = []
         for each in [path] if isinstance(path, (str, Path)) else path:
             check_columns(parquet, each, self._columns)
-            found = parquet.read_metadata(each)
-            for number in range(found.num_row_groups):
+            metadata = parquet.read_metadata(each)
+            for number in range(metadata.num_row_groups):
                 self._groups.append((each, number))
-                sizes.append(found.row_group(number).num_rows)
+                sizes.append(metadata.row_group(number).num_rows)
         # The first row of each row group, and the end of the last one.
         self._starts = [0, *accumulate(sizes)]
         n = self._starts[-1]

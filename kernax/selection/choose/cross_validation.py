@@ -48,7 +48,7 @@ class CrossValidation(Printed):
         """
 
         def of_folds(scores: Array) -> Array:
-            # sqrt(sum_i (s_i - mean)^2 / (k - 1)) / sqrt(k)
+            # sqrt(sum_i (s_i - mean)^2 / (k - 1)) / sqrt(k).
             deviation = jnp.std(scores, 0, ddof=1)
             return deviation / np.sqrt(len(scores)).astype(deviation.dtype)
 

@@ -331,8 +331,8 @@ def nu_svm(
     Arguments, stats and errors are those of `svm`, except for
 
         nu: in (0, 1], and at most twice the smaller class's share of the weights. While tracing,
-            one that is larger, and labels of one class, end with the status `nonfinite`; the
-            function, its objectives and rho are then NaN.
+            a larger nu or labels of one class end with the status `nonfinite`, and the function,
+            its objectives and rho are NaN.
 
     `primal`, `dual` and `gap` are those of the problem in g. Stats also hold `rho`.
 
@@ -390,13 +390,14 @@ def _nu_svm(task, nu, solver):
         weights = task.weights.values
         half = nu * jnp.sum(weights) / 2
         negative = y < 0
-        # NaN where a class weighs less than nu sum w / 2; labels of one class are NaN while
-        # tracing, and no label is then negative.
+        # NaN where a class weighs less than nu sum w / 2. Labels of one class are NaN while
+        # tracing, so that neither class has a weight.
         of_negative = jnp.sum(jnp.where(negative, weights, 0))
-        smaller = jnp.minimum(of_negative, jnp.sum(weights) - of_negative)
-        slack = 4 * eps_of(y) * jnp.sum(weights)
-        known = jnp.where(half <= smaller + slack, jnp.ones_like(half), jnp.nan)
-        half, weights = half * known, weights * known
+        of_positive = jnp.sum(jnp.where(y > 0, weights, 0))
+        smaller = jnp.minimum(of_negative, of_positive)
+        feasible = half <= smaller * (1 + 8 * eps_of(y))
+        half = jnp.where(feasible, half, jnp.nan)
+        weights = jnp.where(feasible, weights, jnp.nan)
         return BoxProblem(
             operator=operator,
             targets=jnp.zeros_like(y),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, cast, count, dtype_of
-from kernax.core.base.compiled import compiled
+from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import check_count
@@ -248,12 +248,14 @@ def average_gradient_outer_product(
     points = cast(points, dtype_of(points))
     checked = as_weights(weights, count(points), points.dtype).values
     # A plain function may read what changes between two calls, and is not compiled.
-    function = _compiled_outer_products if isinstance(f, eqx.Module) else _outer_products
-    return function(f, points, checked / jnp.sum(checked))
+    shares = checked / jnp.sum(checked)
+    if isinstance(f, eqx.Module):
+        return compiled_call(_outer_products, f, points, shares)
+    return _outer_products(f, points, shares)
 
 
 def _outer_products(
-    f: Any, X: Float[Array, "n d"], shares: Float[Array, " n"]
+    f: Callable[[Array], Array], X: Float[Array, "n d"], shares: Float[Array, " n"]
 ) -> Float[Array, "d d"]:
     """`sum_io w_i grad f_o(x_i) grad f_o(x_i)^T`."""
     values = jax.vmap(f)
@@ -272,6 +274,3 @@ def _outer_products(
     # One output after the other, because each takes a matrix for all pairs of points.
     G = lax.map(gradients, jnp.eye(outputs.shape[1], dtype=outputs.dtype))
     return jnp.einsum("i,oij,oik->jk", shares, G, G, precision=lax.Precision.HIGHEST)
-
-
-_compiled_outer_products = compiled(_outer_products)

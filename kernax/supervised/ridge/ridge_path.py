@@ -26,6 +26,7 @@ from kernax.supervised.ridge.ridge import (
     Influence,
     leave_one_out_of_task,
     residual_of_fit,
+    targets_of_kept,
     value_with_warning,
 )
 from kernax.supervised.ridge.tridiagonal import RidgeSystems, solutions_of_weighted
@@ -194,7 +195,8 @@ def _left_out(task, ridges, *, bias):
     systems = RidgeSystems(task.gram(), task.weights, ridges)
     factors = systems.factors()
     systems = systems.with_jitter(factors.jitter)
-    columns, unit = in_own_unit(task.columns, 0)
+    y = targets_of_kept(task)
+    columns, unit = in_own_unit(y, 0)
     # v = P_j^T y and u = P_j^T 1 of `Influence`, P_j = (W K + ridge_j I)^-1.
     of_targets = systems.solve_transposed(factors, _for_each(columns, ridges))
     of_constant = None
@@ -211,7 +213,7 @@ def _left_out(task, ridges, *, bias):
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
     residuals = jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each)
-    return residuals * unit[:, :, None], factors
+    return residuals * unit[:, :, None] + (task.columns - y)[:, :, None], factors
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:
