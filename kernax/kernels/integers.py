@@ -17,7 +17,7 @@ from kernax.core.base.boundary import check_finite
 from kernax.core.base.numerics import dot, is_concrete, matmul
 from kernax.core.base.parameters import as_floats, data, interval, nonnegative, real
 from kernax.core.kernel.kernel import AbstractKernel, Invariance
-from kernax.kernels.matrices import check_symmetric, matrix_or_none
+from kernax.kernels.matrices import as_matrix, check_symmetric, matrix_or_none
 
 
 def _index(x: Any) -> Array:
@@ -39,7 +39,7 @@ def _symmetric_block(K: Any, name: str) -> Any:
     """The symmetric part of a block. Raises ValueError unless it is square, finite and symmetric up
     to rounding, as far as is known.
     """
-    K = as_floats(K, name)
+    K = as_matrix(K, name)
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not K.size:
         raise ValueError(f"{name} must be a square matrix, but has shape {K.shape}")
     check_finite(K, name)

@@ -4,13 +4,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from kernax.core.base.parameters import as_floats
 from kernax.core.operators.memory import check_numbers
 
 
-def matrix_or_none(value: Any, name: str) -> Any:
-    """A matrix as an array of floats, or None: the converter of a field.
+def as_matrix(value: Any, name: str) -> Array:
+    """A matrix as an array of floats.
 
     Raises MemoryBudgetError for a view of NumPy, such as one that repeats a row, whose numbers do
     not fit into memory.
@@ -24,7 +25,12 @@ def matrix_or_none(value: Any, name: str) -> Any:
             what=f"a matrix of shape {value.shape}",
             instead="take fewer points",
         )
-    return None if value is None else as_floats(value, name)
+    return as_floats(value, name)
+
+
+def matrix_or_none(value: Any, name: str) -> Array | None:
+    """`as_matrix`, or None."""
+    return None if value is None else as_matrix(value, name)
 
 
 def check_symmetric(K: np.ndarray, name: str, tolerance: float) -> None:
