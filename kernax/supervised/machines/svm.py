@@ -47,7 +47,7 @@ _SVM = Footprint("svm", 2.2, _INSTEAD)
 _SVR = Footprint("support_vector_regression", 2.2, _INSTEAD)
 _ONE_CLASS = Footprint("one_class_svm", 2.2, _INSTEAD)
 _NU_SVM = Footprint("nu_svm", 2.2, _INSTEAD)
-_NU_SVR = Footprint("nu_support_vector_regression", 5.1, _INSTEAD)
+_NU_SVR = Footprint("nu_support_vector_regression", 2.2, _INSTEAD)
 
 PENALTY = Interval(low=0.0, closed=(False, True))  # infinity is the hard margin
 _FRACTION = Interval(low=0.0, high=1.0, closed=(False, True))
