@@ -61,7 +61,7 @@ CASES = [(verb, 1, CALLS[verb]) for verb in CALLS] + [
 CASES += [("aligned_sum", number, aligned_sum(number)) for number in (2, 8)]
 
 
-# SMO with up to 1023 points has one working set, and stores K in its units beside K.
+# SMO with up to 1024 coefficients has one working set, and stores K in its units beside K.
 N_IN_SETS = 1100
 IN_SETS = {
     "svm",

@@ -289,6 +289,24 @@ def test_a_doubled_matrix_is_the_matrix_of_points_given_twice():
         close(doubled.columns_product(places, v[:4]), whole[:, places] @ v[:4])
 
 
+def test_a_nu_at_its_limit_is_feasible_whatever_the_rounding_of_the_sums_of_weights():
+    n = 1000
+    weights = np.full(n, 0.1, DTYPE)
+    points = np.arange(n, dtype=DTYPE)[:, None]
+    few = kernax.solvers.SMO(max_steps=1)
+
+    @jax.jit
+    def result(y, nu):
+        fit = kernax.nu_svm(RBF, points, y, nu, weights=weights, solver=few, throw=False)
+        return fit.result == kernax.RESULTS.nonfinite
+
+    y = np.where(np.arange(n) < n // 2, 1, -1).astype(DTYPE)
+    assert not result(y, 1.0)
+    y = np.where(np.arange(n) < 3 * n // 4, 1, -1).astype(DTYPE)
+    assert not result(y, 0.5)
+    assert result(y, 0.501)
+
+
 @pytest.mark.nightly
 @needs_x64
 def test_estimators_are_those_of_scikit_learn():

@@ -629,6 +629,7 @@ def test_a_hard_margin_that_took_too_many_steps_is_not_said_to_diverge(data):
     X, y = data
     solution = kernax.svm(RBF, X, y, jnp.inf, solver=kernax.solvers.SMO(max_steps=20), throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
+    assert solution.stats["steps"] == 20
     assert np.all(y * decisions(solution, X) > 0)
 
 

@@ -122,7 +122,8 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
             else:
                 array = jnp.stack([jnp.asarray(part) for part in value])
         except ValueError as problem:
-            of_kernel = "" if encoding is None else encoding()
+            are_encoded = any(map(is_encoded, value))
+            of_kernel = "" if encoding is None or are_encoded else encoding()
             if of_kernel:
                 came = f"is a list of parts of different shapes: {of_kernel}"
             else:

@@ -76,7 +76,7 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
         K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
     check_scalar(kernel, K)
     diagonal = _diagonal(*stop_gradient((kernel, X)))
-    in_rows = lax.broadcast_in_dim(diagonal, (n, n), (0,))
+    in_rows = lax.broadcast_in_dim(diagonal.astype(symmetric.dtype), (n, n), (0,))
     exact = lax.select(is_on_diagonal(n), in_rows, lax.stop_gradient(symmetric))
     return CheckedPairs(_valued(K, exact), _all_finite(exact), (diagonal,))
 

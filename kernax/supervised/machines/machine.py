@@ -132,10 +132,9 @@ def _solve_to_gap(
         return ~now.done
 
     def solve_once(now: _Pass) -> _Pass:
-        # Behind a barrier, XLA compiles functions of the bounds and targets into the loops that
-        # use them. It would compute them before the loop, in a small kernel each, of which there
-        # were twenty.
-        problem, now = _tied(unchanged, now)
+        # Without a barrier XLA computes functions of the bounds and targets before the loop, in
+        # one small kernel each. Behind it, they are compiled into the kernels that use them.
+        problem, now = _tied(given_problem, now)
         # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
         goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
         beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
@@ -160,7 +159,7 @@ def _solve_to_gap(
         # more steps.
         return _Pass(point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done)
 
-    unchanged = problem
+    given_problem = problem
     size = problem.scale
     if start is None:
         start = jnp.zeros_like(problem.targets)
@@ -188,7 +187,9 @@ def _solve_to_gap(
 
 
 def _tied(problem: BoxProblem, now: _Pass) -> tuple[BoxProblem, _Pass]:
-    """The same problem and state, where vectors of the problem seem to change with the state."""
+    """The same problem and state, behind a barrier together with the tolerance, so that XLA cannot
+    move functions of the problem out of the loop.
+    """
     fields = ("targets", "low", "high", "epsilon", "scale")
     arrays = {name: getattr(problem, name) for name in fields}
     arrays, tol = lax.optimization_barrier((arrays, now.tol))

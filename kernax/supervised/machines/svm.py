@@ -13,7 +13,13 @@ from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, Interval
 from kernax.core.base.labels import as_signs
-from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient
+from kernax.core.base.numerics import (
+    eps_of,
+    is_concrete,
+    positive_or_one,
+    stop_gradient,
+    sums_and_maxima,
+)
 from kernax.core.base.solution import (
     MOST_FOR_EIGENVALUES,
     RESULTS,
@@ -392,10 +398,11 @@ def _nu_svm(task, nu, solver):
         negative = y < 0
         # NaN where a class weighs less than nu sum w / 2. Labels of one class are NaN while
         # tracing, so that neither class has a weight.
-        of_negative = jnp.sum(jnp.where(negative, weights, 0))
-        of_positive = jnp.sum(jnp.where(y > 0, weights, 0))
+        of_classes = [jnp.where(side, weights, 0) for side in (negative, y > 0)]
+        (of_negative, of_positive), _ = sums_and_maxima(of_classes, [])
         smaller = jnp.minimum(of_negative, of_positive)
-        feasible = half <= smaller * (1 + 8 * eps_of(y))
+        largest = smaller * (1 + 8 * eps_of(y))
+        feasible = (smaller > 0) & (nu * (of_negative + of_positive) / 2 <= largest)
         half = jnp.where(feasible, half, jnp.nan)
         weights = jnp.where(feasible, weights, jnp.nan)
         return BoxProblem(

@@ -276,21 +276,12 @@ def value_with_warning(solution: Solution[Array], verb: str) -> Array:
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments, with the result and stats of the factorisation."""
-    # Residuals of other points do not depend on the target of a removed point: it is zero here, and
-    # added at the end.
-    y = targets_of_kept(task)
     # P may be very large or small: products with it are computed in units of y, to stay in range.
-    unit = own_unit(y, 0)
-    parts, result, stats = influence_on(y / unit, task, ridge, bias)
-    residuals = parts.left_out() * unit + (task.columns - y)
+    y, unit = targets_in_unit(task, 0)
+    parts, result, stats = influence_on(y, task, ridge, bias)
+    # The residual of a removed point is that of its own target, which may be larger than in y.
+    residuals = parts.left_out() * unit + (task.columns - y * unit)
     return Solution(residuals.reshape(task.y.shape), result, stats)
-
-
-def targets_of_kept(task: Task) -> Float[Array, "n p"]:
-    """The targets as columns, with zeros for removed points, which may have targets of any size."""
-    if task.weights.given is None:
-        return task.columns
-    return jnp.where(task.weights.values[:, None] > 0, task.columns, 0)
 
 
 def influence_on(

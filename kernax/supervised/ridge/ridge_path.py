@@ -12,7 +12,6 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import split_by_tangent, stop_gradient
-from kernax.core.base.powers import in_own_unit
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -26,7 +25,7 @@ from kernax.supervised.ridge.ridge import (
     Influence,
     leave_one_out_of_task,
     residual_of_fit,
-    targets_of_kept,
+    targets_in_unit,
     value_with_warning,
 )
 from kernax.supervised.ridge.tridiagonal import RidgeSystems, solutions_of_weighted
@@ -195,8 +194,7 @@ def _left_out(task, ridges, *, bias):
     systems = RidgeSystems(task.gram(), task.weights, ridges)
     factors = systems.factors()
     systems = systems.with_jitter(factors.jitter)
-    y = targets_of_kept(task)
-    columns, unit = in_own_unit(y, 0)
+    columns, unit = targets_in_unit(task, 0)
     # v = P_j^T y and u = P_j^T 1 of `Influence`, P_j = (W K + ridge_j I)^-1.
     of_targets = systems.solve_transposed(factors, _for_each(columns, ridges))
     of_constant = None
@@ -213,7 +211,8 @@ def _left_out(task, ridges, *, bias):
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
     residuals = jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each)
-    return residuals * unit[:, :, None] + (task.columns - y)[:, :, None], factors
+    larger = task.columns - columns * unit
+    return residuals * unit[:, :, None] + larger[:, :, None], factors
 
 
 def _for_each(columns: Float[Array, "n p"], ridges: Float[Array, " r"]) -> Float[Array, "n p r"]:

@@ -173,7 +173,8 @@ def _constant(value: Any) -> Number:
 
 def _each(function: Callable, *arrays: Any) -> np.ndarray:
     """A function of each entry, as an array of objects of any shape."""
-    result = np.frompyfunc(function, len(arrays), 1)(*arrays)
+    with np.errstate(invalid="ignore"):  # NumPy warns of NaN, even in an array of objects
+        result = np.frompyfunc(function, len(arrays), 1)(*arrays)
     if isinstance(result, np.ndarray):
         return result
     scalar = np.empty((), object)
