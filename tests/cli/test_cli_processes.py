@@ -200,7 +200,7 @@ def test_a_process_learns_rings_by_its_evidence_and_draws_them(tmp_path, rng, in
     options = ("--target", "kind", "--kernel", "rbf", "--inference", inference, "--plot", picture)
     result = run("fit", data, *options)
     assert result.exit_code == 0, result.stderr
-    assert "(--likelihood gaussian would take it for a number)" in result.stdout
+    assert "--likelihood gaussian treats it as numbers" in result.stdout
     assert scores(result.stdout, "gp learned")[0] >= 0.9
     before, after = re.search(r"rows: (\S+) as written, (\S+) learned", result.stdout).groups()
     assert float(after) >= float(before)
