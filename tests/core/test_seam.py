@@ -681,8 +681,10 @@ def test_a_solver_of_lineax_is_a_factor_that_only_solves_and_takes_its_options()
 @pytest.mark.parametrize("border", [jnp.ones(N), jnp.asarray(RNG.uniform(0.5, 1, N))])
 def test_the_bordered_solve_satisfies_both_of_its_equations(border):
     T = np.asarray(MATRIX.as_matrix()) * np.linspace(1, 2, N)[:, None]
-    along = jnp.asarray(RNG.uniform(0.5, 1, N))
+    # With these numbers along.T^-1 border > 0, as it is in every problem of a learner.
+    along = jnp.asarray(np.random.default_rng(0).uniform(0.5, 1, N))
     solved = jnp.linalg.solve(T, jnp.column_stack([COLUMNS, border]))
+    assert along @ solved[:, -1] > 0
     total = jnp.array([0.0, 3.0])
     A, b = without_border(solved[:, :-1], solved[:, -1], total, along=along)
     np.testing.assert_allclose(T @ A + np.outer(border, b), COLUMNS, atol=1e-10)
