@@ -208,8 +208,7 @@ def _origin_of_batch(size, batched, x, z):
 @jax.custom_jvp
 def _sum_of_squares(x, z, lengthscale):
     """`|(x - z) / lengthscale|^2` from the differences, with the derivative expanded around an
-    origin, which is as fast as a matrix product but loses `eps reach^2`. The derivative in one
-    lengthscale alone is exact.
+    origin, which is as fast as a matrix product but loses `eps reach^2`.
     """
     return _squares_of_differences(x, z, lengthscale)
 
@@ -219,9 +218,6 @@ def _sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
     (dx, dz, dl) = (None if type(t) is SymbolicZero else t for t in tangents)
     s = _sum_of_squares(*primals)
-    if dx is None and dz is None and jnp.ndim(lengthscale) == 0:
-        # ds = -2 s dl / l.
-        return s, _in_one_lengthscale(_sum_of_squares, x, z, lengthscale, dl / lengthscale)
     # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, expanded: every
     # factor belongs to one point, so that two batches need n^2 floats in the backward pass instead
     # of n^2 d.
@@ -336,8 +332,7 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     z.z - 2 x.z`, one matrix product for two batches (under `vmap`). It is centred at the mean of
     the inner batch *before* dividing by the lengthscale. Its value is clamped at zero, but not its
     derivative, so that Hessians at x = z are exact. The derivative for smooth kernels has this
-    expanded, centred form for all d > 1, with an error of `eps reach^2`, except that up to d = 8
-    the derivative in one lengthscale alone is `-2 s / lengthscale`.
+    expanded, centred form for all d > 1, with an error of `eps reach^2`.
 
     In float32 the matrix product has an error of about `3e-7 reach^2` in s, with reach = max |x -
     origin| / lengthscale. A Gram matrix is accurate to 1e-6 at a reach of 2, to 6e-5 at 10 and to

@@ -101,7 +101,9 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
     include the pair that violates it most, so that the violation there is that of all points.
     """
     if size == len(now.beta):
-        K = problem.operator.as_matrix()
+        # Without a barrier XLA computes K in its unit before the loop, and keeps one more matrix.
+        operator, _ = lax.optimization_barrier((problem.operator, now.beta))
+        K = operator.as_matrix()
         part = WorkingSet.of(problem, K, slice(None), now.beta, now.residual)
         improved, steps = part.improved(atol, most, to_a_tenth=False)
         beta = improved[:size]
