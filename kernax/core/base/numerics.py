@@ -228,7 +228,7 @@ def _sum_of_squares_jvp(primals, tangents):
     dv = _of_scaled(v, lengthscale, dz, dl)
     ds = [dot(2 * u, du) + dot(-2 * v, du)] if du is not None else []
     ds += [dot(-2 * u, dv) + dot(2 * v, dv)] if dv is not None else []
-    return s, sum(ds[1:], ds[0])
+    return s, sum(ds[1:], ds[0]) if ds else _start(None, s)
 
 
 def _of_scaled(u, lengthscale, dx, dl):
@@ -271,7 +271,7 @@ def _exact_sum_of_squares_jvp(primals, tangents):
     if dl is not None and (jnp.ndim(lengthscale) == 0 or len(x) == 1):
         # One lengthscale needs no loop: -2 s dl / l.
         relative = jnp.sum(dl * inverse)
-        ds = _in_one_lengthscale(_exact_sum_of_squares, x, z, lengthscale, relative)
+        ds = _in_one_lengthscale(x, z, lengthscale, relative)
         dl = None
     inverse = jnp.broadcast_to(inverse, x.shape)
     if len(x) == 1 and dx is not None and dz is not None:
@@ -310,10 +310,10 @@ def _in_lengthscale(x, z, inverse, dl):
     return _zero_where_infinite(((x - z) * inverse) ** 2) * (-2 * inverse * dl)
 
 
-@partial(jax.checkpoint, static_argnums=0)
-def _in_one_lengthscale(sum_of_squares, x, z, lengthscale, relative):
+@jax.checkpoint
+def _in_one_lengthscale(x, z, lengthscale, relative):
     """`-2 s dl / l`, given dl / l."""
-    return _zero_where_infinite(sum_of_squares(x, z, lengthscale)) * (-2 * relative)
+    return _zero_where_infinite(_exact_sum_of_squares(x, z, lengthscale)) * (-2 * relative)
 
 
 def _zero_where_infinite(s):
@@ -431,8 +431,8 @@ def _exponential_or_constant_jvp(primals, tangents):
 
 
 def where_or(condition: Array, x: Array, otherwise: float) -> Array:
-    """`jnp.where(condition, x, otherwise)` for a condition that is a scalar or has the shape of x,
-    and a number, in one operation for a scalar x where `jnp.where` takes three.
+    """`jnp.where(condition, x, otherwise)` for floats x, a condition that is a scalar or has the
+    shape of x, and a number, in one operation for a scalar x where `jnp.where` takes three.
     """
     return lax.select(condition, x, jnp.full_like(x, otherwise))
 

@@ -79,8 +79,8 @@ def own_unit(x: Array, axis: int | None = None) -> Array:
     """The largest power of two up to the largest entry of x, of each row or column with an axis,
     which is kept; 1 if that entry is zero, subnormal or not finite.
 
-    Quotients by it and products with it are exact, unless the result leaves the range of
-    normal floats.
+    Quotients by it and products with it are exact, unless the result leaves the range of normal
+    floats.
     """
     unit = power_of_two_below(jnp.max(jnp.abs(x), axis, keepdims=axis is not None))
     # XLA multiplies by the reciprocal, which would be zero for the largest power of two.
