@@ -17,8 +17,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool
 
-from kernax.core.base.intervals import Interval, flushed
-from kernax.core.base.numerics import is_concrete, where_or
+from kernax.core.base.intervals import Interval, flushed, nan_outside
+from kernax.core.base.numerics import is_concrete
 
 
 class Parameter(NamedTuple):
@@ -52,11 +52,7 @@ def guarded_parameters(
         sound = _raising_check(parameters, are_inside, thrown_by)
         # The values depend on the check, so that XLA computes nothing from them without it.
         are_inside = [is_inside & sound for is_inside in are_inside]
-    # A product makes the derivative NaN as well (see `Interval.guarded`).
-    return [
-        each.value * where_or(is_inside, jnp.ones_like(each.value), jnp.nan)
-        for each, is_inside in zip(parameters, are_inside)
-    ]
+    return [nan_outside(each.value, inside) for each, inside in zip(parameters, are_inside)]
 
 
 def _raising_check(

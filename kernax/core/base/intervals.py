@@ -7,7 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
+
+from kernax.core.base.numerics import where_or
 
 
 def flushed(values: np.ndarray) -> np.ndarray:
@@ -51,8 +53,7 @@ class Interval:
 
     def guarded(self, value: Array) -> Array:
         """A traced value, with NaN for value and derivative where it is outside."""
-        # A product, because the derivative of jnp.where would be zero, which looks like an optimum.
-        return value * jnp.where(self.inside(value), jnp.ones_like(value), jnp.nan)
+        return nan_outside(value, self.inside(value))
 
     def inside(self, value: Any) -> Any:
         """Which elements are inside."""
@@ -87,6 +88,12 @@ class Interval:
         return (
             math.log(self.high - self.low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
         )
+
+
+def nan_outside(value: Array, is_inside: Bool[Array, "*#shape"]) -> Array:
+    """A traced value, with NaN for value and derivative where it is not inside its interval."""
+    # A product, because the derivative of a selection would be zero, which looks like an optimum.
+    return value * where_or(is_inside, jnp.ones_like(value), jnp.nan)
 
 
 REAL = Interval()
