@@ -37,6 +37,13 @@ BATCHES = {
             "corner = _one_later(two_before, 1)",
             "kernels/test_series_and_graphs.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",
         ),
+        Mutant(  # NaN taken for a distance of zero
+            "kernels/stationary.py",
+            "is_zero = size == 0",
+            "is_zero = ~(size > 0)",
+            "kernels/test_rough_gradients.py"
+            "::test_a_rough_kernel_is_nan_at_a_point_with_nan[LpLaplace-2]",
+        ),
         Mutant(  # labels of neighbours in the order of the edges
             "kernels/texts.py",
             "around = [sorted(labels[other] for other in others) for others in neighbours]",
@@ -819,9 +826,9 @@ BATCHES = {
             "::test_no_kernel_broadcasts_points_of_one_number_along_those_of_several",
         ),
         Mutant(  # a derivative of zero where the value is NaN
-            "core/base/guards.py",
-            "each.value * where_or(is_inside, jnp.ones_like(each.value), jnp.nan)",
-            "jnp.where(is_inside, each.value, jnp.nan)",
+            "core/base/intervals.py",
+            "return value * where_or(is_inside, jnp.ones_like(value), jnp.nan)",
+            "return where_or(is_inside, value, jnp.nan)",
             "core/test_guards.py"
             "::test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum[evidence]",
         ),

@@ -20,7 +20,6 @@ from kernax.core.base.numerics import (
     dot,
     exponential_or_constant,
     floored,
-    positive_or_one,
     squared_distance,
     stretched_exponential,
     sum_over_coordinates,
@@ -294,8 +293,10 @@ def _power_of_difference(x, z, inverse, p):
     """`|(x - z) / lengthscale|^p`, with derivative zero at x = z."""
     # Bounded, because the derivative log(size) in p must be finite.
     size = jnp.minimum(abs(x - z) * inverse, jnp.finfo(x.dtype).max)
-    power = exponential_or_constant(p * jnp.log(positive_or_one(size)))
-    return jnp.where(size > 0, power, 0)
+    # `size > 0` would count NaN as zero.
+    is_zero = size == 0
+    power = exponential_or_constant(p * jnp.log(jnp.where(is_zero, 1, size)))
+    return jnp.where(is_zero, 0, power)
 
 
 class Periodic(AbstractKernel):

@@ -414,3 +414,41 @@ def test_a_heavy_tail_keeps_values_and_gradients_before_the_distance_overflows()
         value, slope = jax.value_and_grad(function)(DTYPE(1))
         assert_close(value, np.exp(-to_power))
         assert_close(slope, 2 * power * to_power * np.exp(-to_power))
+
+
+@pytest.mark.parametrize("d", [1, 2, 12])
+def test_a_heavy_tail_is_constant_where_the_distance_overflows(d):
+    """`exp(-s^q)` with q = 0.01 is 0.09 in float32 at the largest s, and would be zero at inf."""
+    power = 0.01
+    largest = np.float64(np.finfo(DTYPE).max)
+    x = jnp.full(d, 10 * np.sqrt(largest), DTYPE)
+
+    def of_p_norm(lengthscale):
+        return kernax.kernels.LpLaplace(lengthscale, 2.0, power)(x, jnp.zeros_like(x))
+
+    def of_euclidean_norm(lengthscale):
+        return kernax.kernels.GammaExponential(lengthscale, 2 * power)(x, jnp.zeros_like(x))
+
+    for function in (of_p_norm, of_euclidean_norm):
+        assert_close(function(DTYPE(1)), np.exp(-np.exp(power * np.log(largest))))
+        assert jax.jacfwd(function)(DTYPE(1)) == 0
+        assert jax.jacrev(function)(DTYPE(1)) == 0
+
+
+@pytest.mark.parametrize("d", [1, 2, 12])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernax.Matern12(1.0),
+        kernax.Matern(0.7, 1.0),
+        kernax.kernels.GammaExponential(1.0, 0.7),
+        kernax.kernels.LpLaplace(1.0, 1.5, 0.5),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_a_rough_kernel_is_nan_at_a_point_with_nan(kernel, d):
+    """A comparison with NaN is false: a guard at x = z could take it for a distance of zero."""
+    x = jnp.ones(d, DTYPE).at[-1].set(jnp.nan)
+    z = jnp.zeros(d, DTYPE)
+    assert jnp.isnan(kernel(x, z))
+    assert jnp.isnan(kernel(z, x))

@@ -393,9 +393,12 @@ def _safe_sqrt_jvp(primals, tangents):
 
 @jax.custom_jvp
 def stretched_exponential(s: Array, p: Array) -> Array:
-    """`exp(-s^p)` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1."""
-    power = jnp.where(s > 0, jnp.exp(p * jnp.log(positive_or_one(s))), 0)
-    return jnp.exp(-power)
+    """`exp(-s^p)` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1, and
+    constant where s has overflowed.
+    """
+    # For a small p the value at the largest float is far from exp(-inf^p) = 0.
+    s = jnp.minimum(s, jnp.finfo(s.dtype).max)
+    return jnp.exp(-jnp.exp(p * jnp.log(s)))
 
 
 @stretched_exponential.defjvp
