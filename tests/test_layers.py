@@ -151,7 +151,7 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_name_is_imported_when_it_is_first_used():
     program = """
 import sys
