@@ -1,6 +1,4 @@
-"""What closure theory allows: random trees of kernels are kernels. And the limits that tie the
-families together.
-"""
+"""What closure theory allows: random trees of kernels are kernels."""
 
 import operator
 
@@ -8,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, needs_x64
+from conftest import DTYPE, needs_x64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,17 +97,8 @@ def assert_is_a_kernel(kernel):
 
 
 @pytest.mark.nightly
-@needs_x64
 @given(TREES)
-@settings(max_examples=4)
 def test_random_trees_of_kernels_are_kernels(tree):
-    """K7, K15."""
-    assert_is_a_kernel(build(tree))
-
-
-@pytest.mark.nightly
-@given(TREES)
-def test_many_random_trees_of_kernels_are_kernels(tree):
     """K7, K15."""
     assert_is_a_kernel(build(tree))
 
@@ -138,16 +127,7 @@ def test_gram_of_a_random_tree_agrees_with_its_diagonal_and_its_values(tree):
 @pytest.mark.nightly
 @needs_x64
 @given(TREES)
-@settings(max_examples=3)
 def test_gradients_of_random_trees_are_finite_at_duplicates_and_at_the_origin(tree):
-    """K7."""
-    assert_finite_gradients(build(tree))
-
-
-@pytest.mark.nightly
-@needs_x64
-@given(TREES)
-def test_gradients_of_many_random_trees_are_finite_at_duplicates_and_at_the_origin(tree):
     """K7."""
     assert_finite_gradients(build(tree))
 
@@ -181,36 +161,3 @@ def test_sums_products_and_scales_flatten_and_add_up():
         close(two * a, 2 * K(a))
         close(a * two, 2 * K(a))
         close(two + a, 2 + K(a))
-
-
-# Limits
-
-
-def gap(a, b):
-    return np.max(
-        np.abs(np.asarray(kernax.gram(a, X, Z), float) - np.asarray(kernax.gram(b, X, Z), float))
-    )
-
-
-def test_powers_of_one_plus_k_over_p_tend_to_the_exponential():
-    """K7: the error falls like 1/p."""
-    kernel = kernax.RBF()
-    errors = [gap((kernel / p + 1.0) ** p, kernax.kernels.ExpOf(kernel)) for p in (10, 100)]
-    assert errors[1] == pytest.approx(errors[0] / 10, rel=0.2)
-    assert errors[1] < 2e-2
-
-
-def test_rational_quadratics_of_large_alpha_tend_to_the_gaussian():
-    """K7: the error falls like 1/alpha, down to rounding."""
-    errors = [
-        gap(kernax.RationalQuadratic(0.9, alpha), kernax.RBF(0.9)) for alpha in (1e2, 1e3, 1e12)
-    ]
-    assert errors[1] == pytest.approx(errors[0] / 10, rel=0.05)
-    assert errors[2] < TOLERANCE["value"]
-
-
-def test_materns_of_large_order_tend_to_the_gaussian():
-    """K7: the error falls like 1/nu."""
-    errors = [gap(kernax.Matern(nu, 0.9), kernax.RBF(0.9)) for nu in (10.0, 100.0)]
-    assert errors[1] == pytest.approx(errors[0] / 10, rel=0.2)
-    assert errors[1] < 5e-3

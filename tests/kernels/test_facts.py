@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, X64, needs_x64
+from conftest import DTYPE, needs_x64
 
 import kernax
 from kernax.core.kernel.kernel import as_kernel
@@ -63,40 +63,26 @@ FACTS = {
 }
 
 
-@needs_x64
-@pytest.mark.parametrize("name", FACTS)
-def test_a_kernel_knows_what_leaves_it_unchanged(name):
-    """K9: also through the combinators of K7."""
-    kernel, stationary, homogeneous = FACTS[name]
-    assert (kernel.is_stationary, kernel.is_homogeneous) == (stationary, homogeneous)
-
-
 def change(kernel, moved):
-    a, b = (np.asarray(kernax.gram(kernel, points), float) for points in (X, moved))
+    a, b = (np.asarray(kernax.gram(kernel, points)) for points in (X, moved))
     return np.max(np.abs(a - b))
 
 
 @needs_x64
-@pytest.mark.parametrize("name", [name for name, (_, stationary, _) in FACTS.items() if stationary])
-def test_what_is_claimed_holds_under_random_translations_and_rotations(name):
-    """K9. Points rounded after a motion differ in their last digit, and so do values."""
-    kernel, _, homogeneous = FACTS[name]
-    rng, tolerance = np.random.default_rng(3), 1e-12 if X64 else 2e-5
-    for _ in range(3):
-        assert change(kernel, X + rng.normal(size=2).astype(DTYPE)) < tolerance
-    rotations = [np.linalg.qr(rng.normal(size=(2, 2)))[0].astype(DTYPE) for _ in range(3)]
-    if homogeneous:
-        assert all(change(kernel, X @ rotation) < tolerance for rotation in rotations)
-    else:
-        assert any(change(kernel, X @ rotation) > 1e-3 for rotation in rotations)
-
-
-@needs_x64
-@pytest.mark.parametrize(
-    "name", [name for name, (_, stationary, _) in FACTS.items() if not stationary]
-)
-def test_what_is_not_claimed_does_not_hold(name):
-    assert change(FACTS[name][0], X + np.array([0.7, -1.1], DTYPE)) > 1e-3
+@pytest.mark.parametrize("name", FACTS)
+def test_a_kernel_knows_what_leaves_it_unchanged_and_nothing_else_does(name):
+    """K9: also through the combinators of K7. Points rounded after a motion differ in their last
+    digit, and so do values.
+    """
+    kernel, stationary, homogeneous = FACTS[name]
+    assert (kernel.is_stationary, kernel.is_homogeneous) == (stationary, homogeneous)
+    rng = np.random.default_rng(3)
+    by_translation = change(kernel, X + rng.normal(size=2))
+    assert by_translation < 1e-12 if stationary else by_translation > 1e-3
+    if stationary:
+        rotations = [np.linalg.qr(rng.normal(size=(2, 2)))[0] for _ in range(3)]
+        by_rotation = max(change(kernel, X @ rotation) for rotation in rotations)
+        assert by_rotation < 1e-12 if homogeneous else by_rotation > 1e-3
 
 
 # K8: refusals.
@@ -200,9 +186,6 @@ REFUSED = {
         lambda: kernax.Matern32(-1.0),
         r"Matern32\.lengthscale .* but is -1",
     ),
-    "a lengthscale of NaN": (lambda: kernax.Matern12(NAN), r"Matern12\.lengthscale .* but is nan"),
-    "an infinite lengthscale": (lambda: kernax.RBF(np.inf), r"RBF\.lengthscale"),
-    "one lengthscale of several": (lambda: kernax.RBF(np.array([1.0, 0.0])), r"RBF\.lengthscale"),
     "a period of 0": (lambda: kernax.Periodic(1.0, 0.0), r"Periodic\.period"),
     "an order of 0": (lambda: kernax.Matern(0.0), r"Matern\.nu"),
     "an alpha of 0": (lambda: kernax.RationalQuadratic(1.0, 0.0), r"RationalQuadratic\.alpha"),
