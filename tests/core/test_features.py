@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 from conftest import DTYPE, FUSED, TOLERANCE, marked, needs_x64
 
 import kernax
-from kernax.core.operators.operators import LowRankGram
 
 rng = np.random.default_rng(0)
 X, CENTRES = rng.normal(size=(40, 2)).astype(DTYPE), rng.normal(size=(6, 2)).astype(DTYPE)
@@ -45,22 +43,6 @@ def test_ridge_in_features_is_ridge(weights, bias):
     np.testing.assert_allclose(
         primal.value.coefficients, dual.value.coefficients, atol=100 * TOLERANCE["value"]
     )
-
-
-@pytest.mark.slow
-@needs_x64
-def test_logistic_regression_in_features_is_at_its_minimum():
-    """Coefficients are slopes of the loss over the ridge, and their sum, that in the bias, is
-    zero.
-    """
-    labels = np.sign(y)
-    primal = kernax.kernel_logistic(MAP, X, labels, 0.1, weights=WEIGHTS)
-    assert primal.stats["features"] == 6
-    slopes = WEIGHTS * labels * scipy.special.expit(-labels * np.asarray(values(primal)))
-    np.testing.assert_allclose(
-        0.1 * primal.value.coefficients, slopes, atol=100 * TOLERANCE["value"]
-    )
-    np.testing.assert_allclose(np.sum(slopes), 0, atol=100 * TOLERANCE["value"])
 
 
 @pytest.mark.slow
@@ -189,14 +171,6 @@ def test_in_features_no_program_holds_the_gram_matrix(name):
     program = jax.jit(fit).lower(many).compile(FUSED)
     # Measured: 1 to 11 MB; K alone would be 98.
     assert program.memory_analysis().temp_size_in_bytes < n * n * 8 / 4
-
-
-def test_squares_in_products_of_few_features_are_those_of_the_matrix():
-    features = np.random.default_rng(2).normal(size=(30, 4)).astype(DTYPE)
-    gram = LowRankGram(jnp.asarray(features), jnp.arange(30, dtype=DTYPE))
-    v = jnp.asarray(np.random.default_rng(3).normal(size=30).astype(DTYPE))
-    expected = np.sum((np.asarray(gram.as_matrix()) * np.asarray(v)) ** 2, 1)
-    np.testing.assert_allclose(gram.squares_in_products(v), expected, rtol=1e-5)
 
 
 @needs_x64

@@ -223,22 +223,6 @@ def test_integrals_of_powers_are_right_however_small(power):
 
 
 @pytest.mark.slow
-@needs_x64
-def test_a_dispersion_near_zero_is_that_of_poisson_counts():
-    y = jnp.arange(30.0)
-    f = jnp.linspace(-1.0, 3.0, 30)
-    for dispersion, rtol in ((1e-4, 2e-2), (1e-9, 1e-6)):
-        counts = likelihoods.NegativeBinomial(dispersion)
-        np.testing.assert_allclose(counts(y, f), KNOWN["Poisson"](y, f), rtol=rtol)
-    slope = jax.grad(lambda d: jnp.sum(likelihoods.NegativeBinomial(d)(y, f)))
-    h = 1e-6
-    by_differences = jnp.sum(
-        likelihoods.NegativeBinomial(0.05 + h)(y, f) - likelihoods.NegativeBinomial(0.05 - h)(y, f)
-    ) / (2 * h)
-    np.testing.assert_allclose(slope(0.05), by_differences, rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_a_value_that_is_known_exactly_leaves_the_likelihood_itself():
     for likelihood in KNOWN.values():
         y, nothing = jnp.ones(5, DTYPE), jnp.zeros(5, DTYPE)

@@ -26,23 +26,13 @@ KERNELS = {
     "composite": 2.0 * kernax.Matern52(0.3) * kernax.Periodic(period=1.1)
     + kernax.Linear() ** 2
     + 0.5,
-    "matern": kernax.Matern(nu=1.7),
-    "quadratic": kernax.RationalQuadratic(1.0, 0.3),
-    "exponential": kernax.kernels.GammaExponential(1.0, 1.3),
-    "mixture": kernax.SpectralMixture(np.ones(2), np.ones((2, 2)), np.ones((2, 2))),
-    "bilinear": kernax.kernels.BilinearForm(np.eye(2)),
     "parts": kernax.On(kernax.RBF(), (0, 1))
     + kernax.On(kernax.RBF(), slice(0, 5, 2))
     + kernax.On(kernax.RBF(), 1),
     "warped": kernax.kernels.ExpOf(kernax.Polynomial(3, 0.5))
     + kernax.Normalised(kernax.kernels.PolynomialOf(kernax.RBF(), np.ones(3))),
     "precomputed": kernax.Precomputed.from_blocks(np.eye(2), np.ones((2, 1)), np.ones(1)),
-    "herglotz": kernax.kernels.Herglotz(np.array([0.4, 0.1])),
-    "green": kernax.kernels.Brownian()
-    + kernax.kernels.BrownianBridge() * kernax.kernels.IntegratedBrownian(),
-    "arc": kernax.kernels.ArcCosine(2),
     "centred": kernax.kernels.Centred(kernax.kernels.GaussianOf(kernax.RBF(), 0.5), np.eye(3)),
-    "change": kernax.ChangePoint(kernax.RBF(), kernax.Linear(), 0.2, 0.5, 1),
     "gibbs": kernax.kernels.Gibbs(kernax.bases.GaussianBasis(np.ones((2, 2)), 0.5)),
     "bases": kernax.FeatureMap(kernax.bases.SigmoidBasis(np.ones(2)))
     + kernax.FeatureMap(kernax.bases.PolynomialBasis(2)),

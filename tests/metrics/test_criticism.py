@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x64, untyped
+from conftest import DTYPE, TOLERANCE, X64, needs_x64, untyped
 from scipy.stats import norm
 
 import kernax
@@ -54,36 +54,6 @@ def test_without_weights_the_variance_is_one_over_the_diagonal_of_the_inverse():
     found = kernax.leave_one_out_predictions(PROCESS, X, T, NOISES)
     expected = 1 / np.diag(np.linalg.inv(C))
     np.testing.assert_allclose(found.variance, expected, rtol=TOLERANCE["solve"])
-
-
-@jax.jit
-def pseudo_likelihood(variance, noise, X, weights):
-    process = kernax.GaussianProcess(variance * kernax.RBF(0.9), 0.2)
-    return jnp.sum(
-        kernax.leave_one_out_predictions(process, X, T, noise, weights=weights).log_density
-    )
-
-
-@needs_x64
-def test_derivatives_of_the_pseudo_likelihood_in_everything():
-    weights = jnp.linspace(0.4, 2, N)
-    arguments = (jnp.asarray(1.5), jnp.asarray(NOISES), jnp.asarray(X), weights)
-    check_derivatives(pseudo_likelihood, arguments, rtol=1e-6, atol=1e-6)
-
-
-@needs_x64
-def test_weights_of_folds_in_a_batch_hold_out_what_they_leave_away():
-    folds = np.ones((2, N))
-    folds[0, :4] = 0
-    folds[1, 4:6] = 0
-    predictions = jax.vmap(
-        lambda w: kernax.leave_one_out_predictions(PROCESS, X, T, NOISES, weights=w)
-    )(folds)
-    keep = np.arange(N) >= 4
-    others = kernax.condition(PROCESS, X[keep], T[keep], NOISES[keep]).value
-    np.testing.assert_allclose(
-        predictions.mean[0, :4], jax.vmap(others.mean)(X[:4]), rtol=1e-9, atol=1e-9
-    )
 
 
 @pytest.mark.nightly

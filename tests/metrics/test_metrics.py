@@ -80,13 +80,6 @@ def test_the_predictive_density_is_that_of_normal_distributions(numbers):
     close(density(y, 0.0, 4.0), -norm.logpdf(y, 0, 2).mean())
 
 
-def test_the_predictive_density_in_units_ten_times_as_large_is_less_by_log_ten(numbers):
-    y, mean, variance, _ = numbers
-    density = metrics.negative_log_predictive_density
-    scaled = density(y / 10, mean / 10, variance / 100)
-    np.testing.assert_allclose(scaled, density(y, mean, variance) - np.log(10), rtol=20 * RTOL)
-
-
 def test_coverage_counts_targets_inside_both_ends_of_their_intervals():
     y = np.arange(4)
     close(metrics.interval_coverage(y, 0.0, 2.0), 0.75)
@@ -116,15 +109,6 @@ def test_scores_of_three_classes_are_those_of_scikit_learn_weighted_or_not(colum
         close(metrics.accuracy(Y, F, weights=w), expected)
         expected = log_loss_of_probabilities(labels, softmax(F, 1), sample_weight=w)
         close(metrics.log_loss(Y, F, weights=w), expected)
-
-
-def test_log_odds_and_logarithms_of_probabilities_are_the_same_two_classes(signs):
-    y, f, _ = signs
-    Y = np.stack([y < 0, y > 0], 1).astype(float)
-    logarithms = np.stack([-np.logaddexp(0, f), -np.logaddexp(0, -f)], 1)
-    np.testing.assert_allclose(
-        metrics.log_loss(Y, logarithms), metrics.log_loss(y, f), rtol=10 * RTOL
-    )
 
 
 def test_log_loss_of_a_wrong_class_with_large_log_odds_is_their_size():
@@ -303,12 +287,3 @@ def test_what_would_be_refused_makes_the_score_nan_while_tracing(score, bad):
     with pytest.raises(ValueError, match=r"must|holds"):
         score(bad)
     assert np.isnan(jax.jit(score)(bad))
-
-
-@needs_x64
-def test_metrics_is_a_room_of_kernax_that_importing_kernax_opens():
-    import kernax
-
-    assert kernax.metrics is metrics
-    for name in metrics.__all__:
-        assert getattr(metrics, name).__doc__

@@ -185,19 +185,6 @@ def test_the_squares_of_gradients_need_be_no_floats(rng, scale):
         assert_close(far.predictions / scale, near.predictions, TOLERANCE["solve"])
 
 
-def test_adagrad_depends_on_the_features_and_the_plain_gradient_on_the_kernel_alone(rng):
-    """Rotated features have the same kernel: there the plain gradient predicts the same."""
-    X = rng.normal(size=(60, 4)).astype(DTYPE)
-    y = np.sign(X[:, 0]).astype(DTYPE)
-    rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0].astype(DTYPE)
-    plain = SparseGradient(StochasticGradient(Hinge(), 0.01), LINEAR)
-    same, turned = (run(plain, Z, y).value.predictions for Z in (X, X @ rotation))
-    assert_close(turned, same, TOLERANCE["solve"])
-    adaptive = Adagrad(Hinge(), LINEAR, RATE)
-    same, turned = (run(adaptive, Z, y).value.predictions for Z in (X, X @ rotation))
-    assert np.max(abs(turned - same)) > 0.1
-
-
 @pytest.mark.parametrize("rate", [0.05, DecayingRate(0.3, 0.5)])
 def test_the_sparse_gradient_is_a_gradient_step_and_a_soft_threshold(rng, rate):
     X = rng.normal(size=(150, 6)).astype(DTYPE)
@@ -278,13 +265,6 @@ def test_dual_adagrad_on_all_points_at_once_is_adagrad_on_their_kernel_values(rn
         G = G + (s * K[i]) ** 2
         c = c - RATE * s * K[i] / np.sqrt(G)
         c[i] -= RATE * np.sign(s)  # the newcomer is the point itself, and is projected on it
-
-
-def test_dual_adagrad_is_not_adagrad_of_the_same_kernel(stream):
-    X, y, _ = stream
-    primal = run(Adagrad(Hinge(), LINEAR, RATE), X, y).value
-    dual = run(DualAdagrad(Hinge(), LINEAR, NoBudget(120), RATE), X, y).value
-    assert np.max(abs(primal.predictions - dual.predictions)) > 0.1
 
 
 @pytest.mark.nightly

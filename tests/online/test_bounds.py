@@ -69,26 +69,6 @@ def test_the_margin_and_the_bound_do_not_depend_on_the_scale_of_the_function(sca
 
 
 @pytest.mark.slow
-def test_the_margin_of_a_kernel_machine_is_one_over_its_norm(separable):
-    """The hard margin machine has `y f >= 1`, with equality at its support vectors."""
-    X, y, _ = separable
-    f = kernax.svm(kernax.RBF(1.5), X, y, 1e6, bias=False).value
-    np.testing.assert_allclose(margin(f, X, y), 1 / f.norm, rtol=1e-2)
-
-
-def test_noise_dimensions_leave_the_values_and_lower_the_margin(separable, rng):
-    X, y, w = separable
-    noisy = np.c_[X, rng.normal(size=(len(X), 3))].astype(DTYPE)
-    longer = np.r_[w, 1.0, -1.0, 0.5].astype(DTYPE)
-    same = np.r_[w, np.zeros(3)].astype(DTYPE)
-    assert_close(margin(linear(same), noisy, y), margin(linear(w), X, y))
-    unchanged = np.min(y * (X @ w)) / np.linalg.norm(longer)
-    clean = np.c_[X, np.zeros((len(X), 3))].astype(DTYPE)
-    assert_close(margin(linear(longer), clean, y), unchanged)
-    assert margin(linear(longer), clean, y) < margin(linear(w), X, y)
-
-
-@pytest.mark.slow
 @needs_x64
 def test_the_gradient_of_the_margin_matches_finite_differences(separable):
     X, y, _ = separable

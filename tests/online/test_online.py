@@ -1,10 +1,8 @@
 """Rules and budgets of online learners, against loops in NumPy, optax and bounds."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from conftest import DTYPE, TOLERANCE, X64, assert_close, explicit, matrix, needs_x64
 from hypothesis import given
@@ -187,30 +185,6 @@ def test_mistakes_never_exceed_the_bound_of_novikoff(seed, margin, rate):
     ):
         solution = online.run(learner, X, y, present=present)
         assert float(solution.stats["mistakes"]) <= square / margin**2
-
-
-@needs_x64
-def test_a_gradient_step_is_optax_sgd_in_the_primal():
-    ridge, rate = 0.05, 0.2
-    optimiser = optax.chain(optax.add_decayed_weights(ridge), optax.sgd(rate))
-
-    @jax.jit
-    def step(w, state, x, y):
-        phi = quadratic(x)
-        gradient = jax.grad(lambda w: Logistic()(y, w @ phi))(w)
-        updates, state = optimiser.update(gradient, state, w)
-        return optax.apply_updates(w, updates), state, w @ phi
-
-    w = jnp.zeros(6)
-    state = optimiser.init(w)
-    predictions = []
-    for x, y in zip(X, Y):
-        w, state, f = step(w, state, x, y)
-        predictions.append(f)
-    rule = online.StochasticGradient(Logistic(), ridge, rate)
-    progress = online.run(online.PrimalLearner(rule, FEATURES), X, Y).value
-    assert_close(progress.predictions, np.array(predictions))
-    assert_close(progress.state.weights, w)
 
 
 # Budgets

@@ -96,14 +96,6 @@ def test_winnow_makes_the_mistakes_of_its_definition_one_by_one(disjunctions, a,
     )
 
 
-def test_winnow_on_powers_of_two_meets_its_threshold_exactly():
-    """Sixteen weights of one against a threshold of 16: f is zero, and zero is a mistake."""
-    X = np.ones((2, 16), DTYPE)
-    progress = run(Winnow(), X, np.array([-1, -1], DTYPE)).value
-    np.testing.assert_array_equal(progress.predictions, [0, -8])
-    np.testing.assert_array_equal(progress.mistakes, [True, False])
-
-
 def test_balanced_winnow_has_a_weight_for_and_one_against_each_feature(signed):
     X, y, _ = signed
     for threshold in (0.0, 0.3):
@@ -152,13 +144,6 @@ def test_exponentiated_gradient_is_that_of_kivinen_and_warmuth(signed, balanced)
         X, y, lambda label, f: eta * label / (1 + np.exp(label * f)), 1.0, signs
     )
     assert_close(run(learner, X, y).value.predictions, predictions, TOLERANCE["solve"])
-
-
-def test_the_balanced_form_is_the_other_one_on_the_features_and_their_negatives(signed):
-    X, y, _ = signed
-    balanced = run(NormalisedWinnow(0.3, balanced=True), X, y).value
-    both = run(NormalisedWinnow(0.3), np.c_[X, -X], y).value
-    assert_close(balanced.predictions, both.predictions, TOLERANCE["solve"])
 
 
 @needs_x64

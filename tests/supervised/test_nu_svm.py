@@ -204,15 +204,6 @@ def test_what_is_not_possible_is_refused_by_name():
             kernax.nu_support_vector_regression(RBF, X, T, C, 0.5)
 
 
-@pytest.mark.slow
-def test_an_infeasible_nu_is_no_success_while_tracing():
-    few = np.where(np.arange(N) < 3, 1.0, -1.0).astype(DTYPE)
-    fit = jax.jit(jax.vmap(lambda nu: kernax.nu_svm(RBF, X, few, nu, throw=False)))
-    solution = fit(jnp.array([0.1, 0.5], DTYPE))
-    good = solution.result == kernax.RESULTS.successful
-    np.testing.assert_array_equal(good, [True, False])
-
-
 def test_one_class_while_tracing_has_no_numbers():
     """Catches coefficients and a gap that look plausible beside the failure."""
     labels = np.stack([np.ones(N), np.where(np.arange(N) < 3, 1.0, -1.0)]).astype(DTYPE)

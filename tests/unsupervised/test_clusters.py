@@ -1,7 +1,5 @@
 """k-means in the space of a kernel and spectral clustering."""
 
-import warnings
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -508,12 +506,3 @@ def test_a_kernel_is_learned_through_soft_clusters():
     after, _ = sloped(scales)
     assert after < 0.5 * before
     assert scales[1] > scales[0]
-
-
-@pytest.mark.slow
-@needs_x64
-def test_no_warning_where_nothing_is_wrong():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        kernax.spectral_clustering(kernax.RBF(), X, 2, key=KEY)
-        kernax.kernel_kmeans(kernax.RBF(), X, 2, key=KEY)
