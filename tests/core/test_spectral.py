@@ -236,7 +236,11 @@ COMPOSITE = 2.0 * kernax.RBF(ARD) + 0.3 * MIXTURE
 
 
 @needs_x64
-@pytest.mark.parametrize("kernel", [kernax.RBF(ARD), COMPOSITE], ids=["RBF", "composite"])
+@pytest.mark.parametrize(
+    "kernel",
+    [kernax.RBF(ARD), pytest.param(COMPOSITE, marks=pytest.mark.slow)],
+    ids=["RBF", "composite"],
+)
 def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     """K16."""
     K = np.asarray(kernax.gram(kernel, X))
@@ -452,7 +456,11 @@ def test_frequencies_of_products_have_the_product_as_their_mean(name):
 
 
 @needs_x64
-@pytest.mark.parametrize("kernel", [kernax.RBF(ARD), PRODUCT], ids=["RBF", "product"])
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(kernax.RBF(ARD), marks=pytest.mark.slow), PRODUCT],
+    ids=["RBF", "product"],
+)
 def test_orthogonal_and_quasi_random_frequencies_have_no_bias_and_smaller_errors(kernel):
     """Measured: root mean squares of independent, orthogonal and quasi-random ones of 0.040, 0.031
     and 0.005 (RBF), 0.037, 0.032 and 0.014 (product).
@@ -489,7 +497,9 @@ def test_terms_without_chance_take_one_frequency_each():
 
 
 @needs_x64
-@pytest.mark.parametrize("draw", NORMAL_DRAWS)
+@pytest.mark.parametrize(
+    "draw", marked(pytest.mark.slow, NORMAL_DRAWS, "orthogonal", "independent")
+)
 def test_features_of_every_draw_are_smooth_in_the_parameters_of_a_product(draw):
     theta, rebuild = kernax.unconstrain(PRODUCT * kernax.On(kernax.kernels.Cosine(1.5), 1))
 
