@@ -168,8 +168,8 @@ BATCHES = {
         ),
         Mutant(  # a prediction that returns NaN where the kernel is not finite
             "core/learner/expansion.py",
-            "if is_concrete(finite) and not finite:",
-            "if is_concrete(finite) and finite is None:",
+            "if is_concrete(sound) and not sound:",
+            "if is_concrete(sound) and sound is None:",
             "core/test_expansion.py::test_a_prediction_where_the_kernel_is_not_finite_says_so",
         ),
         Mutant(  # a lower end of the spectrum as if the preconditioner were below the matrix

@@ -12,7 +12,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, finish, warn_of_rounding
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.learner.task import check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.operators.memory import Footprint
@@ -85,7 +85,8 @@ def leave_one_out_predictions(
         y,
         weights,
         one_column="one process for each column, or jax.vmap over them",
-        in_features=may_be_positive(noise),
+        in_features=True,
+        diagonal=noise,
         reads_removed=True,
         footprint=_FOOTPRINT,
     )

@@ -22,20 +22,20 @@ from kernax.core.base.solution import (
     warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task, may_be_positive, solver_that_ran
+from kernax.core.learner.task import check_task, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.krylov_factor import KrylovFactor
 from kernax.core.linalg.linear_solvers import (
     AUTO,
+    Auto,
     JitteredCholesky,
     advice_on,
     block_size_for,
     cause_of_rounding,
     check_knows_determinant,
     check_makes_factor,
-    unless_auto,
 )
 from kernax.core.linalg.weighted_solve import weighted_solve
 from kernax.core.operators.memory import Footprint
@@ -126,7 +126,7 @@ def condition(
         -5.31
     """
     process = as_process(process)
-    solver = unless_auto(solver)
+    solver = None if isinstance(solver, Auto) else solver
     check_makes_factor(solver)
     task = check_task(
         "condition",
@@ -134,7 +134,8 @@ def condition(
         X,
         y,
         weights,
-        in_features=solver is None and may_be_positive(noise),
+        in_features=solver is None,
+        diagonal=noise,
         in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),
@@ -219,7 +220,7 @@ def log_marginal_likelihood(
         -10.97
     """
     process = as_process(process)
-    solver = unless_auto(solver)
+    solver = None if isinstance(solver, Auto) else solver
     check_knows_determinant(solver)
     task = check_task(
         "log_marginal_likelihood",
@@ -227,7 +228,8 @@ def log_marginal_likelihood(
         X,
         y,
         weights,
-        in_features=solver is None and may_be_positive(noise),
+        in_features=solver is None,
+        diagonal=noise,
         in_structure=True,
         solver=solver,
         block_size=block_size_for(solver),

@@ -47,34 +47,25 @@ def _warn_about_precision() -> None:
     )
 
 
-def _as_array(value: Any, name: str) -> Array:
-    """An argument as an array of floats. Raises ValueError unless it holds real numbers."""
-    return value if _is_ready(value) else _as_floats(_real_array(value, name))
-
-
-def _as_leaf(value: Any, point_ndim: int, encoding: Encoding | None = None) -> Array:
-    """A leaf of points as an array of floats; an array of integers, one per point, is unchanged.
+def _as_array(
+    value: Any, name: str, encoding: Encoding | None = None, *, index_ndim: int | None = None
+) -> Array:
+    """An argument as an array of floats. Raises ValueError unless it holds real numbers.
 
     Arguments:
         value: the argument.
-        point_ndim: the number of axes if each point is one number: 0 for a point, 1 for a batch.
+        name: its name, for messages.
         encoding: advice on how to encode words as points, for messages.
+        index_ndim: integers in an array of this number of axes are indices, which stay integers: 0
+            for a point that is one number, 1 for a batch of them.
     """
-    if _is_ready(value):
+    is_float = isinstance(value, jax.Array) and value.dtype in (np.float32, np.float64)
+    if is_float and jax.typeof(value).sharding.mesh.empty:
         return value
-    value = _real_array(value, "points", encoding)
+    value = _real_array(value, name, encoding)
     is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
-    are_indices = is_integer and np.ndim(value) == point_ndim
+    are_indices = is_integer and np.ndim(value) == index_ndim
     return as_array(value) if are_indices else _as_floats(value)
-
-
-def _is_ready(value: Any) -> bool:
-    """Whether a value needs neither conversion nor checks: a JAX array of float32 or float64 that
-    is not on a mesh.
-    """
-    if not isinstance(value, jax.Array) or value.dtype not in (np.float32, np.float64):
-        return False
-    return jax.typeof(value).sharding.mesh.empty
 
 
 def described(value: Any) -> str:
@@ -238,7 +229,9 @@ def as_point(x: PyTree) -> PyTree:
     Modules (an encoded string) and single integers are unchanged.
     """
     return jax.tree.map(
-        lambda leaf: leaf if is_encoded(leaf) else _as_leaf(leaf, 0), x, is_leaf=_is_atom
+        lambda leaf: leaf if is_encoded(leaf) else _as_array(leaf, "points", index_ndim=0),
+        x,
+        is_leaf=_is_atom,
     )
 
 
@@ -251,7 +244,7 @@ def as_stack(
     leaves, structure = jax.tree.flatten(X, is_leaf=_is_atom)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, eqx.Module):
-            leaves[i] = _as_leaf(leaf, 1, encoding)
+            leaves[i] = _as_array(leaf, "points", encoding, index_ndim=1)
     X = jax.tree.unflatten(structure, leaves)
     arrays = jax.tree.leaves(X)
     length = arrays[0].shape[:1] if arrays else ()
@@ -332,6 +325,8 @@ def dtype_of(*stacks: PyTree) -> Any:
 
     Modules are encoded strings and trees.
     """
+    if len(stacks) == 1 and eqx.is_inexact_array(stacks[0]):
+        return stacks[0].dtype
     dtypes = []
     of_modules = []
     for leaf in jax.tree.leaves(stacks, is_leaf=is_encoded):
@@ -375,7 +370,8 @@ def as_scalar(
     """
     # NumPy has no type for integers of more than 64 bits.
     is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
-    if not is_whole and not (eqx.is_array_like(value) and _is_real(value)):
+    is_number = is_whole or isinstance(value, float)
+    if not is_number and not (eqx.is_array_like(value) and _is_real(value)):
         raise ValueError(f"{name} must be a real number, but is {value!r}")
     if jnp.ndim(value) != 0:
         raise ValueError(
@@ -388,7 +384,7 @@ def as_scalar(
         with np.errstate(over="ignore"):
             rounded = flushed(number.astype(dtype))
         is_lost = rounded == 0 and number != 0
-        if not is_lost and not interval.contains(number):
+        if not is_lost and not interval.inside(flushed(number)):
             raise ValueError(f"{name} must be {interval.demand}, but is {number.item():g}")
         if not interval.inside(rounded):
             raise ValueError(

@@ -207,10 +207,9 @@ def finish(
             return Solution(checked, solution.result, solution.stats)
         return solution
     # By NumPy: `==` of results would be a program of its own.
-    status, success = (
-        np.asarray(*jax.tree.leaves(r)) for r in (solution.result, RESULTS.successful)
-    )
-    successful = status == success
+    (status,) = jax.tree.leaves(solution.result)
+    (success,) = jax.tree.leaves(RESULTS.successful)
+    successful = np.asarray(status) == np.asarray(success)
     if throw and not np.all(successful):
         raise _error(solution, hint if isinstance(hint, str) else hint(), suspect)
     jitter = solution.stats.get("jitter")

@@ -299,8 +299,12 @@ def groups_of_columns(kernel: AbstractKernel, dim: int) -> tuple[frozenset[int],
 
 def parts_of(kernel: AbstractKernel) -> list[AbstractKernel]:
     """The kernels inside another."""
-    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]
-    return list(filter(_is_kernel, jax.tree.leaves(fields, is_leaf=_is_kernel)))
+    parts = []
+    for field in dataclasses.fields(kernel):
+        value = getattr(kernel, field.name)
+        if not eqx.is_array(value):
+            parts += filter(_is_kernel, jax.tree.leaves(value, is_leaf=_is_kernel))
+    return parts
 
 
 def _is_kernel(node: Any) -> bool:

@@ -60,7 +60,7 @@ def prepare_stacks(
     encoding = partial(encoding_of, kernel)
     X = as_stack(X, "X", encoding=encoding)
     Z = None if Z is None else as_stack(Z, "Z", encoding=encoding)
-    dtype = dtype_of(X, Z)
+    dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
     kernel.check_points(X)
     if Z is not None:
@@ -84,7 +84,10 @@ def prepare_new(
 def _check_one_shape(X: PyTree, Z: PyTree) -> None:
     """Raises ValueError if two batches of arrays have points that would be broadcast."""
     if eqx.is_array_like(X) and eqx.is_array_like(Z):
-        check_no_broadcast(jnp.shape(X)[1:], jnp.shape(Z)[1:])
+        of_x = jnp.shape(X)[1:]
+        of_z = jnp.shape(Z)[1:]
+        if of_x != of_z:
+            check_no_broadcast(of_x, of_z)
 
 
 def check_point(kernel: AbstractKernel, x: PyTree) -> None:
@@ -126,6 +129,8 @@ def warn_of_featureless_points(
 
 def _may_lack_features(kernel: AbstractKernel, X: PyTree) -> bool:
     """Whether `k(x, x) = 0` is unexpected: if the kernel normalises, or points are encoded."""
+    if eqx.is_array(X):
+        return _normalises(kernel)
     return _normalises(kernel) or any(map(is_encoded, jax.tree.leaves(X, is_leaf=is_encoded)))
 
 

@@ -9,7 +9,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.boundary import as_point, cast, check_one_point, count, dtype_of
+from kernax.core.base.boundary import (
+    all_finite,
+    as_point,
+    cast,
+    check_one_point,
+    count,
+    dtype_of,
+)
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete, requested_precision, safe_sqrt
 from kernax.core.base.parameters import data
@@ -17,7 +24,12 @@ from kernax.core.base.powers import in_own_unit
 from kernax.core.base.printing import Printed, missing
 from kernax.core.base.stacks import joined
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel
-from kernax.core.kernel.preparation import check_point, prepare_new, warn_of_featureless_points
+from kernax.core.kernel.preparation import (
+    check_point,
+    diagonal_of,
+    prepare_new,
+    warn_of_featureless_points,
+)
 from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.computed import check_pairs_fit, checked_pairs
 from kernax.core.operators.gram import gram
@@ -118,10 +130,12 @@ class KernelExpansion(Printed):
             X = by_rows(X, spread)
             points = whole_on_each(points, spread)
         check_pairs_fit(kernel, X, points)
-        values, finite, diagonal = _values(kernel, X, points, self.coefficients, self.bias, spread)
-        if is_concrete(finite) and not finite:
-            checked_pairs(kernel, X, points, None, spread)  # raises if the kernel is the cause
-        warn_of_featureless_points(kernel, X, diagonal)
+        values, sound = _values(kernel, X, points, self.coefficients, self.bias, spread)
+        if is_concrete(sound) and not sound:
+            diagonal = diagonal_of(kernel, X)
+            if not (all_finite(values) and all_finite(diagonal)):
+                checked_pairs(kernel, X, points, None, spread)  # raises if the kernel is the cause
+            warn_of_featureless_points(kernel, X, diagonal)
         return values
 
     def inner(self, other: "KernelExpansion") -> Float[Array, "*outputs"]:
@@ -216,15 +230,16 @@ def _values(
     coefficients: Float[Array, "n *outputs"],
     bias: Float[Array, "*outputs"],
     spread: RowsOverMesh | None,
-) -> tuple[Float[Array, "m *outputs"], Bool[Array, ""], Float[Array, " m"]]:
-    """`sum_i k(x, points_i) coefficients_i + bias` at a batch of points x, whether these values and
-    `k(x, x)` are finite, and `k(x, x)`.
+) -> tuple[Float[Array, "m *outputs"], Bool[Array, ""]]:
+    """`sum_i k(x, points_i) coefficients_i + bias` at a batch of points x, and whether these values
+    and `k(x, x)` are finite and no `k(x, x)` is zero.
     """
     K, _, (diagonal, _) = pairs_of(kernel, X, points, None, spread)
     values = _sums(K, coefficients) + jnp.expand_dims(bias, 0)
     # NaN or inf in a row of K makes the sum NaN or inf, so K itself need not be checked.
-    finite = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(diagonal))
-    return values, finite, diagonal
+    # A diagonal of zero, as of a point without features, is worth a second look.
+    is_usual = jnp.isfinite(diagonal) & (diagonal != 0)
+    return values, jnp.all(jnp.isfinite(values)) & jnp.all(is_usual)
 
 
 # A product with a structure takes as long as about ten to a hundred rows of a matrix.

@@ -92,8 +92,8 @@ class Task(AbstractCheckedFirst):
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the computation."""
-        return dtype_of(self.X)
+        """The dtype of the computation, which targets and weights have, too."""
+        return self.y.dtype
 
     @property
     def kernel_name(self) -> str:
@@ -123,7 +123,7 @@ class Task(AbstractCheckedFirst):
 
         With `throw` a traced number outside of the interval raises an error at run time.
         """
-        return as_scalar(value, self.dtype, name, interval, self.verb if throw else None)
+        return as_scalar(value, self.y.dtype, name, interval, self.verb if throw else None)
 
     def numbers(self, values: Any, name: str, interval: Interval, *, throw: bool = False) -> Array:
         """Another argument, a vector of numbers (r,)."""
@@ -169,18 +169,13 @@ class Task(AbstractCheckedFirst):
         return points_at(self.X, np.flatnonzero(kept))
 
 
-def numbers(y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights) -> Array:
-    """Numerical targets, (n,) or (n, outputs)."""
-    return as_targets(y, n, dtype)
-
-
 def check_targets(
     y: ArrayLike | None,
     weights: ArrayLike | None,
     n: int,
     dtype: Any,
     *,
-    targets: Targets = numbers,
+    targets: Targets | None = None,
     one_column: str | None = None,
     reads_removed: bool = False,
     thrown_by: str | None = None,
@@ -197,6 +192,8 @@ def check_targets(
         given = as_targets(given, n, dtype)
         if given.ndim != 1:
             raise ValueError(f"y must have shape ({n},), but has shape {given.shape}: {one_column}")
+    if targets is None:
+        return as_targets(given, n, dtype), checked_weights
     return targets(given, n, dtype, checked_weights), checked_weights
 
 
@@ -240,10 +237,11 @@ def check_task(
     weights: ArrayLike | None = None,
     *,
     footprint: Footprint | None = None,
-    targets: Targets = numbers,
+    targets: Targets | None = None,
     one_column: str | None = None,
     block_size: Any = None,
     in_features: bool = False,
+    diagonal: ArrayLike = 1.0,
     holds_gram: bool = True,
     in_structure: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
@@ -256,11 +254,12 @@ def check_task(
         verb: the name of the function, for messages.
         y: None for zeros, if there are no targets.
         footprint: the memory of the function if K is dense; by default that of K.
-        targets: the function that checks y.
+        targets: the function that checks y; by default y are numbers, (n,) or (n, outputs).
         one_column: if y must be a vector, advice for several columns, for the message.
         block_size: the number of rows of K computed at a time, for a matrix-free computation.
         in_features: whether a kernel with fewer explicit features than points may be represented by
             them.
+        diagonal: the ridge or noise, unchecked, if features need a positive one.
         holds_gram: False for a function that never uses K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
         solver: the solver that the user chose, which may need a structure; None for the default.
@@ -291,10 +290,12 @@ def check_task(
         thrown_by=thrown_by,
     )
     spread = rows_over_mesh(X)
-    block_size = checked_block(block_size, n, spread)
+    if block_size is not None:
+        block_size = checked_block(block_size, n, spread)
     by_features = in_features and block_size is None and has_few_features(kernel, X)
-    layout = Layout(block_size, by_features, spread=spread)
-    is_dense = layout.is_dense
+    by_features = by_features and _may_be_positive(diagonal)
+    structure = None
+    is_dense = block_size is None and not by_features
     if is_dense and spread is not None and holds_gram:
         whole = whole_on_each((X, checked_y, checked_weights), spread)
         X, checked_y, checked_weights = whole
@@ -310,8 +311,8 @@ def check_task(
         else:
             assert isinstance(solver, AbstractSymmetricSolver)  # checked before
             structure = solver.structure_for(kernel, points, values)
-        layout = Layout(structure=structure, spread=spread)
         is_dense = structure is None
+    layout = Layout(block_size, by_features, structure, spread)
     if not (is_dense and holds_gram):
         return Task(kernel, X, checked_y, checked_weights, layout, verb)
     footprint = Footprint(verb) if footprint is None else footprint
@@ -347,7 +348,7 @@ def _known(given: Any, checked: PyTree) -> PyTree:
     return np.asarray(given).astype(checked.dtype) if is_known else checked
 
 
-def may_be_positive(value: Any) -> bool:
+def _may_be_positive(value: Any) -> bool:
     """Whether an argument may be positive: False if an entry is known to be zero or less."""
     if not is_concrete(value):
         return True

@@ -348,11 +348,6 @@ class Auto(AbstractDirectSolver):
 AUTO = Auto()
 
 
-def unless_auto(solver: Any) -> Any:
-    """The solver argument, unchecked; None if the function chooses the solver."""
-    return None if isinstance(solver, Auto) else solver
-
-
 class SolverThatRan(eqx.Module):
     """Which solver ran, and why. It has no arrays, so that `jit` and `vmap` return it."""
 

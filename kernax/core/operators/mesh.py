@@ -14,7 +14,6 @@ from jaxtyping import PyTree
 from kernax._advice import OVER_A_MESH
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
-from kernax.core.base.numerics import is_concrete
 from kernax.core.operators.operators import AbstractGram, ScaledGram
 
 
@@ -44,28 +43,27 @@ def rows_over_mesh(X: PyTree) -> RowsOverMesh | None:
     that is copied to each device costs nothing.
     """
     n = count(X)
-    leaves = jax.tree.leaves(X)
-    rows = _rows_of(leaves[0], n)
-    for leaf in leaves[1:]:
-        if _rows_of(leaf, n) != rows:
+    common = None
+    for place, leaf in enumerate(jax.tree.leaves(X)):
+        if isinstance(leaf, jax.core.Tracer):
+            # The mesh of the arrays from which it is computed, else that of the context.
+            mesh = jax.typeof(leaf).sharding.mesh
+            mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+            # As many of the first automatic axes as share n rows evenly.
+            rows = RowsOverMesh(mesh, _automatic(mesh))
+            while n % rows.parts:
+                rows = RowsOverMesh(mesh, rows.axes[:-1])
+        else:
+            sharding = getattr(leaf, "sharding", None)
+            rows = _rows_of(sharding) if isinstance(sharding, NamedSharding) else None
+        if rows is None or (place and rows != common):
             return None
-    return rows if rows is not None and rows.parts > 1 and n % rows.parts == 0 else None
+        common = rows
+    return common if common is not None and common.parts > 1 and n % common.parts == 0 else None
 
 
-def _rows_of(leaf: Any, n: int) -> RowsOverMesh | None:
-    """The distribution of one array of n rows."""
-    if isinstance(leaf, jax.core.Tracer):
-        # The mesh of the arrays from which it is computed, else that of the context.
-        mesh = jax.typeof(leaf).sharding.mesh
-        mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
-        # As many of the first automatic axes as share n rows evenly.
-        rows = RowsOverMesh(mesh, _automatic(mesh))
-        while n % rows.parts:
-            rows = RowsOverMesh(mesh, rows.axes[:-1])
-        return rows
-    sharding = getattr(leaf, "sharding", None)
-    if not isinstance(sharding, NamedSharding):
-        return None
+def _rows_of(sharding: NamedSharding) -> RowsOverMesh | None:
+    """The distribution of the rows of a concrete array; None if they are not spread."""
     first = tuple(sharding.spec[:1])
     axes = first[0] if first and isinstance(first[0], tuple) else first
     are_automatic = bool(axes) and set(axes) <= set(_automatic(sharding.mesh))
@@ -81,25 +79,21 @@ def check_same_devices(X: PyTree, **others: PyTree) -> None:
     """Raises ValueError, naming the array, for arrays on other devices than X, because JAX cannot
     compute with both.
     """
-    of_X = _devices_of(X)
-    if not of_X:
-        return
-    for name, tree in others.items():
-        devices = _devices_of(tree)
-        if devices and of_X != devices:
+    # The devices of the first array of each argument that is committed to devices.
+    devices_of = {}
+    for name, tree in {"X": X, **others}.items():
+        for leaf in jax.tree.leaves(tree):
+            is_known = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+            if is_known and leaf.committed:
+                devices_of.setdefault(name, frozenset(leaf.devices()))
+    of_X = devices_of.get("X")
+    for name, devices in devices_of.items():
+        if of_X is not None and devices != of_X:
             raise ValueError(
                 f"{name} must be on the devices of X, {_in_words(of_X)}, but is on "
                 f"{_in_words(devices)}: {OVER_A_MESH} spreads them all over one mesh, and NumPy "
                 "arrays are moved to the devices of X"
             )
-
-
-def _devices_of(tree: PyTree) -> frozenset[Any]:
-    """The devices of the first committed array; none if no array is committed to devices."""
-    for leaf in jax.tree.leaves(tree):
-        if isinstance(leaf, jax.Array) and is_concrete(leaf) and leaf.committed:
-            return frozenset(leaf.devices())
-    return frozenset()
 
 
 def _in_words(devices: frozenset[Any]) -> str:

@@ -15,7 +15,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task, may_be_positive
+from kernax.core.learner.task import check_task
 from kernax.core.losses.loss_functions import (
     AbstractLoss,
     AbstractPiecewiseLinearLoss,
@@ -122,7 +122,8 @@ def regularised_risk(
         footprint=footprint,
         targets=partial(as_targets_of, loss),
         one_column="one fit for each column, or jax.vmap over them",
-        in_features=may_be_positive(ridge),
+        in_features=True,
+        diagonal=ridge,
         throw=throw,
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE, throw=throw)

@@ -24,18 +24,18 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task, may_be_positive, solver_that_ran
+from kernax.core.learner.task import Task, check_task, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
     AUTO,
+    Auto,
     JitteredCholesky,
     accurate_residual,
     advice_on,
     check_is_solver,
     needs_whole_matrix,
-    unless_auto,
 )
 from kernax.core.linalg.weighted_solve import weighted_solve, without_border
 from kernax.core.operators.memory import Footprint
@@ -118,9 +118,9 @@ def kernel_ridge(
         >>> round(float(jax.grad(norm)(0.01)), 1)
         -9.1
     """
-    check_is_solver(solver)
-    named = unless_auto(solver)
-    in_features = named is None and may_be_positive(ridge)
+    named = None if isinstance(solver, Auto) else solver
+    if named is not None:
+        check_is_solver(named)
     task = check_task(
         "kernel_ridge",
         kernel,
@@ -128,23 +128,23 @@ def kernel_ridge(
         y,
         weights,
         block_size=block_size,
-        in_features=in_features,
+        in_features=named is None,
+        diagonal=ridge,
         throw=throw,
         footprint=_RIDGE,
     )
     ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
     in_blocks = task.layout.block_size is not None
-    # The solver, or the default.
-    if named is None:
-        solver = ConjugateGradient() if in_blocks else JitteredCholesky()
+    if named is not None and in_blocks and needs_whole_matrix(named):
+        raise ValueError(
+            f"{type(named).__name__} needs the whole matrix: leave out block_size, or use "
+            "solver=kernax.solvers.ConjugateGradient()"
+        )
+    if named is None and not in_blocks:
+        solver = JitteredCholesky()
     else:
-        if in_blocks and needs_whole_matrix(named):
-            raise ValueError(
-                f"{type(named).__name__} needs the whole matrix: leave out block_size, or use "
-                "solver=kernax.solvers.ConjugateGradient()"
-            )
-        solver = named
-    solution = ridge_of_task(task, ridge, bool(bias), with_arrays(solver), options)
+        solver = with_arrays(named or ConjugateGradient())
+    solution = ridge_of_task(task, ridge, bool(bias), solver, options)
     ran = solver_that_ran(task, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
     advice = lambda: (
@@ -248,14 +248,14 @@ def leave_one_out(
         >>> jnp.round(residuals, 2)
         Array([-0.64,  0.37,  0.04, -0.4 ,  0.54], dtype=float64)
     """
-    in_features = may_be_positive(ridge)
     task = check_task(
         "leave_one_out",
         kernel,
         X,
         y,
         weights,
-        in_features=in_features,
+        in_features=True,
+        diagonal=ridge,
         reads_removed=True,
         footprint=_LEAVE_ONE_OUT,
     )
